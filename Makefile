@@ -1,4 +1,4 @@
-# `make help` lists what there is. Everything runs in a virtual environment of its own, .venv.
+# `make help` lists the targets. Everything runs in the virtual environment .venv.
 #
 #   PYTHON       the interpreter the environment is made from (3.11 or newer)
 #   TORCH_INDEX  a package index to take torch from, and only torch: PyTorch's CPU builds, for example, are at
@@ -6,7 +6,7 @@
 #   WHEELS       a folder of wheels to look in first; with PIP_NO_INDEX=1 in the environment, the only place
 #   SEED         the seed of the demo
 #   PYTEST       arguments for pytest, as in: make test PYTEST='-q -k ledger'
-#   WORKERS      how many processes run tests side by side: auto, as many as there are cores; 0 runs them in one
+#   WORKERS      number of processes that run tests in parallel: auto, one per core; 0 runs them in one process
 #   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', or with a Unity player: BENCH=unity
 #   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
 #   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
@@ -23,61 +23,51 @@ GATES ?=
 GPU ?=
 
 PY := $(VENV)/bin/python
-RUN_TESTS := $(PY) -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
-PIP_INSTALL := $(PY) -m pip install --quiet -c constraints.txt $(if $(WHEELS),--find-links '$(WHEELS)')
-INSTALLED := $(VENV)/.installed
+# What does not need make, for systems without it; it reads these variables from the environment.
+TASKS := $(PYTHON) tasks.py
+export VENV TORCH_INDEX WHEELS WORKERS
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lint types imports test test-all bench gates gpu demo generate format clean distclean
 
-help: ## print this
+help: ## print this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-venv: $(INSTALLED) ## make the virtual environment, or bring it up to date
+venv: ## create or update the virtual environment
+	@$(TASKS) venv
 
-$(PY):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "$(PYTHON) is older than Python 3.11; name a newer one: make venv PYTHON=python3.12" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) has no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
+lint: ## check for mistakes and style
+	@$(TASKS) lint
 
-$(INSTALLED): pyproject.toml constraints.txt | $(PY)
-	@echo "installing into $(VENV) (a few minutes the first time)"
-	@$(if $(TORCH_INDEX),$(PIP_INSTALL) --no-deps --index-url '$(TORCH_INDEX)' torch)
-	@$(PIP_INSTALL) -e '.[learner,actor,gym,box2d,unity,plots,wandb,dev]'
-	@touch $@
+types: ## check the types, for Linux, macOS and Windows
+	@$(TASKS) types
 
-lint: venv ## look for mistakes and style
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
+imports: ## check the import rules between packages
+	@$(TASKS) imports
 
-types: venv ## check the types
-	$(VENV)/bin/mypy
+test: ## run every check and the quick tests (minutes)
+	@$(TASKS) test $(PYTEST)
 
-imports: venv ## check which package imports which
-	$(VENV)/bin/lint-imports
-
-test: venv lint types imports ## run every check and the quick tests (minutes)
-	$(RUN_TESTS) -m 'not slow' $(PYTEST)
-
-test-all: venv ## run the slow tests, which `make test` leaves out
-	$(RUN_TESTS) -m slow $(PYTEST)
+test-all: ## run the slow tests, which `make test` leaves out
+	@$(TASKS) test-all $(PYTEST)
 
 bench: venv ## compare with other trainers and with this machine's limits
 	@$(PY) -m tests.bench $(BENCH)
 
-gates: venv ## train everything that must be learned, and say what it came to (under two hours)
+gates: venv ## train everything that must be learned, and report the results (hours; GATES=quick: under 45 minutes)
 	@$(PY) -m tests.gates $(GATES)
 
-gpu: venv ## look whether a GPU trains as a CPU does, and how fast
+gpu: venv ## compare training on a GPU with training on a CPU, and measure its speed
 	@$(PY) -m tests.gpu $(GPU)
 
-demo: venv ## train CartPole here: a learner and two actors (SEED=1)
-	@$(PY) deploy/demo.py --seed $(SEED)
+demo: ## train CartPole with a learner and two actors (SEED=1)
+	@$(TASKS) demo --seed $(SEED)
 
-generate: venv ## regenerate the protobuf code from protos/
+generate: venv ## regenerate the protobuf code from protos/, and the schema of run files
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) protos/generate.py
+	$(VENV)/bin/rollcast-learner check-config --schema >learner/run_files/rollcast.schema.json
 
-format: venv ## format the code and repair what can be repaired
+format: venv ## format the code and apply automatic fixes
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
@@ -85,5 +75,5 @@ clean: ## remove caches and builds
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find protos learner actor_client tests deploy -name __pycache__ -prune -exec rm -rf {} +
 
-distclean: clean ## remove the virtual environments as well
+distclean: clean ## also remove the virtual environments
 	rm -rf $(VENV) .venv-sb3 .venv-sf .venv-mlagents

@@ -1,11 +1,11 @@
-"""The actor from start to end, with a learner or, for a recording, without: environments, link, declaration, loop, close."""
+"""Runs an actor: makes environments, connects, declares, steps, and closes. Recordings need no learner."""
 
 import dataclasses
 import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 
@@ -13,16 +13,20 @@ from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.demos.batch import recorded
 from actor_client.demos.policies import LocalPolicy, load_policy
-from actor_client.endings import closing, run_command
+from actor_client.endings import close_session, closing, run_command, say_end
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of, make_env_batch
 from actor_client.envs.seeds import environment_seeds
+from actor_client.envs.video import VideoRecorder
+from actor_client.envs.wrappers import Wrapping
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
-from actor_client.platform import stop_signals
+from actor_client.platform import exit_at_once, stop_signals
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
+from actor_client.rollout.link import BehaviorLink
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop, RolloutStats
+from actor_client.rollout.vector.watch import EnvironmentWatch, FirstConstruction, WatchedCalls
 from actor_client.serving import served_metrics
 from actor_client.settings.commands import GymSettings
 
@@ -31,7 +35,7 @@ def run_gym(settings: GymSettings) -> ExitCode:
     """Steps environments for a learner until the run is over, the time is over, or a signal comes.
 
     Returns:
-        The exit code. What ended the actor has been said on standard error.
+        The exit code. The error that ended the actor has been written to standard error.
     """
 
     def act() -> None:
@@ -42,6 +46,7 @@ def run_gym(settings: GymSettings) -> ExitCode:
             load=Policy.load,
             client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}",
             heartbeat=heartbeat,
+            security=settings.security,
         )
         with stop_signals(link.request_stop):
             _act(settings, link, heartbeat)
@@ -50,16 +55,17 @@ def run_gym(settings: GymSettings) -> ExitCode:
 
 
 def _act(settings: GymSettings, link: LearnerLink, heartbeat: Heartbeat) -> None:
-    """Makes the environments, connects, steps, and closes the session whatever happened.
+    """Makes the environments, connects, steps, and closes the session in any case.
 
     Raises:
-        ActorError: Why the actor cannot go on.
+        ActorError: The actor cannot continue.
     """
-    # Environments first: they may start processes, which must not inherit anything of gRPC.
+    # Environments first: they may start processes, which must not inherit gRPC's state.
     make_batch = _batch_maker(settings)
     name = settings.behavior or behavior_of(settings.env)
     with recorded(settings.record, name, episodes=settings.record_episodes, on_enough=link.request_stop) as wrap:
-        batch = wrap(make_batch())
+        with _watch(settings, link, FirstConstruction(settings.num_envs)):
+            batch = wrap(make_batch())
         link.start()
         if settings.max_seconds is not None:
             link.stop_after(settings.max_seconds)
@@ -78,57 +84,92 @@ def _step(
     batch: EnvBatch,
     heartbeat: Heartbeat,
 ) -> None:
-    """Declares the behavior and steps it until the link stops.
+    """Resets the environments, declares the behavior, and steps it until the link stops.
 
     Raises:
-        ActorError: The learner refused the actor, or the environments failed again and again.
+        ActorError: The learner refused the actor, the behavior has self-play, or the environments failed too often.
     """
     log = structlog.get_logger()
     if settings.connect_timeout is None:
         log.info("connecting", address=settings.learner, env=settings.env, num_envs=settings.num_envs)
     run = link.open(settings.connect_timeout)
-    if run.assignment.environment_parameters:
-        names = ", ".join(sorted(run.assignment.environment_parameters))
-        log.warning("environment_parameters_not_applied", parameters=names, reason="they reach Unity players only")
     behavior_name = _behavior(settings, run)
     spec = dataclasses.replace(batch.spec, name=behavior_name)
-    behavior = link.declare(spec, 0, batch.num_envs, settings.connect_timeout)
-    log.info("acting", behavior=behavior_name, time_horizon=behavior.time_horizon, agents=batch.num_envs)
+
+    def declare() -> BehaviorLink:
+        behavior = link.declare(spec, 0, batch.num_envs, settings.connect_timeout)
+        if behavior.awaits_assignment:
+            raise ActorError(
+                ExitCode.REFUSED,
+                f"behavior {behavior_name} has self_play in the run file, but {settings.env} has no teams; use an "
+                "environment with several agents, or remove self_play",
+            )
+        log.info("acting", behavior=behavior_name, time_horizon=behavior.time_horizon, agents=batch.num_envs)
+        return behavior
+
     limits = LoopLimits(max_env_failures=settings.max_env_failures)
     loop = RolloutLoop(
         make_batch,
         batch,
         link,
-        behavior,
+        declare,
         limits=limits,
         on_stats=_say_progress,
         counts=link.counts,
         heartbeat=heartbeat,
     )
     try:
-        _say_progress(loop.run())
+        with _watch(settings, link, loop.environments):
+            stats = loop.run()
+        _say_progress(stats)
     except PolicyUnusable as error:
         raise ActorError(ExitCode.POLICY_FAILED, str(error)) from None
     if link.error is not None:
         raise link.error
 
 
+def _watch(settings: GymSettings, link: LearnerLink, environments: WatchedCalls) -> EnvironmentWatch:
+    """Returns the watch that ends the process if a call of an environment does not return."""
+
+    def give_up(error: ActorError) -> NoReturn:
+        if link.has_started:
+            close_session(link, error)
+        exit_at_once(say_end(error, settings.log_format))
+
+    return EnvironmentWatch(
+        environments,
+        link.counts,
+        is_stopping=lambda: link.stopping,
+        give_up=give_up,
+        timeout_seconds=settings.step_timeout,
+    )
+
+
 def _batch_maker(settings: GymSettings) -> Callable[[], EnvBatch]:
-    """Returns what makes the environments, at first and after a failure."""
+    """Returns the factory of the environments, used at the start and after a failure."""
+    name, video = settings.behavior or behavior_of(settings.env), settings.video
+    wrapping = Wrapping(
+        wrap=settings.wrap,
+        video=None if video is None else VideoRecorder(video, settings.video_every, name),
+        frame_skip=settings.frame_skip,
+        max_episode_steps=settings.max_episode_steps,
+        frame_stack=settings.frame_stack,
+    )
     return lambda: make_env_batch(
         settings.env,
         num_envs=settings.num_envs,
         env_kwargs=settings.env_kwargs,
         vector=settings.vector,
         behavior=settings.behavior or DEFAULT_BEHAVIOR,
+        wrapping=wrapping,
     )
 
 
 def _behavior(settings: GymSettings, run: RunInfo) -> str:
-    """Returns the behavior to declare: the one given, the run's only one, or the environment's own name.
+    """Returns the behavior to declare: the given one, the run's only one, or the environment's own name.
 
     Raises:
-        ActorError: The run has several, and none was chosen.
+        ActorError: The run has several behaviors, and none was chosen.
     """
     if settings.behavior is not None:
         return settings.behavior
@@ -151,14 +192,14 @@ def _say_progress(stats: RolloutStats) -> None:
 
 
 LOOK_EVERY_STEPS: Final = 256
-"""Interval between looks at the clock."""
+"""Steps between two checks of the clock."""
 
 
 def run_local(settings: GymSettings) -> ExitCode:
     """Steps environments with `--policy` until enough is recorded, the time is over, or a signal comes.
 
     Returns:
-        The exit code. What ended the actor has been said on standard error.
+        The exit code. The error that ended the actor has been written to standard error.
     """
 
     def act() -> None:
@@ -172,22 +213,18 @@ def run_local(settings: GymSettings) -> ExitCode:
                 on_enough=stops.append,
             ) as wrap,
         ):
-            batch = wrap(
-                make_env_batch(
-                    settings.env, num_envs=settings.num_envs, env_kwargs=settings.env_kwargs, vector=settings.vector
-                )
-            )
+            batch = wrap(_batch_maker(settings)())
             try:
                 _step_locally(settings, batch, load_policy(settings.policy or "", batch.spec, batch.num_envs), stops)
             finally:
                 batch.close()
-        structlog.get_logger().info("stopped", reason=stops[0] if stops else "its time is over")
+        structlog.get_logger().info("stopped", reason=stops[0] if stops else "--max-seconds has passed")
 
     return run_command(act, settings)
 
 
 def _step_locally(settings: GymSettings, batch: EnvBatch, policy: LocalPolicy, stops: list[str]) -> None:
-    """Steps until something is in `stops`, or the time is over.
+    """Steps until `stops` is not empty, or the time is over.
 
     Raises:
         ActorError: The environments or the policy failed, or the file cannot be written.

@@ -9,18 +9,22 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from actor_client.command_line import StrictParser
+from rollcast.console import add_completion
+
+from actor_client.command_line import StrictParser, add_common, add_recording
 from actor_client.exits import ActorError, ExitCode
-from actor_client.platform import plain_interrupts
+from actor_client.pettingzoo import cli as pettingzoo_cli
+from actor_client.platform import plain_interrupts, prepare_streams
 from actor_client.unity import cli as unity_cli
 
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 _EVALUATIONS = """\
-A learner that evaluates (rollcast-learner evaluate, rollcast.evaluation) needs no other actor: this one resets its
-environments, plays whole episodes without training, and goes back."""
-_VARIABLES = "Each option can also be given as a variable, as in ROLLCAST_ACTOR_NUM_ENVS=8 for --num-envs 8."
+Evaluations (rollcast-learner evaluate, rollcast.evaluation) need no other actor: this one resets its environments, plays
+whole episodes without training, and then continues to train."""
+_HEARTBEAT = "ROLLCAST_ACTOR_HEARTBEAT_FILE"
+_VARIABLES = "Each option can also be set by an environment variable: ROLLCAST_ACTOR_NUM_ENVS=8 sets --num-envs 8."
 
 
 class _Parser(StrictParser):
@@ -31,60 +35,99 @@ class _Parser(StrictParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Returns the parser of all commands; `run` in the parsed arguments is the function of the chosen one."""
+    """Returns the parser of all commands; `run` in the parsed arguments is the function of the chosen command."""
     parser = _Parser(
         prog="rollcast-actor",
-        description="Steps environments with the newest policy and streams what happens to a learner.",
+        description="Steps environments with the newest policy and streams the experience to a learner.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print versions and exit")
+    add_completion(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    gym = commands.add_parser(
-        "gym",
-        help="step Gymnasium environments, or an object of your own with their interface",
-        description="Steps Gymnasium environments, or an object of your own with their interface.",
-        epilog=f"{_EVALUATIONS}\n\n{_VARIABLES}\n\n{_EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
+    _add_gym(
+        _add_actor(
+            commands,
+            "gym",
+            "step Gymnasium environments, or your own objects with the same interface",
+            "Steps Gymnasium environments, or your own objects with the same interface.",
+            epilog=f"{_EVALUATIONS}\n\n",
+        )
     )
-    _add_gym(gym)
-    unity = commands.add_parser(
-        "unity",
-        help="serve Unity players: start a build, or wait for the editor",
-        description=unity_cli.DESCRIPTION,
-        epilog=f"{_VARIABLES}\n\n{_EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
+    unity_cli.add_flags(
+        _add_actor(
+            commands, "unity", "serve Unity players: start a build, or wait for the editor", unity_cli.DESCRIPTION
+        )
     )
-    unity_cli.add_flags(unity)
+    pettingzoo_cli.add_flags(
+        _add_actor(
+            commands,
+            "pettingzoo",
+            "step PettingZoo environments, in which several agents act",
+            pettingzoo_cli.DESCRIPTION,
+        )
+    )
+    _add_join(commands)
     health = commands.add_parser(
         "healthcheck",
-        help="exit with 0 if an actor on this machine steps, or waits for its learner",
-        description="Looks at the file that an actor touches (--heartbeat-file).",
+        help="exit with 0 if an actor on this machine is stepping or waiting for its learner",
+        description="Checks the age of the heartbeat file that an actor updates. Start the actor with --heartbeat-file "
+        f"FILE and give the same FILE here, or set {_HEARTBEAT} for both.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    health.add_argument("--heartbeat-file", metavar="FILE", required=True, help="the file")
-    health.add_argument("--max-age", metavar="S", type=_seconds, default=30.0, help="oldest beat (default: 30)")
+    health.add_argument(
+        "--heartbeat-file", metavar="FILE", help=f"the actor's heartbeat file (required unless {_HEARTBEAT} is set)"
+    )
+    health.add_argument(
+        "--max-age",
+        metavar="S",
+        type=_seconds,
+        default=30.0,
+        help="largest allowed age of the last beat in seconds (default: 30)",
+    )
     health.set_defaults(run=_healthcheck)
+    return parser
+
+
+def _add_join(commands: Any) -> None:
+    join = commands.add_parser(
+        "join",
+        help="write the folder for --certs from the join code of a learner",
+        description="Asks for a join code, which `rollcast-learner certs init` or `certs token --join` prints, without "
+        "showing it, and writes the folder that --certs of the other commands names.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    join.add_argument("folder", metavar="DIR", type=Path, help="the folder")
+    join.set_defaults(run=_join)
+
+
+def _add_actor(commands: Any, name: str, help_text: str, description: str, *, epilog: str = "") -> _Parser:
+    """Adds a command that acts, without its flags."""
+    parser: _Parser = commands.add_parser(
+        name,
+        help=help_text,
+        description=description,
+        epilog=f"{epilog}{_VARIABLES}\n\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
-    for name in ("stdout", "stderr"):  # None where the caller closed them, as in `... >&-`
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
+    prepare_streams()
     try:
         with plain_interrupts():
             return _run(arguments)
-    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left to be written at exit
+    except BrokenPipeError:  # the reader of the output has gone, as in `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for output that is still written at exit
         return ExitCode.OK
 
 
@@ -100,29 +143,60 @@ def _run(arguments: Sequence[str] | None) -> int:
         run: Callable[[argparse.Namespace], int] = parsed.run
         return run(parsed)
     except ActorError as error:
-        with suppress(OSError):  # nobody reads it any more, or the disk is full; the code says it too
+        with suppress(OSError):  # the output is closed or the disk is full; the exit code reports the error too
             print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code
     finally:
-        sys.stdout.flush()  # at exit nobody could catch what it raises
+        sys.stdout.flush()  # an exception at exit could not be caught
 
 
 def _add_gym(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--env", metavar="ID", help="a Gymnasium id, package:id, or module:callable (required)")
-    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments of the environment, a JSON object")
+    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments of the environment, as a JSON object")
     parser.add_argument("--num-envs", metavar="N", help="environments stepped together (default: 1)")
     parser.add_argument("--vector", action="store_true", help="use the environment's own vector entry point")
-    parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the run's only one)")
-    parser.add_argument("--max-env-failures", metavar="N", help="failures in a row that end the actor (default: 3)")
+    parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the only one of the run)")
+    parser.add_argument(
+        "--max-env-failures",
+        metavar="N",
+        help="end the actor after N failures in a row; 100 steps of each environment cancel one failure (default: 3)",
+    )
+    parser.add_argument(
+        "--step-timeout",
+        metavar="S",
+        help="end the actor if a step() or reset() of an environment takes longer than S seconds (default: no limit)",
+    )
     parser.add_argument(
         "--policy",
         metavar="POLICY",
-        help="act without a learner, for --record: module:callable, or a model that a run exported (FILE.onnx)",
+        help="act with this policy and without a learner, for --record: module:callable, or a model that a run "
+        "exported (FILE.onnx)",
     )
-    parser.add_argument("--seed", metavar="N", help="seed of the environments, with --policy (default: 0)")
-    unity_cli.add_recording(parser)
-    unity_cli.add_common(parser)
+    parser.add_argument("--seed", metavar="N", help="seed of the environments; only with --policy (default: 0)")
+    _add_wrappers(parser)
+    add_recording(parser)
+    add_common(parser)
     parser.set_defaults(run=_gym)
+
+
+def _add_wrappers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wrap",
+        metavar="MODULE:CALLABLE",
+        action="append",
+        help="callable that takes an environment and returns the wrapped one; if repeated, the first is the innermost",
+    )
+    parser.add_argument("--frame-stack", metavar="N", help="stack the newest N observations into one (default: 1)")
+    parser.add_argument("--frame-skip", metavar="N", help="repeat each action N times (default: 1)")
+    parser.add_argument(
+        "--max-episode-steps",
+        metavar="N",
+        help="truncate episodes after N steps (default: the environment's own limit)",
+    )
+    parser.add_argument("--video", metavar="DIR", help="write episodes of the first environment to this folder as .mp4")
+    parser.add_argument(
+        "--video-every", metavar="N", help="write every Nth episode, starting with the first (default: 100)"
+    )
 
 
 def _seconds(text: str) -> float:
@@ -135,12 +209,33 @@ def _seconds(text: str) -> float:
 def _healthcheck(parsed: argparse.Namespace) -> int:
     from actor_client.heartbeat import check
 
-    print(check(Path(parsed.heartbeat_file), parsed.max_age))
+    file = parsed.heartbeat_file or os.environ.get(_HEARTBEAT)
+    if not file:
+        raise ActorError(
+            ExitCode.USAGE,
+            "healthcheck needs an actor's heartbeat file: start the actor with --heartbeat-file FILE, and give "
+            f"the same --heartbeat-file FILE here, or set {_HEARTBEAT} for both",
+        )
+    print(check(Path(file), parsed.max_age))
+    return ExitCode.OK
+
+
+def _join(parsed: argparse.Namespace) -> int:
+    from getpass import getpass
+
+    from actor_client.joining import join
+
+    try:
+        code = getpass("join code: ") if sys.stdin.isatty() else sys.stdin.readline()
+    except EOFError:
+        code = ""
+    address = join(parsed.folder, code)
+    print(f"joined the learner at {address}; start actors with --certs {parsed.folder}")
     return ExitCode.OK
 
 
 def _gym(parsed: argparse.Namespace) -> int:
-    # gRPC tells of every connection that ends; the log has its own lines for that. Set before gRPC is loaded.
+    # gRPC logs each connection that ends; Rollcast logs these itself. gRPC reads the variable when it is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from actor_client.app import run_gym, run_local
@@ -149,7 +244,7 @@ def _gym(parsed: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise ActorError(
             ExitCode.MISSING_EXTRA,
-            f"this command needs the module {error.name!r}; in the checkout: pip install '.[actor,gym]'",
+            f"this command needs the module {error.name!r}; pip install 'rollcast[actor,gym]'",
         ) from None
     flags = {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
     settings = load(GymSettings, flags)
@@ -162,7 +257,7 @@ def _version() -> int:
     from rollcast.limits import PROTOCOL_REVISION
 
     print(f"rollcast {version('rollcast')}, protocol {PROTOCOL_REVISION}, Python {sys.version.split()[0]}")
-    for package in ("grpcio", "protobuf", "numpy", "onnxruntime", "gymnasium"):
+    for package in ("grpcio", "protobuf", "numpy", "onnxruntime", "gymnasium", "pettingzoo"):
         try:
             print(f"  {package} {version(package)}")
         except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Command lines with words that no parser knows: an error that names the right one where it is near."""
+"""The parser of a command, which reports unknown words itself, and the flags that all actors have."""
 
 import argparse
 import difflib
@@ -6,10 +6,10 @@ from typing import Any
 
 
 class StrictParser(argparse.ArgumentParser):
-    """A parser that refuses what it does not know itself: otherwise the parser of all commands would, with its own help."""
+    """A parser that refuses unknown arguments itself; argparse would report them with the help of the top parser."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parses a command line; words left over are an error."""
+        """Parses a command line; unknown words are an error."""
         parsed, words = super().parse_known_args(args, namespace)
         if words:
             self.error(self._unrecognized(words))
@@ -22,3 +22,51 @@ class StrictParser(argparse.ArgumentParser):
             if word.startswith("--") and (near := difflib.get_close_matches(word.partition("=")[0], flags, n=1)):
                 return f"{said}; did you mean {near[0]}?"
         return said
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """Adds the demonstration flags of every command that acts."""
+    parser.add_argument("--record", metavar="FILE.demo", help="record the episodes as demonstrations, in a new file")
+    parser.add_argument(
+        "--record-episodes", metavar="N", help="stop once N episodes are recorded (default: record until stopped)"
+    )
+
+
+def add_opponent(parser: argparse.ArgumentParser) -> None:
+    """Adds the flag for a scripted opponent."""
+    parser.add_argument(
+        "--opponent",
+        metavar="MODULE:CALLABLE",
+        help="callable that plays all opponents of this actor in self-play, instead of earlier policies",
+    )
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags for the learner, the end and the log, which every actor has."""
+    parser.add_argument("--learner", metavar="HOST:PORT", help="address of the learner (default: 127.0.0.1:50051)")
+    parser.add_argument("--insecure", action="store_true", help="allow plain text to and from other machines")
+    parser.add_argument("--certs", metavar="DIR", help="folder of `rollcast-actor join`: TLS, token and --learner")
+    parser.add_argument("--tls-ca", metavar="FILE", help="use TLS; authority of the learner's certificate")
+    parser.add_argument("--tls-cert", metavar="FILE", help="certificate of this actor")
+    parser.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert")
+    parser.add_argument("--token-file", metavar="FILE", help="file with this actor's token")
+    parser.add_argument(
+        "--server-name", metavar="NAME", help="name in the learner's certificate, if it is not that of --learner"
+    )
+    parser.add_argument(
+        "--name", metavar="NAME", help="name of this actor in the learner's status (default: generated)"
+    )
+    parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
+    parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
+    parser.add_argument(
+        "--metrics-address",
+        metavar="HOST:PORT",
+        help="address to serve metrics on, or off (default: 127.0.0.1:9465, or a free port if it is taken)",
+    )
+    parser.add_argument(
+        "--heartbeat-file", metavar="FILE", help="file to update while the actor steps, or waits for the learner"
+    )
+    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
+    parser.add_argument(
+        "--log-level", metavar="LEVEL", help="debug (Unity: with the players' output), info, warning or error"
+    )

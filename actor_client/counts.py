@@ -1,7 +1,7 @@
-"""Counters of an actor: plain numbers, so that counting costs next to nothing.
+"""Counters of an actor: plain numbers, so that counting is cheap.
 
-Each number has one thread that writes it, so no lock is needed; whoever reads sees each number whole. Prometheus' client
-library is loaded only where somebody asks for metrics (`actor_client.metrics`).
+Only one thread writes each number, so no lock is needed; readers see each number whole. Prometheus' client library is
+loaded only if metrics are served (`actor_client.metrics`).
 """
 
 from bisect import bisect_left
@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from rollcast.enums import SegmentEnd
+from rollcast.v1 import session_pb2
 
 STEP_SECONDS: Final = (1e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0)
 NETWORK_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 BATCH_AGENTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
+MAX_ERROR_CHARACTERS: Final = 400
+"""Most characters of the newest failure in the report to the learner."""
 OTHER: Final = "other"
-"""The word that stands for all that these lists do not have."""
+"""The word for everything that these lists do not contain."""
 WAIT_REASONS: Final = ("credit", "hold", "policy", "connection")
 EPISODE_ENDS: Final = ("terminated", "truncated", "env_error")
 DROP_REASONS: Final = ("generation", "session_lost", "too_large", OTHER)
@@ -26,14 +29,14 @@ RECONNECT_REASONS: Final = (
 
 
 class Tally:
-    """A histogram that one thread fills.
+    """A histogram that one thread updates.
 
     Args:
         bounds: Upper bounds of the buckets, ascending.
 
     Attributes:
-        bounds: The same.
-        counts: Values of each bucket; one more than there are bounds.
+        bounds: Upper bounds of the buckets, ascending.
+        counts: Number of values in each bucket; one more entry than bounds.
         total: Sum of all values.
     """
 
@@ -51,27 +54,33 @@ class Tally:
 
 
 class RolloutCounts:
-    """Counters of the stepping thread.
+    """Counters of the stepping thread; `hanging` belongs to the thread that watches it.
 
     Attributes:
-        env_steps: Environment steps taken, ignored ones included.
-        episodes: Ended, by how.
-        env_failures: How often the environments were remade.
-        env_step_seconds: Of the environments, for one step of all, sampled.
-        act_seconds: Of the policy, likewise.
-        record_seconds: Of recording, likewise.
-        wait_seconds: Time not stepped, by reason; of a wait that goes on, nothing yet.
-        waiting: Reason of the wait that goes on, and when it began in monotonic seconds; None while there is none.
+        env_steps: Environment steps, ignored ones included.
+        episodes: Ended episodes by their kind of end.
+        env_failures: Number of failures after which environments or players were remade.
+        env_error: The newest failure in one line; empty before the first.
+        env_discarded_steps: Recorded steps discarded because of failures.
+        hanging: The call that has not returned for a while, in words, and its seconds; None if there is none.
+        env_step_seconds: Seconds that one step of all environments takes, sampled.
+        act_seconds: Seconds of the policy, sampled.
+        record_seconds: Seconds of recording, sampled.
+        wait_seconds: Seconds without steps, by reason, the present wait excluded.
+        waiting: Reason of the present wait, and its start in monotonic seconds; None if there is none.
         chunks_built: Chunks sealed.
-        chunks_dropped: Of them, not put on their way, by reason.
+        chunks_dropped: Sealed chunks that were not sent, by reason.
         swaps: Policies that began to act.
-        swapped_at: When the last one did, seconds since the epoch; 0 before the first.
+        swapped_at: Time of the last swap, in seconds since the epoch; 0 before the first.
     """
 
     def __init__(self) -> None:
         self.env_steps = 0
         self.episodes = dict.fromkeys(EPISODE_ENDS, 0)
         self.env_failures = 0
+        self.env_error = ""
+        self.env_discarded_steps = 0
+        self.hanging: tuple[str, float] | None = None
         self.env_step_seconds = Tally(STEP_SECONDS)
         self.act_seconds = Tally(STEP_SECONDS)
         self.record_seconds = Tally(STEP_SECONDS)
@@ -82,6 +91,22 @@ class RolloutCounts:
         self.swaps = 0
         self.swapped_at = 0.0
 
+    def env_failed(self, error: str) -> None:
+        """Counts a failure of environments or of a player.
+
+        Args:
+            error: The failure, in one line.
+        """
+        self.env_failures += 1
+        self.env_error = error[:MAX_ERROR_CHARACTERS]
+
+    def environment_report(self) -> session_pb2.EnvironmentReport:
+        """Returns the state of the environments for the learner; any thread may call it."""
+        hanging, seconds = self.hanging or ("", 0.0)
+        return session_pb2.EnvironmentReport(
+            failures=self.env_failures, error=self.env_error, hanging=hanging, hanging_seconds=seconds
+        )
+
     def ended(self, ends: Sequence[int]) -> None:
         """Counts finished episodes by their `SegmentEnd`."""
         terminated = sum(end == SegmentEnd.TERMINATED for end in ends)
@@ -89,14 +114,14 @@ class RolloutCounts:
         self.episodes["truncated"] += len(ends) - terminated
 
     def waited(self, until: float) -> None:
-        """Ends the wait that goes on."""
+        """Ends the present wait."""
         if self.waiting is not None:
             reason, begun = self.waiting
-            self.waiting = None  # first: a reader may miss the wait for a moment, and never sees it twice
+            self.waiting = None  # first: a reader may miss the wait for a moment, but never sees it twice
             self.wait_seconds[reason] += until - begun
 
     def wait_seconds_at(self, now: float) -> dict[str, float]:
-        """Returns the time not stepped by reason, the wait that goes on included; from any thread."""
+        """Returns the seconds without steps by reason, the present wait included; any thread may call it."""
         seconds, waiting = dict(self.wait_seconds), self.waiting
         if waiting is not None:
             reason, begun = waiting
@@ -105,17 +130,17 @@ class RolloutCounts:
 
     @property
     def waited_seconds(self) -> float:
-        """All time not stepped because of the learner."""
+        """Total seconds without steps because of the learner."""
         return sum(self.wait_seconds.values())
 
 
 class AgentCounts:
-    """Counters of the loop of agents that come and go, beside `RolloutCounts`.
+    """Counters of the loop of agents that come and go, in addition to `RolloutCounts`.
 
     Attributes:
-        batch_agents: Agents of each run of a policy.
+        batch_agents: Agents per run of a policy.
         faulty_agents: Agents whose observations or rewards held numbers that were not finite.
-        resets: How often a simulator was told to begin again.
+        resets: Number of resets of simulators.
     """
 
     def __init__(self) -> None:
@@ -128,17 +153,17 @@ class ConnectionCounts:
     """Counters of the connection's thread.
 
     Attributes:
-        chunks_sent: Chunks written to a stream, those sent again included.
-        sent_bytes: Their encoded size.
+        chunks_sent: Chunks written to a stream, resent ones included.
+        sent_bytes: Encoded bytes of these chunks.
         chunks_acked: Chunks that the learner settled.
-        chunks_dropped: Given up by the connection, by reason.
-        round_trip_seconds: From writing a chunk to its ack.
-        newest_round_trip_seconds: The same of the newest chunk; None before the first.
+        chunks_dropped: Chunks dropped by the connection, by reason.
+        round_trip_seconds: Seconds from writing a chunk to its ack.
+        newest_round_trip_seconds: Round trip of the newest acked chunk, in seconds; None before the first.
         reconnects: Breaks of the connection, by reason.
-        policies_bad: Policies whose bytes were not what their header says.
-        policies_unusable: Policies that could not be loaded, or could not act on what was seen.
+        policies_bad: Policies whose bytes did not match their header.
+        policies_unusable: Policies that could not be loaded, or could not act on the observations.
         policies_superseded: Policies that a newer one replaced before they acted.
-        policy_fetch_seconds: From a policy's header to the moment at which it can act.
+        policy_fetch_seconds: Seconds from a policy's header until it can act.
     """
 
     def __init__(self) -> None:
@@ -156,5 +181,5 @@ class ConnectionCounts:
 
 
 def count(counts: dict[str, int], word: str, number: int = 1) -> None:
-    """Counts under a word, or under `OTHER` if the word is not in the list: words must not make time series."""
+    """Counts under a word, or under `OTHER` for a word that is not in the list, to bound the number of time series."""
     counts[word if word in counts else OTHER] += number

@@ -1,7 +1,7 @@
-"""The actor's exit codes, and the one exception that a user sees without a traceback.
+"""The actor's exit codes, and the exception that users see without Rollcast's own traceback.
 
-The codes are in ranges, so that a script or a restart policy can tell the kinds apart: 10-19 the command line, the
-environment and the installation, 20-29 the network, 30-39 the protocol, 40-49 the environment at work.
+The codes are in ranges, so that a script or a restart policy can distinguish the kinds: 10-19 the command line, the
+environment and the installation, 20-29 the network, 30-39 the protocol, 40-49 failures of running environments.
 """
 
 import enum
@@ -22,49 +22,61 @@ class CodeWithHelp(enum.IntEnum):
 
 
 class ExitCode(CodeWithHelp):
-    """The exit code of a `rollcast-actor` command; `help` says in one line what it means."""
+    """The exit code of a `rollcast-actor` command; `help` explains it in one line."""
 
-    OK = 0, "the actor did what it was asked to do: the run is over, its time is over, or it was asked to stop"
+    OK = 0, "normal end: the run is over, --max-seconds has passed, or the actor was asked to stop"
 
     USAGE = 10, "the command line or a ROLLCAST_ACTOR_ variable is wrong"
-    UNKNOWN_ENVIRONMENT = 11, "the environment does not exist, or cannot be imported or made"
+    UNKNOWN_ENVIRONMENT = 11, "the environment does not exist, or cannot be imported or created"
     MISSING_EXTRA = 12, "an optional part of Rollcast that this command needs is not installed"
     RECORDING_FAILED = 13, "a demonstration cannot be recorded: the file exists, or cannot be written"
 
+    SHADOWED = 19, "another package called actor_client hides Rollcast's"
+
     UNREACHABLE = 20, "the learner did not answer within --connect-timeout"
-    UNAUTHENTICATED = 21, "the learner does not know who this actor is"
-    NOT_ALLOWED = 22, "the learner does not let this actor take part"
+    UNAUTHENTICATED = 21, "the learner could not authenticate this actor"
+    NOT_ALLOWED = 22, "the learner does not allow this actor to take part"
+    UNTRUSTED = 24, "the certificate of the learner or of this actor is refused, or only one side uses TLS"
     PORT_IN_USE = 23, "a port for players or metrics is taken, or this machine has no such address"
 
-    NOT_A_LEARNER = 30, "the other side answers, but does not speak Rollcast's protocol"
-    MALFORMED = 31, "the learner could not read what this actor sent: a fault of the actor"
-    SPEC_MISMATCH = 32, "the environment does not look like the one the run began with"
-    PROTOCOL_TOO_OLD = 33, "the learner asks for a newer revision of the protocol"
+    NOT_A_LEARNER = 30, "the server at --learner answers, but does not speak Rollcast's protocol"
+    MALFORMED = 31, "the learner could not read a message of this actor: a bug of the actor"
+    SPEC_MISMATCH = 32, "the environment's observations or actions differ from those of the run"
+    PROTOCOL_TOO_OLD = 33, "the learner requires a newer revision of the protocol"
     SUPERSEDED = 34, "a newer process took over this actor's session"
     UNKNOWN_BEHAVIOR = 35, "the run file has no behavior of this name"
     REFUSED = 36, "the learner cannot train this behavior with its present settings"
 
-    ENVIRONMENT_FAILED = 40, "the environment failed several times in a row, or a Unity player more often than it may"
+    ENVIRONMENT_FAILED = (
+        40,
+        "the environment failed too often (--max-env-failures), or a Unity player exceeded its restart limits",
+    )
 
-    POLICY_FAILED = 41, "the policy cannot act on what the environment shows"
+    POLICY_FAILED = 41, "the policy cannot act on the environment's observations"
 
-    DATA_REFUSED = 42, "for a while the learner refused everything this actor sent: NaN, or values outside the spaces"
-    STUCK = 43, "healthcheck: the actor neither steps nor waits for its learner, or has not begun"
+    DATA_REFUSED = 42, "the learner refused all recent steps of this actor: NaN, or values outside the spaces"
+    STUCK = 43, "healthcheck: the actor has not started, or neither steps nor waits for its learner"
 
-    INTERNAL = 50, "a fault of Rollcast itself; the log has the traceback"
+    ENVIRONMENT_HANGS = 44, "a call of the environment did not return within --step-timeout, or after a request to stop"
 
-    INTERRUPTED = 130, "a second signal ended the actor at once"
+    OPPONENT_FAILED = 45, "the script of --opponent failed, or returned no actions"
+
+    INTERNAL = 50, "a bug in Rollcast; the log has the traceback"
+
+    INTERRUPTED = 130, "a signal ended the actor at once: while it started, or a second one"
 
 
 class ActorError(Exception):
-    """Ends the actor with a documented code; shown as its message alone, without a traceback.
+    """Ends the actor with a documented exit code; only the message is shown, without Rollcast's own traceback.
 
     Args:
         exit_code: The code the process ends with.
         message: One line that states the value, the limit and the next step.
+        traceback: Traceback of the user's code, if it failed; shown above the message.
     """
 
-    def __init__(self, exit_code: ExitCode, message: str) -> None:
+    def __init__(self, exit_code: ExitCode, message: str, traceback: str = "") -> None:
         super().__init__(message)
         self.exit_code = exit_code
         self.message = message
+        self.traceback = traceback

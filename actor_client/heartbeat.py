@@ -1,8 +1,8 @@
-"""True if the stepping thread lives: it says so while it steps, and while it waits for good reason.
+"""Tells whether the stepping thread is alive: the thread beats while it steps, and while it waits for a good reason.
 
-An actor that waits for its learner is well; one whose environment hangs is not. A container's health check reads the
-file, since the process itself may be stuck. It holds the time of the last beat by the machine's monotonic clock, which
-all processes share: by the file's date an actor that hangs would look well for hours once the clock was set back.
+An actor that waits for its learner is healthy; one whose environment hangs is not. A container's health check reads the
+file, since the process itself may be stuck. The file holds the time of the last beat by the machine's monotonic clock,
+which all processes share. The file's date would be unreliable after the system clock was set back.
 """
 
 import errno
@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from actor_client.exits import ActorError, ExitCode
+from actor_client.platform import OPEN_FLAGS
 
 INTERVAL_SECONDS: Final = 2.0
 STUCK_SECONDS: Final = 60.0
-"""After so long without a beat `/healthz` says that the actor is stuck."""
+"""Seconds without a beat after which `/healthz` reports the actor as stuck."""
 _MOST_CHARACTERS: Final = 100
 
 
 class Heartbeat:
-    """Notes beats of the stepping thread, and writes the time into a file every `INTERVAL_SECONDS` at most.
+    """Notes beats of the stepping thread, and writes the time into a file at most every `INTERVAL_SECONDS`.
 
     Args:
-        path: The file; None keeps beats in memory alone.
+        path: The file; None keeps beats only in memory.
         clock: Monotonic seconds.
 
     Raises:
@@ -50,11 +51,11 @@ class Heartbeat:
 
     @property
     def age_seconds(self) -> float:
-        """Time since the last beat, to `INTERVAL_SECONDS`."""
+        """Seconds since the last beat, to within `INTERVAL_SECONDS`."""
         return self._clock() - self._beaten
 
     def beat(self) -> None:
-        """Says that the thread goes on; cheap enough for every step."""
+        """Notes that the thread is alive; cheap enough for every step."""
         now = self._clock()
         if now < self._due:
             return
@@ -66,31 +67,33 @@ class Heartbeat:
 
 
 def check(path: Path, max_age_seconds: float, clock: Callable[[], float] = time.monotonic) -> str:
-    """Returns in words how old a beat is.
+    """Returns the age of the last beat in words.
 
     Args:
         path: The file.
-        max_age_seconds: How old it may be.
-        clock: The one that the actor has.
+        max_age_seconds: Largest allowed age.
+        clock: The actor's clock.
 
     Raises:
-        ActorError: There is none, or it is too old (STUCK).
+        ActorError: There is no beat, or it is too old (STUCK).
     """
     try:
         age_seconds = _age(path, clock)
     except OSError as error:
-        raise ActorError(ExitCode.STUCK, f"{path}: {error.strerror}; has an actor with this file begun?") from None
+        raise ActorError(ExitCode.STUCK, f"{path}: {error.strerror}; has an actor with this file started?") from None
     if not math.isfinite(age_seconds):
-        raise ActorError(ExitCode.STUCK, f"{path} holds no time; is it the --heartbeat-file of an actor?")
+        raise ActorError(ExitCode.STUCK, f"{path} does not contain a time; is it the --heartbeat-file of an actor?")
     if age_seconds < 0:
-        raise ActorError(ExitCode.STUCK, f"{path} is from before this machine was started; has an actor begun since?")
+        raise ActorError(
+            ExitCode.STUCK, f"{path} is older than the last start of this machine; has an actor started since?"
+        )
     if age_seconds > max_age_seconds:
         raise ActorError(
             ExitCode.STUCK,
             f"{path}: the actor last stepped, or waited for its learner, {age_seconds:.1f} s ago; at most "
-            f"{max_age_seconds:g} s are allowed (--max-age). Its environment may hang: restart it",
+            f"{max_age_seconds:g} s are allowed (--max-age). Its environment may hang: restart the actor",
         )
-    return f"alive {age_seconds:.1f} s ago"
+    return f"last beat {age_seconds:.1f} s ago"
 
 
 def _written(now: float) -> str:
@@ -98,12 +101,12 @@ def _written(now: float) -> str:
 
 
 def _age(path: Path, clock: Callable[[], float]) -> float:
-    """Returns the age of a beat; by the file's date where it is being written just now, or the disk is full."""
+    """Returns the age of the last beat; by the file's date while the file is being written, or if the disk is full."""
     try:
         beaten = float(_read(path))
     except ValueError:
         return max(0.0, time.time() - path.stat().st_mtime)
-    return clock() - beaten  # looked at afterwards: the actor may have written meanwhile
+    return clock() - beaten  # read afterwards, because the actor may write in between
 
 
 def _read(path: Path) -> str:
@@ -118,15 +121,15 @@ def _write(path: Path, now: float) -> None:
 
 
 def _open(path: Path, flags: int) -> TextIO:
-    """Opens a regular file and nothing else: on a pipe or a device both the actor and its check would wait for ever.
+    """Opens a regular file only: a pipe or a device would block the actor and its check.
 
     Raises:
-        OSError: It is none, or cannot be opened.
+        OSError: It is not a regular file, or cannot be opened.
     """
-    number = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+    number = os.open(path, flags | OPEN_FLAGS, 0o666)
     try:
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     except OSError:
         os.close(number)
         raise

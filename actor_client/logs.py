@@ -1,4 +1,4 @@
-"""Log lines: snake_case events with fields, on standard error, for people or as one JSON object a line."""
+"""Log lines on standard error: snake_case events with fields, as text or one JSON object per line."""
 
 import logging
 import sys
@@ -20,9 +20,8 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
     """Sends the log lines of this process to standard error.
 
     Args:
-        log_format: `json` writes one object a line; `console` and `auto` write lines for people, in colour on a
-            terminal.
-        level: The least level shown.
+        log_format: `json` writes one object per line; `console` and `auto` write text, in colour on a terminal.
+        level: The lowest level shown.
     """
     as_json = log_format == "json"
     stamp = (
@@ -50,7 +49,7 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
 
 
 class _Sink:
-    """Standard error as it is at the moment of writing; a terminal that has gone away does not end the actor."""
+    """Writes to the present standard error; a closed terminal does not end the actor."""
 
     def write(self, text: str) -> int:
         try:
@@ -72,7 +71,7 @@ class _Sink:
 
 
 def _fit_for_terminals(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Rounds numbers, and takes from texts what a terminal would obey: some of them come from other machines."""
+    """Rounds numbers, and removes control sequences from texts, some of which come from other machines."""
     for key, value in event.items():
         if isinstance(value, float):
             event[key] = f"{value:.6g}"
@@ -81,11 +80,16 @@ def _fit_for_terminals(_logger: WrappedLogger, _method: str, event: EventDict) -
     return event
 
 
+def indented(text: str) -> str:
+    """Returns indented lines, so that no line of a traceback looks like a log line."""
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
 INTERVAL_SECONDS = 10.0
 
 
 class Notices:
-    """Remembers when each kind of line was said last.
+    """Limits how often each kind of line is logged.
 
     Example:
         if (left_out := notices.due("rejected")) is not None:
@@ -99,7 +103,7 @@ class Notices:
         self._left_out: dict[str, int] = {}
 
     def due(self, kind: str) -> int | None:
-        """Returns how many lines of this kind were left out since the last one; None if this one is left out, too."""
+        """Returns how many lines of this kind were left out since the last one; None if this one is left out too."""
         now = self._clock()
         said = self._said.get(kind)
         if said is not None and now - said < self._interval_seconds:
@@ -109,6 +113,6 @@ class Notices:
         return self._left_out.pop(kind, 0)
 
     def reset(self, kind: str) -> None:
-        """Lets the next line of this kind be said at once: what it was about is over."""
+        """Allows the next line of this kind immediately."""
         self._said.pop(kind, None)
         self._left_out.pop(kind, None)

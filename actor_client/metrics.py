@@ -21,7 +21,10 @@ from actor_client.counts import OTHER, RolloutCounts, Tally
 PREFIX: Final = "rollcast_actor_"
 DISCARD_REASONS: Final = ("env_error", "generation", "reset", "session_lost", OTHER)
 BOOKS_DROP_REASONS: Final = ("generation", "session_lost", "too_large", OTHER)
-REJECT_REASONS: Final = ("generation", "not_finite", "bad_action", "bad_observation", "not_training", OTHER)
+REJECT_REASONS: Final = (
+    *("generation", "not_finite", "bad_action", "bad_observation", "not_training", "opponent"),
+    OTHER,
+)
 HOLD_REASONS: Final = tuple(reason.name.lower() for reason in HoldReason if reason is not HoldReason.UNSPECIFIED)
 
 
@@ -35,12 +38,12 @@ class ActorBuild:
 
 
 class ActorMetrics(Collector):
-    """All metrics of an actor. Two in one process do not meet.
+    """All metrics of an actor. Two objects in one process are independent.
 
     Args:
-        build: What runs.
+        build: Version and environment of the actor.
         read: Makes the snapshot of a scrape; called in the thread that answers it.
-        registry: Where all is read; one of its own if None.
+        registry: The registry; a new one if None.
     """
 
     def __init__(
@@ -54,13 +57,17 @@ class ActorMetrics(Collector):
         self.registry.register(self)
 
     def exposition(self) -> bytes:
-        """Returns everything in Prometheus' text format (`actor_client.serving.CONTENT_TYPE`)."""
+        """Returns all metrics in Prometheus' text format (`actor_client.serving.CONTENT_TYPE`)."""
         return generate_latest(self.registry)
 
     def collect(self) -> Iterable[Metric]:
-        """Yields everything but the metrics of the process, all of one moment."""
+        """Yields all metrics except those of the process, read at one moment."""
         now = self._read()
-        build = GaugeMetricFamily(f"{PREFIX}build_info", "What runs.", labels=["version", "revision", "env"])
+        build = GaugeMetricFamily(
+            f"{PREFIX}build_info",
+            "Versions of this process, and its environment.",
+            labels=["version", "revision", "env"],
+        )
         build.add_metric([self._build.version, self._build.revision, self._build.env], 1.0)
         yield build
         yield from _rollout(now.rollout)
@@ -73,46 +80,55 @@ class ActorMetrics(Collector):
 def _rollout(counts: RolloutCounts) -> Iterable[Metric]:
     yield counter("env_steps", "Environment steps taken.", counts.env_steps)
     yield _counters("episodes", "Episodes ended.", "end", counts.episodes)
-    yield counter("env_failures", "How often the environments were made anew.", counts.env_failures)
+    yield counter(
+        "env_failures", "Failures after which environments or players were created again.", counts.env_failures
+    )
     yield histogram("env_step_seconds", "Time of one step of all environments, sampled.", counts.env_step_seconds)
-    yield histogram("act_seconds", "Time of choosing their actions, sampled.", counts.act_seconds)
-    yield histogram("record_seconds", "Time of recording it, sampled.", counts.record_seconds)
-    yield _counters("wait_seconds", "Time not stepped, by what was missing.", "reason", counts.wait_seconds)
+    yield histogram("act_seconds", "Time of choosing the actions of all environments, sampled.", counts.act_seconds)
+    yield histogram("record_seconds", "Time of recording one step of all environments, sampled.", counts.record_seconds)
+    yield _counters("wait_seconds", "Time without stepping, by the reason for waiting.", "reason", counts.wait_seconds)
 
 
 def _books(books: BooksView) -> Iterable[Metric]:
     yield counter("steps_produced", "Steps recorded.", books.produced)
-    yield _gauge("steps_open", "Steps in no chunk yet.", books.open)
+    yield _gauge("steps_open", "Steps that are not in a chunk yet.", books.open)
     yield _gauge("steps_unacked", "Steps in chunks that the learner has not settled.", books.unacked)
     yield counter("steps_acked", "Steps that the learner settled.", books.acked)
     discarded = _known(books.discarded, DISCARD_REASONS)
-    yield _counters("steps_discarded", "Steps given up before they were in a chunk.", "reason", discarded)
-    yield _counters("steps_dropped", "Steps given up in chunks.", "reason", _known(books.dropped, BOOKS_DROP_REASONS))
-    yield counter("steps_ghost", "Steps of opponents that are not trained; outside the books.", books.ghost)
+    yield _counters("steps_discarded", "Steps discarded before they were in a chunk.", "reason", discarded)
+    yield _counters(
+        "steps_dropped",
+        "Steps dropped together with their chunks.",
+        "reason",
+        _known(books.dropped, BOOKS_DROP_REASONS),
+    )
+    yield counter("steps_ghost", "Steps of opponents that are not trained; not part of the books.", books.ghost)
 
 
 def _chunks(now: ActorSnapshot) -> Iterable[Metric]:
     rollout, connection = now.rollout, now.connection
     both = {reason: number + connection.chunks_dropped[reason] for reason, number in rollout.chunks_dropped.items()}
     yield counter("chunks_built", "Chunks made.", rollout.chunks_built)
-    yield counter("chunks_sent", "Chunks written to a stream, those sent again included.", connection.chunks_sent)
+    yield counter("chunks_sent", "Chunks written to a stream, including those sent again.", connection.chunks_sent)
     yield counter("chunks_acked", "Chunks that the learner settled.", connection.chunks_acked)
-    yield _counters("chunks_dropped", "Chunks given up.", "reason", both)
-    yield _gauge("chunks_unacked", "Chunks that are kept until their ack.", now.chunks_unacked)
+    yield _counters("chunks_dropped", "Chunks dropped.", "reason", both)
+    yield _gauge("chunks_unacked", "Chunks kept until they are acked.", now.chunks_unacked)
     yield counter("sent_bytes", "Encoded size of the chunks sent.", connection.sent_bytes)
-    yield histogram("ack_round_trip_seconds", "From writing a chunk to its ack.", connection.round_trip_seconds)
+    yield histogram("ack_round_trip_seconds", "Time from writing a chunk to its ack.", connection.round_trip_seconds)
     rejected = _known(now.rejected, REJECT_REASONS)
     yield _counters("rejected_steps", "Steps that the learner refused in its acks.", "reason", rejected)
 
 
 def _connection(now: ActorSnapshot) -> Iterable[Metric]:
     yield _gauge("credit_steps", "Steps that may be taken before more credit is needed.", now.credit_steps)
-    held = GaugeMetricFamily(f"{PREFIX}held", "Whether a hold of the learner keeps it waiting.", labels=["reason"])
+    held = GaugeMetricFamily(
+        f"{PREFIX}held", "1 while a hold of the learner keeps this actor waiting.", labels=["reason"]
+    )
     for reason in HOLD_REASONS:
         held.add_metric([reason], float(reason in now.held))
     yield held
-    yield _counters("reconnects", "Breaks of the connection.", "reason", now.connection.reconnects)
-    connected = GaugeMetricFamily(f"{PREFIX}connected", "Whether a stream is open.", labels=["stream"])
+    yield _counters("reconnects", "Lost connections.", "reason", now.connection.reconnects)
+    connected = GaugeMetricFamily(f"{PREFIX}connected", "1 while the stream is open.", labels=["stream"])
     connected.add_metric(["upload"], float(now.is_uploading))
     connected.add_metric(["policy"], float(now.is_subscribed))
     yield connected
@@ -126,14 +142,20 @@ def _policies(now: ActorSnapshot) -> Iterable[Metric]:
         "load_failed": connection.policies_unusable,
         "superseded": connection.policies_superseded,
     }
-    yield _gauge("policy_version", "The version that acts.", now.policy_version)
-    yield _counters("policy_swaps", "Policies, by what became of them.", "outcome", outcomes)
-    yield histogram("policy_fetch_seconds", "From a policy's header to its use.", connection.policy_fetch_seconds)
-    yield _gauge("last_policy_timestamp_seconds", "When the version that acts began to act.", rollout.swapped_at)
+    yield _gauge("policy_version", "Version of the policy that acts.", now.policy_version)
+    yield _counters("policy_swaps", "Received policies, by outcome.", "outcome", outcomes)
+    yield histogram(
+        "policy_fetch_seconds",
+        "Time from a policy's header until the policy is loaded.",
+        connection.policy_fetch_seconds,
+    )
+    yield _gauge(
+        "last_policy_timestamp_seconds", "Unix time at which the acting version began to act.", rollout.swapped_at
+    )
 
 
 def counter(name: str, text: str, value: float) -> CounterMetricFamily:
-    """Returns a counter of an actor."""
+    """Returns a counter metric of an actor."""
     return CounterMetricFamily(PREFIX + name, text, value=value)
 
 
@@ -149,7 +171,7 @@ def _counters(name: str, text: str, label: str, counts: Mapping[str, float]) -> 
 
 
 def histogram(name: str, text: str, tally: Tally) -> HistogramMetricFamily:
-    """Returns a histogram of an actor."""
+    """Returns a histogram metric of an actor."""
     counts, total = list(tally.counts), tally.total
     bounds = [str(floatToGoString(bound)) for bound in (*tally.bounds, math.inf)]  # type: ignore[no-untyped-call]
     buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))
@@ -157,7 +179,7 @@ def histogram(name: str, text: str, tally: Tally) -> HistogramMetricFamily:
 
 
 def _known(found: Mapping[str, int], words: tuple[str, ...]) -> dict[str, int]:
-    """Returns the counts of all known words, and of all others under `OTHER`."""
+    """Returns the counts of all known words, and the sum of all others under `OTHER`."""
     counts = dict.fromkeys(words, 0)
     for word, number in found.items():
         counts[word if word in counts else OTHER] += number

@@ -1,51 +1,71 @@
-"""Differences between operating systems: signals, and processes that are started and ended with all they started."""
+"""Differences between operating systems: signals, streams, files, ports, and process groups.
 
+Every call that some system lacks is made here, if this interpreter has it.
+"""
+
+import ctypes
+import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
+from typing import Any, Final, NoReturn
 
 from actor_client.exits import ExitCode
 
+OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"))
+"""Flags of `os.open` for a regular file: opening a pipe does not block, and children do not inherit the file."""
+REUSES_ADDRESSES: Final = not hasattr(socket, "SO_EXCLUSIVEADDRUSE")
+"""False on Windows: there `SO_REUSEADDR` would take a port in use, and closing connections block no port."""
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_STATUS_CONTROL_C_EXIT: Final = 0xC000013A  # of a process on Windows that handles neither Ctrl+C nor Ctrl+Break
 
 
 @contextmanager
 def plain_interrupts() -> Iterator[None]:
-    """Lets Ctrl+C end the process as the operating system does, until `stop_signals` takes over.
+    """Makes signals that ask the process to end do so at once, until `stop_signals` takes over.
 
-    Python's own handler raises KeyboardInterrupt wherever the program is. Amid the imports of a start, some libraries
-    swallow it, and others turn it into errors of their own. A process that was told to ignore Ctrl+C goes on to.
+    Python's own handler raises KeyboardInterrupt at any point. During imports some libraries swallow it, and others
+    turn it into their own errors. A process that was told to ignore a signal still ignores it.
     """
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    unhandled = (signal.SIG_DFL, signal.default_int_handler)
+    numbers = [number for number in stop_signal_numbers() if signal.getsignal(number) in unhandled]
+    previous = {number: signal.signal(number, lambda *_: os._exit(ExitCode.INTERRUPTED)) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
 def stop_signals(stop: Callable[[str], None], cut: Callable[[], None] | None = None) -> Iterator[None]:
-    """Calls `stop` with the name of the first signal that asks the process to end; the second ends it at once.
+    """Calls `stop` with the name of the first signal that asks the process to end; the second ends it immediately.
+
+    Python runs handlers in the main thread, which may be inside a library for long. A thread reads the signals instead,
+    from the socket to which Python writes each at once.
 
     Args:
-        stop: Runs inside a signal handler: it must take no lock.
-        cut: What is left to do when the second signal ends the process at once; the same holds for it.
+        stop: Called in that thread. In a forked process, which has no such thread, it runs inside a signal handler: it
+            must take no lock.
+        cut: Called before the second signal ends the process; it must take no lock either.
     """
     seen: list[str] = []
 
-    def handle(number: int, _frame: FrameType | None) -> None:
+    def handle(number: int) -> None:
         name = signal.Signals(number).name
         if seen and name == "SIGHUP":
-            return  # a terminal that closes says so more than once: nobody is in a hurry
+            return  # a closing terminal sends several hangups; they count as one
         if seen:
             os.write(2, f"{name} again: ended at once\n".encode())
             if cut is not None:
@@ -54,85 +74,165 @@ def stop_signals(stop: Callable[[str], None], cut: Callable[[], None] | None = N
         seen.append(name)
         stop(name)
 
-    previous = {number: signal.signal(number, handle) for number in stop_signal_numbers()}
+    process = os.getpid()
+
+    def handle_forked(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != process:
+            handle(number)
+
+    previous = {number: signal.signal(number, handle_forked) for number in stop_signal_numbers()}
     try:
-        yield
+        with _read_by_thread(frozenset(previous), handle):
+            yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def stop_signal_numbers() -> tuple[signal.Signals, ...]:
-    """Returns the signals that ask a process to end: Ctrl+C, a supervisor's, a closed terminal's, Windows' Ctrl+Break.
+@contextmanager
+def _read_by_thread(numbers: frozenset[int], handle: Callable[[int], None]) -> Iterator[None]:
+    """Calls `handle` in a thread with each signal of `numbers`; they need handlers, or Python does not report them."""
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
 
-    Behind nohup the terminal's is ignored, and stays so.
+    def read() -> None:
+        while arrived := reader.recv(64):
+            for number in filter(numbers.__contains__, arrived):
+                handle(number)
+
+    thread = threading.Thread(target=read, name="rollcast-signals", daemon=True)
+    thread.start()
+    earlier = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    if hasattr(os, "register_at_fork"):  # Ctrl+C reaches every process of a terminal, and counts as one signal
+        os.register_at_fork(after_in_child=_forget_wakeup)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(earlier)
+        writer.close()
+        thread.join()
+        reader.close()
+
+
+def _forget_wakeup() -> None:
+    """Stops a forked process from writing its signals to the socket of its parent."""
+    signal.set_wakeup_fd(-1)
+
+
+def stop_signal_numbers() -> tuple[signal.Signals, ...]:
+    """Returns the signals that ask a process to end: Ctrl+C, SIGTERM, a closed terminal, Windows' Ctrl+Break.
+
+    Under nohup the terminal's signal remains ignored.
     """
     names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
     there = [signal.Signals[name] for name in names if name in signal.Signals.__members__]
     return tuple(each for each in there if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN)
 
 
+def prepare_streams() -> None:
+    """Replaces closed standard streams, and makes the others escape characters that their encoding lacks.
+
+    On Windows, output to a file or a pipe has an encoding of 256 characters.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed, as in `... >&-`
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def start_process(
-    command: Sequence[str], *, output: int | None, ends_with_parent: bool = False
+    command: Sequence[str], *, output: int | None, source: int = subprocess.DEVNULL, ends_with_parent: bool = False
 ) -> "subprocess.Popen[bytes]":
-    """Starts a process that a Ctrl+C in this terminal does not reach, in a group of its own where there are groups.
+    """Starts a process that Ctrl+C in this terminal does not reach, in its own process group if the system has them.
 
     Args:
-        command: Program and arguments; no shell reads them.
-        output: Where its output goes, as `subprocess` says it; None leaves it on this terminal.
-        ends_with_parent: It is asked to end when this thread's process is killed, where the system can do that.
+        command: Program and arguments, without a shell.
+        output: Its output, as in `subprocess`; None means this terminal.
+        source: Where its input comes from, as `subprocess` names it.
+        ends_with_parent: Ask it to end when this process is killed, if the system supports it.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The process cannot be started.
     """
-    stderr = subprocess.STDOUT if output == subprocess.PIPE else output
-    if sys.platform == "win32":
-        flags = subprocess.CREATE_NEW_PROCESS_GROUP
-        return subprocess.Popen(  # noqa: S603 - the program that the user named
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=stderr, creationflags=flags
-        )
-    return subprocess.Popen(  # noqa: S603 - see above
+    return subprocess.Popen(  # noqa: S603 - the program that the user named
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=source,
         stdout=output,
-        stderr=stderr,
-        start_new_session=True,
-        preexec_fn=_end_with_parent() if ends_with_parent else None,  # noqa: PLW1509 - one system call
+        stderr=subprocess.STDOUT if output == subprocess.PIPE else output,
+        **_group_options(ends_with_parent=ends_with_parent),
     )
 
 
-def _end_with_parent() -> Callable[[], object] | None:
-    """Returns what a new process calls to be asked to end with its parent; None where the system has no such call."""
-    if sys.platform != "linux":
-        return None
-    import ctypes  # noqa: PLC0415 - most processes never need it
+def _group_options(*, ends_with_parent: bool) -> dict[str, Any]:
+    """Returns the arguments of `Popen` for a new process group."""
+    if hasattr(subprocess, "CREATE_NEW_PROCESS_GROUP"):
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    if hasattr(os, "setsid"):
+        return {"start_new_session": True, "preexec_fn": _end_with_parent() if ends_with_parent else None}
+    return {}
 
-    control = ctypes.CDLL(None).prctl  # before the fork: afterwards a lock may be held for ever
+
+def _end_with_parent() -> Callable[[], object] | None:
+    """Returns the function with which a new process arranges to end with its parent; None without system support."""
+    try:
+        control = ctypes.CDLL(None).prctl  # before the fork: afterwards a lock may be held for ever
+    except (AttributeError, TypeError):  # macOS; Windows
+        return None
     return lambda: control(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
-def end_process(process: "subprocess.Popen[bytes]", *, at_once: bool) -> None:
-    """Asks a process of `start_process` to end, or ends it; with it goes all it started, where there are groups.
+def ask_to_end(process: "subprocess.Popen[bytes]") -> None:
+    """Asks a process of `start_process` to end: by SIGTERM, or on Windows by Ctrl+Break."""
+    request = getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM)
+    try:
+        process.send_signal(request)
+    except OSError:  # Windows without a console has no graceful way
+        process.terminate()
+
+
+def was_asked_to_end(code: int) -> bool:
+    """Returns whether a process ended by the signal of `ask_to_end` without handling it.
 
     Args:
-        process: The same; it may have ended already, and what it started be left over.
-        at_once: Ends it, where a request could be ignored.
+        code: The exit code from `subprocess`.
     """
-    with suppress(OSError):  # nothing is left of it
-        if sys.platform != "win32":
-            os.killpg(process.pid, signal.SIGKILL if at_once else signal.SIGTERM)
-        elif at_once:
-            tool = os.path.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32", "taskkill.exe")  # noqa: PTH118
+    return code in (-signal.SIGTERM, _STATUS_CONTROL_C_EXIT)
+
+
+def end_process(process: "subprocess.Popen[bytes]", *, at_once: bool) -> None:
+    """Asks a process of `start_process` to end, or kills it; includes its children if it has a process group.
+
+    Args:
+        process: The process; it may have ended already while its children still run.
+        at_once: Kill it instead of asking it.
+    """
+    with suppress(OSError):  # all of it has ended
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.Signals["SIGKILL" if at_once else "SIGTERM"])
+        elif not at_once:
+            ask_to_end(process)
+        elif (tool := _windows_tool("taskkill.exe")).is_file():
             subprocess.run([tool, "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)  # noqa: S603
         else:
-            process.terminate()
+            process.kill()
+
+
+def _windows_tool(name: str) -> Path:
+    return Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32" / name
+
+
+def reuse_address(listening: socket.socket) -> None:
+    """Lets a socket take a port whose earlier connections are closing, but not a port in use."""
+    listening.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
 
 
 def describe_exit(code: int) -> str:
-    """Returns how a process ended: by its exit code, or by a signal, which is named.
+    """Returns how a process ended, in words: its exit code, or the name of a signal.
 
     Args:
-        code: As `subprocess` gives it: negative for a signal.
+        code: The exit code from `subprocess`: negative for a signal.
     """
     if code >= 0:
         return f"ended with exit code {code}"
@@ -142,3 +242,19 @@ def describe_exit(code: int) -> str:
     except ValueError:
         return f"was ended by signal {-code}"
     return f"was ended by {name} ({word.lower()})" if word else f"was ended by {name}"
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """Ends this process and the processes of `multiprocessing`, even if a thread does not return.
+
+    Args:
+        code: The exit code.
+    """
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None:
+        for child in multiprocessing.active_children():
+            child.kill()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -16,33 +16,34 @@ import structlog
 from actor_client.connection.link import LearnerLink
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import STUCK_SECONDS, Heartbeat
+from actor_client.platform import REUSES_ADDRESSES
 from actor_client.settings.commands import CommonSettings
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-# A client that has not asked and taken its answer within so long is cut off, however often it sends a byte.
+# Seconds a client has to send its request and take the answer; sending single bytes does not extend it.
 REQUEST_SECONDS: Final = 5.0
-# Each is a thread of the actor; who comes when there are so many is hung up on.
+# Most open connections, each of which has a thread of the actor; further ones are closed.
 MAX_CONNECTIONS: Final = 16
-# How often the thread looks whether it shall end, and so how long closing takes.
+# Interval at which the thread checks whether to end, and therefore the longest time that closing takes.
 CLOSE_SECONDS: Final = 0.2
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
 class MetricsServer:
-    """Answers GET in threads of its own until it is closed.
+    """Answers GET requests in its own threads until it is closed.
 
     Args:
-        host: Where to listen.
-        port: 0 = any free one.
-        metrics: Makes the text of `/metrics`.
-        is_well: What `/healthz` says: 200 or 503.
+        host: The address to listen on.
+        port: The port; 0 = any free one.
+        metrics: Returns the text of `/metrics`.
+        is_well: Returns whether `/healthz` answers 200 or 503.
         may_move: Takes any free port if `port` is taken.
 
     Attributes:
-        port: Where it listens.
+        port: The listening port.
 
     Raises:
-        ActorError: It cannot listen there (PORT_IN_USE).
+        ActorError: The port is in use, or the address cannot be used (PORT_IN_USE).
     """
 
     def __init__(
@@ -62,14 +63,14 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops answering and gives the port back."""
+        """Stops answering and releases the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 def _handler(metrics: Callable[[], bytes], is_well: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:
-    """Returns the class that answers requests; the standard library wants one a server."""
+    """Returns the handler class; the standard library requires one per server."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_SECONDS
@@ -77,7 +78,7 @@ def _handler(metrics: Callable[[], bytes], is_well: Callable[[], bool]) -> type[
         sys_version = ""
 
         def do_GET(self) -> None:
-            """Answers."""
+            """Answers a request."""
             path = self.path.partition("?")[0]
             if path == "/metrics":
                 self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics())
@@ -89,7 +90,7 @@ def _handler(metrics: Callable[[], bytes], is_well: Callable[[], bool]) -> type[
                 self._answer(HTTPStatus.NOT_FOUND, _TEXT, b"there are /metrics and /healthz\n")
 
         def log_message(self, *_: Any) -> None:
-            """Says nothing: a line a scrape would drown the actor's own."""
+            """Logs nothing: a line per scrape would flood the actor's log."""
 
         def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
             self.send_response(status)
@@ -103,6 +104,7 @@ def _handler(metrics: Callable[[], bytes], is_well: Callable[[], bool]) -> type[
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    allow_reuse_address = REUSES_ADDRESSES
     allow_reuse_port = False
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
@@ -111,7 +113,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answers in a thread of its own, if there is room for one."""
+        """Answers in a new thread, if there is room for one."""
         with self._lock:
             has_room = len(self._due) < MAX_CONNECTIONS
             if has_room:
@@ -122,21 +124,21 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Ends a connection, and makes room."""
+        """Ends a connection, and frees its place."""
         with self._lock:
             self._due.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Cuts off who took too long; comes every `CLOSE_SECONDS`, and after each new connection."""
+        """Closes connections that took too long; called every `CLOSE_SECONDS`, and after each new connection."""
         now = time.monotonic()
-        with self._lock:  # so that none of them is closed meanwhile, and its number given to another
+        with self._lock:  # so that no socket is closed in the meantime and its number reused
             for request in [each for each, due in self._due.items() if now >= due]:
                 with suppress(OSError):
-                    request.shutdown(socket.SHUT_RDWR)  # its thread notices, and ends
+                    request.shutdown(socket.SHUT_RDWR)  # its thread notices and ends
 
     def handle_error(self, *_: Any) -> None:
-        """Says nothing of clients that went away; what a scrape lacks, Prometheus shows."""
+        """Ignores clients that disconnected; Prometheus reports failed scrapes."""
 
 
 class _Server6(_Server):
@@ -162,7 +164,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 REVISION_VARIABLE: Final = "ROLLCAST_REVISION"
-"""Set by whoever builds an image; names the commit it was built from."""
+"""The variable with the commit that an image was built from."""
 
 
 @contextmanager
@@ -176,20 +178,20 @@ def served_metrics(
     """Serves metrics until the block ends, unless they are switched off.
 
     Args:
-        settings: Where to serve them.
-        link: Whose numbers they are.
-        heartbeat: Of the stepping thread.
-        env: The environment's name, as it labels the build.
-        more: Makes metrics of this command's own; not called where metrics are off.
+        settings: The settings, with the address of the metrics.
+        link: The link whose numbers are served.
+        heartbeat: Heartbeat of the stepping thread.
+        env: The environment's name, a label of the build.
+        more: Makes this command's own metrics; not called if metrics are off.
 
     Raises:
-        ActorError: The address that was asked for cannot be had.
+        ActorError: The given address cannot be used.
     """
     endpoint = settings.metrics_endpoint
     if endpoint is None:
         yield
         return
-    # Here, because who switches metrics off need not pay for the client library.
+    # Imported here, so that an actor without metrics does not load the client library.
     from actor_client.metrics import ActorBuild, ActorMetrics  # noqa: PLC0415
 
     build = ActorBuild(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), env)

@@ -1,51 +1,50 @@
-"""Trains CartPole on this machine: one learner and two actors, each a process of its own, as on three machines.
+"""Trains CartPole on this machine: one learner and two actors, each in a separate process, as on three machines.
 
     python deploy/demo.py --seed 1
     python deploy/demo.py --seed 1 -- --set behaviors.CartPole.max_steps=20000
 
-What follows ``--`` goes to the learner. The learner's output is shown as it comes; the actors write to files in the run
-folder. Ctrl-C ends all of them in good order, a second one at once. The exit code is the learner's.
+Arguments after ``--`` go to the learner. The learner's output is shown immediately; the actors write to files in the
+run folder. Ctrl-C ends all processes cleanly, a second Ctrl-C at once. The exit code is the learner's.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from actor_client.platform import ask_to_end, end_process, start_process, stop_signal_numbers
+
 ROOT = Path(__file__).resolve().parents[1]
-RUN_FILE = ROOT / "deploy" / "runs" / "cartpole.yaml"
+RUN_FILE = ROOT / "learner" / "run_files" / "cartpole.yaml"
 BEHAVIOR = "CartPole"
 ACTORS = 2
 ENVIRONMENTS_PER_ACTOR = 4
 
 START_SECONDS = 180.0
-"""A cold start reads torch from a slow disk."""
+"""Long enough for a cold start, which reads torch from a slow disk."""
 ACTOR_GRACE_SECONDS = 10.0
 LEARNER_GRACE_SECONDS = 30.0
 POLL_SECONDS = 0.1
 LOG_TAIL_LINES = 15
 
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
-
 
 class Failed(Exception):  # noqa: N818  (it says what happened)
-    """The demo cannot go on; its message is for the user."""
+    """Raised if the demo cannot continue; the message is for the user."""
 
 
 class Stopped(Exception):  # noqa: N818  (it is no error)
-    """The user wants the demo to end; `number` is the signal's."""
+    """Raised when the user ends the demo; `number` is the signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -56,17 +55,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the demo and returns its exit code."""
     parser = argparse.ArgumentParser(description="Trains CartPole here: one learner and two actors.")
     parser.add_argument("--seed", type=int, default=1, help="seed of the run")
-    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="where the run folder goes")
-    parser.add_argument("learner_arguments", nargs="*", metavar="-- ARGUMENT", help="more arguments for the learner")
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="folder for the run folder")
+    parser.add_argument("learner_arguments", nargs="*", metavar="-- ARGUMENT", help="further arguments for the learner")
     parsed = parser.parse_args(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in stop_signal_numbers():
         signal.signal(number, _stop)
     try:
         with contextlib.ExitStack() as processes:
             try:
                 return train(parsed, processes)
             except Stopped:
-                say("stopping: the actors first, then the learner; once more ends them at once")
+                say("stopping the actors, then the learner; another signal ends them at once")
                 raise
     except Stopped as stopped:
         return 128 + stopped.number
@@ -76,15 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def train(parsed: argparse.Namespace, processes: contextlib.ExitStack) -> int:
-    """Starts the processes, waits for the learner to finish, and says what came of it.
+    """Starts the processes, waits for the learner to finish, and prints the result.
 
     Raises:
-        Failed: a process could not be started, or ended too early.
+        Failed: A process could not be started, or ended too early.
     """
     run_id = f"demo-{parsed.seed}"
     folder = parsed.results_dir / run_id
     before = _version(folder / "address.json")
-    run_file = min(str(RUN_FILE), os.path.relpath(RUN_FILE), key=len)
+    run_file = str(RUN_FILE)
+    with contextlib.suppress(ValueError):  # the run file is on another drive
+        run_file = min(run_file, os.path.relpath(run_file), key=len)
     serve = ["rollcast-learner", "serve", run_file, "--run-id", run_id, "--force"]
     serve += ["--results-dir", str(parsed.results_dir), "--seed", str(parsed.seed), "--address", "127.0.0.1:0"]
     learner = processes.enter_context(running([*serve, *parsed.learner_arguments], LEARNER_GRACE_SECONDS))
@@ -103,7 +104,7 @@ def train(parsed: argparse.Namespace, processes: contextlib.ExitStack) -> int:
             if actor.poll():
                 raise Failed(f"an actor ended with code {actor.returncode}; the end of {log}:\n{_tail(log)}")
         time.sleep(POLL_SECONDS)
-    for actor in actors:  # the learner has told them that the run is over
+    for actor in actors:  # the learner has notified them that the run has ended
         with contextlib.suppress(subprocess.TimeoutExpired):
             actor.wait(ACTOR_GRACE_SECONDS)
     report(folder)
@@ -112,30 +113,24 @@ def train(parsed: argparse.Namespace, processes: contextlib.ExitStack) -> int:
 
 @contextlib.contextmanager
 def running(command: list[str], grace_seconds: float, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs one of this installation's commands, and ends it at the end of the block if it has not ended by itself.
+    """Runs a command of this installation, and ends it at the end of the block if it still runs.
 
     Args:
-        command: the command and its arguments.
-        grace_seconds: time to end by itself after SIGTERM, before it is killed.
-        log: where its output goes; None shows it.
+        command: The command and its arguments.
+        grace_seconds: Seconds to end by itself after SIGTERM, before it is killed.
+        log: File for its output; None shows it.
 
     Raises:
-        Failed: the command is not installed.
+        Failed: The command is not installed.
     """
-    program = Path(sys.executable).with_name(command[0])
+    program = Path(sys.executable).with_name(command[0] + (sysconfig.get_config_var("EXE") or ""))
     say(f"$ {shlex.join(command)}{f' > {log}' if log else ''}")
     with contextlib.ExitStack() as files:
         output = files.enter_context(log.open("wb")) if log else None
         try:
-            # A group of its own: Ctrl-C reaches the demo alone, which then ends the others one by one.
-            process = subprocess.Popen(  # noqa: S603  (our own commands)
-                [str(program), *command[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT if log else None,
-                process_group=0,
-                preexec_fn=partial(_die_with, os.getpid()),  # noqa: PLW1509  (no threads here)
-            )
+            # Ctrl-C reaches the demo alone, which then ends the others one by one.
+            descriptor = output.fileno() if output else None
+            process = start_process([str(program), *command[1:]], output=descriptor, ends_with_parent=True)
         except OSError as error:
             raise Failed(f"{program} cannot be started ({error.strerror}): run make venv") from error
     try:
@@ -145,27 +140,27 @@ def running(command: list[str], grace_seconds: float, log: Path | None = None) -
 
 
 def end(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
-    """Ends a process that has not ended by itself: asks it to stop and, when its time is over, kills it."""
+    """Ends a process that still runs: asks it to stop, and kills it after the grace period."""
     if process.poll() is not None:
         return
     try:
-        process.terminate()
+        ask_to_end(process)
         process.wait(grace_seconds)
     except (subprocess.TimeoutExpired, Stopped):
-        process.kill()
+        end_process(process, at_once=True)
         process.wait()
 
 
 def wait_for_address(learner: subprocess.Popen[bytes], file: Path, before: tuple[int, int] | None) -> str | None:
-    """Waits until the learner has said where it listens, and returns that; None if it ended instead.
+    """Waits for the address at which the learner listens, and returns it; None if the learner ended.
 
     Args:
-        learner: its process.
-        file: where it says so; one that an earlier learner left does not count.
-        before: what :func:`_version` said of the file before the learner was started.
+        learner: Process of the learner.
+        file: File with the address; a file of an earlier learner does not count.
+        before: Result of :func:`_version` for the file before the learner was started.
 
     Raises:
-        Failed: it does neither in time.
+        Failed: The learner neither wrote the address nor ended in time.
     """
     deadline = time.monotonic() + START_SECONDS
     while learner.poll() is None:
@@ -178,22 +173,22 @@ def wait_for_address(learner: subprocess.Popen[bytes], file: Path, before: tuple
 
 
 def report(folder: Path) -> None:
-    """Says in two lines what came of the run."""
+    """Prints the result of the run in two lines."""
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         say(f"the learner left no summary in {folder}")
         return
     if summary.get("seconds_to_target") is None:
-        say(f"ended by {summary.get('stop_reason')}, without the target; mean return {summary.get('mean_return_100')}")
+        say(f"ended by {summary.get('stop_reason')} before the target; mean return {summary.get('mean_return_100')}")
     else:
         seconds, steps = summary["seconds_to_target"], summary["env_steps_to_target"]
-        say(f"solved after {steps:,} steps, {seconds:.1f} s from the first one; {folder / 'summary.json'} has the rest")
-    say(f"the trained policy: {summary.get('onnx_path') or 'none was written'}")
+        say(f"solved after {steps:,} steps, {seconds:.1f} s after the first one; see {folder / 'summary.json'}")
+    say(f"trained policy: {summary.get('onnx_path') or 'none was written'}")
 
 
 def say(text: str) -> None:
-    """Prints at once, so that it stands in order among the output of other processes."""
+    """Prints a text at once, so that it is in order with the output of other processes."""
     print(text, flush=True)  # noqa: T201
 
 
@@ -203,7 +198,7 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
 
 
 def _version(file: Path) -> tuple[int, int] | None:
-    """Returns what differs after a file was replaced, or None where there is none."""
+    """Returns a value that changes when a file is replaced; None if the file does not exist."""
     try:
         status = file.stat()
     except OSError:
@@ -218,14 +213,6 @@ def _tail(log: Path) -> str:
 
 def _stop(number: int, _frame: FrameType | None) -> None:
     raise Stopped(number)
-
-
-def _die_with(parent: int) -> None:
-    """Lets Linux send SIGTERM to this new process when the demo dies without a chance to do so itself."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)
-        if os.getppid() != parent:  # it died before it could be asked for
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m learner` is `rollcast-learner`."""
+"""Runs `rollcast-learner` as `python -m learner`."""
 
 import sys
 

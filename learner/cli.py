@@ -17,61 +17,69 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from rollcast.console import add_completion
+
+from learner.commands.certs_flags import add_certs
+from learner.commands.compare import add_compare
 from learner.commands.evaluate import add_evaluate
 from learner.common.exits import ExitCode, UserError
+from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
+from learner.common.text import printable
 
 if TYPE_CHECKING:
     from learner.commands.operator import Operator
 
 _VALUES: Sequence[tuple[str, str, str]] = (
-    ("env", "BUILD", "the Unity player that gateways start; without it they wait for the editor"),
+    ("env", "BUILD", "Unity player that gateways start; without it they wait for the editor"),
     ("base-port", "N", "port of a gateway's first player (default: 5005)"),
-    ("num-envs", "N", "players of a gateway (default: 1)"),
-    ("num-areas", "N", "training areas in a player (default: 1)"),
-    ("timeout-wait", "S", "seconds that a player may take to answer (default: 60)"),
-    ("max-lifetime-restarts", "N", "restarts of a player, -1 for any number (default: 10)"),
-    ("restarts-rate-limit-n", "N", "of them within the period, -1 for any number (default: 1)"),
-    ("restarts-rate-limit-period-s", "S", "the period in seconds (default: 60)"),
+    ("num-envs", "N", "players that each gateway starts (default: 1)"),
+    ("num-areas", "N", "training areas in each player (default: 1)"),
+    ("timeout-wait", "S", "seconds to wait for an answer of a player (default: 60)"),
+    ("max-lifetime-restarts", "N", "limit of restarts of a player; -1 for no limit (default: 10)"),
+    ("restarts-rate-limit-n", "N", "limit of restarts of a player within the period; -1 for no limit (default: 1)"),
+    ("restarts-rate-limit-period-s", "S", "length of the period in seconds (default: 60)"),
     ("width", "N", "width of a player's window in pixels (default: 84)"),
-    ("height", "N", "its height (default: 84)"),
+    ("height", "N", "height of a player's window in pixels (default: 84)"),
     ("quality-level", "N", "Unity's quality level (default: 5)"),
-    ("time-scale", "X", "how much faster than real time Unity runs (default: 20)"),
+    ("time-scale", "X", "speed of game time relative to real time (default: 20)"),
     ("target-frame-rate", "N", "Unity's target frame rate, -1 for the fastest (default: -1)"),
     ("capture-frame-rate", "N", "Unity's capture frame rate (default: 60)"),
 )
 _SWITCHES: Sequence[tuple[str, str]] = (
-    ("no-graphics", "players draw nothing"),
-    ("no-graphics-monitor", "players draw nothing but the first one"),
+    ("no-graphics", "start players without graphics"),
+    ("no-graphics-monitor", "start all players but the first without graphics"),
     ("inference", "act without training"),
     ("debug", "log more"),
 )
 
 
 def add_mlagents_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds those that a learner has no other use for than to tell its gateways and to keep them in the run folder."""
+    """Adds the flags that a learner only passes to its gateways and saves in the run folder."""
     group = parser.add_argument_group("Unity, as in mlagents-learn")
     for name, shown, text in _VALUES:
         group.add_argument(f"--{name}", metavar=shown, help=text)
     for name, text in _SWITCHES:
         group.add_argument(f"--{name}", action="store_const", const="true", help=text)
     group.add_argument(
-        "--env-args", nargs=argparse.REMAINDER, metavar="...", help="arguments of the player: all that follows"
+        "--env-args",
+        nargs=argparse.REMAINDER,
+        metavar="...",
+        help="arguments for the player; takes all that follow, so it must be last",
     )
 
 
-_RETURN = "Environment/Cumulative Reward"
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that reports a wrong command line with this project's exit code."""
+    """A parser that ends with the learner's own exit code on an invalid command line."""
 
     def error(self, message: str) -> None:  # type: ignore[override]
         raise UserError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Returns the parser of all commands; `run` in the parsed arguments is the function of the chosen one."""
+    """Returns the parser of all commands; the parsed `run` is the function of the chosen command."""
     parser = _Parser(
         prog="rollcast-learner",
         description="Trains policies from experience that actors send over gRPC.",
@@ -79,48 +87,58 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="store_true", help="print versions and exit")
+    add_completion(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    _add_init(commands.add_parser("init", help="write a commented run file to start from"))
     _add_serve(commands.add_parser("serve", help="train: listen for actors, learn, broadcast policies"))
     _add_check_config(commands.add_parser("check-config", help="show the settings a run file resolves to"))
     for name, text, function in (
-        ("status", "show the state of a running learner, its books and its actors", _status),
+        ("status", "show the state, books and actors of a running learner", _status),
         ("page", "print the link to the status page, with the operator's token", _page),
         ("pause", "pause training and hold the actors", _pause),
         ("resume", "end a pause", _resume),
         ("save", "save a checkpoint now", _save),
-        ("drain", "end a run in good order; its actors exit", _drain),
+        ("drain", "save and end a run; its actors exit", _drain),
         ("healthcheck", "exit with 0 if the learner accepts actors", _healthcheck),
     ):
         _add_operator_command(commands.add_parser(name, help=text), function)
-    add_evaluate(commands.add_parser("evaluate", help="measure a run's policy: so many episodes, nothing is trained"))
-    _add_runs(commands.add_parser("runs", help="list runs: their state, steps and best return"))
-    _add_compare(commands.add_parser("compare", help="draw the curves of runs as a picture"))
+    add_certs(
+        commands.add_parser("certs", help="make certificates and tokens, so that actors can join over a network"),
+        _certs,
+    )
+    add_evaluate(commands.add_parser("evaluate", help="measure a run's policy over whole episodes, without training"))
+    _add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
+    add_compare(
+        commands.add_parser("compare", help="compare groups of runs over their seeds, with intervals and curves")
+    )
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code. To be called once, in the main thread: it sets up the process."""
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # whoever asks too early shall not end it; see operator_signals
+    """Runs a command and returns its exit code. Call it once, in the main thread, because it configures the process."""
+    for number in operator_signal_numbers():  # a signal sent too early must not end the process; see operator_signals
         signal.signal(number, signal.SIG_IGN)
-    # Until `serve` handles signals, Ctrl-C ends the process as the system does: an exception could come up in the
-    # middle of an import that catches everything, and be lost.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # gRPC has lines of its own for what is said here in better words. Set before gRPC is loaded.
+    # Until `serve` handles signals, each ends the process at once: an exception could be raised during an import that
+    # catches everything, and be lost.
+    ending = stop_signal_numbers()
+    for number in ending:
+        signal.signal(number, lambda *_: os._exit(ExitCode.INTERRUPTED))
+    # The learner logs in place of gRPC's own log lines. Set this before gRPC is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    for name in ("stdout", "stderr"):  # None where the caller closed them, as in `... >&-`
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
+    prepare_streams()
     try:
         return _run(arguments)
-    except BrokenPipeError:  # the reader of our output has gone, as in `... | head`
+    except BrokenPipeError:  # the reader of the output has closed it, as in `... | head`
         return ExitCode.OK
     finally:
         for stream in (sys.stdout, sys.stderr):
             _flush_or_forget(stream)
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _flush_or_forget(stream: TextIO) -> None:
-    """Writes what waits, or gives it up where nobody reads it or the disk is full: at exit it would change the code."""
+    """Writes buffered output; discards it if the reader is gone or the disk is full, to keep the exit code."""
     try:
         stream.flush()
     except (OSError, ValueError):
@@ -139,54 +157,70 @@ def _run(arguments: Sequence[str] | None) -> int:
             parser.print_help()
             return ExitCode.USAGE
         run: Callable[[argparse.Namespace], int] = parsed.run
-        if parsed.command == "serve":  # whose console may be lost; it trains on, and keeps a log in its folder
+        if parsed.command == "serve":  # a lost console does not stop training; the log is in the run folder
             return run(parsed)
         with _written_out():
             return run(parsed)
     except UserError as error:
-        with suppress(OSError):  # whoever reads it may be gone; the code says it too
+        with suppress(OSError):  # the reader may be gone; the exit code reports the error too
             for line in error.details:
-                print(f"  {line}", file=sys.stderr)
-            print(f"error: {error.message}", file=sys.stderr)
+                print(f"  {printable(line, len(line))}", file=sys.stderr)
+            print(f"error: {printable(error.message, len(error.message))}", file=sys.stderr)
         return error.exit_code
 
 
 def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_file", nargs="?", type=Path, metavar="RUN.yaml", help="the run file")
-    parser.add_argument("--run-id", metavar="ID", help="name of the run; its folder is RESULTS/ID")
-    parser.add_argument("--results-dir", metavar="DIR", help="where run folders are (default: results)")
+    parser.add_argument("--run-id", metavar="ID", help="name of the run and of its folder in --results-dir")
+    parser.add_argument("--results-dir", metavar="DIR", help="folder of all runs (default: results)")
     parser.add_argument(
         "--resume", nargs="?", const="true", metavar="auto", type=_resume_word,
-        help="go on with the run; auto: if there is one",
+        help="resume the run; auto: if it exists",
     )  # fmt: skip
     parser.add_argument(
         "--checkpoint", metavar="WHICH",
-        help="with --resume: go on from last (default), best, a step, or a .pt file",
+        help="checkpoint that --resume loads: last (default), best, a step, or a .pt file",
     )  # fmt: skip
-    parser.add_argument("--force", action="store_const", const="true", help="start anew in a folder that holds a run")
-    parser.add_argument("--initialize-from", metavar="ID", help="begin with the networks of another run")
+    parser.add_argument(
+        "--force", action="store_const", const="true", help="start over although the folder holds a run"
+    )
+    parser.add_argument("--initialize-from", metavar="ID", help="start from the weights of another run")
     parser.add_argument("--seed", metavar="N", help="seed of networks, minibatches, actors and environments")
-    parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
-    parser.add_argument("--deterministic", action="store_const", const="true", help="actors take the likeliest action")
-    parser.add_argument("--address", metavar="HOST:PORT", help="where actors connect (default: 127.0.0.1:50051)")
-    parser.add_argument("--insecure", action="store_const", const="true", help="allow plain text beyond this machine")
-    parser.add_argument("--control-address", metavar="HOST:PORT", help="where operators connect; loopback only")
+    parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
+    parser.add_argument(
+        "--deterministic", action="store_const", const="true", help="actors take the most likely action"
+    )
+    parser.add_argument("--address", metavar="HOST:PORT", help="address for actors (default: 127.0.0.1:50051)")
+    parser.add_argument(
+        "--insecure",
+        action="store_const",
+        const="true",
+        help="allow plain text on addresses that other machines can reach",
+    )
+    parser.add_argument("--certs", metavar="DIR", help="folder of `certs init`: TLS, and tokens for all clients")
+    parser.add_argument("--tls-cert", metavar="FILE", help="the learner's certificate, in place of that of --certs")
+    parser.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert")
+    parser.add_argument("--tls-ca", metavar="FILE", help="authority of --tls-cert, for commands on this machine")
+    parser.add_argument("--tls-client-ca", metavar="FILE", help="require client certificates of this authority")
+    parser.add_argument("--token-file", metavar="FILE", help="hashes of the clients' tokens")
+    parser.add_argument("--control-address", metavar="HOST:PORT", help="address for operators' commands; loopback only")
     parser.add_argument(
         "--http-address", metavar="HOST:PORT",
-        help="status page and metrics (default: 127.0.0.1:9464, or a free port if it is taken)",
+        help="address of status page and metrics (default: 127.0.0.1:9464, or a free port if it is taken)",
     )  # fmt: skip
     parser.add_argument("--target-return", metavar="R", help="stop once the mean return reaches R")
+    parser.add_argument("--target-rating", metavar="R", help="stop once the ELO of a behavior with self-play reaches R")
     parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console, json or mlagents")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="set_items",
-        help="set any value of the run file, as in behaviors.CartPole.max_steps=1e5",
+        help="set any value of the run file, such as behaviors.CartPole.max_steps=1e5",
     )  # fmt: skip
     add_mlagents_flags(parser)
 
 
 def _add_runs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
+    parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_runs)
 
@@ -198,69 +232,99 @@ def _runs(parsed: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _add_compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="names of runs, or paths of run folders")
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
-    parser.add_argument("--out", metavar="FILE.png", type=Path, default=Path("compare.png"), help="the picture")
-    parser.add_argument("--key", metavar="KEY", default=_RETURN, help=f"the statistic (default: {_RETURN})")
-    parser.set_defaults(run=_compare)
-
-
-def _compare(parsed: argparse.Namespace) -> int:
-    from learner.commands.compare_runs import compare
-
-    path = compare(Path(parsed.results_dir), parsed.runs, parsed.key, parsed.out)
-    sys.stdout.write(f"{path}\n")
-    return ExitCode.OK
-
-
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_settings_arguments(parser)
     parser.set_defaults(run=_serve)
 
 
+def _add_init(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "name", nargs="?", default="cartpole", metavar="NAME", help="name of the example (default: cartpole)"
+    )
+    parser.add_argument("--list", action="store_true", help="list the examples")
+    parser.set_defaults(run=_init)
+
+
+def _init(parsed: argparse.Namespace) -> int:
+    with _learner_extra("init"):
+        from learner.commands.init import examples, write_run_file
+
+    if parsed.list:
+        rows = examples()
+        width = max(map(len, rows))
+        sys.stdout.writelines(f"{name:<{width}}  {text}\n" for name, text in rows.items())
+    else:
+        path = write_run_file(parsed.name, Path())
+        sys.stdout.write(f"wrote {path}; start with: rollcast-learner serve {path}\n")
+    return ExitCode.OK
+
+
 def _add_check_config(parser: argparse.ArgumentParser) -> None:
     _add_settings_arguments(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print the settings alone, as JSON")
-    form.add_argument("--explain", action="store_true", help="print beside each value what it means")
-    parser.add_argument("--can-start", action="store_true", help="fail as serve would, for settings and run folder")
+    form.add_argument("--json", action="store_true", help="print only the settings, as JSON")
+    form.add_argument("--schema", action="store_true", help="print the JSON schema of run files")
+    form.add_argument("--explain", action="store_true", help="print the meaning of each value next to it")
+    parser.add_argument(
+        "--can-start", action="store_true", help="fail if serve would refuse the settings or the run folder"
+    )
     parser.set_defaults(run=_check_config)
 
 
+_IDENTITY: Sequence[tuple[str, str, str]] = (
+    ("--tls-ca", "FILE", "authority of the learner's certificate (default: that of the run folder)"),
+    ("--tls-cert", "FILE", "certificate of this command"),
+    ("--tls-key", "FILE", "private key of --tls-cert"),
+    ("--token-file", "FILE", "file with a token (default: the operator's in the run folder)"),
+    ("--server-name", "NAME", "name in the learner's certificate, if it is not the dialed one"),
+)
+
+
 def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
-    if function is not _page:  # which reads the run folder, and asks nobody
+    parser.add_argument(
+        "which", nargs="?", metavar="RUN", help="folder or id of the run (default: the only running one)"
+    )
+    if function is not _page:  # it reads the run folder and calls no learner
         parser.add_argument("--control", metavar="HOST:PORT", help="the learner's control address")
-    parser.add_argument("--run-id", metavar="ID", help="find the address in this run's folder instead")
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
+        for flag, name, text in _IDENTITY:
+            parser.add_argument(flag, metavar=name, help=text)
+    parser.add_argument("--run-id", metavar="ID", help="the same as RUN")
+    parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
     if function is _status:
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.add_argument(
-            "--watch", nargs="?", const=2.0, type=_seconds, metavar="SECONDS", help="go on until Ctrl-C (every 2 s)"
+            "--watch",
+            nargs="?",
+            const=2.0,
+            type=_seconds,
+            metavar="SECONDS",
+            help="repeat until Ctrl-C (default: every 2 s)",
         )
     parser.set_defaults(run=function)
 
 
-_NOT_SETTINGS = frozenset({"can_start", "command", "explain", "json", "run", "run_file", "set_items", "version"})
+_NOT_SETTINGS = frozenset(
+    {"can_start", "command", "explain", "json", "run", "run_file", "schema", "set_items", "version"}
+)
 _RESUME_WORDS = frozenset({"auto", "true", "false"})
 
 
 def _seconds(text: str) -> float:
-    """Reads the time between two looks; a mistyped one must neither flood the learner nor seem to hang."""
+    """Parses the interval of `--watch`; a mistyped interval must neither flood the learner nor seem to hang."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not 0.1 <= seconds <= 3600.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time between 0.1 and 3600 seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
     return seconds
 
 
 def _resume_word(text: str) -> str:
-    """Refuses a run file behind --resume, which argparse would take for its value."""
+    """Refuses a run file after --resume, which argparse would take for its value."""
     if text.lower() not in _RESUME_WORDS:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no value of it: write the run file before --resume, or --resume=auto"
+            f"{text!r} is not auto, true or false; write the run file before --resume, or use --resume=auto"
         )
     return text
 
@@ -270,7 +334,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 @contextmanager
 def _written_out() -> Iterator[None]:
-    """Turns a full disk behind the standard output into one line; half an answer must not pass for a whole one."""
+    """Reports a full disk behind standard output in one line, because partial output must not pass as complete."""
     try:
         yield
         sys.stdout.flush()
@@ -284,13 +348,13 @@ def _written_out() -> Iterator[None]:
 
 @contextmanager
 def _learner_extra(command: str) -> Iterator[None]:
-    """Turns a module that is not installed into one line that says how to install it."""
+    """Reports a missing module in one line that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise UserError(
             ExitCode.MISSING_EXTRA,
-            f"{command} needs the module {error.name!r}; in the checkout: pip install '.[learner]'",
+            f"{command} needs the module {error.name!r}; pip install 'rollcast[learner]'",
         ) from None
 
 
@@ -310,10 +374,14 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 def _check_config(parsed: argparse.Namespace) -> int:
     with _learner_extra("check-config"):
+        from learner.commands.init import schema_text
         from learner.commands.preflight import check_start, missing_parts
         from learner.settings.check import check_config
         from learner.settings.load import load_run_options
 
+    if parsed.schema:
+        sys.stdout.write(schema_text())
+        return ExitCode.OK
     given = {"cli": _flags(parsed), "set_items": parsed.set_items, "environ": dict(os.environ)}
     if parsed.can_start:
         check_start(load_run_options(parsed.run_file, **given))
@@ -322,9 +390,25 @@ def _check_config(parsed: argparse.Namespace) -> int:
 
 
 def _operator(parsed: argparse.Namespace) -> Operator:
+    from rollcast.tls import ClientSecurity
+
     from learner.commands.operator import Operator
 
-    return Operator.find(parsed.control, parsed.run_id, Path(parsed.results_dir))
+    paths = (parsed.tls_ca, parsed.tls_cert, parsed.tls_key, parsed.token_file)
+    ca, cert, key, token = (None if path is None else Path(path) for path in paths)
+    given = ClientSecurity(ca, cert, key, token, parsed.server_name)
+    return Operator.find(parsed.control, _run_of(parsed), Path(parsed.results_dir), given)
+
+
+def _run_of(parsed: argparse.Namespace) -> str | None:
+    """Returns the run that an operator's command names; None if it names none."""
+    run: str | None = parsed.which
+    given = [
+        name for name in ("--control", "--run-id") if getattr(parsed, name[2:].replace("-", "_"), None) is not None
+    ]
+    if run is not None and given:
+        raise UserError(ExitCode.USAGE, f"{run!r} and {given[0]} both name a learner: give only one")
+    return parsed.run_id if run is None else run
 
 
 def _status(parsed: argparse.Namespace) -> int:
@@ -348,7 +432,7 @@ def _status(parsed: argparse.Namespace) -> int:
 def _page(parsed: argparse.Namespace) -> int:
     from learner.commands.operator import page_link
 
-    print(page_link(parsed.run_id, Path(parsed.results_dir)))
+    print(page_link(_run_of(parsed), Path(parsed.results_dir)))
     return ExitCode.OK
 
 
@@ -362,7 +446,7 @@ def _pause(parsed: argparse.Namespace) -> int:
 def _resume(parsed: argparse.Namespace) -> int:
     with _operator(parsed) as operator:
         operator.resume()
-    print("training goes on")
+    print("resumed")
     return ExitCode.OK
 
 
@@ -384,6 +468,18 @@ def _healthcheck(parsed: argparse.Namespace) -> int:
         serving = operator.accepts_actors()
     print("serving" if serving else "not serving")
     return ExitCode.OK if serving else ExitCode.UNREACHABLE
+
+
+def _certs(parsed: argparse.Namespace) -> int:
+    try:
+        from learner.commands import certs
+    except ModuleNotFoundError as error:
+        raise UserError(
+            ExitCode.MISSING_EXTRA, f"certs needs the module {error.name!r}; pip install 'rollcast[learner,certs]'"
+        ) from None
+    command = {"init": certs.init, "client": certs.client, "renew": certs.renew, "token": certs.token}
+    run: Callable[[argparse.Namespace], int] = command[parsed.certs_command]
+    return run(parsed)
 
 
 def _version() -> int:

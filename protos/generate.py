@@ -1,6 +1,6 @@
 """Regenerates the committed protobuf code: `python protos/generate.py [DIRECTORY]`.
 
-Reads every `.proto` below this folder and writes `*_pb2.py`, `*_pb2.pyi`, `*_pb2_grpc.py` and `*_pb2_grpc.pyi` beside it
+Reads every `.proto` below this folder and writes `*_pb2.py`, `*_pb2.pyi`, `*_pb2_grpc.py` and `*_pb2_grpc.pyi` next to it
 (or below DIRECTORY, for the test that compares). The package path is the import path, so nothing is rewritten.
 """
 
@@ -20,7 +20,7 @@ def generate(destination: Path) -> None:
     Raises:
         RuntimeError: protoc refused a file; its complaint is on standard error.
     """
-    # protoc finds its mypy plug-ins by name: they lie beside this interpreter, whether or not its folder is on the path.
+    # protoc finds its mypy plug-ins by name: they are next to this interpreter, whose folder may not be on the path.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     sources = sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*.proto"))
     out = str(destination)

@@ -1,4 +1,4 @@
-"""Settings of every test."""
+"""Settings of all tests."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal
 
 @pytest.fixture(autouse=True)
 def _signal_handlers() -> Iterator[None]:
-    """Restores the handlers of signals: commands that a test calls in its own process set theirs."""
+    """Restores signal handlers that commands in this process replaced."""
     before = {number: signal.getsignal(number) for number in _HANDLED}
     yield
     for number, handler in before.items():

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them."""
+"""Parses metrics as Prometheus does."""
 
 from __future__ import annotations
 

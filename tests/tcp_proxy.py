@@ -1,4 +1,4 @@
-"""A listener in place of a server, which connects each of its clients to that server."""
+"""A listener that forwards its clients to a server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Self
 
 
 class TcpProxy:
-    """Listens on a free port for the time of a block; subclasses decide what becomes of the bytes.
+    """Listens on a free port for a block; subclasses decide how bytes are forwarded.
 
     Args:
-        host: of the server.
-        port: of the server.
+        host: Of the server.
+        port: Of the server.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -36,14 +36,14 @@ class TcpProxy:
 
     @property
     def address(self) -> str:
-        """Where clients connect."""
+        """Returns where clients connect."""
         return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def connect(self, client: socket.socket, server: socket.socket) -> None:
-        """Carries bytes between a client and the server, from threads of its own.
+        """Forwards bytes between a client and the server in threads.
 
         Raises:
-            NotImplementedError: a subclass does it.
+            NotImplementedError: A subclass does it.
         """
         raise NotImplementedError
 

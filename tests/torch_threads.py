@@ -1,4 +1,4 @@
-"""Torch without threads of its own, for tests that train in this process."""
+"""Limits torch to one thread for tests that train in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Small networks gain nothing from threads, and on a busy machine waiting threads cost a lot."""
+    """Uses one thread, because small networks gain nothing from more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

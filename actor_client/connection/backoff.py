@@ -1,9 +1,9 @@
 """Backoff between attempts to reach the learner.
 
-Full jitter: each wait is drawn uniformly between zero and a bound that doubles with each attempt, so that actors which
-lost the learner at one moment do not come back at one moment (Brooker, "Exponential Backoff And Jitter", 2015). The
-bound is capped at a thirtieth of the outage: a learner that restarts within a minute is found within two seconds, and
-one that is away for a night is asked twice a minute.
+Full jitter: each wait is drawn uniformly between zero and a bound that doubles with each attempt, so that actors that
+lost the learner together do not all return together (Brooker, "Exponential Backoff And Jitter", 2015). The bound is
+capped at a thirtieth of the outage: a learner that restarts within a minute is found within two seconds, and a learner
+that is away for a night is tried at least twice a minute.
 """
 
 import random
@@ -14,12 +14,12 @@ BASE_SECONDS = 0.2
 SMALLEST_CAP_SECONDS = 2.0
 LARGEST_CAP_SECONDS = 30.0
 CAP_SHARE_OF_OUTAGE = 1 / 30
-# A drained learner names one moment for all actors: spread them over this much more.
+# A drained learner names the same time to all actors; this share of it is added at random.
 SPREAD_SECONDS = 0.5
 
 
 class Clock(Protocol):
-    """A clock that never goes back."""
+    """A monotonic clock."""
 
     def __call__(self) -> float:
         """Returns seconds since some moment."""
@@ -30,8 +30,8 @@ class Backoff:
     """Counts attempts since the connection was last healthy, and draws the next wait.
 
     Args:
-        generator: Where draws come from.
-        clock: Tells how long the outage lasts.
+        generator: Source of random numbers.
+        clock: Measures the outage.
     """
 
     def __init__(self, generator: random.Random | None = None, clock: Clock = time.monotonic) -> None:
@@ -49,7 +49,7 @@ class Backoff:
         """Counts a failure.
 
         Args:
-            at_least_seconds: What the learner asked for (RetryInfo, drain); the wait is not shorter.
+            at_least_seconds: Least wait that the learner asked for (RetryInfo, drain).
 
         Returns:
             The seconds to wait before the next attempt.

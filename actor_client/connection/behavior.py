@@ -1,12 +1,11 @@
 """One declared behavior, as the connection keeps it and as the stepping thread sees it.
 
 A behavior has one gate, one number and one newest policy. Each of its teams has a port with its own books and its own
-acting policy; the stepping thread calls ports alone, and what they read are attributes that the connection's thread
-replaces whole.
+acting policy. The stepping thread calls only ports, which read attributes that the connection's thread replaces as a
+whole.
 """
 
 import time
-from dataclasses import dataclass
 
 import structlog
 from rollcast import limits
@@ -18,19 +17,21 @@ from actor_client.connection.books import Books, BooksView
 from actor_client.connection.errors import one_line
 from actor_client.connection.fallback import Fallback
 from actor_client.connection.gate import Gate
+from actor_client.connection.pins import Pins
 from actor_client.connection.state import ConnectionState
 from actor_client.connection.window import WINDOW_BYTES, Parcel
 from actor_client.counts import count
 from actor_client.exits import ActorError, ExitCode
 from actor_client.logs import Notices
 from actor_client.policy.actions import ActingPolicy, PolicyUnusable
+from actor_client.rollout.assignment import Pinned
 from actor_client.rollout.link import ChunkLimits
 
-# Compression is tried on observations of bytes at least this large: floats do not shrink, small ones do not pay.
+# Smallest byte observations that are compressed: floats do not shrink, and small observations gain too little.
 COMPRESS_FROM_BYTES = 1024
-# The number of a chunk is not known while it waits: five bytes in place of it keep the estimate on the safe side.
+# Bytes reserved for the number of a waiting chunk, which is not known yet.
 PLACEHOLDER_SEQUENCE = 1 << 34
-# The recorder keeps chunks within the limit by an estimate. So many in a row over it, and the estimate is wrong.
+# Consecutive chunks over the limit after which the recorder's estimate is considered wrong.
 MAX_TOO_LARGE = 20
 
 _PAUSES_ALL = frozenset(
@@ -40,24 +41,7 @@ _PAUSES_ALL = frozenset(
         trajectory_pb2.HOLD_REASON_LOCKSTEP,
     }
 )
-"""Holds that keep an actor from any step; the others ask for no experience at present."""
-
-
-@dataclass(slots=True, eq=False)
-class Pin:
-    """A version that the stepping thread has asked for.
-
-    Attributes:
-        generation: Of the learner; 0 = the present one.
-        version: Of the policy.
-        policy: The policy, once it is here.
-        is_unavailable: It will never be: the newest one acts in its place.
-    """
-
-    generation: int
-    version: int
-    policy: ActingPolicy | None = None
-    is_unavailable: bool = False
+"""Holds that stop every step; the others only stop experience."""
 
 
 class Behavior:
@@ -65,16 +49,16 @@ class Behavior:
 
     Args:
         state: The state of the connection.
-        spec: What was declared.
+        spec: The declared spec.
 
     Attributes:
-        index: The learner's number in the present session; -1 before it was declared there.
+        index: The learner's number in the present session; -1 before it is declared.
         gate: Credit and holds in the present session.
-        settings: How the learner wants segments.
-        newest: The newest policy that was loaded in the present generation.
-        policy_error: Why the newest version could not be used; empty if it could.
-        pin: A version that was asked for; None if none was.
-        ports: One for each team.
+        settings: The learner's settings for segments.
+        newest: The newest loaded policy of the present generation.
+        policy_error: The reason why the newest version cannot be used; empty if it can.
+        pins: The requested versions.
+        ports: One port per team.
     """
 
     def __init__(self, state: ConnectionState, spec: BehaviorSpec) -> None:
@@ -86,7 +70,7 @@ class Behavior:
         self.settings = session_pb2.DeclareBehaviorResponse()
         self.newest: ActingPolicy | None = None
         self.policy_error = ""
-        self.pin: Pin | None = None
+        self.pins = Pins(lambda: state.call_soon(state.pinned.set))
         self.ports: tuple[BehaviorPort, ...] = ()
         self._pictures = frozenset(
             prefix + observation.name
@@ -96,7 +80,7 @@ class Behavior:
         )
 
     def port(self, team: int, agents: int) -> "BehaviorPort":
-        """Returns the port of a team, a new one if there is none, with its number of agents."""
+        """Returns the port of a team, creating it if necessary, and sets its number of agents."""
         for port in self.ports:
             if port.team == team:
                 port.agents = agents
@@ -107,12 +91,12 @@ class Behavior:
 
     @property
     def agents(self) -> int:
-        """Agents that act at present, of all teams."""
+        """Number of acting agents of all teams."""
         return sum(port.agents for port in self.ports)
 
     @property
     def produced_steps(self) -> int:
-        """Steps produced in the present session, of all teams."""
+        """Steps that all teams have produced in the present session."""
         ports = self.ports
         if len(ports) == 1:
             return ports[0].present_books.produced_steps
@@ -122,11 +106,13 @@ class Behavior:
         """Begins another generation of the learner, or another session. Called under the window's lock.
 
         Args:
-            generation: Of the learner.
-            is_lost: The learner does not know the session: the behavior is declared again, its books begin at zero.
+            generation: Generation of the learner.
+            is_lost: The learner does not know the session: the behavior is declared again, and its books restart at
+                zero.
         """
         self.gate = Gate(generation)
-        self.newest = self.pin = None
+        self.newest = None
+        self.pins.restart()
         self.policy_error = ""
         if is_lost:
             self.index = -1
@@ -134,17 +120,17 @@ class Behavior:
                 port.lose_session()
 
     def view(self) -> BooksView:
-        """Returns the books of the present session, of all teams."""
+        """Returns the books of the present session, for all teams."""
         return sum((port.present_books.view() for port in self.ports), BooksView())
 
     def total(self) -> BooksView:
-        """Returns the books of all sessions, of all teams, as of one moment."""
+        """Returns the books of all sessions, for all teams, read at one moment."""
         with self._state.window.lock:
             return sum((port.total() for port in self.ports), BooksView())
 
     @property
     def has_untaken_policy(self) -> bool:
-        """True if there is a policy that no team has taken."""
+        """True if no team has taken the newest policy."""
         newest = self.newest
         return newest is not None and not any(port.has_taken(newest) for port in self.ports)
 
@@ -155,25 +141,25 @@ class Behavior:
 
     @property
     def held(self) -> frozenset[str]:
-        """Reasons of the holds that keep any team waiting."""
+        """Reasons of the holds that stop any team."""
         versions = [port.acting[1] for port in self.ports]
         return frozenset(
             hold.word for hold in self.gate.holds if any(hold.holds(version) for version in versions or [0])
         )
 
     def report(self) -> session_pb2.ActorBooks:
-        """Returns the books as they travel in renewals."""
+        """Returns the books as a message of a renewal."""
         return self.view().to_message(self.index, self.agents)
 
     def policy_report(self) -> session_pb2.PolicyReport:
-        """Returns which policy acts, and why a newer one does not."""
+        """Returns the acting policy, and the reason why a newer one does not act."""
         generation, version = max((port.acting for port in self.ports), default=(0, 0))
         return session_pb2.PolicyReport(
             behavior_index=self.index, generation=generation, version=version, error=self.policy_error
         )
 
     def refuse(self, policy: ActingPolicy, why: str, instead: ActingPolicy | None) -> None:
-        """Reports a version that cannot act on what is seen, at once. Called in the connection's thread."""
+        """Reports immediately that a version cannot act on the observations. Called in the connection's thread."""
         state, why = self._state, one_line(why)
         state.counts.policies_unusable += 1
         if policy is self.newest:
@@ -181,19 +167,19 @@ class Behavior:
             state.renew_now.set()
         if (left_out := state.notices.due("policy_refused")) is not None:
             action = (
-                "waits for a newer one"
+                "waits for a newer version"
                 if instead is None
-                else f"goes on with version {instead.version}, if it still may"
+                else f"continues with version {instead.version}, unless it is too old"
             )
             structlog.get_logger().warning(
                 "policy_refused", behavior=self.name, reason=why, action=action, left_out=left_out
             )
 
     def encode(self, chunk: Chunk) -> trajectory_pb2.UploadRequest:
-        """Returns the message of a chunk, with the counters of the session as they are now."""
+        """Returns the message of a chunk, with the session's present counters."""
         view = self.view()
         chunk.sequence = PLACEHOLDER_SEQUENCE
-        chunk.behavior_index = max(self.index, 0)  # -1 between two sessions: then the chunk is dropped, not sent
+        chunk.behavior_index = max(self.index, 0)  # -1 between two sessions: the chunk is then dropped
         chunk.produced_steps = view.produced
         chunk.discarded = dict(view.discarded)
         chunk.ghost_steps = view.ghost
@@ -212,17 +198,17 @@ class BehaviorPort:
         self._team = team
         self.agents = agents
         self._notices = Notices()
-        self._too_large = 0  # in a row
+        self._too_large = 0  # consecutive
         self._books = Books()
-        self._past = BooksView()  # of all sessions before
-        self._next_books: Books | None = None  # of the new session, while the stepping thread still uses the old ones
+        self._past = BooksView()  # of all earlier sessions
+        self._next_books: Books | None = None  # of the new session, until begin_session
         self._acting: ActingPolicy | None = None
         self._fallback = Fallback()
         self.acting = (0, 0)
 
     @property
     def behavior(self) -> str:
-        """Its name, without a team."""
+        """The behavior's name, without a team."""
         return self._behavior.name
 
     @property
@@ -232,12 +218,12 @@ class BehaviorPort:
 
     @property
     def time_horizon(self) -> int:
-        """Segments are at most this many steps long."""
+        """Most steps of a segment."""
         return self._behavior.settings.time_horizon
 
     @property
     def max_policy_lag(self) -> int:
-        """A segment is cut before its oldest row is further than this behind the acting version; 0 = no limit."""
+        """A segment is cut before its oldest row lags further than this behind the acting version; 0 = no limit."""
         return self._behavior.settings.max_policy_lag
 
     @property
@@ -246,8 +232,13 @@ class BehaviorPort:
         return self._behavior.settings.cut_at_swap
 
     @property
+    def awaits_assignment(self) -> bool:
+        """True if the behavior has self-play: a behavior id acts only once an assignment gives it a task."""
+        return self._behavior.settings.awaits_assignment
+
+    @property
     def memory_stride(self) -> int:
-        """Memory is recorded every so many rows; 0 = the policy has none."""
+        """Rows between recorded memories; 0 = the policy has none."""
         return self._behavior.settings.memory_stride
 
     @property
@@ -257,12 +248,12 @@ class BehaviorPort:
 
     @property
     def limits(self) -> ChunkLimits:
-        """When to send, and how much at most."""
+        """The limits on chunks."""
         return self._state.chunk_limits
 
     @property
     def books(self) -> Books:
-        """The books that the stepping thread counts in; those of the old session until `begin_session`."""
+        """The books used by the stepping thread; those of the old session until `begin_session`."""
         return self._books
 
     @property
@@ -272,11 +263,11 @@ class BehaviorPort:
 
     @property
     def session_lost(self) -> bool:
-        """The learner no longer knows the session; `begin_session` goes over to the new one."""
+        """True if the learner no longer knows the session; `begin_session` switches to the new one."""
         return self._next_books is not None
 
     def begin_session(self) -> None:
-        """Switches to the new session: its books are at zero, and its policy is sent again."""
+        """Switches to the new session: its books start at zero, and its policy is sent again."""
         with self._state.window.lock:
             if self._next_books is not None:
                 self._past += self._books.view()
@@ -286,11 +277,11 @@ class BehaviorPort:
 
     @property
     def policy(self) -> ActingPolicy | None:
-        """The acting policy; None before there is one."""
+        """The acting policy; None before the first."""
         return self._acting
 
     def has_taken(self, policy: ActingPolicy) -> bool:
-        """Returns whether a policy acts, or was refused for what it did."""
+        """Returns whether a policy acts, or was refused after acting."""
         return policy is self._acting or policy is self._fallback.refused
 
     def total(self) -> BooksView:
@@ -299,11 +290,11 @@ class BehaviorPort:
         return books if self._next_books is None else books + self._next_books.view()
 
     def lose_session(self) -> None:
-        """Asks the stepping thread to give up its open rows. Called by the connection, under the window's lock."""
+        """Asks the stepping thread to discard its open rows. Called by the connection, under the window's lock."""
         self._next_books = Books()
 
     def take_policy(self) -> ActingPolicy | None:
-        """Returns the newest loaded policy that was not taken yet; raises as `BehaviorLink.take_policy` says."""
+        """Returns the newest loaded policy, or None if it was taken; raises like `BehaviorLink.take_policy`."""
         newest = self._behavior.newest
         if newest is None or newest is self._acting:
             return None
@@ -318,7 +309,7 @@ class BehaviorPort:
         return newest
 
     def refuse(self, why: PolicyUnusable) -> ActingPolicy | None:
-        """Returns what acts instead of the policy that acts, which cannot; None until a newer one comes."""
+        """Returns the replacement of the acting policy, which cannot act; None until a newer one arrives."""
         refused = self._acting
         if refused is None:
             return None
@@ -329,7 +320,7 @@ class BehaviorPort:
 
     @property
     def _is_stranded(self) -> bool:
-        """True if only a newer policy would let it step: the one that acts is none, or too old."""
+        """True if the agents can step only with a newer policy: none acts, or the acting policy is too old."""
         state, gate = self._state, self._behavior.gate
         if not state.flowing or self._next_books is not None or _is_paused(gate):
             return False
@@ -351,7 +342,7 @@ class BehaviorPort:
         )
 
     def may_act(self, policy: ActingPolicy) -> bool:
-        """Returns whether steps may be taken that are not recorded."""
+        """Returns whether unrecorded steps may be taken."""
         state, gate = self._state, self._behavior.gate
         return (
             state.flowing
@@ -362,17 +353,23 @@ class BehaviorPort:
         )
 
     def pinned(self, generation: int, version: int) -> ActingPolicy | None:
-        """Returns a version that need not be the newest one; None until it is here."""
+        """Returns a specific version; None until it is available."""
         behavior, newest = self._behavior, self._behavior.newest
         for policy in (newest, self._acting):
             if policy is not None and policy.version == version and generation in {0, policy.generation}:
                 return policy
-        pin = behavior.pin
-        if pin is None or (pin.generation, pin.version) != (generation, version):
-            behavior.pin = Pin(generation, version)
-            self._state.call_soon(self._state.pinned.set)
-            return None
-        return newest if pin.is_unavailable else pin.policy
+        pin = behavior.pins.get(Pinned(generation, version))
+        return pin.policy if pin.failed_at is None else newest
+
+    def opponent(self, pinned: Pinned) -> ActingPolicy | None:
+        """Returns the policy of an opponent; None until it is available."""
+        return self._behavior.pins.get(pinned, retries=True).policy
+
+    @property
+    def has_used_quota(self) -> bool:
+        """True if everything must be sent, because the actor's part of the next update is complete."""
+        behavior = self._behavior
+        return behavior.gate.has_used_quota(behavior.produced_steps)
 
     @property
     def missing(self) -> str:
@@ -383,10 +380,10 @@ class BehaviorPort:
             return "connection"
         if self._acting is None or generation != gate.generation:
             return "policy"
-        return "hold" if gate.held(version) else "credit"
+        return "hold" if gate.held(version) or self.has_used_quota else "credit"
 
     def send(self, chunk: Chunk) -> None:
-        """Takes over a sealed chunk; counts it as dropped if the learner could not use it any more."""
+        """Takes over a sealed chunk; counts it as dropped if the learner can no longer use it."""
         state, behavior, books = self._state, self._behavior, self._books
         chunk.team = self._team
         request = behavior.encode(chunk)
@@ -411,7 +408,7 @@ class BehaviorPort:
             )
 
     def _say_too_large(self, rows: int, size_bytes: int) -> None:
-        """Ends the actor if a chunk cannot be made smaller, or none was small enough: it would drop all for ever."""
+        """Ends the actor if a chunk cannot be made smaller, or too many in a row exceed the limit."""
         state, name = self._state, self._behavior.name
         limit_bytes = state.chunk_limits.max_chunk_bytes
         self._too_large += 1
@@ -424,7 +421,7 @@ class BehaviorPort:
             )
 
     def _fault(self, chunk: Chunk, size_bytes: int) -> str | None:
-        """Returns why a chunk cannot be sent, as a word of the books, or None."""
+        """Returns the reason in the books why a chunk cannot be sent, or None."""
         if self._next_books is not None:
             return "session_lost"
         if chunk.generation != self._behavior.gate.generation:
@@ -439,14 +436,14 @@ def _is_paused(gate: Gate) -> bool:
 
 
 def _too_large(behavior: str, rows: int, size_bytes: int, limit_bytes: int) -> ActorError:
-    """Returns how an actor ends whose steps do not fit the learner's chunks."""
-    what = "one step" if rows == 1 else f"each chunk, the last one of {rows} steps,"
+    """Returns the error for steps that do not fit the learner's chunks."""
+    what = "one step" if rows == 1 else f"a chunk of {rows} steps"
     if limit_bytes < limits.MAX_CHUNK_BYTES:
-        advice = f"raise it, to {limits.MAX_CHUNK_BYTES} at most, or send smaller observations"
+        advice = f"raise it to at most {limits.MAX_CHUNK_BYTES}, or send smaller observations"
     else:
-        advice = "it cannot be larger: send smaller observations"
+        advice = "this is the highest possible limit, so send smaller observations"
     return ActorError(
         ExitCode.REFUSED,
-        f"{what} of behavior {behavior} takes {size_bytes} bytes, and the learner allows {limit_bytes} "
+        f"{what} of behavior {behavior} takes {size_bytes} bytes, but the learner allows {limit_bytes} "
         f"(rollcast.max_chunk_bytes in its run file); {advice}",
     )

@@ -1,10 +1,10 @@
-"""Accounts for every step that an actor took in one session.
+"""Accounts for every step of an actor in one session.
 
-One step has one fate at a time, and at every moment
+Each step has one state at a time, and at every moment
 
     produced = open + discarded{reason} + dropped{reason} + unacked + acked.
 
-*Open* steps are with the recorder, *unacked* ones with the connection, *acked* ones with the learner. *Discarded* ones
+*Open* steps are with the recorder, *unacked* ones with the connection, *acked* ones with the learner. *Discarded* steps
 were given up while open, *dropped* ones after they had become part of a chunk.
 """
 
@@ -31,7 +31,7 @@ class BooksView:
 
     @property
     def balanced(self) -> bool:
-        """True if every produced step has exactly one fate."""
+        """True if every produced step has exactly one state."""
         settled = self.acked + sum(self.discarded.values()) + sum(self.dropped.values())
         return self.produced == self.open + self.unacked + settled
 
@@ -47,7 +47,7 @@ class BooksView:
         )
 
     def to_message(self, behavior_index: int, agents: int) -> session_pb2.ActorBooks:
-        """Returns the books as they travel in renewals."""
+        """Returns the books as a message of a renewal."""
         return session_pb2.ActorBooks(
             behavior_index=behavior_index,
             produced_steps=self.produced,
@@ -62,7 +62,7 @@ class BooksView:
 
 
 class Books:
-    """The books of one behavior id in one session; safe to use from the stepping and the connection's thread.
+    """The books of one behavior id in one session; the stepping and the connection's thread may use them.
 
     The stepping thread calls `produced`, `discard` and `seal`; the connection calls `acked` and `drop`.
     """
@@ -80,7 +80,7 @@ class Books:
         self._dropped: dict[str, int] = {}
 
     def produced(self, steps: int) -> None:
-        """Counts recorded steps; they are open."""
+        """Counts recorded steps, which are open."""
         with self._lock:
             self._produced += steps
             self._open += steps
@@ -92,7 +92,7 @@ class Books:
             self._discarded[reason] = self._discarded.get(reason, 0) + steps
 
     def seal(self, steps: int) -> None:
-        """Counts open steps that entered a chunk; they are unacked."""
+        """Counts open steps that entered a chunk; they are then unacked."""
         with self._lock:
             self._open = _less(self._open, steps, "open")
             self._unacked += steps
@@ -110,17 +110,17 @@ class Books:
             self._dropped[reason] = self._dropped.get(reason, 0) + steps
 
     def ghost(self, steps: int) -> None:
-        """Counts steps of an opponent that is not trained; they are outside the equation."""
+        """Counts steps of an untrained opponent, which are outside the equation."""
         with self._lock:
             self._ghost += steps
 
     @property
     def produced_steps(self) -> int:
-        """Steps recorded so far; a plain read."""
+        """Steps recorded so far, read without the lock."""
         return self._produced
 
     def view(self) -> BooksView:
-        """Returns all counters as of one moment."""
+        """Returns all counters, read at one moment."""
         with self._lock:
             return BooksView(
                 produced=self._produced,
@@ -134,40 +134,40 @@ class Books:
 
     @property
     def balanced(self) -> bool:
-        """True if every produced step has exactly one fate."""
+        """True if every produced step has exactly one state."""
         return self.view().balanced
 
 
 def _less(counter: int, steps: int, name: str) -> int:
-    """Returns the counter less the steps.
+    """Returns the counter minus the steps.
 
     Raises:
-        ValueError: The steps are negative, or more than there are: the caller lost count.
+        ValueError: The steps are negative, or exceed the counter.
     """
     if not 0 <= steps <= counter:
-        raise ValueError(f"{steps} steps cannot leave the {counter} that are {name}; count each step once")
+        raise ValueError(f"{steps} steps cannot be subtracted from the {counter} that are {name}; count each step once")
     return counter - steps
 
 
 def _sum(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    """Returns the counts of both by reason."""
+    """Returns the sums of both counts by reason."""
     return {reason: first.get(reason, 0) + second.get(reason, 0) for reason in {**first, **second}}
 
 
 @dataclass(frozen=True, slots=True)
 class ActorSnapshot:
-    """An actor at one moment.
+    """The state of an actor at one moment.
 
     Attributes:
-        rollout: What the stepping thread counted.
-        connection: What the connection's thread counted.
-        books: Of all behaviors, over the life of the process, each behavior's of one moment.
-        chunks_unacked: Chunks that are kept.
+        rollout: Counts of the stepping thread.
+        connection: Counts of the connection's thread.
+        books: Books of all behaviors over the life of the process; the books of each behavior are read at one moment.
+        chunks_unacked: Number of unacked chunks.
         credit_steps: Steps that may be taken before more credit is needed.
-        held: Reasons of the holds that keep the actor from stepping.
+        held: Reasons of the holds that stop the actor.
         is_uploading: The upload stream is open.
         is_subscribed: The policy stream is open.
-        policy_version: The version that acts; 0 before there is one, or for the untrained one.
+        policy_version: The acting version; 0 before the first, or for the untrained one.
         rejected: Rows refused by the learner in acks, by reason; they are acked in the books.
     """
 

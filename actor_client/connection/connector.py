@@ -1,13 +1,15 @@
-"""The loop of a connection: open, declare, stream; after any break wait and open again; at the end close."""
+"""The loop of a connection: opens, declares and streams; waits and reopens after each break; closes at the end."""
 
 import asyncio
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from typing import Final
 
 import grpc
 import structlog
 from rollcast.errors import Draining, SessionFenced, StreamSuperseded, WireError
+from rollcast.tls import ClientSecurity
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.backoff import Backoff
@@ -20,9 +22,16 @@ from actor_client.connection.session import Opening
 from actor_client.connection.state import ConnectionState
 from actor_client.connection.uplink import Uplink
 from actor_client.counts import count
+from actor_client.exits import ActorError, ExitCode
+from actor_client.settings.addresses import split_address
 
-# An actor that is fenced so often in a row shares its session with another process.
+_START: Final = "start the learner with rollcast-learner serve RUN.yaml, or give its address with --learner"
+_WAIT: Final = "the actor waits until the learner is back; Ctrl-C ends the actor"
+
+# Consecutive fenced openings after which another process is assumed to use the same session.
 MAX_FENCED = 3
+# Seconds for which an actor that the learner has accepted once retries when its token is refused.
+REFUSED_SECONDS = 600.0
 
 
 class Connector:
@@ -32,10 +41,11 @@ class Connector:
         state: The state of the connection.
         declarations: The behaviors of the actor.
         load: Makes a policy from verified bytes.
-        workers: Where to verify and load policies.
-        flush_seconds: How long the last chunks may take to be acked when the actor closes.
-        advice: The next step by the learner's reason, where the usual one does not suit the command.
-        quiet_seconds: How long to log no warning of a learner that has never answered.
+        workers: Workers that verify and load policies.
+        flush_seconds: Seconds for the acks of the last chunks when the actor closes.
+        advice: The command's own next steps for errors, by the learner's reason.
+        quiet_seconds: Seconds without warnings of a learner that has never answered.
+        security: How to connect.
     """
 
     def __init__(
@@ -48,6 +58,7 @@ class Connector:
         *,
         advice: Mapping[str, str],
         quiet_seconds: float,
+        security: ClientSecurity = ClientSecurity(),  # noqa: B008 - frozen
     ) -> None:
         self._state = state
         self._declarations = declarations
@@ -56,35 +67,38 @@ class Connector:
         self._flush_seconds = flush_seconds
         self._advice = advice
         self._quiet_until = time.monotonic() + quiet_seconds
+        self._security = security
+        self._refused_since: float | None = None
         self._backoff = Backoff()
         self._fenced = 0
         self._opening = True
+        self._has_advised = False
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Connects, and again after each break, until the actor closes, or stops while there is no connection.
+        """Connects, and reconnects after each break, until the actor closes, or stops without a connection.
 
         Raises:
-            ActorError: Trying again would not help.
+            ActorError: A retry would not help.
         """
         state = self._state
         while not state.closing.is_set():
             try:
-                async with Endpoint(state.address) as endpoint:
+                async with Endpoint(state.address, self._security) as endpoint:
                     await self._connection(endpoint)
                 return
             except WireError as error:
                 if state.stopping:
                     self._log.info("connection_ended", reason=describe(error))
                     return
-                await self._pause(self._judge(error))
+                await self._pause(await self._judge(error))
 
     async def _connection(self, endpoint: Endpoint) -> None:
-        """One connection from opening to closing.
+        """Runs one connection from opening to closing.
 
         Raises:
-            WireError: It broke.
-            ActorError: Trying again would not help.
+            WireError: The connection broke.
+            ActorError: A retry would not help.
         """
         state = self._state
         await first_of(self._open(endpoint), self._closing())
@@ -99,7 +113,7 @@ class Connector:
                 self._flushed(),
             )
         except WireError as error:
-            failure = fatal(error, opening=False, advice=self._advice)
+            failure = self._fatal(error, opening=False)
             if failure is None:
                 raise
             await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
@@ -111,15 +125,17 @@ class Connector:
 
         Raises:
             WireError: The learner refused, or did not answer.
-            ActorError: A behavior was refused for good; the session has been closed.
+            ActorError: A behavior was refused permanently; the session has been closed.
         """
         state = self._state
         self._opening = True
         request = state.session.request(self._declarations.reports(), state.window.acked_through)
-        response = await call(endpoint.sessions.OpenSession, request)
+        response = await call(endpoint.sessions.OpenSession, request, metadata=endpoint.metadata)
         opening, run = state.session.opened(response)
         dropped_steps = self._declarations.opened(opening, run)
         self._opening = False
+        self._has_advised = False
+        self._refused_since = None
         log = self._log.warning if opening is Opening.LOST else self._log.info
         log(
             "connected",
@@ -134,7 +150,7 @@ class Connector:
         try:
             await self._declarations.repeat(endpoint)
         except WireError as error:
-            failure = fatal(error, opening=False, advice=self._advice)
+            failure = self._fatal(error, opening=False)
             if failure is None:
                 raise
             await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
@@ -142,17 +158,17 @@ class Connector:
         state.changed.set()
 
     async def _closing(self) -> None:
-        """Returns when the actor closes."""
+        """Waits until the actor closes."""
         await self._state.closing.wait()
 
     async def _flushed(self) -> None:
-        """Returns when the actor has closed and the last chunks have had their time."""
+        """Waits until the actor has closed and the time for the last chunks is over."""
         await self._state.closing.wait()
         self._state.sendable.set()
         await asyncio.sleep(self._flush_seconds)
 
     async def _close(self, endpoint: Endpoint, reason: session_pb2.CloseReason.ValueType, message: str) -> None:
-        """Closes the session with the last counters; a learner that does not answer will see the lease run out."""
+        """Closes the session with the last counters; if the learner does not answer, the lease expires."""
         state = self._state
         request = session_pb2.CloseSessionRequest(
             session_id=state.session.session_id,
@@ -162,27 +178,28 @@ class Connector:
             message=message,
         )
         try:
-            await call(endpoint.sessions.CloseSession, request, CLOSE_SECONDS)
+            await call(endpoint.sessions.CloseSession, request, CLOSE_SECONDS, metadata=endpoint.metadata)
         except WireError as error:
             self._log.info("close_unanswered", reason=describe(error))
 
-    def _judge(self, error: WireError) -> float:
-        """Returns how long to wait before the next attempt.
+    async def _judge(self, error: WireError) -> float:
+        """Returns the seconds to wait before the next attempt.
 
         Raises:
-            ActorError: Another attempt would not help.
+            ActorError: A retry would not help.
         """
         state = self._state
-        failure = fatal(error, opening=self._opening, advice=self._advice)
+        failure = self._fatal(error, opening=self._opening)
         if isinstance(error, SessionFenced | StreamSuperseded):
             self._fenced += 1
             if self._fenced >= MAX_FENCED:
                 failure = superseded(error)
         if failure is not None:
             raise failure
+        problem = await self._certificate_problem(error)
         state.reconnects += 1
         count(state.counts.reconnects, (error.reason or error.code.name).lower())
-        state.last_failure = describe_shortly(error)
+        state.last_failure = problem or describe_shortly(error)
         wait_seconds = self._backoff.failed(least_wait_seconds(error))
         self._log.debug("connection_failure", reason=describe(error))
         if self._is_early(error):
@@ -194,16 +211,50 @@ class Connector:
                 reason=f"{state.last_failure}; trying again in {wait_seconds:.2g} s",
                 attempt=self._backoff.attempts,
                 left_out=left_out,
+                **self._next_step(error),
             )
         return wait_seconds
 
+    def _fatal(self, error: WireError, *, opening: bool) -> ActorError | None:
+        """Returns the error that ends the actor; None if the actor should reconnect.
+
+        An actor that the learner has accepted once retries for some time if its token is refused, and reads its token
+        again for each attempt: while tokens are replaced, both sides' files may differ.
+        """
+        if error.code is grpc.StatusCode.UNAUTHENTICATED and self._state.run is not None:
+            now = time.monotonic()
+            self._refused_since = now if self._refused_since is None else self._refused_since
+            if now - self._refused_since < REFUSED_SECONDS:
+                return None
+        return fatal(error, opening=opening, advice=self._advice)
+
+    async def _certificate_problem(self, error: WireError) -> str:
+        """Returns what is wrong with a certificate if that is why no learner answers; empty otherwise.
+
+        Raises:
+            ActorError: It is, and the learner has never answered.
+        """
+        if not _is_silent(error) or (self._security.ca is None and self._state.run is not None):
+            return ""
+        host, port = split_address(self._state.address)
+        problem = await asyncio.to_thread(self._security.problem, host, port)
+        if problem and self._state.run is None:
+            raise ActorError(ExitCode.UNTRUSTED, f"no connection to {self._state.address}: {problem}")
+        return problem
+
+    def _next_step(self, error: WireError) -> dict[str, str]:
+        """Returns the field `action` for the first warning of a learner that does not answer."""
+        if self._has_advised or not _is_silent(error):
+            return {}
+        self._has_advised = True
+        return {"action": _START if self._state.run is None else _WAIT}
+
     def _is_early(self, error: WireError) -> bool:
-        """Returns whether a learner that is about to start has not answered at all."""
-        is_silent = error.code is grpc.StatusCode.UNAVAILABLE and not error.reason
-        return is_silent and self._state.run is None and time.monotonic() < self._quiet_until
+        """Returns whether the learner, perhaps still starting, has never answered."""
+        return _is_silent(error) and self._state.run is None and time.monotonic() < self._quiet_until
 
     async def _pause(self, seconds: float) -> None:
-        """Waits, unless the actor closes."""
+        """Waits; returns early if the actor closes."""
         try:
             async with asyncio.timeout(seconds):
                 await self._state.closing.wait()
@@ -211,6 +262,11 @@ class Connector:
             return
 
     def _healthy(self) -> None:
-        """The connection has held for a while: the next break is a new one."""
+        """Notes that the connection is stable, so that the next break counts as the first."""
         self._backoff.healthy()
         self._fenced = 0
+
+
+def _is_silent(error: WireError) -> bool:
+    """Returns whether no learner answered."""
+    return error.code is grpc.StatusCode.UNAVAILABLE and not error.reason

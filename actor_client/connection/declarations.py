@@ -1,4 +1,4 @@
-"""The behaviors of this process: declared to the learner once they appear, and again with each opening of the session."""
+"""Declares the behaviors of this process to the learner when they appear, and again after each opening."""
 
 from dataclasses import dataclass
 
@@ -8,36 +8,38 @@ from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.behavior import Behavior, BehaviorPort
-from actor_client.connection.endpoint import Endpoint, call
+from actor_client.connection.endpoint import DECLARE_SECONDS, Endpoint, call
 from actor_client.connection.session import Opening, RunInfo
 from actor_client.connection.state import ConnectionState
 
 
 @dataclass(slots=True, eq=False)
 class Declaration:
-    """One behavior id that the actor has.
+    """One declared behavior id.
 
     Attributes:
-        spec: What it sees and does.
+        spec: Its observations and actions.
         team: Its team.
-        agents: How many agents act.
-        port: What the stepping thread gets once the learner has answered.
+        agents: Number of agents that act.
+        follows_quota: The agents take their steps together, and the stepping thread follows `BehaviorPort.has_used_quota`.
+        port: The link for the stepping thread, once the learner has answered.
     """
 
     spec: BehaviorSpec
     team: int
     agents: int
+    follows_quota: bool = False
     port: BehaviorPort | None = None
 
 
 class Declarations:
-    """All declarations of this process, in order, and the behaviors that the learner has answered.
+    """All declarations of this process, in order, and the behaviors that the learner has accepted.
 
     Args:
         state: The state of the connection.
 
     Attributes:
-        behaviors: By name, in the order of their declaration.
+        behaviors: Behaviors by name, in the order of their declaration.
     """
 
     def __init__(self, state: ConnectionState) -> None:
@@ -46,29 +48,29 @@ class Declarations:
         self._known: list[Declaration] = []
 
     def add(self, declaration: Declaration) -> None:
-        """Takes a new declaration, or one that replaces an older of the same behavior id."""
+        """Adds a declaration, or replaces an older one of the same behavior id."""
         name, team = declaration.spec.name, declaration.team
         self._known = [old for old in self._known if (old.spec.name, old.team) != (name, team)]
         self._known.append(declaration)
         self._state.declared.set()
 
     def by_index(self, index: int) -> Behavior | None:
-        """Returns the behavior that has a number in the present session."""
+        """Returns the behavior with a number of the present session."""
         return next((behavior for behavior in self.behaviors.values() if behavior.index == index), None)
 
     def numbered(self) -> list[Behavior]:
-        """Returns the behaviors that have a number in the present session."""
+        """Returns the behaviors with a number in the present session."""
         return [behavior for behavior in self.behaviors.values() if behavior.index >= 0]
 
     def reports(self) -> list[session_pb2.ActorBooks]:
-        """Returns the books of all behaviors that have a number, as they travel."""
+        """Returns the books of all behaviors with a number, as messages."""
         return [behavior.report() for behavior in self.numbered()]
 
     def opened(self, opening: Opening, run: RunInfo) -> int:
-        """Takes over an opening; what the learner can no longer use is dropped and counted.
+        """Applies an opening; chunks that the learner can no longer use are dropped and counted.
 
         Returns:
-            The rows that were dropped.
+            The number of dropped rows.
         """
         state = self._state
         with state.window.lock:
@@ -80,7 +82,7 @@ class Declarations:
         return dropped
 
     async def repeat(self, endpoint: Endpoint) -> None:
-        """Declares everything, after an opening.
+        """Declares all behaviors after an opening.
 
         Raises:
             WireError: The learner refused, or did not answer.
@@ -90,7 +92,7 @@ class Declarations:
             await self._declare(endpoint, declaration)
 
     async def serve(self, endpoint: Endpoint) -> None:
-        """Declares what is added from now on, until cancelled.
+        """Declares added behaviors until cancelled.
 
         Raises:
             WireError: The learner refused, or did not answer.
@@ -110,12 +112,14 @@ class Declarations:
             spec=declaration.spec.to_message(),
             team=declaration.team,
             agents=declaration.agents,
+            follows_quota=declaration.follows_quota,
         )
-        response = await call(endpoint.sessions.DeclareBehavior, request)
+        response = await call(endpoint.sessions.DeclareBehavior, request, DECLARE_SECONDS, metadata=endpoint.metadata)
         gate = state.gate(response.behavior_index)
         if gate is None or response.time_horizon == 0:
             raise WireError(
-                f"the learner answered behavior number {response.behavior_index}, time horizon {response.time_horizon}",
+                f"the learner's answer has behavior number {response.behavior_index} and time horizon "
+                f"{response.time_horizon}",
                 code=grpc.StatusCode.INTERNAL,
             )
         name = declaration.spec.name

@@ -1,7 +1,7 @@
-"""Policies in: received, checked, loaded in worker threads, and laid out for the stepping thread. Stop 12.
+"""Stop 12 of a step's path: receives, checks and loads policies in worker threads for the stepping thread.
 
-The subscription brings the newest version of each behavior. A pinned version, which need not be the newest one, is
-fetched when the stepping thread asks for it.
+The subscription delivers the newest version of each behavior. A pinned version is fetched when the stepping thread asks
+for it.
 """
 
 import asyncio
@@ -18,10 +18,11 @@ from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
 from actor_client.connection.backoff import Backoff
-from actor_client.connection.behavior import Behavior, Pin
+from actor_client.connection.behavior import Behavior
 from actor_client.connection.declarations import Declarations
-from actor_client.connection.endpoint import Endpoint, first_of, wire_errors
+from actor_client.connection.endpoint import FIRST_ANSWER_SECONDS, Endpoint, first_of, wire_errors
 from actor_client.connection.errors import one_line
+from actor_client.connection.pins import Pin
 from actor_client.connection.state import ConnectionState
 from actor_client.policy.actions import ActingPolicy
 
@@ -29,17 +30,17 @@ LoadPolicy: TypeAlias = Callable[[PolicyDescription, bytes, BehaviorSpec], Actin
 
 
 FETCH_SECONDS = 60.0
-"""A pinned policy that takes longer will not come."""
+"""Time limit for fetching a pinned policy."""
 
 _NOT_HELD = frozenset({"VERSION_EVICTED", "UNKNOWN_BEHAVIOR"})
 
 
 class PolicyUnavailable(Exception):  # noqa: N818 - says what the policy is, like the classes of rollcast.errors
-    """The learner does not hold a version any more, or what came cannot be used."""
+    """The learner no longer holds a version, or the received policy cannot be used."""
 
 
 class _Arrived(NamedTuple):
-    """A policy that was received whole and is not loaded yet; `began_at` is when its header came."""
+    """A received policy that is not loaded yet; `began_at` is the arrival time of its header."""
 
     description: PolicyDescription
     payload: bytes
@@ -47,14 +48,14 @@ class _Arrived(NamedTuple):
 
 
 class Downlink:
-    """The policies of one connection. The newest version wins; one that cannot be used is reported, the old one stays.
+    """The policies of one connection. The newest usable version acts; an unusable one is reported.
 
     Args:
         state: The state of the connection.
         declarations: The behaviors of the actor.
-        endpoint: Where from.
+        endpoint: The endpoint of the connection.
         load: Makes a policy from verified bytes, and raises if it cannot be used.
-        workers: Where to verify and load; at least two threads, so that reading continues during a load.
+        workers: Workers that verify and load; at least two threads, so that reading continues during a load.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Downlink:
         await first_of(self._receive_all(), self._load_all(), self._fetch_pinned())
 
     async def _receive_all(self) -> None:
-        """Subscribes, and again after a damaged policy: the learner then sends its newest."""
+        """Subscribes, and again after a damaged policy; the learner then sends its newest."""
         while True:
             try:
                 await self._subscribe()
@@ -92,20 +93,20 @@ class Downlink:
                 await asyncio.sleep(self._backoff.failed(error.retry_after_seconds))
 
     async def _subscribe(self) -> None:
-        """Puts policies together as they come.
+        """Assembles policies from the subscription.
 
         Raises:
-            PolicyCorrupt: One was not what its header says; it has been reported.
+            PolicyCorrupt: A policy did not match its header; it has been reported.
             WireError: The subscription ended.
         """
         session = self._state.session
         request = policy_pb2.SubscribeRequest(session_id=session.session_id, epoch=session.epoch, held=self._held())
-        call = self._endpoint.policies.Subscribe(request)
+        call = self._endpoint.policies.Subscribe(request, metadata=self._endpoint.metadata)
         assembler = PolicyAssembler()
         index = 0
         self._state.subscribed = True
         try:
-            with wire_errors():
+            with wire_errors("Subscribe", FIRST_ANSWER_SECONDS):
                 async for message in call:
                     kind = message.WhichOneof("message")
                     if kind == "header":
@@ -136,7 +137,7 @@ class Downlink:
         ]
 
     async def _add(self, assembler: PolicyAssembler, frame: policy_pb2.PolicyFrame) -> None:
-        """Takes a frame; verifying the whole after the last one takes long, and so happens beside the loop."""
+        """Adds a frame; after the last one, a worker verifies the policy, which is slow."""
         complete = await asyncio.get_running_loop().run_in_executor(self._workers, assembler.add, frame)
         if complete is not None:
             description, payload = complete
@@ -146,7 +147,7 @@ class Downlink:
             self._state.loadable.set()
 
     async def _load_all(self) -> None:
-        """Loads what came, the newest of each behavior, as soon as the behavior has a number here, too."""
+        """Loads the newest received policy of each behavior, once the behavior has a number."""
         while True:
             await self._state.loadable.wait()
             self._state.loadable.clear()
@@ -156,7 +157,7 @@ class Downlink:
                     await self._load_one(behavior, self._arrived.pop(index))
 
     async def _load_one(self, behavior: Behavior, arrived: _Arrived) -> None:
-        """Loads one policy and makes it the newest, or reports why not."""
+        """Loads one policy and makes it the newest, or reports why it cannot be used."""
         newest, description = behavior.newest, arrived.description
         if description.generation != self._state.session.generation:
             self._log.debug("policy_of_other_generation", generation=description.generation)
@@ -181,11 +182,11 @@ class Downlink:
         self._log.debug("policy_loaded", behavior=behavior.name, version=policy.version, generation=policy.generation)
 
     async def _loaded(self, description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> ActingPolicy:
-        """Returns a policy that was made in a worker thread."""
+        """Returns a policy loaded in a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._workers, self._load, description, payload, spec)
 
     def _refuse(self, index: int, why: str) -> None:
-        """Reports a policy that cannot be used, at once; the old one stays."""
+        """Reports an unusable policy immediately; the old one stays."""
         behavior = self._declarations.by_index(index)
         why = one_line(why)
         if behavior is not None:
@@ -196,7 +197,7 @@ class Downlink:
             self._log.warning("policy_refused", behavior=name, reason=why, left_out=left_out)
 
     async def _fetch_pinned(self) -> None:
-        """Fetches until cancelled what behaviors have pinned; what a broken connection left open comes first.
+        """Fetches pinned versions until cancelled; begins with fetches that a broken connection interrupted.
 
         Raises:
             WireError: The connection broke.
@@ -204,8 +205,7 @@ class Downlink:
         while True:
             self._state.pinned.clear()
             for behavior in list(self._declarations.behaviors.values()):
-                pin = behavior.pin
-                if pin is not None and pin.policy is None and not pin.is_unavailable:
+                for pin in behavior.pins.open():
                     await self._settle(behavior, pin)
             await self._state.pinned.wait()
 
@@ -213,28 +213,29 @@ class Downlink:
         try:
             pin.policy = await self._fetch(behavior, pin)
         except PolicyUnavailable as error:
-            pin.is_unavailable = True
+            behavior.pins.note_failed(pin)
             self._log.warning(
                 "pinned_policy_unavailable",
                 behavior=behavior.name,
-                version=pin.version,
+                version=pin.key.version,
                 reason=one_line(str(error)),
-                instead="the newest one acts",
+                instead="the opponent waits" if pin.key.sha256 else "the newest version acts",
             )
         self._state.changed.set()
 
     async def _fetch(self, behavior: Behavior, pin: Pin) -> ActingPolicy:
-        """Returns a version.
+        """Fetches and loads a pinned version.
 
         Raises:
-            PolicyUnavailable: It cannot be had.
+            PolicyUnavailable: The version is not available.
             WireError: The connection broke.
         """
         request = policy_pb2.GetPolicyRequest(
             session_id=self._state.session.session_id,
             behavior=behavior.name,
-            generation=pin.generation,
-            version=pin.version,
+            generation=pin.key.generation,
+            version=pin.key.version,
+            sha256=pin.key.sha256,
         )
         try:
             description, payload = await self._receive(request)
@@ -244,26 +245,30 @@ class Downlink:
             if error.reason in _NOT_HELD or error.code is grpc.StatusCode.UNIMPLEMENTED:
                 raise PolicyUnavailable(error.message) from None
             raise
+        if pin.key.sha256 not in {b"", description.sha256}:
+            raise PolicyUnavailable("the learner sent another policy: the SHA-256 differs from that of the assignment")
         try:
             return await self._loaded(description, payload, behavior.spec)
         except Exception as error:  # noqa: BLE001 - whatever a stranger's bytes cause, another policy acts
             raise PolicyUnavailable(str(error)) from None
 
     async def _receive(self, request: policy_pb2.GetPolicyRequest) -> tuple[PolicyDescription, bytes]:
-        """Puts the answer together.
+        """Requests a policy and assembles the answer.
 
         Raises:
-            PolicyCorrupt: It is not what its header says, or ends early.
-            WireError: There is none.
+            PolicyCorrupt: The policy does not match its header, or ends early.
+            WireError: The learner did not answer with a policy.
         """
         assembler = PolicyAssembler()
         loop = asyncio.get_running_loop()
-        with wire_errors():
-            async for message in self._endpoint.policies.GetPolicy(request, timeout=FETCH_SECONDS):
+        with wire_errors("GetPolicy", FETCH_SECONDS):
+            async for message in self._endpoint.policies.GetPolicy(
+                request, timeout=FETCH_SECONDS, metadata=self._endpoint.metadata
+            ):
                 if message.WhichOneof("message") == "header":
                     assembler.begin(message.header)
                     continue
                 complete = await loop.run_in_executor(self._workers, assembler.add, message.frame)
                 if complete is not None:
                     return complete
-        raise PolicyCorrupt("the stream ended before the policy was whole")
+        raise PolicyCorrupt("the stream ended before the policy was complete")

@@ -1,4 +1,4 @@
-"""The two channels to the learner, with calls and streams that end in time and raise the protocol's own errors."""
+"""The two channels to the learner; all calls and streams have time limits and raise the protocol's own errors."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -7,33 +7,48 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 from rollcast.channels import channel_options
-from rollcast.errors import WireError, from_rpc_error
+from rollcast.errors import Unauthenticated, WireError, from_rpc_error
+from rollcast.tls import ClientSecurity, IdentityError
 from rollcast.v1 import policy_pb2_grpc, session_pb2_grpc, trajectory_pb2_grpc
 
-Request = TypeVar("Request")
+Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response")
 
-# An opening, a declaration or a renewal that takes longer will not come.
+# Seconds for an opening or a renewal.
 CALL_SECONDS = 5.0
+# Just after its start, the learner takes seconds to judge the first declaration of a behavior.
+DECLARE_SECONDS = 30.0
 CLOSE_SECONDS = 1.0
-# What a stream may take to answer its first message.
+# Seconds for the first message of a stream.
 FIRST_ANSWER_SECONDS = 10.0
 
 
 class Endpoint:
     """Channels of one connection, as an asynchronous context manager.
 
-    Sessions and uploads share a channel, policies have their own: a large policy must not stand in the way of acks.
-    New channels for each connection dial at once, where a used one would first sit out its own backoff.
+    Sessions and uploads share a channel. Policies have another, so that a large policy does not delay acks.
+    Each connection has new channels, which dial at once; a used channel would first wait out its own backoff. Token and
+    certificates are read for each connection, so that they can be replaced while the actor runs.
+
+    Args:
+        address: Address of the learner.
+        security: How to connect.
+
+    Attributes:
+        metadata: Metadata of every call: the token.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, security: ClientSecurity = ClientSecurity()) -> None:  # noqa: B008 - frozen
         self._address = address
+        self._security = security
 
     async def __aenter__(self) -> Self:
-        self._control = grpc.aio.insecure_channel(self._address, options=channel_options())
-        self._bulk = grpc.aio.insecure_channel(self._address, options=channel_options())
+        with identity_errors():
+            self.metadata = self._security.metadata()
+            self._control = self._security.aio_channel(self._address, channel_options())
+            self._bulk = self._security.aio_channel(self._address, channel_options())
         self.sessions = session_pb2_grpc.SessionServiceStub(self._control)
         self.trajectories = trajectory_pb2_grpc.TrajectoryServiceStub(self._control)
         self.policies = policy_pb2_grpc.PolicyServiceStub(self._bulk)
@@ -46,25 +61,47 @@ class Endpoint:
 
 
 async def call(
-    method: "grpc.aio.UnaryUnaryMultiCallable[Request, Response]", request: Request, seconds: float = CALL_SECONDS
+    method: "grpc.aio.UnaryUnaryMultiCallable[Request, Response]",
+    request: Request,
+    seconds: float = CALL_SECONDS,
+    *,
+    metadata: tuple[tuple[str, str], ...] = (),
 ) -> Response:
     """Calls a unary method.
 
     Args:
-        method: Of a stub.
+        method: Method of a stub.
         request: Its request.
         seconds: The deadline.
+        metadata: Metadata of the call; that of the endpoint.
 
     Raises:
-        WireError: What the learner or gRPC answered.
+        WireError: The learner or gRPC answered with an error.
     """
-    with wire_errors():
-        return await method(request, timeout=seconds)
+    with wire_errors(request.DESCRIPTOR.name.removesuffix("Request"), seconds):
+        return await method(request, timeout=seconds, metadata=metadata)
 
 
 @contextmanager
-def wire_errors() -> Iterator[None]:
-    """Turns what gRPC raises into the protocol's own errors.
+def identity_errors() -> Iterator[None]:
+    """Converts an unreadable token or certificate to UNAUTHENTICATED: its file may be being replaced.
+
+    Raises:
+        WireError: In place of an IdentityError.
+    """
+    try:
+        yield
+    except IdentityError as error:
+        raise Unauthenticated(str(error)) from None
+
+
+@contextmanager
+def wire_errors(name: str, seconds: float) -> Iterator[None]:
+    """Converts errors of gRPC to the protocol's own; a time-out names the call and its limit.
+
+    Args:
+        name: Name of the call.
+        seconds: Longest time for its answer, or for the first answer of a stream.
 
     Raises:
         WireError: In place of any error of gRPC.
@@ -72,14 +109,20 @@ def wire_errors() -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
+        cause = from_rpc_error(error)
+        if cause.code is grpc.StatusCode.DEADLINE_EXCEEDED and not cause.reason:  # gRPC's own time limit
+            raise _late(name, seconds) from None
+        raise cause from None
     except TimeoutError:
-        raise WireError(
-            f"no answer within {FIRST_ANSWER_SECONDS:g} s", code=grpc.StatusCode.DEADLINE_EXCEEDED
-        ) from None
+        raise _late(name, seconds) from None
     except asyncio.InvalidStateError:
         # A write on a stream that has ended already; the reading side has the status.
         raise WireError("the stream has ended", code=grpc.StatusCode.UNAVAILABLE) from None
+
+
+def _late(name: str, seconds: float) -> WireError:
+    text = f"{name} was not answered within {seconds:.3g} s"
+    return WireError(text, code=grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 async def first_of(*coroutines: Coroutine[object, object, None]) -> None:

@@ -1,7 +1,7 @@
-"""Classifies errors: those that end the actor, with their exit code, and those after which it reconnects.
+"""Classifies errors: those that end the actor, with their exit codes, and those after which the actor reconnects.
 
-An error ends the actor if the same attempt would fail again: the configuration is wrong, or one side has a bug. What
-time can heal (a learner that restarts, is full, or cannot be reached) never does.
+An error ends the actor if the same attempt would fail again: the configuration is wrong, or one side has a bug.
+Temporary faults (a learner that restarts, is full, or cannot be reached) never end the actor.
 """
 
 import re
@@ -17,24 +17,24 @@ from actor_client.connection.backoff import Clock
 from actor_client.connection.window import Parcel
 from actor_client.exits import ActorError, ExitCode
 
-# Faults of the data itself; a chunk that came too late, or after the last update, is not one.
+# Faults of the data itself. A chunk that arrives too late, or after the last update, has no such fault.
 DATA_FAULTS = frozenset({"not_finite", "bad_action", "bad_observation"})
-# So many chunks in a row, over so long at least: a fault that passes by itself does not end the actor.
+# Limits on consecutive refused chunks and their duration: a temporary fault does not end the actor.
 MIN_CHUNKS = 20
 MIN_SECONDS = 3.0
-# A bug of the learner is tried again, but not in haste.
+# Seconds before a retry after a bug of the learner.
 SLOW_RETRY_SECONDS = 1.0
 
-# How gRPC ends its text about a connection that could not be made: the system's words, and perhaps their number.
+# The end of gRPC's text about a failed connection: the system's message, and perhaps its number.
 _LAST_CAUSE = re.compile(
     r".*failed to connect to remote host: (?:connect: )?(.+?)(?: \(\d+\))?\s*$", re.IGNORECASE | re.DOTALL
 )
 
-# With the next step, unless the learner's text says it.
+# The exit code and the next step for each reason; the next step is empty where the learner's text has one.
 _FATAL: Mapping[str, tuple[ExitCode, str]] = MappingProxyType(
     {
-        "MALFORMED_CHUNK": (ExitCode.MALFORMED, "report it: the actor made a chunk that breaks the protocol"),
-        "BAD_REQUEST": (ExitCode.MALFORMED, "report it: the actor sent a message that breaks the protocol"),
+        "MALFORMED_CHUNK": (ExitCode.MALFORMED, "report this bug: the actor made a chunk that violates the protocol"),
+        "BAD_REQUEST": (ExitCode.MALFORMED, "report this bug: the actor sent a message that violates the protocol"),
         "BAD_SPEC": (ExitCode.REFUSED, "correct the spaces of the environment"),
         "SPEC_MISMATCH": (ExitCode.SPEC_MISMATCH, ""),
         "PROTOCOL_TOO_OLD": (ExitCode.PROTOCOL_TOO_OLD, "update the actor to the learner's release"),
@@ -42,7 +42,7 @@ _FATAL: Mapping[str, tuple[ExitCode, str]] = MappingProxyType(
         "STEP_TOO_LARGE": (ExitCode.REFUSED, ""),
         "RING_TOO_SMALL": (ExitCode.REFUSED, ""),
         "UNTRAINABLE": (ExitCode.REFUSED, ""),
-        "CREDIT_EXCEEDED": (ExitCode.MALFORMED, "report it: the actor took steps that it had no credit for"),
+        "CREDIT_EXCEEDED": (ExitCode.MALFORMED, "report this bug: the actor took steps without credit"),
     }
 )
 
@@ -52,29 +52,29 @@ _FATAL_CODES: Mapping[grpc.StatusCode, tuple[ExitCode, str]] = MappingProxyType(
         grpc.StatusCode.PERMISSION_DENIED: (ExitCode.NOT_ALLOWED, "check what the actor's token allows"),
         grpc.StatusCode.UNIMPLEMENTED: (
             ExitCode.NOT_A_LEARNER,
-            "this is not the address where a learner takes actors, maybe its control address; check --learner",
+            "this is not a learner's address for actors, but perhaps its control address; check --learner",
         ),
-        # gRPC itself refuses a message over the size limit in this way, without a reason.
-        grpc.StatusCode.RESOURCE_EXHAUSTED: (ExitCode.MALFORMED, "report it: a message is over the size limit"),
+        # gRPC itself refuses a message over the size limit with this code, without a reason.
+        grpc.StatusCode.RESOURCE_EXHAUSTED: (ExitCode.MALFORMED, "report this bug: a message exceeds the size limit"),
     }
 )
 
 
 def fatal(error: WireError, *, opening: bool, advice: Mapping[str, str] = MappingProxyType({})) -> ActorError | None:
-    """Returns the error that ends the actor, or None if the connection is to be tried again.
+    """Returns the error that ends the actor, or None if the actor should reconnect.
 
     Args:
-        error: What a call or a stream ended with.
-        opening: It was OpenSession that failed. Fenced there means that a newer process has the session; elsewhere an
-            answer to an earlier attempt of our own may have been lost, which opening again settles.
-        advice: Next steps by reason that a command gives instead of the usual ones.
+        error: The error of a call or a stream.
+        opening: Whether OpenSession failed. If it is fenced, a newer process has the session. If another call is
+            fenced, an answer to an earlier attempt of this actor may have been lost, and opening again resolves it.
+        advice: The command's own next steps for errors, by the learner's reason.
     """
     if error.reason == "SESSION_FENCED":
         return superseded(error) if opening else None
     if error.reason:
         found = _FATAL.get(error.reason)
         if error.reason == "UNKNOWN_BEHAVIOR" and error.code is grpc.StatusCode.NOT_FOUND:
-            return None  # known to the run file but not declared: the next opening declares it
+            return None  # the behavior is in the run file but not declared: the next opening declares it
         if found is None and error.code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
             found = _FATAL_CODES[error.code]
     else:
@@ -88,15 +88,15 @@ def fatal(error: WireError, *, opening: bool, advice: Mapping[str, str] = Mappin
 
 
 def superseded(error: WireError) -> ActorError:
-    """Returns the end of an actor whose session another process has."""
+    """Returns the error for an actor whose session another process has taken over."""
     return ActorError(
         ExitCode.SUPERSEDED,
-        f"{one_line(error.message)}; another process took over this session, give each actor its own --name",
+        f"{one_line(error.message)}: another process took over this session; give each actor its own --name",
     )
 
 
 def least_wait_seconds(error: WireError) -> float | None:
-    """Returns how long to wait at least: what the learner asks for, or a moment after a bug of the learner."""
+    """Returns the least wait: the learner's request, or a moment after a bug of the learner."""
     if error.retry_after_seconds is not None:
         return error.retry_after_seconds
     slow = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS}
@@ -104,27 +104,27 @@ def least_wait_seconds(error: WireError) -> float | None:
 
 
 def describe(error: WireError) -> str:
-    """Returns one line for logs: the reason or code, and the text."""
+    """Returns the reason or code, and the text, as one line for logs."""
     return f"{error.reason or error.code.name}: {one_line(error.message)}"
 
 
 def describe_shortly(error: WireError) -> str:
-    """Returns the same; of a failed connection only the last cause (`Connection refused`), not gRPC's way to it."""
+    """Describes an error like `describe`, but a failed connection only by its last cause (`Connection refused`)."""
     found = _LAST_CAUSE.search(error.message) if error.code is grpc.StatusCode.UNAVAILABLE else None
     return one_line(found[1]) if found is not None and not error.reason else describe(error)
 
 
 def one_line(text: str, limit: int = 500) -> str:
-    """Returns a text from outside as one line that a terminal can show."""
+    """Returns an external text as one printable line."""
     flat = " ".join(text.split())
     return "".join(character if character.isprintable() else "?" for character in flat)[:limit]
 
 
 class DataRefusals:
-    """Counts the settled chunks, in a row, that were refused whole for faults of their data.
+    """Counts consecutive settled chunks that were refused completely for faults of their data.
 
     Args:
-        clock: Tells how long the row lasts.
+        clock: Measures the duration of the refusals.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -133,14 +133,14 @@ class DataRefusals:
         self._since = 0.0
 
     def settled(self, parcels: Iterable[Parcel], rejections: Sequence[trajectory_pb2.Rejection]) -> ActorError | None:
-        """Takes over one ack.
+        """Processes one ack.
 
         Args:
-            parcels: The chunks that it settled.
-            rejections: The rows of them that were refused.
+            parcels: The settled chunks.
+            rejections: Their refused rows.
 
         Returns:
-            The error that ends the actor; None if there is no reason to.
+            The error that ends the actor; None if it may continue.
         """
         failure: ActorError | None = None
         by_sequence = {rejection.sequence: rejection for rejection in rejections}
@@ -162,6 +162,6 @@ class DataRefusals:
         detail = f" ({one_line(rejection.detail)})" if rejection.detail else ""
         return ActorError(
             ExitCode.DATA_REFUSED,
-            f"the learner refused the last {self._chunks} chunks whole, for {rejection.reason}{detail}; "
+            f"the learner refused all steps of the last {self._chunks} chunks, for {rejection.reason}{detail}; "
             "check what the environment returns",
         )

@@ -6,17 +6,17 @@ from actor_client.connection.backoff import Clock
 from actor_client.policy.actions import ActingPolicy, PolicyUnusable
 
 PATIENCE_SECONDS = 60.0
-"""An actor that could not step for so long, for want of a version that acts, ends. Updates come oftener than that."""
+"""Seconds without a usable version after which the actor ends. Updates are more frequent."""
 
 
 class Fallback:
     """The fallback of one behavior id. All methods are for the stepping thread.
 
     Args:
-        clock: Tells how long it waits.
+        clock: Measures the wait.
 
     Attributes:
-        refused: The newest version that was taken and cannot act; None if it can.
+        refused: The newest version, if it was taken and cannot act; otherwise None.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -27,23 +27,23 @@ class Fallback:
         self._stranded_at = 0.0
 
     def took(self, policy: ActingPolicy, before: ActingPolicy | None) -> None:
-        """Notes that a newer policy acts now.
+        """Notes that a newer policy acts.
 
         Args:
-            policy: That one.
-            before: What acted until now; None if nothing did.
+            policy: The newer policy.
+            before: The previous policy; None if there was none.
         """
         self.refused = None
         self._before = before if before is not None and before.generation == policy.generation else None
 
     def refuse(self, policy: ActingPolicy, why: PolicyUnusable) -> ActingPolicy | None:
-        """Returns what acts instead of a policy that cannot; None if nothing is left.
+        """Returns the replacement of a policy that cannot act; None if there is none.
 
         Args:
-            policy: What acted.
-            why: What it raised.
+            policy: The acting policy.
+            why: Its error.
         """
-        if self.refused is None:  # else that version is still the one that must not be taken again
+        if self.refused is None:  # otherwise the refused version still must not be taken again
             self.refused = policy
         self._why = str(why)
         self._stranded_at = self._clock()
@@ -51,16 +51,16 @@ class Fallback:
         return before
 
     def wait(self, *, is_stranded: bool) -> None:
-        """Checks between steps, while the newest version is refused, that the wait is not in vain.
+        """Checks between steps, while the newest version is refused, that the wait is not too long.
 
         Args:
-            is_stranded: Whether nothing but a newer version would let it step.
+            is_stranded: Whether only a newer version would let it step.
 
         Raises:
-            PolicyUnusable: It was stranded for too long.
+            PolicyUnusable: No usable version arrived in time.
         """
         now = self._clock()
         if not is_stranded:
             self._stranded_at = now
         elif now - self._stranded_at >= PATIENCE_SECONDS:
-            raise PolicyUnusable(f"{self._why}; no newer version came within {PATIENCE_SECONDS:.0f} seconds")
+            raise PolicyUnusable(f"{self._why}; no newer version arrived within {PATIENCE_SECONDS:.0f} seconds")

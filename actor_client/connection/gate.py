@@ -1,8 +1,8 @@
 """Flow control of one behavior: the learner's credit, and its holds.
 
-Credit is cumulative over the session, so the newest message says everything and a lost or repeated one does no harm.
-The connection's thread writes, the stepping thread reads plain attributes before each step; no lock is needed, since
-each attribute alone is meaningful and a step too many is covered by the learner's allowance.
+Credit is cumulative over the session, so only the newest message matters, and lost or repeated ones do no harm. The
+connection's thread writes; the stepping thread reads plain attributes before each step. No lock is needed, because each
+attribute is meaningful alone and the learner tolerates an extra step.
 """
 
 from collections.abc import Iterable
@@ -13,18 +13,18 @@ from rollcast.v1 import trajectory_pb2
 
 @dataclass(frozen=True, slots=True)
 class ActiveHold:
-    """The learner asks a behavior to wait.
+    """The learner's request to a behavior to wait.
 
     Attributes:
         reason: Value of `HoldReason`.
-        until_version: The hold ends by itself once this version acts; 0 = it does not.
+        until_version: The version at which the hold ends by itself; 0 = never.
     """
 
     reason: int
     until_version: int
 
     def holds(self, acting_version: int) -> bool:
-        """Returns whether it keeps this version of the present generation from acting."""
+        """Returns whether the hold stops this version of the present generation."""
         return not 0 < self.until_version <= acting_version
 
     @property
@@ -34,34 +34,45 @@ class ActiveHold:
 
 
 class Gate:
-    """Credit and holds of one behavior in one session and generation; it begins with no credit.
+    """Credit and holds of one behavior in one session and generation; it starts without credit.
 
     Attributes:
-        generation: The learner's present start; a policy of another one must not act.
-        steps_through: Produced steps may reach this.
-        bytes_through: Bytes of chunks sent may reach this.
+        generation: The learner's present start; policies of other starts must not act.
+        steps_through: Limit of produced steps.
+        bytes_through: Limit of the bytes of sent chunks.
+        quota_through: Produced steps after which the actor sends everything and waits; None = no quota.
         waiting_bytes: Bytes of chunks that were never sent.
-        sent_bytes: Bytes of all chunks sent once, resent ones counted once.
-        holds: The active holds, replaced whole.
+        sent_bytes: Bytes of all sent chunks; resent ones count once.
+        holds: The active holds; always replaced as a whole.
     """
 
-    __slots__ = ("bytes_through", "generation", "holds", "sent_bytes", "steps_through", "waiting_bytes")
+    __slots__ = (
+        "bytes_through",
+        "generation",
+        "holds",
+        "quota_through",
+        "sent_bytes",
+        "steps_through",
+        "waiting_bytes",
+    )
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.steps_through = 0
         self.bytes_through = 0
+        self.quota_through: int | None = None
         self.waiting_bytes = 0
         self.sent_bytes = 0
         self.holds: tuple[ActiveHold, ...] = ()
 
     def grant(self, credit: trajectory_pb2.Credit) -> None:
-        """Takes over credit, which never falls."""
+        """Applies credit, which never decreases, and the quota, which may."""
+        self.quota_through = credit.quota_through if credit.HasField("quota_through") else None
         self.steps_through = max(self.steps_through, credit.steps_through)
         self.bytes_through = max(self.bytes_through, credit.bytes_through)
 
     def set_holds(self, holds: Iterable[trajectory_pb2.Hold]) -> None:
-        """Replaces all holds, as the opening of a stream does."""
+        """Replaces all holds, at the opening of a stream."""
         self.holds = ()
         for hold in holds:
             self.apply(hold)
@@ -78,14 +89,22 @@ class Gate:
         return self.holds != before
 
     def has_room(self, produced_steps: int, more_steps: int) -> bool:
-        """Returns whether so many more steps fit the credit in steps, and the chunks made so far that in bytes."""
+        """Returns whether more steps fit the credit in steps, and the chunks made so far fit the credit in bytes.
+
+        The steps that reach a quota may exceed it, because all agents take them together.
+        """
+        quota = self.quota_through
         return (
-            produced_steps + more_steps <= self.steps_through
-            and self.waiting_bytes + self.sent_bytes < self.bytes_through
-        )
+            produced_steps + more_steps <= self.steps_through if quota is None else produced_steps < quota
+        ) and self.waiting_bytes + self.sent_bytes < self.bytes_through
+
+    def has_used_quota(self, produced_steps: int) -> bool:
+        """Returns whether the quota, if there is one, is used up."""
+        quota = self.quota_through
+        return quota is not None and produced_steps >= quota
 
     def held(self, acting_version: int) -> bool:
-        """Returns whether a hold is active under this version of the present generation."""
+        """Returns whether a hold stops this version of the present generation."""
         return any(hold.holds(acting_version) for hold in self.holds)
 
     def admits(self, size_bytes: int) -> bool:
@@ -97,13 +116,13 @@ class Gate:
         self.waiting_bytes += size_bytes
 
     def sent(self, estimated_bytes: int, size_bytes: int) -> None:
-        """Counts a chunk that is sent for the first time; its number may have made it a little larger."""
+        """Counts a chunk at its first transmission; its number may have made it slightly larger."""
         self.waiting_bytes -= estimated_bytes
         self.sent_bytes += size_bytes
 
 
 def _word(reason: int) -> str:
-    """Returns the name of a HoldReason in lower case; a number for one that this revision does not know."""
+    """Returns the name of a HoldReason in lower case; its number if this revision does not know it."""
     if reason in trajectory_pb2.HoldReason.values():
         return (
             trajectory_pb2.HoldReason.Name(trajectory_pb2.HoldReason.ValueType(reason))

@@ -1,4 +1,4 @@
-"""Keeps the session alive: renewals as often as lease and learner ask, whatever the stepping thread does."""
+"""Keeps the session alive: renews as often as the lease and the learner require, independent of the stepping thread."""
 
 import asyncio
 import time
@@ -14,9 +14,9 @@ from actor_client.connection.errors import describe, fatal
 from actor_client.connection.state import ConnectionState
 
 RENEWALS_PER_LEASE = 3
-# The first report, before the learner has said how often it wants one.
+# Seconds to the first report, before the learner has named an interval.
 FIRST_REPORT_SECONDS = 2.0
-# A learner that answers with a lease of next to nothing is not flooded.
+# Least interval, so that a learner with a very short lease is not flooded.
 SHORTEST_INTERVAL_SECONDS = 0.05
 
 
@@ -26,7 +26,7 @@ class Lease:
     Args:
         state: The state of the connection.
         declarations: The behaviors of the actor.
-        endpoint: Where to.
+        endpoint: The endpoint of the connection.
         healthy: Called after each renewal that was answered.
     """
 
@@ -40,11 +40,11 @@ class Lease:
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Renews until cancelled. A renewal that fails is tried again while the lease lasts.
+        """Renews until cancelled. A failed renewal is retried while the lease lasts.
 
         Raises:
-            WireError: The learner does not know the session, or knows a newer opening of it, or has not answered for
-                the whole lease: then the connection is dead even if the network has not said so.
+            WireError: The learner does not know the session, knows a newer opening of it, or has not answered for the
+                whole lease, which means that the connection is dead.
         """
         run = self._state.run
         lease_seconds = run.lease_seconds if run is not None else CALL_SECONDS * RENEWALS_PER_LEASE
@@ -53,11 +53,14 @@ class Lease:
         answered = time.monotonic()
         while True:
             third_seconds = max(SHORTEST_INTERVAL_SECONDS, lease_seconds / RENEWALS_PER_LEASE)
-            # A learner in trouble is asked less often than one that is well.
+            # After a failure, renewals are as rare as the lease allows.
             await self._wait(third_seconds if failures else _interval(third_seconds, wanted_seconds))
             try:
                 response = await call(
-                    self._endpoint.sessions.RenewSession, self._request(), min(CALL_SECONDS, third_seconds)
+                    self._endpoint.sessions.RenewSession,
+                    self._request(),
+                    min(CALL_SECONDS, third_seconds),
+                    metadata=self._endpoint.metadata,
                 )
             except WireError as error:
                 failures += 1
@@ -76,7 +79,7 @@ class Lease:
             self._healthy()
 
     async def _wait(self, seconds: float) -> None:
-        """Waits for the next renewal, or until one is due at once."""
+        """Waits until the next renewal is due."""
         try:
             async with asyncio.timeout(seconds):
                 await self._state.renew_now.wait()
@@ -93,11 +96,12 @@ class Lease:
             books=self._declarations.reports(),
             policies=[behavior.policy_report() for behavior in self._declarations.numbered()],
             times=state.times.report(),
+            environments=state.rollout.environment_report(),
         )
 
 
 def _interval(third_seconds: float, wanted_seconds: float) -> float:
-    """Returns the seconds between two renewals: a third of the lease at most, sooner if the learner wants a report."""
+    """Returns the seconds between two renewals: at most a third of the lease, or less if the learner asks for it."""
     if wanted_seconds == 0.0:
         return third_seconds
     return min(third_seconds, max(SHORTEST_INTERVAL_SECONDS, wanted_seconds))

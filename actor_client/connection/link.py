@@ -1,4 +1,4 @@
-"""The interface of the connection for the stepping thread. Implements `actor_client.rollout.link.Link`."""
+"""The connection's interface for the stepping thread. Implements `actor_client.rollout.link.Link`."""
 
 import asyncio
 import threading
@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import structlog
 from rollcast.specs import BehaviorSpec
+from rollcast.tls import ClientSecurity
 from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.behavior import BehaviorPort
@@ -26,29 +27,31 @@ from actor_client.heartbeat import Heartbeat
 
 Answer = TypeVar("Answer")
 
-# How long the last chunks may take to be acked when the actor closes.
+# Seconds for the acks of the last chunks when the actor closes.
 FLUSH_SECONDS = 2.0
-# Reading and loading policies at the same time needs two.
+# Two workers, so that one can read while the other loads.
 WORKERS = 2
 
 
 class LearnerLink:
-    """One actor's connection to its learner, in a background thread with an event loop of its own.
+    """One actor's connection to its learner, in a background thread with its own event loop.
 
-    Nothing of gRPC exists before `start`, so that environments can fork or spawn processes until then.
+    gRPC is not used before `start`, so that environments can fork or spawn processes until then.
 
     Args:
-        address: Of the learner, HOST:PORT.
-        actor_name: For people, and for a stable actor_index; None makes one up.
+        address: Address of the learner, HOST:PORT.
+        actor_name: A readable name, which also keeps the actor_index stable; None generates one.
         load: Makes a policy from verified bytes; runs in a worker thread.
-        client_version: For the learner's log.
-        flush_seconds: How long the last chunks may take to be acked when the actor closes.
-        heartbeat: Beaten by whoever waits here: to wait for a learner is no fault.
-        advice: The next step by the learner's reason, where the usual one does not suit the command.
-        quiet_seconds: How long to log no warning of a learner that has never answered.
+        client_version: Version for the learner's log.
+        flush_seconds: Seconds for the acks of the last chunks when the actor closes.
+        heartbeat: Updated while a thread waits in the link, since waiting for a learner is no fault.
+        advice: The command's own next steps for errors, by the learner's reason.
+        quiet_seconds: Seconds without warnings of a learner that has never answered.
+        opponent: Name of the script that plays opponents; empty for none.
+        security: How to connect.
 
     Attributes:
-        counts: What the stepping thread counts.
+        counts: Counters of the stepping thread.
 
     Example:
         link = LearnerLink(address, actor_name="actor", load=Policy.load, client_version="0.1.0")
@@ -69,25 +72,33 @@ class LearnerLink:
         heartbeat: Heartbeat | None = None,
         advice: Mapping[str, str] = MappingProxyType({}),
         quiet_seconds: float = 0.0,
+        opponent: str = "",
+        security: ClientSecurity = ClientSecurity(),  # noqa: B008 - frozen
     ) -> None:
         self.counts = RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
         self._address = address
-        self._session = Session(actor_name, client_version)
+        self._session = Session(actor_name, client_version, opponent)
         self._load = load
         self._flush_seconds = flush_seconds
         self._advice = advice
         self._quiet_seconds = quiet_seconds
+        self._security = security
         self._thread = threading.Thread(target=self._work, name="rollcast-link", daemon=True)
         self._begun = threading.Event()
         self._stop_early = ""
 
     def start(self) -> None:
-        """Starts the thread; it connects and reconnects by itself from now on."""
+        """Starts the thread, which from now on connects and reconnects."""
         self._thread.start()
         self._begun.wait()
         if self._stop_early:
             self.request_stop(self._stop_early)
+
+    @property
+    def has_started(self) -> bool:
+        """True once `start` has returned."""
+        return self._begun.is_set()
 
     @property
     def run_seed(self) -> int:
@@ -102,11 +113,11 @@ class LearnerLink:
     @property
     def stopping(self) -> bool:
         """True once the actor is asked to end: a final drain, a signal, or a fatal error."""
-        return self._state.stopping
+        return self._state.stopping if self.has_started else bool(self._stop_early)
 
     @property
     def stop_reason(self) -> str:
-        """Reason for the end, for logs."""
+        """The reason for the end, for logs."""
         return self._state.stop_reason
 
     @property
@@ -130,11 +141,11 @@ class LearnerLink:
         return dict(self._state.rejected)
 
     def books(self) -> dict[str, BooksView]:
-        """Returns the books of the present session by behavior."""
+        """Returns the books of the present session, by behavior."""
         return {name: behavior.view() for name, behavior in self._declarations.behaviors.copy().items()}
 
     def snapshot(self) -> ActorSnapshot:
-        """Returns the actor's counters and state at present; from any thread, after `start`."""
+        """Returns the actor's present counters and state; any thread may call it after `start`."""
         state = self._state
         behaviors = list(self._declarations.behaviors.values())
         return ActorSnapshot(
@@ -154,57 +165,58 @@ class LearnerLink:
         """Waits for the first opening of the session.
 
         Raises:
-            ActorError: The learner refused for good, or did not answer in time, or the actor is asked to stop.
+            ActorError: The learner refused permanently or did not answer in time, or the actor was asked to stop.
         """
         return self._wait_for(lambda: self._state.run, timeout_seconds)
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorPort:
-        """Declares a behavior; waits until it is answered, over breaks of the connection.
+        """Declares a behavior whose quotas the caller follows; waits for the answer, across reconnections.
 
         Args:
-            spec: What the behavior sees and does.
+            spec: Observations and actions of the behavior.
             team: The team of the agents.
-            agents: How many agents will act.
-            timeout_seconds: How long to try; None = for ever.
+            agents: Number of agents that will act.
+            timeout_seconds: Seconds to try; None = no limit.
 
         Raises:
-            ActorError: The learner refused it, or did not answer in time, or the actor is asked to stop.
+            ActorError: The learner refused it or did not answer in time, or the actor was asked to stop.
         """
-        declaration = self.declare_soon(spec, team, agents)
+        declaration = self._declare(Declaration(spec, team, agents, follows_quota=True))
         return self._wait_for(lambda: declaration.port, timeout_seconds)
 
     def declare_soon(self, spec: BehaviorSpec, team: int, agents: int) -> Declaration:
-        """Declares a behavior without waiting, for simulators whose other behaviors act meanwhile.
+        """Declares a behavior without waiting, for simulators whose other behaviors keep acting.
 
-        Declaring a behavior id again tells the learner of another number of agents; its port stays the same.
+        Declaring a behavior id again reports another number of agents; its port stays the same.
 
-        Returns:
-            The declaration; its `port` is None until it is answered, and then `wait` returns. A refusal ends the
-            actor, as with `declare`.
+        Returns: The declaration; its `port` is None until the learner answers; `wait` then returns. A refusal ends
+        the actor, as with `declare`.
         """
-        declaration = Declaration(spec, team, agents)
+        return self._declare(Declaration(spec, team, agents))
+
+    def _declare(self, declaration: Declaration) -> Declaration:
         self._state.call_soon(lambda: self._declarations.add(declaration))
         return declaration
 
     def wake(self) -> None:
-        """Makes `wait` return, or the next one if there is none at present; from any thread."""
+        """Makes the present or the next `wait` return; any thread may call it."""
         self._state.changed.set()
 
     def wait(self, timeout_seconds: float) -> None:
-        """Returns when something changed (credit, hold, policy, stop), or after the time."""
+        """Waits for a change (credit, hold, policy, stop), or until the time is over."""
         self._heartbeat.beat()
         self._state.changed.wait(timeout_seconds)
         self._state.changed.clear()
 
     def request_stop(self, reason: str) -> None:
-        """Asks the stepping thread to end in good order; safe in any thread and in a signal handler."""
+        """Asks the stepping thread to end; safe in any thread and in a signal handler."""
         if not self._begun.is_set():
             self._stop_early = reason
             return
         self._state.call_soon(lambda: self._state.stop(reason))
 
     def stop_after(self, seconds: float) -> None:
-        """Asks the stepping thread to end in good order when so many seconds have passed."""
+        """Asks the stepping thread to end after some seconds."""
 
         def begin() -> None:
             asyncio.get_running_loop().call_later(seconds, self._state.stop, f"{seconds:g} s have passed")
@@ -216,11 +228,11 @@ class LearnerLink:
         reason: session_pb2.CloseReason.ValueType = session_pb2.CLOSE_REASON_DONE,
         message: str = "",
     ) -> None:
-        """Sends what is left, closes the session with the final books, and ends the thread within seconds.
+        """Sends the remaining data, closes the session with the final books, and ends the thread within seconds.
 
         Args:
-            reason: Why the actor leaves.
-            message: For the learner's log.
+            reason: The reason for the end.
+            message: Text for the learner's log.
         """
         if not self._thread.is_alive():
             return
@@ -239,10 +251,10 @@ class LearnerLink:
             self._thread.join(CLOSE_SECONDS)
 
     def _wait_for(self, answer: Callable[[], Answer | None], timeout_seconds: float | None) -> Answer:
-        """Waits until there is an answer.
+        """Waits for an answer.
 
         Raises:
-            ActorError: There will be none, or not in time.
+            ActorError: No answer will arrive, or none arrived in time.
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while True:
@@ -267,11 +279,11 @@ class LearnerLink:
         )
 
     def _work(self) -> None:
-        """The thread."""
+        """Runs in the connection's thread."""
         asyncio.run(self._keep())
 
     async def _keep(self) -> None:
-        """Keeps the connection until the actor closes or an error ends it."""
+        """Maintains the connection until the actor closes or an error ends it."""
         self._state = state = ConnectionState(self._address, self._session, self.counts)
         self._declarations = Declarations(state)
         workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="rollcast-policy")
@@ -283,6 +295,7 @@ class LearnerLink:
             self._flush_seconds,
             advice=self._advice,
             quiet_seconds=self._quiet_seconds,
+            security=self._security,
         )
         self._main = asyncio.ensure_future(connector.run())
         self._begun.set()

@@ -1,4 +1,4 @@
-"""The session of one actor process, as a small state machine without any input or output.
+"""The session of one actor process, as a small state machine without input or output.
 
 FRESH --opened--> OPEN --opened (resumed, same generation)--> OPEN
                    |  --opened (resumed, another generation)--> OPEN, the window is void
@@ -18,22 +18,22 @@ from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.rollout.link import ChunkLimits
 
-# Used where the learner answers zero.
+# Used if the learner answers zero.
 DEFAULT_LEASE_SECONDS = 30.0
 DEFAULT_CHUNK_AGE_SECONDS = 0.05
 
 
 class Opening(enum.Enum):
-    """Outcome of an opening for what the actor holds."""
+    """The effect of an opening on the actor's data."""
 
     FRESH = enum.auto()
     """The first session of this process."""
     RESUMED = enum.auto()
-    """The session continues: send again what is not acked."""
+    """The session continues: unacked chunks are resent."""
     NEW_GENERATION = enum.auto()
     """The session continues with a restarted learner: policies and credit start over."""
     LOST = enum.auto()
-    """The learner does not know the session; this is another one."""
+    """The learner does not know the session; this is a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class RunInfo:
     """The learner's answer to an opening.
 
     Attributes:
-        run_id: The run.
+        run_id: Name of the run.
         generation: Grows with each start of the learner.
-        actor_index: Which actor of the run this is.
-        run_seed: Environment seeds follow from it.
-        behaviors: Names in the run file; empty if any name is welcome.
-        limits: What chunks may be.
-        lease_seconds: The session ends if nothing is heard for so long.
-        column_encodings: What the learner can unpack.
-        environment_settings: For simulators that take arguments.
-        engine_settings: For game engines.
-        server_version: For logs.
-        assignment: What the learner asks for at present; id 0 asks for nothing but learning.
+        actor_index: The actor's index in the run.
+        run_seed: Environment seeds derive from it.
+        behaviors: Names in the run file; empty if any name is allowed.
+        limits: Limits on chunks.
+        lease_seconds: Seconds without a renewal after which the session ends.
+        column_encodings: Encodings that the learner supports.
+        environment_settings: Settings for simulators that take arguments.
+        engine_settings: Settings for game engines.
+        server_version: The learner's version, for logs.
+        assignment: The present assignment; id 0 asks only for learning.
     """
 
     run_id: str
@@ -70,20 +70,22 @@ class RunInfo:
 
 
 class Session:
-    """Names the actor's place in the run.
+    """The actor's session in the run.
 
     Args:
-        actor_name: For people, and for a stable actor_index; None makes one up that tells this process apart.
-        client_version: For the learner's log.
+        actor_name: A readable name, which also keeps the actor_index stable; None generates a unique one.
+        client_version: Version for the learner's log.
+        opponent: Name of the script that plays opponents; empty for none.
 
     Attributes:
-        session_id: Empty before the first opening.
+        session_id: Id of the session; empty before the first opening.
         epoch: Grows with each opening of one session.
         generation: The learner's start at the last opening.
-        next_sequence: What the learner expected at the last opening.
+        next_sequence: The number that the learner expected at the last opening.
     """
 
-    def __init__(self, actor_name: str | None, client_version: str) -> None:
+    def __init__(self, actor_name: str | None, client_version: str, opponent: str = "") -> None:
+        self._opponent = opponent
         self._client_version = client_version
         self._instance_id = str(uuid.uuid4())
         self._actor_name = actor_name or f"actor-{self._instance_id[:4]}"
@@ -94,7 +96,7 @@ class Session:
         self._forgotten = False
 
     def forget(self) -> None:
-        """Gives the session up, because the two sides no longer agree on its numbers; the next opening loses it."""
+        """Abandons the session, because both sides disagree on its numbers; the next opening begins another one."""
         self._forgotten = True
 
     def request(self, books: Sequence[session_pb2.ActorBooks], acked_through: int) -> session_pb2.OpenSessionRequest:
@@ -110,6 +112,7 @@ class Session:
             instance_id=self._instance_id,
             client_version=self._client_version,
             policy_encodings=["zstd"],
+            opponent=self._opponent,
         )
         if self.session_id and not self._forgotten:
             request.resume.CopyFrom(
@@ -124,15 +127,15 @@ class Session:
         return request
 
     def opened(self, response: session_pb2.OpenSessionResponse) -> tuple[Opening, RunInfo]:
-        """Takes over an answer.
+        """Processes the answer to an opening.
 
         Raises:
             WireError: The answer names no session, or limits under which nothing can be sent.
         """
         if not response.session_id or not response.next_sequence or not response.generation:
-            raise _nonsense("an opening without a session, a generation or a next sequence")
+            raise _nonsense("no session id, generation or next sequence number")
         if response.limits.max_chunk_bytes == 0:
-            raise _nonsense("an opening with max_chunk_bytes 0")
+            raise _nonsense("max_chunk_bytes 0")
         if not self.session_id:
             opening = Opening.FRESH
         elif self._forgotten or not response.resumed or response.session_id != self.session_id:
@@ -150,7 +153,7 @@ class Session:
 
 
 def _run_info(response: session_pb2.OpenSessionResponse) -> RunInfo:
-    """Returns the answer as a value; limits are capped by what a channel carries."""
+    """Returns the answer as a value, with its limits capped at those of a channel."""
     asked = response.limits
     max_chunk_bytes = min(asked.max_chunk_bytes, limits.MAX_CHUNK_BYTES)
     return RunInfo(
@@ -175,4 +178,4 @@ def _run_info(response: session_pb2.OpenSessionResponse) -> RunInfo:
 
 
 def _nonsense(what: str) -> WireError:
-    return WireError(f"the learner answered {what}", code=grpc.StatusCode.INTERNAL)
+    return WireError(f"the learner's answer to OpenSession has {what}", code=grpc.StatusCode.INTERNAL)

@@ -1,4 +1,4 @@
-"""The state that the parts of a connection share: session, window, gates, counters and events.
+"""The state shared by the parts of a connection: session, window, gates, counters and events.
 
 Only the connection's thread writes here. The stepping thread reads single attributes, and waits on `changed`.
 """
@@ -21,16 +21,16 @@ from actor_client.exits import ActorError
 from actor_client.logs import Notices
 from actor_client.rollout.link import ChunkLimits
 
-# Numbers of behaviors above this are not believed.
+# Largest accepted number of a behavior.
 MAX_BEHAVIORS = 1024
 
 
 class SessionTimes:
-    """Seconds since the present session began.
+    """Measures, in seconds since the present session began, how the actor spent its time.
 
     Args:
-        rollout: What the stepping thread counts.
-        connection: What the connection counts.
+        rollout: Counters of the stepping thread.
+        connection: Counters of the connection.
         clock: Monotonic seconds.
     """
 
@@ -48,7 +48,7 @@ class SessionTimes:
         self._waited = self._rollout.wait_seconds_at(self._begun)
 
     def report(self) -> session_pb2.ActorTimes:
-        """Returns the message."""
+        """Returns the times as a message of a renewal."""
         now = self._clock()
         waited = self._rollout.wait_seconds_at(now)
         seconds = {reason: max(0.0, total - self._waited[reason]) for reason, total in waited.items()}
@@ -66,35 +66,35 @@ class ConnectionState:
     """The state of one connection.
 
     Attributes:
-        address: Of the learner.
+        address: Address of the learner.
         session: The actor's place in the run.
         window: Chunks that are not acked.
-        run: What the learner answered; None before the first opening.
-        chunk_limits: When to send, and how much at most.
+        run: The learner's answer; None before the first opening.
+        chunk_limits: Limits on chunks.
         flowing: False while the learner drains: no steps are taken.
-        stopping: The actor is asked to end.
-        stop_reason: Why, for logs.
+        stopping: The actor was asked to end.
+        stop_reason: The reason for the end, for logs.
         error: The error that ends the actor.
         last_failure: Why the learner could not be reached.
         careful: Chunks are sent one by one, because the last stream ended without a visible reason.
-        reconnects: How often the connection was lost.
+        reconnects: Number of lost connections.
         rejected: Rows that the learner refused in acks, by reason; they are acked in the books.
-        refusals: Whether anything of what is sent can be used at all.
+        refusals: Counts consecutive chunks with faulty data.
         changed: Set whenever the stepping thread may have something to do.
         sendable: Set when the sender may have something to do.
-        declared: Set when a declaration or its answer came.
-        renew_now: Set when the next renewal is due at once.
-        loadable: Set when a policy may be loaded: it came, or its behavior got a number.
-        pinned: Set when the stepping thread has asked for a version that is not the newest.
-        assignment: What the learner asks the actor to do; None before the first opening.
-        close_reason: Why the session is closed, for the learner.
+        declared: Set when a declaration was added or answered.
+        renew_now: Set when the next renewal is due immediately.
+        loadable: Set when a policy may be loaded: it was received, or its behavior got a number.
+        pinned: Set when the stepping thread has asked for a specific version.
+        assignment: The learner's present assignment; None before the first opening.
+        close_reason: The reason why the session is closed, for the learner.
         close_message: See close_reason.
-        rollout: What the stepping thread counts.
-        counts: What the connection counts.
-        times: Where the time of the present session goes.
+        rollout: Counters of the stepping thread.
+        counts: Counters of the connection.
+        times: Times of the present session.
         uploading: The upload stream is open.
         subscribed: The policy stream is open.
-        closing: Set to send what is left and close the session.
+        closing: Set to send the remaining data and close the session.
     """
 
     def __init__(self, address: str, session: Session, rollout: RolloutCounts | None = None) -> None:
@@ -132,16 +132,16 @@ class ConnectionState:
         self._loop = asyncio.get_running_loop()
 
     def wake(self) -> None:
-        """Tells the sender, from any thread, that there is a chunk. Without effect once the connection has ended."""
+        """Notifies the sender, from any thread, of a new chunk. Has no effect once the connection has ended."""
         self.call_soon(self.sendable.set)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Runs something in the connection's thread, from any thread or signal handler; not once it has ended."""
+        """Runs a callback in the connection's thread; callable from any thread or signal handler."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(callback)
 
     def stop(self, reason: str) -> None:
-        """Asks the stepping thread to end in good order."""
+        """Asks the stepping thread to end."""
         if not self.stopping:
             self.stop_reason = reason
         self.stopping = True
@@ -153,7 +153,7 @@ class ConnectionState:
         self.stop(error.message)
 
     def gate(self, index: int) -> Gate | None:
-        """Returns the gate of a number in the present session; credit may come before the answer to a declaration."""
+        """Returns the gate of a number in the present session; credit may arrive before the answer to a declaration."""
         if index not in self._gates and index < MAX_BEHAVIORS:
             self._gates[index] = Gate(self.session.generation)
         return self._gates.get(index)
@@ -164,10 +164,10 @@ class ConnectionState:
         return self._gates
 
     def opened(self, opening: Opening, run: RunInfo) -> int:
-        """Takes over an opening; what the learner can no longer use is dropped and counted.
+        """Applies an opening; chunks that the learner can no longer use are dropped and counted.
 
         Returns:
-            The rows that were dropped.
+            The number of dropped rows.
         """
         with self.window.lock:
             self.run = run
@@ -183,13 +183,13 @@ class ConnectionState:
             return self.window.clear(reason, self.session.next_sequence)
 
     def assign(self, assignment: policy_pb2.Assignment) -> None:
-        """Takes over what the learner asks for, if it is newer."""
+        """Applies the learner's assignment, if it is newer."""
         if self.assignment is None or assignment.id > self.assignment.id:
             self.assignment = assignment
             self.changed.set()
 
     def _take_over(self, opening: Opening, assignment: policy_pb2.Assignment) -> None:
-        """Takes over the assignment of an opening: a learner that was restarted counts from the beginning."""
+        """Applies the assignment of an opening: a restarted learner counts from the beginning."""
         if opening is Opening.RESUMED:
             self.assign(assignment)
         else:

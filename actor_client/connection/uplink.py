@@ -1,4 +1,4 @@
-"""The upload stream: chunks out; acks, credit, holds and the learner's farewell in. Stop 4 of the way of a step."""
+"""Stop 4 of a step's path: the upload stream, which sends chunks and receives acks, credit, holds and drains."""
 
 import asyncio
 import time
@@ -20,9 +20,9 @@ from actor_client.connection.window import Parcel
 
 UploadCall: TypeAlias = "grpc.aio.StreamStreamCall[trajectory_pb2.UploadRequest, trajectory_pb2.UploadResponse]"
 
-# After a drain, acks of what is under way may still come for so long.
+# Seconds in which acks of sent chunks may still arrive after a drain.
 LAST_ACKS_SECONDS = 1.0
-# What grpc.aio says in place of the learner's status if a write was under way when the stream ended
+# The text of grpc.aio in place of the learner's status if a write was in progress at the end of the stream
 # (https://github.com/grpc/grpc/issues/36066).
 HIDDEN_STATUS = "Internal error from Core"
 
@@ -30,12 +30,12 @@ HIDDEN_STATUS = "Internal error from Core"
 class Uplink:
     """One upload stream of the session.
 
-    A stream that ends while a chunk is being written hides why. The next one is careful: each chunk waits for the ack
-    of the one before until one has come, so that a refusal meets no write and is seen.
+    A stream that ends during a write hides its status. The next stream is careful: it sends one chunk at a time until
+    the first ack, so that a refusal does not coincide with a write and its status is visible.
 
     Args:
         state: The state of the connection.
-        endpoint: Where to.
+        endpoint: The endpoint of the connection.
     """
 
     def __init__(self, state: ConnectionState, endpoint: Endpoint) -> None:
@@ -47,11 +47,11 @@ class Uplink:
         """Sends and receives until the actor closes and everything is acked.
 
         Raises:
-            WireError: The stream ended otherwise; `Draining` if the learner said so.
+            WireError: The stream ended in another way; `Draining` if the learner drains.
         """
-        call: UploadCall = self._endpoint.trajectories.Upload()
+        call: UploadCall = self._endpoint.trajectories.Upload(metadata=self._endpoint.metadata)
         try:
-            with wire_errors():
+            with wire_errors("Upload", FIRST_ANSWER_SECONDS):
                 async with asyncio.timeout(FIRST_ANSWER_SECONDS):
                     await self._open(call)
                 await first_of(self._receive(call), self._send(call))
@@ -65,13 +65,13 @@ class Uplink:
             call.cancel()
 
     async def _open(self, call: UploadCall) -> None:
-        """Begins the stream and takes over where the learner wants it to begin."""
+        """Opens the stream and continues at the number that the learner expects."""
         session = self._state.session
         opening = trajectory_pb2.UploadOpen(session_id=session.session_id, epoch=session.epoch)
         await call.write(trajectory_pb2.UploadRequest(open=opening))
         answer = await call.read()
         if not isinstance(answer, trajectory_pb2.UploadResponse) or answer.WhichOneof("message") != "opened":
-            raise WireError("the upload was not answered with `opened`", code=grpc.StatusCode.INTERNAL)
+            raise WireError("the first answer to the upload is not `opened`", code=grpc.StatusCode.INTERNAL)
         try:
             self._state.counts.chunks_acked += len(self._state.window.rewind(answer.opened.next_sequence))
         except ValueError as error:
@@ -86,7 +86,7 @@ class Uplink:
         self._state.changed.set()
 
     async def _send(self, call: UploadCall) -> None:
-        """Sends what the window holds, whenever there is credit; ends the stream when the actor closes."""
+        """Sends chunks of the window while there is credit; ends the stream when the actor closes."""
         state = self._state
         try:
             while not (state.closing.is_set() and state.window.empty):
@@ -102,12 +102,12 @@ class Uplink:
                     await state.sendable.wait()
             await call.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError):
-            await asyncio.sleep(LAST_ACKS_SECONDS)  # the receiver is about to learn why
+            await asyncio.sleep(LAST_ACKS_SECONDS)  # the receiver is about to get the reason
             raise
-        await asyncio.sleep(LAST_ACKS_SECONDS)  # the learner ends the stream in its turn
+        await asyncio.sleep(LAST_ACKS_SECONDS)  # the learner then ends the stream
 
     async def _acked(self) -> None:
-        """Waits for a sign that the learner took what was sent, but not for ever."""
+        """Waits for a sign that the learner received the sent chunks, with a time limit."""
         self._state.sendable.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_ACKS_SECONDS):
@@ -116,7 +116,7 @@ class Uplink:
                     self._state.sendable.clear()
 
     async def _receive(self, call: UploadCall) -> None:
-        """Takes over what the learner says."""
+        """Processes the learner's messages."""
         while True:
             answer = await call.read()
             if not isinstance(answer, trajectory_pb2.UploadResponse):
@@ -132,7 +132,7 @@ class Uplink:
                 await self._drain(call, answer.drain)
 
     def _ack(self, ack: trajectory_pb2.Ack) -> None:
-        """Settles chunks, takes over credit, counts refused rows."""
+        """Settles chunks, applies credit, and counts refused rows."""
         try:
             settled = self._state.window.ack(ack.acked_through)
         except ValueError as error:
@@ -144,7 +144,7 @@ class Uplink:
         for rejection in ack.rejections:
             self._reject(rejection)
         if (failure := self._state.refusals.settled(settled, ack.rejections)) is not None:
-            self._state.fail(failure)  # the stepping thread then closes the session with its books, as at any end
+            self._state.fail(failure)  # the stepping thread then closes the session with its books
         self._state.sendable.set()
         self._state.changed.set()
 
@@ -167,7 +167,7 @@ class Uplink:
         if len(state.rejected) < limits.MAX_REASONS or reason in state.rejected:
             state.rejected[reason] = state.rejected.get(reason, 0) + rejection.steps
         if rejection.steps and (left_out := state.notices.due("rejected")) is not None:
-            # What comes after the last update of a behavior is refused in good order.
+            # Chunks after the last update of a behavior are expected to be refused.
             log = self._log.info if reason == "not_training" else self._log.warning
             log(
                 "rows_rejected",
@@ -183,16 +183,16 @@ class Uplink:
         if gate is None or not gate.apply(hold):
             return
         event = "learner_holds" if hold.active else "learner_releases"
-        # Lines about updates would come several times a second.
+        # Holds for updates may begin and end several times a second.
         log = self._log.debug if hold.reason == trajectory_pb2.HOLD_REASON_UPDATING else self._log.info
         log(event, reason=ActiveHold(hold.reason, 0).word, behavior_index=hold.behavior_index)
         self._state.changed.set()
 
     async def _drain(self, call: UploadCall, drain: trajectory_pb2.Drain) -> None:
-        """Obeys the learner's farewell; after a final one the stepping thread will close the session.
+        """Processes the learner's drain; after a final one the stepping thread closes the session.
 
         Raises:
-            Draining: The learner comes back, and the actor reconnects.
+            Draining: The learner will return, and the actor reconnects.
         """
         state = self._state
         message = one_line(drain.message)
@@ -214,4 +214,4 @@ class Uplink:
             self._log.debug(
                 "acks_missing", chunks=state.window.in_flight, reason=type(error).__name__
             )  # sent again later
-        raise Draining(message or "the learner drains", retry_after_seconds=drain.retry_after_ms / 1000)
+        raise Draining(message or "the learner is draining", retry_after_seconds=drain.retry_after_ms / 1000)

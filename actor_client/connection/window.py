@@ -1,8 +1,8 @@
-"""Chunks that the learner has not acked: numbered when first sent, kept until acked, sent again after a break.
+"""Chunks that the learner has not acked: numbered when first sent, kept until acked, resent after a reconnection.
 
-The numbers of a session begin at 1 and have no gaps. A number is given at the first transmission, so that a chunk which
-waits for credit in bytes holds up only chunks of its own behavior, and one that is given up before it was sent leaves
-no gap.
+The numbers of a session begin at 1 and have no gaps. A chunk gets its number at the first transmission, so that a chunk
+that waits for credit in bytes delays only chunks of its own behavior, and a chunk that is dropped before it was sent
+leaves no gap.
 """
 
 import threading
@@ -14,23 +14,23 @@ from rollcast.v1 import trajectory_pb2
 from actor_client.connection.books import Books
 from actor_client.connection.gate import Gate
 
-# Bytes of unacked chunks after which no more steps are taken. The learner's credit is the usual limit; this one bounds
-# memory against a learner that grants without measure.
+# Bytes of unacked chunks at which no more steps are taken. The learner's credit is the usual limit; this one bounds
+# memory if a learner grants too much.
 WINDOW_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class Parcel:
-    """One encoded chunk on its way.
+    """One encoded chunk to be sent.
 
     Attributes:
         request: The message; its sequence is filled in at the first transmission.
         gate: Credit of its behavior; chunks of one behavior are sent in order.
-        books: Where its rows are counted as unacked.
+        books: The books that count its rows as unacked.
         rows: Number of steps.
-        size_bytes: Encoded size of the chunk; what credit in bytes counts.
-        sequence: 0 until it was sent.
-        sent_at: When it was written last, in monotonic seconds; 0 before.
+        size_bytes: Encoded size of the chunk, which credit in bytes counts.
+        sequence: Number of the chunk; 0 until it is sent.
+        sent_at: Time of the last write, in monotonic seconds; 0 before the first.
     """
 
     request: trajectory_pb2.UploadRequest
@@ -43,28 +43,28 @@ class Parcel:
 
 
 class SendWindow:
-    """The unacked chunks of one session. The stepping thread calls `put`, the connection's thread all else.
+    """The unacked chunks of one session. The stepping thread calls `put`; the connection's thread calls all else.
 
     Attributes:
-        lock: Held while the session changes, so that no chunk of the old one enters behind a `clear`.
+        lock: Held while the session changes, so that no chunk of the old session enters after a `clear`.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._sent: deque[Parcel] = deque()  # numbered, oldest first
-        self._resent = 0  # how many of `_sent` the present stream has carried
+        self._resent = 0  # number of chunks in `_sent` that the present stream has carried
         self._waiting: deque[Parcel] = deque()  # not numbered yet
         self._next_sequence = 1
         self._bytes = 0
 
     @property
     def unacked_bytes(self) -> int:
-        """Bytes of all chunks that are kept; a plain read."""
+        """Bytes of all kept chunks, read without the lock."""
         return self._bytes
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next new chunk gets."""
+        """The number of the next new chunk."""
         return self._next_sequence
 
     @property
@@ -75,21 +75,21 @@ class SendWindow:
 
     @property
     def in_flight(self) -> int:
-        """Chunks that were sent and are not acked."""
+        """Number of chunks that were sent and not acked."""
         return len(self._sent)
 
     @property
     def empty(self) -> bool:
-        """True once everything that was put in has been acked or given up."""
+        """True if every chunk has been acked or dropped."""
         return not self._sent and not self._waiting
 
     @property
     def chunks(self) -> int:
-        """All chunks that are kept."""
+        """Number of kept chunks."""
         return len(self._sent) + len(self._waiting)
 
     def put(self, parcel: Parcel) -> None:
-        """Keeps a chunk until it is acked; its rows are unacked in its books already."""
+        """Keeps a chunk until it is acked; its books already count its rows as unacked."""
         with self.lock:
             self._waiting.append(parcel)
             self._bytes += parcel.size_bytes
@@ -98,7 +98,7 @@ class SendWindow:
     def take(self) -> Parcel | None:
         """Returns the chunk to send next, numbered, or None.
 
-        Chunks that a former stream carried come first. Of the others the oldest whose behavior has credit in bytes.
+        Chunks of a former stream come first, then the oldest chunk whose behavior has credit in bytes.
         """
         with self.lock:
             if self._resent < len(self._sent):
@@ -121,7 +121,7 @@ class SendWindow:
         """Settles all chunks up to a number.
 
         Returns:
-            The settled chunks, whose rows are acked now.
+            The settled chunks, whose rows are now acked.
 
         Raises:
             ValueError: The number was never given out.
@@ -135,13 +135,13 @@ class SendWindow:
         """Begins a new stream of the same session.
 
         Args:
-            next_sequence: What the learner expects; everything below is acked, the rest will be sent again.
+            next_sequence: The number that the learner expects; chunks below it are acked, the others will be resent.
 
         Returns:
             The settled chunks.
 
         Raises:
-            ValueError: A chunk of this number is not here any more, or was never sent.
+            ValueError: The chunk of this number is no longer kept, or was never sent.
         """
         with self.lock:
             if not self._acked_through() < next_sequence <= self._next_sequence:
@@ -154,14 +154,14 @@ class SendWindow:
             return settled
 
     def clear(self, reason: str, next_sequence: int) -> int:
-        """Gives up everything, and continues with another number.
+        """Drops all chunks, and continues with another number.
 
         Args:
-            reason: The word of the books.
+            reason: The reason in the books.
             next_sequence: The number of the next new chunk.
 
         Returns:
-            The rows that were dropped.
+            The number of dropped rows.
         """
         with self.lock:
             dropped = [*self._sent, *self._waiting]

@@ -1,1 +1,1 @@
-"""Demonstrations: recording what actors do, and acting without a learner for the sake of a recording."""
+"""Records the episodes of actors as demonstrations, and acts without a learner for such recordings."""

@@ -1,4 +1,4 @@
-"""Environments whose steps are recorded, whoever steps them."""
+"""Environments whose steps are recorded."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rollcast.demonstrations.writing import Action
 from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
+from rollcast.v1 import policy_pb2
 
 from actor_client.demos.recorder import DemoRecorder
 from actor_client.envs.base import EnvBatch, FloatArray, IntArray, MaskArray, Observations, StepResult
@@ -19,11 +20,11 @@ Wrap = Callable[[EnvBatch], EnvBatch]
 
 
 class RecordedBatch:
-    """A batch of environments that tells a recorder of each step; else it is the batch (`EnvBatch`).
+    """Reports each step of a batch of environments to a recorder; otherwise it behaves as the batch (`EnvBatch`).
 
     Args:
-        batch: the environments.
-        recorder: is told; agents are the environments' numbers.
+        batch: The environments.
+        recorder: Takes the steps; an environment's number is the number of its agent.
     """
 
     def __init__(self, batch: EnvBatch, recorder: DemoRecorder) -> None:
@@ -42,12 +43,26 @@ class RecordedBatch:
         return self._batch.num_envs
 
     @property
+    def active(self) -> int | None:
+        """The environment that the last call reached; see `EnvBatch.active`."""
+        return self._batch.active
+
+    @property
     def action_masks(self) -> MaskArray | None:
         """Allowed choices; see `EnvBatch.action_masks`."""
         return self._batch.action_masks
 
+    @property
+    def takes_parameters(self) -> bool:
+        """True if parameters reach the environments; see `EnvBatch.takes_parameters`."""
+        return self._batch.takes_parameters
+
+    def assign(self, assignment: policy_pb2.Assignment) -> None:
+        """Sets the parameters of later episodes; see `EnvBatch.assign`."""
+        self._batch.assign(assignment)
+
     def reset(self, seeds: Sequence[int]) -> Observations:
-        """Begins a new episode everywhere; those that have not ended are not recorded."""
+        """Begins new episodes in all environments; unfinished ones are not recorded."""
         self._recorder.drop_all()
         self._seen = self._batch.reset(seeds)
         return self._seen
@@ -86,7 +101,7 @@ class RecordedBatch:
         return result
 
     def close(self) -> None:
-        """Frees what the environments hold."""
+        """Closes the environments."""
         self._batch.close()
 
 
@@ -98,19 +113,19 @@ def _row(observations: Observations, row: int) -> list[NDArray[Any]]:
 def recorded(
     path: Path | None, name: str, *, episodes: int = 0, on_enough: Callable[[str], object] = lambda _: None
 ) -> Iterator[Wrap]:
-    """Records what environments do within the block, in one file, though they may be remade.
+    """Records the steps of environments within the block, in one file, even if the environments are remade.
 
     Args:
-        path: the file; None records nothing.
-        name: of the behavior.
-        episodes: how many to record; 0 = no limit.
-        on_enough: see `DemoRecorder`.
+        path: The file; None records nothing.
+        name: Name of the behavior.
+        episodes: Episodes to record; 0 = no limit.
+        on_enough: See `DemoRecorder`.
 
     Yields:
-        What makes recorded environments of environments; the file is there once the first ones are.
+        A function that wraps environments; the file is created with the first ones.
 
     Raises:
-        ActorError: see `DemoRecorder`.
+        ActorError: See `DemoRecorder`.
     """
     recorders: list[DemoRecorder] = []
 

@@ -19,17 +19,17 @@ Agent = tuple[int, int]
 
 
 class _Pending(NamedTuple):
-    """A decision whose outcome has not come: what was seen, what was done."""
+    """A decision whose outcome is not known yet: observations and actions."""
 
     observations: list[NDArray[Any]]
     action: Action
 
 
 class AgentDemos:
-    """Follows the agents of one behavior id from decision to decision. Called in the order of what happened.
+    """Follows the agents of one behavior id from decision to decision; the calls must be in the order of events.
 
     Args:
-        recorder: takes the steps.
+        recorder: Takes the steps.
     """
 
     def __init__(self, recorder: DemoRecorder) -> None:
@@ -38,7 +38,7 @@ class AgentDemos:
         self._numbers: dict[Agent, int] = {}
 
     def ended(self, worker: int, ended: EndedAgents) -> None:
-        """Agents of a player ended their episodes."""
+        """Ends the episodes of a player's agents."""
         for row, agent in enumerate(ended.ids.tolist()):
             key = worker, agent
             following = [values[row] for values in ended.observations]
@@ -48,17 +48,17 @@ class AgentDemos:
                 self._recorder.end(number, following, interrupted=bool(ended.interrupted[row]))
 
     def observed(self, worker: int, asking: AskingAgents) -> None:
-        """Agents of a player ask for a decision, which says what came of the last one."""
+        """Takes agents that ask for a decision, with the outcome of their last decision."""
         for row, agent in enumerate(asking.ids.tolist()):
             if (worker, agent) in self._pending:
                 self._step((worker, agent), asking, row, [values[row] for values in asking.observations])
 
     def acted(self, asked: Sequence[tuple[int, AskingAgents]], actions: Actions) -> None:
-        """Agents were told what to do.
+        """Takes the actions of agents.
 
         Args:
-            asked: players, and what their agents asked with.
-            actions: one row an agent, in this order.
+            asked: Players with the requests of their agents.
+            actions: One row per agent, in this order.
         """
         continuous, discrete = actions.environment_continuous, actions.discrete
         place = 0
@@ -75,20 +75,20 @@ class AgentDemos:
                 place += 1
 
     def dropped(self, worker: int) -> None:
-        """A player has gone, or begins again."""
+        """Forgets the agents of a player that has gone or restarts."""
         for key in [key for key in self._pending if key[0] == worker]:
             del self._pending[key]
         for key in [key for key in self._numbers if key[0] == worker]:
             self._recorder.drop(self._numbers.pop(key))
 
     def _step(self, key: Agent, batch: AskingAgents | EndedAgents, row: int, following: list[NDArray[Any]]) -> None:
-        """Takes the step from an agent's last decision until now."""
+        """Records the step from an agent's last decision until now."""
         pending = self._pending.pop(key, None)
         if pending is None:
             return
         if key not in self._numbers:
             self._numbers[key] = self._recorder.new_agent()
-        # What was not finite is 0 by now; such an episode must not become a demonstration.
+        # Values that were not finite are 0 by now; such an episode must not become a demonstration.
         faulty = batch.faulty is not None and bool(batch.faulty[row])
         self._recorder.step(
             self._numbers[key],
@@ -102,15 +102,15 @@ class AgentDemos:
 
 
 class PlayerDemos:
-    """The files of all behaviors of all players: the first one's as named, others' with their name behind it.
+    """Writes one file per behavior of the players; the names of all files but the first include the behavior's name.
 
     Args:
-        path: the first file.
-        episodes: how many to record of each behavior; 0 = no limit.
-        on_enough: called with the reason when every behavior has them.
+        path: The first file.
+        episodes: Episodes to record of each behavior; 0 = no limit.
+        on_enough: Called with the reason when every behavior has enough.
 
     Raises:
-        ActorError: the file exists, or cannot be written.
+        ActorError: The file exists, or cannot be written.
     """
 
     def __init__(self, path: Path, *, episodes: int = 0, on_enough: Callable[[str], object] = lambda _: None) -> None:
@@ -118,14 +118,16 @@ class PlayerDemos:
         self._episodes = episodes
         self._on_enough = on_enough
         self._recorders: dict[str, DemoRecorder] = {}
-        if path.exists():  # players show their behaviors much later
-            raise ActorError(ExitCode.RECORDING_FAILED, f"--record {path}: exists; choose another name, or remove it")
+        if path.exists():  # checked now, because players show their behaviors much later
+            raise ActorError(
+                ExitCode.RECORDING_FAILED, f"--record {path}: the file exists; choose another name, or remove it"
+            )
 
     def of(self, spec: BehaviorSpec, team: int) -> AgentDemos:
-        """Returns what follows the agents of a behavior id; all teams of a behavior share a file.
+        """Returns the observer of a behavior id; all teams of a behavior share a file.
 
         Raises:
-            ActorError: see the class.
+            ActorError: See the class.
         """
         recorder = self._recorders.get(spec.name)
         if recorder is None:
@@ -138,10 +140,10 @@ class PlayerDemos:
         return AgentDemos(recorder)
 
     def close(self) -> None:
-        """Ends the recording and says what is in each file.
+        """Ends the recording and reports the content of each file.
 
         Raises:
-            ActorError: one cannot be written; the others are closed all the same.
+            ActorError: A file cannot be written; the others are closed in any case.
         """
         with ExitStack() as stack:
             for recorder in self._recorders.values():

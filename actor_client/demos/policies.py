@@ -1,6 +1,7 @@
-"""Policies that act without a learner: a function of the user's, or the model that a run exported."""
+"""Policies that act without a learner: a user's function, or an exported model of a run."""
 
 import importlib
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from rollcast.demonstrations.units import ActionUnits
+from rollcast.descriptions import ACTION_MASKS, OBSERVATIONS_PROPERTY, RECURRENT_IN, RECURRENT_OUT
 from rollcast.enums import ObservationKind
 from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.specs import BehaviorSpec, ObservationSpec
@@ -23,8 +25,8 @@ class Chosen(NamedTuple):
     """Actions of E agents.
 
     Attributes:
-        continuous: environment actions, float32 [E, n]; None without axes.
-        discrete: choices counted from 0, int32 [E, b]; None without branches.
+        continuous: Environment actions, float32 [E, n]; None without axes.
+        discrete: Choices counted from 0, int32 [E, b]; None without branches.
     """
 
     continuous: FloatArray | None
@@ -35,35 +37,35 @@ class LocalPolicy(Protocol):
     """A policy as the loop without a learner sees it."""
 
     def act(self, observations: Observations, masks: MaskArray | None) -> Chosen:
-        """Returns what E agents do.
+        """Returns the actions of E agents.
 
         Args:
-            observations: one array an observation of the spec, [E, *shape] each.
-            masks: uint8 [E, sum of branches], 1 = allowed; None = all are.
+            observations: One array per observation of the spec, [E, *shape] each.
+            masks: uint8 [E, sum of branches], 1 = allowed; None = all.
 
         Raises:
-            ActorError: it cannot.
+            ActorError: The policy failed.
         """
 
     def ended(self, agents: Sequence[int]) -> None:
-        """These agents begin a new episode."""
+        """Notes that these agents begin a new episode."""
 
 
 _CONTINUOUS: Final = "deterministic_continuous_actions"
 _DISCRETE: Final = "deterministic_discrete_actions"
-_MEMORY_IN, _MEMORY_OUT, _MASKS = "recurrent_in", "recurrent_out", "action_masks"
+_OBSERVATION: Final = "obs_"
 
 
 class ModelPolicy:
     """Acts with the modes of the distributions; see `actor_client.demos.policies.LocalPolicy`.
 
     Args:
-        path: the ONNX file.
-        spec: what is seen and done.
-        agents: how many environments there are.
+        path: The ONNX file.
+        spec: Observations and actions.
+        agents: Number of environments.
 
     Raises:
-        ActorError: the file cannot be used, or the environment has axes without bounds, onto which the model's [-1, 1]
+        ActorError: The file cannot be used, or the environment has axes without bounds, onto which the model's [-1, 1]
             cannot be mapped.
     """
 
@@ -72,40 +74,45 @@ class ModelPolicy:
         self._spec = spec
         self._units = ActionUnits(spec.action)
         if not self._units.bounded.all():
-            raise self._failed("the environment has axes without bounds, and the model's are in [-1, 1]")
+            raise self._failed(
+                "the environment has action axes without bounds, onto which the model's actions in [-1, 1] cannot be "
+                "mapped"
+            )
         self._session = self._opened()
         inputs = {port.name: port.shape for port in self._session.get_inputs()}
-        self._takes_masks = _MASKS in inputs
-        memory = inputs.get(_MEMORY_IN)
+        self._places = self._read_places([name for name in inputs if name.startswith(_OBSERVATION)])
+        self._takes_masks = ACTION_MASKS in inputs
+        memory = inputs.get(RECURRENT_IN)
         self._memory = None if memory is None else np.zeros((agents, 1, int(memory[-1])), np.float32)
         self._outputs = [_CONTINUOUS] if spec.action.continuous_size else []
         self._outputs += [_DISCRETE] if spec.action.discrete_branches else []
-        self._outputs += [_MEMORY_OUT] if memory is not None else []
+        self._outputs += [RECURRENT_OUT] if memory is not None else []
         missing = set(self._outputs) - {port.name for port in self._session.get_outputs()}
         if missing:
             raise self._failed(
-                f"it has no output {', '.join(sorted(missing))}: it is another environment's, or no run's"
+                f"the model has no output {', '.join(sorted(missing))}: it is for another environment, or was not "
+                "exported by a run"
             )
 
     def act(self, observations: Observations, masks: MaskArray | None) -> Chosen:
         """Runs the model once; see `LocalPolicy.act`."""
         agents = len(observations[0])
         feed: dict[str, NDArray[Any]] = {
-            f"obs_{place}": _as_unity_sees(values, spec)
-            for place, (spec, values) in enumerate(zip(self._spec.observations, observations, strict=True))
+            f"{_OBSERVATION}{number}": _as_unity_sees(observations[place], self._spec.observations[place])
+            for number, place in enumerate(self._places)
         }
         if self._takes_masks:
             size = self._spec.action.mask_size
-            feed[_MASKS] = np.ones((agents, size), np.float32) if masks is None else masks.astype(np.float32)
+            feed[ACTION_MASKS] = np.ones((agents, size), np.float32) if masks is None else masks.astype(np.float32)
         if self._memory is not None:
-            feed[_MEMORY_IN] = self._memory
+            feed[RECURRENT_IN] = self._memory
         try:
             found = dict(zip(self._outputs, self._session.run(self._outputs, feed), strict=True))
         except Exception as error:
-            raise self._failed(f"it cannot act on this environment: {one_line(error)}") from error
+            raise self._failed(f"the model cannot act in this environment: {one_line(error)}") from error
         self._mend(found, observations, masks)
         if self._memory is not None:
-            self._memory = found[_MEMORY_OUT]
+            self._memory = found[RECURRENT_OUT]
         continuous = found.get(_CONTINUOUS)
         discrete = found.get(_DISCRETE)
         return Chosen(
@@ -114,48 +121,65 @@ class ModelPolicy:
         )
 
     def _mend(self, found: dict[str, NDArray[Any]], observations: Observations, masks: MaskArray | None) -> None:
-        """Gives zeros to whoever sees NaN and gets it for an answer; anyone else's NaN is the model's fault."""
+        """Replaces NaN outputs by zeros for agents that see NaN; raises for others, where the model is at fault."""
         for name, values in found.items():
             rows = ~np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
             if not rows.any():
                 continue
             if (rows & ~unusable(observations, masks, self._spec.action.discrete_branches)).any():
                 raise self._failed(
-                    f"its output {name} is not finite on observations that are; export another checkpoint"
+                    f"output {name} is not finite although the observations are; export another checkpoint"
                 )
             values[rows] = 0
 
     def ended(self, agents: Sequence[int]) -> None:
-        """Forgets what these agents remember."""
+        """Clears the memory of these agents."""
         if self._memory is not None:
             self._memory[list(agents)] = 0
 
+    def _read_places(self, inputs: Sequence[str]) -> Sequence[int]:
+        """Returns the place in the spec of each observation that the model takes.
+
+        A model of a run with ``critic_only`` has the names of its observations, so that the environment may have others.
+        """
+        names = [observation.name for observation in self._spec.observations]
+        if len(inputs) == len(names):
+            return range(len(names))
+        told = self._session.get_modelmeta().custom_metadata_map.get(OBSERVATIONS_PROPERTY)
+        try:
+            return [names.index(name) for name in json.loads(told)]
+        except (TypeError, ValueError):
+            taken = f"takes {told}" if told else f"takes {len(inputs)} observations"
+            raise self._failed(
+                f"the model {taken}, but the environment has {', '.join(names)}: it is for another environment"
+            ) from None
+
     def _opened(self) -> Any:
-        # Here, because a scripted policy needs no inference library.
+        # Imported here, because a scripted policy needs no inference library.
         try:
             from actor_client.policy.graph import open_session  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise ActorError(
                 ExitCode.MISSING_EXTRA,
-                f"--policy FILE.onnx needs the module {error.name!r}; in the checkout: pip install '.[actor,gym]'",
+                f"--policy FILE.onnx needs the module {error.name!r}; pip install 'rollcast[actor,gym]'",
             ) from None
         try:
             if self._path.stat().st_size > MAX_POLICY_BYTES:
-                raise self._failed(f"it has more than {MAX_POLICY_BYTES} bytes")
+                raise self._failed(f"the file has more than {MAX_POLICY_BYTES} bytes")
             return open_session(self._path.read_bytes())
         except OSError as error:
-            raise self._failed(f"cannot be opened: {error.strerror or error}") from None
+            raise self._failed(f"the file cannot be opened: {error.strerror or error}") from None
         except ActorError:
             raise
         except Exception as error:
-            raise self._failed(f"it is no model that can be run: {one_line(error)}") from error
+            raise self._failed(f"the file is not a model that can be run: {one_line(error)}") from error
 
     def _failed(self, reason: str) -> ActorError:
         return ActorError(ExitCode.POLICY_FAILED, f"--policy {self._path}: {reason}")
 
 
 def _as_unity_sees(values: NDArray[Any], spec: ObservationSpec) -> NDArray[np.float32]:
-    """Returns an observation as the model takes it: floats, and pictures of bytes from 0 to 1."""
+    """Returns an observation as the model takes it: floats, with byte pictures scaled to [0, 1]."""
     floats = values.astype(np.float32)
     if spec.kind is ObservationKind.IMAGE and spec.dtype.kind in "iu" and spec.scale:
         floats /= np.float32(spec.scale)
@@ -166,20 +190,20 @@ T = TypeVar("T")
 
 
 class ScriptedPolicy:
-    """A function of the user's, called for one environment after another.
+    """A user's function, called for one environment after another.
 
-    It is called with what an environment shows: the array of its only observation, or a dictionary of arrays by their
-    names; where the environment has action masks, with the mask (uint8 [sum of branches]) as well. It returns a choice,
-    a sequence of choices of each branch, or an array of the axes in the environment's own values.
+    The function takes an environment's observation: the array of its only observation, or a dictionary of arrays by
+    name. If the environment has action masks, the mask (uint8 [sum of branches]) is the second argument. The function
+    returns a choice, a sequence of one choice per branch, or an array of the axes in the environment's own values.
 
     Args:
-        make: makes the function of one environment: the class itself, or what returns the one function.
-        spec: what is seen and done.
-        agents: how many environments there are.
-        name: what the user called it.
+        make: Makes the function of one environment: the class itself, or a callable that returns the single function.
+        spec: Observations and actions.
+        agents: Number of environments.
+        name: The user's name for the function.
 
     Raises:
-        ActorError: the class cannot be made.
+        ActorError: The class cannot be instantiated.
     """
 
     def __init__(self, make: Callable[[], Callable[..., Any]], spec: BehaviorSpec, agents: int, name: str) -> None:
@@ -210,21 +234,23 @@ class ScriptedPolicy:
         return values
 
     def _called(self, call: Callable[[], T]) -> T:
-        """Calls the user's code, which may raise anything: `sys.exit` is meant for programs, and would end this one."""
+        """Calls the user's code; turns any exception into an error, even `SystemExit`, which would end this process."""
         try:
             return call()
-        except BaseException as error:  # signals have handlers, and raise nothing
+        except BaseException as error:  # signals have handlers and raise nothing
             raise self._failed(one_line(error)) from error
 
     def _check(self, values: FloatArray) -> None:
         action = self._spec.action
         if len(values) != action.factors or not np.isfinite(values).all():
-            raise self._failed(f"it returned {values.tolist()[:16]}; {action.factors} finite numbers are needed")
+            raise self._failed(
+                f"the policy returned {values.tolist()[:16]}; it must return {action.factors} finite numbers"
+            )
         sizes = np.array(action.discrete_branches, np.float32)
         if len(sizes) and ((values != np.rint(values)) | (values < 0) | (values >= sizes)).any():
             raise self._failed(
-                f"it returned the choices {values.tolist()[:16]}; whole numbers below {sizes.astype(int).tolist()[:16]} "
-                "are needed"
+                f"the policy returned the choices {values.tolist()[:16]}; they must be whole numbers from 0, "
+                f"below {sizes.astype(int).tolist()[:16]}"
             )
 
     def _failed(self, reason: str) -> ActorError:
@@ -232,16 +258,16 @@ class ScriptedPolicy:
 
 
 def load_policy(name: str, spec: BehaviorSpec, agents: int) -> LocalPolicy:
-    """Loads what `--policy` names.
+    """Loads the policy that `--policy` names.
 
     Args:
         name: `module:callable` (a class is made once for each environment), or the path of an ONNX file that a run
             exported (`results/<run>/<behavior>.onnx`).
-        spec: what is seen and done.
-        agents: how many environments there are.
+        spec: Observations and actions.
+        agents: Number of environments.
 
     Raises:
-        ActorError: there is no such thing, or it does not fit.
+        ActorError: The policy does not exist, or does not fit the spec.
     """
     if name.endswith(".onnx"):
         return ModelPolicy(Path(name), spec, agents)
@@ -249,7 +275,7 @@ def load_policy(name: str, spec: BehaviorSpec, agents: int) -> LocalPolicy:
     if not module or not colon or not attribute:
         raise ActorError(
             ExitCode.USAGE,
-            f"--policy {name}: write module:callable, or the path of an exported model, which ends in .onnx",
+            f"--policy {name}: write module:callable, or the path of an exported model (FILE.onnx)",
         )
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:

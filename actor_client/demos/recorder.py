@@ -1,4 +1,4 @@
-"""Records chosen episodes as demonstrations, until there are enough."""
+"""Records episodes as demonstrations, until there are enough."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,28 +17,28 @@ from actor_client.exits import ActorError, ExitCode
 
 _log = structlog.get_logger(__name__)
 
-ENOUGH: Final = "the episodes to record are recorded"
-"""The reason with which an actor stops once it has recorded all it was asked for."""
+ENOUGH: Final = "all requested episodes are recorded"
+"""The reason for the stop of an actor that has recorded all requested episodes."""
 
 
 class DemoRecorder:
     """Records the episodes of any agents of one behavior.
 
-    With a limit, the first so many episodes that *begin* are recorded, not the first that end: those would be the
-    shorter ones wherever several agents act at the same time.
+    With a limit, the first episodes that *begin* are recorded. With several agents, the first episodes to end would be
+    the shorter ones.
 
     Args:
-        path: the file, which must not exist.
-        spec: what agents see and do.
-        episodes: how many to record; 0 = no limit.
-        on_enough: called once, with the reason, when they are recorded.
-        team: of the agents.
+        path: The file, which must not exist.
+        spec: Observations and actions.
+        episodes: Episodes to record; 0 = no limit.
+        on_enough: Called once, with the reason, when the requested episodes are recorded.
+        team: Team of the agents.
 
     Attributes:
-        unusable: episodes that were left out, because they held what is not finite.
+        unusable: Episodes that were left out, because they contain NaN or infinity.
 
     Raises:
-        ActorError: the file exists, or cannot be written.
+        ActorError: The file exists, or cannot be written.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class DemoRecorder:
         _log.info("recording", file=str(path), episodes=episodes or "no limit")
 
     def new_agent(self) -> int:
-        """Returns a number for an agent that no other has."""
+        """Returns an unused number for an agent."""
         self._agents += 1
         return self._agents
 
     @property
     def is_enough(self) -> bool:
-        """True if all episodes that were asked for are recorded."""
+        """True if all requested episodes are recorded."""
         return 0 < self._limit <= self._writer.episodes
 
     def step(
@@ -85,16 +85,16 @@ class DemoRecorder:
         """Takes one step of an agent; see `DemonstrationWriter.step`.
 
         Args:
-            agent: who.
-            observations: on which the action was chosen, [*shape] each.
-            action: what was done.
-            reward: what came of it.
-            following: what was seen then, [*shape] each.
-            group: of the agent; 0 = none.
-            group_reward: what came of it for the group.
+            agent: The agent's number.
+            observations: Observations on which the action was chosen, [*shape] each.
+            action: The action.
+            reward: The agent's reward.
+            following: The next observations, [*shape] each.
+            group: Group of the agent; 0 = none.
+            group_reward: The group's reward.
 
         Raises:
-            ActorError: there is no room for episodes that have not ended.
+            ActorError: The episodes that have not ended are too large.
         """
         if agent in self._left_out:
             return
@@ -114,12 +114,12 @@ class DemoRecorder:
         """Ends an agent's episode.
 
         Args:
-            agent: who.
-            observations: what was seen last, [*shape] each.
-            interrupted: it was ended from outside.
+            agent: The agent's number.
+            observations: The last observations, [*shape] each.
+            interrupted: Whether the episode was ended from outside.
 
         Raises:
-            ActorError: the file cannot be written.
+            ActorError: The file cannot be written.
         """
         if agent in self._seen and not _are_finite(observations):
             self._leave_out(agent)
@@ -132,7 +132,7 @@ class DemoRecorder:
             self._on_enough(ENOUGH)
 
     def drop(self, agent: int) -> None:
-        """Forgets an agent, whose episode will not go on; another one is recorded instead."""
+        """Forgets an agent, whose episode will not continue; another episode is recorded instead."""
         self._left_out.discard(agent)
         if self._seen.pop(agent, None) is not None:
             self._writer.drop(agent)
@@ -144,16 +144,16 @@ class DemoRecorder:
             self.drop(agent)
 
     def close(self, *, failed: bool = False) -> None:
-        """Ends the recording and says what is in it.
+        """Ends the recording and reports its content.
 
-        Episodes that have not ended are left out, unless none has ended at all: then they end where they are. A file
+        Episodes that have not ended are left out, unless none has ended: then they end at their last step. A file
         without an episode is removed.
 
         Args:
-            failed: an error ends it, which will be told: where nothing was seen there is nothing to add.
+            failed: An error, reported elsewhere, ends the recording; nothing more is reported if no episode was seen.
 
         Raises:
-            ActorError: the file cannot be written.
+            ActorError: The file cannot be written.
         """
         try:
             if not self._writer.episodes:
@@ -165,7 +165,7 @@ class DemoRecorder:
             self._say(failed=failed)
 
     def _say(self, *, failed: bool) -> None:
-        """Says what is in the file, and removes it if that is nothing."""
+        """Reports the file's content, and removes the file if it is empty."""
         if not self._writer.episodes:
             self._writer.path.unlink(missing_ok=True)
             if self.unusable or not failed:
@@ -183,7 +183,7 @@ class DemoRecorder:
         )
 
     def _leave_out(self, agent: int) -> None:
-        """Gives up an episode amid it; the agent's next one may be recorded."""
+        """Discards an unfinished episode; the agent's next one may be recorded."""
         self.drop(agent)
         self._left_out.add(agent)
         self.unusable += 1
@@ -196,13 +196,13 @@ def _is_usable(observations: Sequence[NDArray[Any]], action: Action, reward: flo
 
 
 def _are_finite(observations: Sequence[NDArray[Any]]) -> bool:
-    """Says whether a reader would take them; comparisons are false for NaN."""
+    """Returns whether a reader would accept the observations; comparisons are false for NaN."""
     return all(values.dtype.kind != "f" or bool((np.abs(values) <= LARGEST).all()) for values in observations)
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Has a fault of the file end the actor in one line."""
+    """Turns a fault of the file into an error that ends the actor with one line."""
     try:
         yield
     except BadDemonstration as error:

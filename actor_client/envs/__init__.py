@@ -1,4 +1,4 @@
-"""Environments as batches: observations, actions and ends of many episodes at a time, in the types of the wire.
+"""Batches of environments, with observations, actions and episode ends in the types of the wire.
 
-`actor_client.envs.factory.make_env_batch` makes one. Nothing here imports gymnasium before an environment is made.
+`actor_client.envs.factory.make_env_batch` makes a batch. gymnasium is not imported before an environment is made.
 """

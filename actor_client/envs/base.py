@@ -1,4 +1,4 @@
-"""The interface of a batch of environments to the rollout."""
+"""The interface of a batch of environments for the rollout."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -6,28 +6,29 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
+from rollcast.v1 import policy_pb2
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
 MaskArray = NDArray[np.uint8]
 Observations = list[NDArray[Any]]
-"""One array an observation of the spec, in its order and dtype."""
+"""One array per observation of the spec, in its order and dtype."""
 Infos = Mapping[str, float]
 
 
 class StepResult(NamedTuple):
     """The result of one step of E environments, of which m ended an episode.
 
-    All arrays are new: neither the environment nor a later step writes to them.
+    All arrays are new: neither the environment nor a later step modifies them.
 
     Attributes:
-        observations: [E, *shape] each; what the next action is chosen on, so of the new episode where one ended.
+        observations: Observations for the next action, [E, *shape] each; those of the new episode where one ended.
         rewards: float32 [E].
-        ended: Which environments ended an episode, ascending, m entries.
+        ended: Environments whose episodes ended, ascending, m entries.
         ends: uint8 [m], TERMINATED or TRUNCATED of `SegmentEnd`; an episode that is both is TERMINATED.
         final_observations: [m, *shape] each, of the ended episodes; None if m = 0.
         final_masks: uint8 [m, sum of branches], with a choice in each branch; None if m = 0 or the batch has no masks.
-        infos: Numbers that the environment reported with the last step of each ended episode, m entries.
+        infos: Numbers reported with the last step of each ended episode, m entries.
         ignored: bool [E], where the environment ignored the action (it began a new episode instead); None = nowhere.
     """
 
@@ -44,30 +45,41 @@ class StepResult(NamedTuple):
 class EnvBatch(Protocol):
     """E environments that are stepped together.
 
-    Every method but `close` raises EnvironmentFailed when an environment raises or returns what its spaces do not
-    allow; the batch is of no use after that.
+    Every method except `close` raises EnvironmentFailed when an environment raises an error or returns a value that its
+    spaces do not allow; the batch cannot be used afterwards.
     """
 
     @property
     def spec(self) -> BehaviorSpec:
-        """Spec of the observations and actions."""
+        """The spec of the observations and actions."""
 
     @property
     def num_envs(self) -> int:
-        """E."""
+        """Number of environments, E."""
+
+    @property
+    def active(self) -> int | None:
+        """The environment that the last call reached; None if all are called at once."""
 
     @property
     def action_masks(self) -> MaskArray | None:
-        """Allowed choices for the observations returned last, uint8 [E, sum of branches].
+        """Allowed choices for the last observations, uint8 [E, sum of branches].
 
         None = the environments have no masks; this does not change after the first `reset`.
         """
 
+    @property
+    def takes_parameters(self) -> bool:
+        """True if environment parameters reach the environments."""
+
+    def assign(self, assignment: policy_pb2.Assignment) -> None:
+        """Sets the environment parameters of the episodes that begin from now on."""
+
     def reset(self, seeds: Sequence[int]) -> Observations:
-        """Begins a new episode everywhere and returns the first observations, [E, *shape] each.
+        """Begins new episodes in all environments and returns the first observations, [E, *shape] each.
 
         Args:
-            seeds: One seed an environment, E entries.
+            seeds: One seed per environment, E entries.
         """
 
     def step(self, continuous: FloatArray | None, discrete: IntArray | None) -> StepResult:
@@ -79,4 +91,4 @@ class EnvBatch(Protocol):
         """
 
     def close(self) -> None:
-        """Frees what the environments hold. Never raises; a second call does nothing."""
+        """Closes the environments. Never raises; a second call does nothing."""

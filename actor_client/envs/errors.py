@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from actor_client.envs.tracebacks import place_of, printable, traceback_of
 from actor_client.exits import ActorError, ExitCode
 
 STEP_VALUES: Final = ("observation", "reward", "terminated", "truncated", "info")
@@ -11,50 +12,72 @@ _LONGEST_CAUSE = 300
 
 
 class UnknownEnvironment(ActorError):  # noqa: N818 - says what the environment is
-    """The environment does not exist, or cannot be imported or made."""
+    """The environment does not exist, or cannot be imported or made.
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ExitCode.UNKNOWN_ENVIRONMENT, message)
+    Args:
+        message: One line.
+        cause: The error of the user's code; its place is added to the message, and its traceback is shown.
+    """
+
+    def __init__(self, message: str, cause: Exception | None = None) -> None:
+        place = "" if cause is None else place_of(cause)
+        said = f"{message} ({place})" if place else message
+        super().__init__(ExitCode.UNKNOWN_ENVIRONMENT, said, "" if cause is None else traceback_of(cause))
 
 
 class UnsupportedSpace(ActorError):  # noqa: N818 - says what the space is
-    """The environment has a space that cannot be sent or learned from; the message names it and what can be."""
+    """The environment has a space that is not supported; the message names it and the supported spaces."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ExitCode.UNKNOWN_ENVIRONMENT, message)
 
 
 class EnvironmentFailed(ActorError):  # noqa: N818 - says what the environment did
-    """An environment raised, or returned what its spaces do not allow.
+    """An environment raised an error, or returned a value that its spaces do not allow.
 
     Args:
-        index: Which environment of the batch; None if that cannot be told.
-        cause: What it raised, or one line that says what is wrong.
+        index: The environment's index in the batch; None if unknown.
+        cause: The error that it raised, or one line that describes the fault.
+        place: `FILE:LINE` of the method that returned a wrong value; not needed for a raised error.
+        traceback: Traceback of the user's code if `cause` is a line.
     """
 
-    def __init__(self, index: int | None, cause: Exception | str) -> None:
+    def __init__(self, index: int | None, cause: Exception | str, place: str = "", traceback: str = "") -> None:
         self.index = index
         self.cause = cause if isinstance(cause, str) else one_line(cause)
+        if not isinstance(cause, str):
+            place, traceback = place_of(cause) or place, traceback_of(cause)
         which = "the environment batch" if index is None else f"environment {index}"
-        super().__init__(ExitCode.ENVIRONMENT_FAILED, f"{which} failed: {self.cause}")
+        where = f" ({place})" if place else ""
+        super().__init__(ExitCode.ENVIRONMENT_FAILED, f"{which} failed: {self.cause}{where}", traceback)
 
 
 class EnvironmentFailedTooOften(ActorError):  # noqa: N818 - says what the environment did
-    """Every attempt to make and step the environment anew failed as well."""
+    """The environments failed more often than allowed.
 
-    def __init__(self, failures: int, last: EnvironmentFailed) -> None:
+    Args:
+        failures: Number of recent failures.
+        steps: Steps of each environment in that time.
+        last: The newest failure.
+        traceback: The traceback of the newest failure, unless it was logged.
+    """
+
+    def __init__(self, failures: int, steps: int, last: EnvironmentFailed, traceback: str = "") -> None:
         self.failures = failures
-        message = f"{failures} failures in a row without a good step between; the last: {last.message}. Run the environment alone to find the fault"
-        super().__init__(ExitCode.ENVIRONMENT_FAILED, message)
+        said = (
+            f"{failures} failures {f'in {steps} steps' if steps else 'in a row without a successful step in between'}"
+        )
+        message = f"{said}; the last one: {last.message}. Run the environment alone to find the fault"
+        super().__init__(ExitCode.ENVIRONMENT_FAILED, message, traceback)
 
 
 def count_fault(method: str, result: Any, names: tuple[str, ...]) -> str | None:
     """Returns one line if a method returned the wrong number of values, or None.
 
     Args:
-        method: Its name.
-        result: What it returned.
-        names: Of the values that it must return.
+        method: The method's name.
+        result: Its return value.
+        names: Names of the values that it must return.
     """
     got = len(result) if isinstance(result, tuple | list) else type(result).__name__
     if got == len(names):
@@ -63,12 +86,12 @@ def count_fault(method: str, result: Any, names: tuple[str, ...]) -> str | None:
 
 
 def info_fault(method: str, info: object) -> str:
-    """Returns one line for an info that is no dictionary."""
+    """Returns the fault of an info that is not a dictionary, in one line."""
     return f"{method} must return a dictionary as info; got {type(info).__name__}"
 
 
 def one_line(error: BaseException) -> str:
-    """Returns the type and the first line of the text of an exception, cut to a readable length."""
-    text = str(error).strip().split("\n", 1)[0]
+    """Returns the type and the first line of an exception's text, printable and shortened."""
+    text = printable(str(error).strip().split("\n", 1)[0].strip())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return line if len(line) <= _LONGEST_CAUSE else line[: _LONGEST_CAUSE - 3] + "..."

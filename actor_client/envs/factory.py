@@ -1,23 +1,35 @@
-"""Makes environment batches from what the command line names."""
+"""Makes batches of the environments that the command line names."""
 
 import importlib
 import re
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from rollcast.errors import BadSpec
 from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.errors import UnknownEnvironment, UnsupportedSpace, one_line
+from actor_client.envs.imports import import_callable, import_module, refuse_file
 from actor_client.envs.scalar import ScalarBatch
+from actor_client.envs.stacking import StackedBatch
 from actor_client.envs.vector import VectorBatch
+from actor_client.envs.video import RENDER_MODE
+from actor_client.envs.wrappers import Wrapping
 from actor_client.exits import ActorError, ExitCode
 
 DEFAULT_BEHAVIOR: Final = "Behavior"
+_NOTHING_AROUND: Final = Wrapping()
+_FILMED: Final = (
+    f"; --video passes render_mode={RENDER_MODE!r}, and the environment needs a render() that returns frames"
+)
 _VERSION_SUFFIX: Final = re.compile(r"-v\d+$")
+_INSTALLED_BY: Final = {
+    ("box2d", "swig"): "; pip install 'rollcast[actor,gym,box2d]'",
+    ("mujoco",): "; pip install 'rollcast[actor,gym,mujoco]'",
+}
+"""Words by which Gymnasium names what is missing, and the hint."""
 _INTERFACE: Final = ("gymnasium.Env", ("reset", "step", "observation_space", "action_space"))
 _VECTOR_INTERFACE: Final = (
     "gymnasium.vector.VectorEnv",
@@ -32,6 +44,7 @@ def make_env_batch(
     env_kwargs: Mapping[str, Any] | None = None,
     vector: bool = False,
     behavior: str = DEFAULT_BEHAVIOR,
+    wrapping: Wrapping = _NOTHING_AROUND,
 ) -> EnvBatch:
     """Makes E environments.
 
@@ -42,7 +55,8 @@ def make_env_batch(
         env_kwargs: Passed to the environment.
         vector: Use the environment's own vector entry point; a callable gets `num_envs` as well and returns an object
             with the interface of `gymnasium.vector.VectorEnv`.
-        behavior: The name in the spec.
+        behavior: The behavior's name in the spec.
+        wrapping: Wrappers of each environment.
 
     Raises:
         UnknownEnvironment: It does not exist, or cannot be imported or made.
@@ -50,110 +64,105 @@ def make_env_batch(
         ActorError: gymnasium is not installed.
     """
     if num_envs < 1:
-        raise UnknownEnvironment(f"{num_envs} environments; at least 1 is needed")
+        raise UnknownEnvironment(f"num_envs is {num_envs}; at least 1 environment is needed")
     _require_gymnasium()
+    is_callable = _names_callable(env)
+    wrapping.check(env, vector=vector, is_callable=is_callable)
     maker = _maker(env, num_envs if vector else None, dict(env_kwargs or {}))
     environments: list[Any] = []
     try:
-        for _ in range(1 if vector else num_envs):
-            environments.append(maker())
+        for index in range(1 if vector else num_envs):
+            more = wrapping.arguments(vector=vector, is_callable=is_callable, is_first=index == 0)
+            environments.append(maker(more))
             _check_interface(env, environments[-1], vector=vector)
-        batch = VectorBatch(environments[0], behavior) if vector else ScalarBatch(environments, behavior)
+            environments[-1] = wrapping.apply(env, environments[-1], vector=vector, is_first=index == 0)
+        batch: EnvBatch = VectorBatch(environments[0], behavior) if vector else ScalarBatch(environments, behavior)
+        if wrapping.frame_stack > 1:
+            batch = StackedBatch(batch, wrapping.frame_stack)
         _check(batch.spec)
     except ActorError:
         _close(environments)
         raise
     except Exception as error:
         _close(environments)
-        raise UnknownEnvironment(f"{env} cannot be made: {one_line(error)}{_missing_part(error)}") from error
+        missing = _missing_part(error)
+        needed = _FILMED if isinstance(error, TypeError) and wrapping.video is not None and not environments else ""
+        said = f"{env} cannot be created: {one_line(error)}{missing}{needed}"
+        raise UnknownEnvironment(said, None if missing else error) from error
     return batch
 
 
 def behavior_of(env: str) -> str:
-    """Returns a behavior's name after an environment: `CartPole` for `CartPole-v1` and `package:CartPole-v1`."""
+    """Returns a behavior's name for an environment: `CartPole` for `CartPole-v1` and `package:CartPole-v1`."""
     return _VERSION_SUFFIX.sub("", env.rpartition(":")[2].rpartition("/")[2]) or DEFAULT_BEHAVIOR
 
 
-def _maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> Callable[[], Any]:
-    """Returns what makes one environment, or one vector environment of `num_envs` copies."""
-    module, colon, name = env.partition(":")
-    if colon and module.endswith(".py"):
-        _refuse_file(env, Path(module), name)
-    if colon and all(part.isidentifier() for part in name.split(".")):
-        found = _import_callable(env, module, name)
-        return (lambda: found(**kwargs)) if num_envs is None else (lambda: found(num_envs=num_envs, **kwargs))
-    if colon:
-        _import_module(env, module)
+def _split(env: str) -> tuple[str, str]:
+    """Returns the module and the name after it; an empty module for a plain id."""
+    module, _, name = env.rpartition(":")
+    if len(module) == 1 and name.startswith(("\\", "/")):  # a Windows path: the colon follows a drive letter
+        return "", env
+    return module, name
+
+
+def _names_callable(env: str) -> bool:
+    module, name = _split(env)
+    return bool(module) and all(part.isidentifier() for part in name.split("."))
+
+
+def _maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
+    """Returns a factory of one environment, or of one vector environment of `num_envs` copies."""
+    module, name = _split(env)
+    if module.endswith(".py"):
+        refuse_file(env, Path(module), name)
+    if _names_callable(env):
+        found = import_callable(env, module, name)
+        copies = {} if num_envs is None else {"num_envs": num_envs}
+        return lambda more: found(**copies, **{**kwargs, **more})
+    if module:
+        import_module(env, module)
     return _gymnasium_maker(env, num_envs, kwargs)
 
 
-def _gymnasium_maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> Callable[[], Any]:
+def _gymnasium_maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
     import gymnasium  # noqa: PLC0415 - environments are made after the command line is read
 
     try:
-        # The part before a colon is a module to import, which has been done with a better message.
+        # The part before a colon is a module to import; it was imported before, with a better error message.
         spec = gymnasium.spec(env.rpartition(":")[2])
     except gymnasium.error.Error as error:
         module = env.removesuffix(".py")
         if Path(f"{module}.py").is_file():
             raise UnknownEnvironment(
-                f"{env}: no environment is registered under this name; for one of {module}.py write {module}:CLASS"
+                f"{env}: no environment is registered under this name; for a class in {module}.py, write {module}:CLASS"
             ) from error
         raise UnknownEnvironment(
-            f"{env}: {one_line(error)} If a package registers it, write package:{env}; for an object of your own, "
-            f"module:callable"
+            f"{env}: {one_line(error)} If a package registers it, write package:{env}; for your own code, write "
+            "module:callable"
         ) from error
     if num_envs is None:
-        # The checker warns of style; what matters to Rollcast is checked by the batch.
-        return lambda: gymnasium.make(spec, disable_env_checker=True, **kwargs)
+        # The checker warns of style; the batch checks what matters to Rollcast.
+        return lambda more: gymnasium.make(spec, disable_env_checker=True, **{**kwargs, **more})
     if spec.vector_entry_point is None:
-        raise UnknownEnvironment(f"{env} has no vector entry point of its own; leave out --vector")
-    return lambda: gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
-
-
-def _import_callable(env: str, module: str, name: str) -> Callable[..., Any]:
-    found: Any = _import_module(env, module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            raise UnknownEnvironment(f"{env}: module {module} has no {name}")
-    if not callable(found):
-        raise UnknownEnvironment(
-            f"{env}: {name} is {type(found).__name__}; a callable that returns an environment is needed"
-        )
-    result: Callable[..., Any] = found
-    return result
-
-
-def _import_module(env: str, module: str) -> Any:
-    """Imports a module, from the working directory too, as `python -m` would."""
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
-        where = f"; looked in {here} and PYTHONPATH" if absent else ""
-        raise UnknownEnvironment(f"{env}: module {module} cannot be imported: {one_line(error)}{where}") from error
-
-
-def _refuse_file(env: str, file: Path, name: str) -> NoReturn:
-    """Says how to write the module of a file."""
-    folder = "" if file.parent == Path() else f", with {file.parent} as the working directory or in PYTHONPATH"
-    raise UnknownEnvironment(f"{env}: a module is named without .py; write {file.stem}:{name}{folder}")
+        raise UnknownEnvironment(f"{env} has no vector entry point; leave out --vector")
+    return lambda more: gymnasium.make_vec(
+        spec, num_envs, vectorization_mode="vector_entry_point", **{**kwargs, **more}
+    )
 
 
 def _missing_part(error: Exception) -> str:
-    """Returns how to install what an environment of Gymnasium's own lacks, or nothing."""
+    """Returns how to install the missing dependency of a Gymnasium environment; empty if nothing is missing."""
     text = str(error).lower()
-    if type(error).__name__ == "DependencyNotInstalled" and ("box2d" in text or "swig" in text):
-        return "; in the checkout: pip install '.[actor,gym,box2d]'"
+    if type(error).__name__ == "DependencyNotInstalled":
+        for names, hint in _INSTALLED_BY.items():
+            if any(name in text for name in names):
+                return hint
     return ""
 
 
 def _check_interface(env: str, made: Any, *, vector: bool) -> None:
-    """Checks that what was made can be stepped at all."""
+    """Checks that the object has the methods of an environment."""
+    _refuse_pettingzoo(env, made)
     interface, names = _VECTOR_INTERFACE if vector else _INTERFACE
     missing = [name for name in names if not hasattr(made, name)]
     if missing:
@@ -161,17 +170,28 @@ def _check_interface(env: str, made: Any, *, vector: bool) -> None:
         raise UnknownEnvironment(f"{env} returned {returned}; an object with the interface of {interface} is needed")
 
 
+def _refuse_pettingzoo(env: str, made: Any) -> None:
+    """Refuses environments of several agents: their methods have gymnasium's names but other arguments."""
+    if not (hasattr(made, "possible_agents") and callable(getattr(made, "observation_space", None))):
+        return
+    interface = "AEC" if hasattr(made, "agent_iter") else "Parallel"
+    raise UnknownEnvironment(
+        f"{env} returned {type(made).__name__}, a PettingZoo environment ({interface} interface); use "
+        f"rollcast-actor pettingzoo --env {env}"
+    )
+
+
 def _require_gymnasium() -> None:
     try:
         importlib.import_module("gymnasium")
     except ImportError as error:
         raise ActorError(
-            ExitCode.MISSING_EXTRA, "gymnasium is not installed; in the checkout: pip install '.[actor,gym]'"
+            ExitCode.MISSING_EXTRA, "gymnasium is not installed; pip install 'rollcast[actor,gym]'"
         ) from error
 
 
 def _check(spec: BehaviorSpec) -> None:
-    """Checks what a learner would refuse, before there is a connection."""
+    """Checks everything that a learner would refuse, before there is a connection."""
     try:
         BehaviorSpec.from_message(spec.to_message())
     except BadSpec as error:

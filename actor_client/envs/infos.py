@@ -1,4 +1,4 @@
-"""Action masks and numbers of episodes, read from the infos of environments."""
+"""Reads action masks and numbers of episodes from the infos of environments."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -10,12 +10,12 @@ from rollcast import limits
 from actor_client.envs.base import MaskArray
 
 ACTION_MASK: Final = "action_mask"
-"""The key that environments of the Gymnasium family use (Taxi, for one)."""
+"""The key that environments of the Gymnasium family use, for example Taxi."""
 MOST_SHOWN: Final = 16
-"""The sizes of more branches are not spelled out."""
+"""Most branches whose sizes a message lists."""
 LATE_MASK: Final = (
-    f"info has {ACTION_MASK!r} and that of the first reset had none; return a mask with every reset, ones where all is "
-    "allowed"
+    f"info has {ACTION_MASK!r}, but the info of the first reset had none; return a mask from every reset, all "
+    "ones if every action is allowed"
 )
 """The reason to refuse a mask: the first reset decides whether there are masks."""
 
@@ -24,11 +24,11 @@ def read_mask(info: Mapping[str, Any], branches: Sequence[int]) -> MaskArray | N
     """Returns the action mask of one environment, uint8 [sum of branches], or None if it gave none.
 
     Args:
-        info: As the environment returned it; a mask of several branches may be one array or one a branch.
-        branches: Sizes; without any there is nothing to mask.
+        info: The environment's info; a mask of several branches may be one array or one array per branch.
+        branches: Sizes of the branches; without any there is no mask.
 
     Raises:
-        ValueError: It is no mask of these branches.
+        ValueError: The mask does not match the branches.
     """
     mask = info.get(ACTION_MASK) if info and branches else None
     return None if mask is None else _allowed(mask, branches)
@@ -37,15 +37,15 @@ def read_mask(info: Mapping[str, Any], branches: Sequence[int]) -> MaskArray | N
 def read_vector_masks(infos: Mapping[str, Any], num_envs: int, branches: Sequence[int]) -> MaskArray | None:
     """Returns the action masks of a vector environment, uint8 [num_envs, sum of branches], or None if it gave none.
 
-    Copies that gave none, as `_action_mask` says, may choose everything.
+    Copies without a mask, according to `_action_mask`, may choose everything.
 
     Args:
-        infos: Of the whole batch.
-        num_envs: How many copies there are.
+        infos: Infos of the whole batch.
+        num_envs: Number of copies.
         branches: See `read_mask`.
 
     Raises:
-        ValueError: They are no masks of these branches.
+        ValueError: The masks do not match the branches.
     """
     masks = infos.get(ACTION_MASK) if infos and branches else None
     if masks is None:
@@ -55,7 +55,8 @@ def read_vector_masks(infos: Mapping[str, Any], num_envs: int, branches: Sequenc
             f"the shape {list(masks.shape)}" if isinstance(masks, np.ndarray) else f"the type {type(masks).__name__}"
         )
         raise ValueError(
-            f"infos[{ACTION_MASK!r}] has {found}; an array [{num_envs} environments, {sum(branches)}] is needed"
+            f"infos[{ACTION_MASK!r}] has {found}; it must be an array [{num_envs} environments, {sum(branches)} "
+            "choices]"
         )
     if masks.dtype == object:
         allowed = np.ones((num_envs, sum(branches)), np.uint8)
@@ -74,25 +75,27 @@ def check_masks(masks: MaskArray, branches: Sequence[int]) -> None:
 
     Args:
         masks: uint8 [B, sum of branches].
-        branches: Sizes.
+        branches: Sizes of the branches.
 
     Raises:
-        ValueError: A branch has none.
+        ValueError: A branch has no allowed choice.
     """
     allowed = _any_allowed(masks, branches)
     if not allowed.all():
         row, branch = np.argwhere(allowed == 0)[0].tolist()
-        raise ValueError(f"the action mask of row {row} allows no choice of branch {branch}; it must allow one")
+        raise ValueError(
+            f"the action mask of row {row} allows no choice of branch {branch}; it must allow at least one"
+        )
 
 
 def open_stuck_branches(masks: MaskArray, branches: Sequence[int]) -> MaskArray:
-    """Returns masks in which a branch without any choice allows all of them: after an end there may be none.
+    """Returns masks that allow all choices of a branch without an allowed one, which is possible after an end.
 
-    Nobody acts on such a mask, and the contract wants a choice in each branch.
+    No action is chosen under such a mask, but the contract requires a choice in each branch.
 
     Args:
         masks: uint8 [B, sum of branches].
-        branches: Sizes.
+        branches: Sizes of the branches.
     """
     stuck = np.repeat(_any_allowed(masks, branches) == 0, branches, axis=1)
     return np.where(stuck, np.uint8(1), masks)
@@ -104,7 +107,7 @@ def _any_allowed(masks: MaskArray, branches: Sequence[int]) -> MaskArray:
 
 
 def _allowed(mask: Any, branches: Sequence[int]) -> MaskArray:
-    """Returns one mask, which may be one array or stand in tuples of tuples of arrays."""
+    """Returns one mask from one array or from nested tuples of arrays."""
     return _flags(np.concatenate(list(_parts(mask)) or [np.zeros(0)]), branches)
 
 
@@ -121,30 +124,33 @@ def _flags(values: NDArray[Any], branches: Sequence[int]) -> MaskArray:
 
     Args:
         values: [..., n] of any type.
-        branches: Sizes; n must be their sum.
+        branches: Sizes of the branches; n must be their sum.
     """
     if values.dtype.kind not in "biuf":
-        raise ValueError(f"info[{ACTION_MASK!r}] holds {values.dtype}; numbers or truth values are needed, 0 forbids")
+        raise ValueError(
+            f"info[{ACTION_MASK!r}] has the type {values.dtype}; it must hold numbers or booleans, where 0 forbids a "
+            "choice"
+        )
     found, needed = values.shape[-1], sum(branches)
     if found != needed:
         sizes = " + ".join(map(str, branches)) if 1 < len(branches) <= MOST_SHOWN else ""
         raise ValueError(
-            f"info[{ACTION_MASK!r}] has {found} entries; the action space has {sizes and sizes + ' = '}{needed} choices, "
-            f"each needs one"
+            f"info[{ACTION_MASK!r}] has {found} entries; it needs one for each of the "
+            f"{sizes and sizes + ' = '}{needed} choices of the action space"
         )
     allowed: MaskArray = (values != 0).astype(np.uint8)
     return allowed
 
 
 MAX_INFOS: Final = 32
-"""More numbers of one episode than this are left out: each becomes a column of a chunk."""
+"""Most numbers of one episode, because each becomes a column of a chunk; further ones are dropped."""
 
 
 def episode_numbers(info: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the scalar numbers of an info dictionary by a name that the wire allows, one nested level included.
+    """Returns the scalar numbers of an info dictionary by valid names, one nested level included.
 
     Args:
-        info: As an environment returned it with the last step of an episode.
+        info: The info of the last step of an episode.
     """
     return dict(_numbers(info, "", nested=True)) if info else {}
 
@@ -161,7 +167,7 @@ def _numbers(info: Mapping[str, Any], prefix: str, *, nested: bool) -> Iterator[
 
 
 def is_number(value: Any) -> bool:
-    """Returns whether a value is one real number or truth value, in Python's or numpy's types."""
+    """Returns whether a value is one real number or boolean, in Python's or numpy's types."""
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "biuf"
     return isinstance(value, int | float | np.integer | np.floating | np.bool_)
@@ -170,12 +176,12 @@ def is_number(value: Any) -> bool:
 def vector_episode_numbers(infos: Mapping[str, Any], env: int, num_envs: int) -> dict[str, float]:
     """Returns the numbers of one environment from the infos of a vector environment.
 
-    Each key holds an array with one entry an environment, and `_key` says which entries are set.
+    Each key holds an array with one entry per environment, and `_key` marks the entries that are set.
 
     Args:
-        infos: Of the whole batch; may hold such dictionaries itself.
-        env: Which environment.
-        num_envs: How many there are.
+        infos: Infos of the whole batch; may be nested.
+        env: The environment's index.
+        num_envs: Number of environments.
     """
     return episode_numbers(_row(infos, env, num_envs, nested=True)) if infos else {}
 

@@ -1,4 +1,4 @@
-"""Spaces as specs: observations as arrays of the wire's types, and a policy's choices as what environments take."""
+"""Spaces as specs: converts observations to arrays of the wire's types, and a policy's choices to actions."""
 
 import itertools
 import math
@@ -15,6 +15,7 @@ from rollcast.specs import ActionSpec, ObservationSpec
 
 from actor_client.envs.base import FloatArray, IntArray, Observations
 from actor_client.envs.errors import UnsupportedSpace
+from actor_client.envs.tensors import as_array, is_tensor
 
 SUPPORTED_ACTIONS: Final = "Discrete, MultiDiscrete, MultiBinary and Box"
 
@@ -22,15 +23,19 @@ _log = structlog.get_logger(__name__)
 
 
 class ActionPlan:
-    """Makes the actions of one space from a policy's choices.
+    """Converts a policy's choices to actions of one space.
 
     Args:
-        spec: As declared.
-        shape: Of one action, as the environment takes it.
-        dtype: Of one action.
+        spec: The declared spec.
+        shape: Shape of one action of the environment.
+        dtype: Type of one action.
         start: Added to discrete choices, [*shape]; None = nothing.
-        low: Continuous actions are not less, [*shape]; None for a discrete space.
-        high: Continuous actions are not more.
+        low: Lower bounds of continuous actions, [*shape]; None for a discrete space.
+        high: Upper bounds of continuous actions.
+
+    Attributes:
+        spec: The declared spec.
+        start: Added to discrete choices; None = nothing.
     """
 
     def __init__(
@@ -46,15 +51,15 @@ class ActionPlan:
         self.spec = spec
         self._shape = shape
         self._dtype = dtype
-        self._start = start if start is not None and start.any() else None
+        self.start = start if start is not None and start.any() else None
         self._low = low
         self._high = high
 
     def batch(self, continuous: FloatArray | None, discrete: IntArray | None) -> NDArray[Any]:
         """Returns the actions of E environments, [E, *shape], in the space's dtype.
 
-        Continuous ones are clipped to the space, which axes without bounds and rounding may leave, and rounded if the
-        space holds integers.
+        Continuous actions are clipped to the space, because unbounded axes and rounding may leave it, and rounded if
+        the space holds integers.
 
         Args:
             continuous: float32 [E, n], transformed; None for a discrete space.
@@ -62,9 +67,9 @@ class ActionPlan:
         """
         if discrete is not None:
             choices = discrete.reshape(len(discrete), *self._shape)
-            return (choices if self._start is None else choices + self._start).astype(self._dtype)
+            return (choices if self.start is None else choices + self.start).astype(self._dtype)
         if continuous is None:
-            raise ValueError("the policy gave neither continuous nor discrete actions")
+            raise ValueError("the policy returned neither continuous nor discrete actions")
         actions = continuous.reshape(len(continuous), *self._shape)
         if self._dtype.kind in "iu":
             actions = np.rint(actions)
@@ -72,7 +77,7 @@ class ActionPlan:
         return np.clip(actions, self._low, self._high).astype(self._dtype)
 
     def singles(self, continuous: FloatArray | None, discrete: IntArray | None) -> list[Any]:
-        """Returns one action an environment, of the type that sampling the space gives: numpy scalars or arrays.
+        """Returns one action per environment, of the type that sampling the space gives: numpy scalars or arrays.
 
         For Discrete that is `np.int64`, which gymnasium checks 0.4 microseconds faster than a Python integer.
         """
@@ -109,14 +114,14 @@ def plan_actions(space: Any) -> ActionPlan:
 
 
 def _plan_box(space: Any) -> ActionPlan:
-    with np.errstate(over="ignore"):  # A bound beyond float32 is no bound.
+    with np.errstate(over="ignore"):  # A bound beyond float32 means no bound.
         low, high = space.low.astype(np.float32).ravel(), space.high.astype(np.float32).ravel()
     unbounded = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
     if unbounded.size:
         _log.warning(
             "action_axes_without_bounds",
             axes=unbounded.tolist()[:16],
-            consequence="the policy's raw draw, about -3 to 3, is the action; wrap the environment to scale it",
+            consequence="these actions are the policy's raw draws, about -3 to 3; wrap the environment to scale them",
         )
     spec = ActionSpec(
         continuous_size=low.size, continuous_low=tuple(low.tolist()), continuous_high=tuple(high.tolist())
@@ -125,67 +130,70 @@ def _plan_box(space: Any) -> ActionPlan:
 
 
 MOST_ENTITIES = "max_length"
-"""The attribute of a space that says how many entities there are at most; gymnasium's has no word for it."""
+"""The attribute of a space with the largest number of entities; gymnasium's spaces have none."""
 
 
 def entities_spec(name: str, space: Any) -> ObservationSpec:
-    """Returns how a `gymnasium.spaces.Sequence` travels: ``[max_length, size]`` float32.
+    """Returns the spec of a `gymnasium.spaces.Sequence`: ``[max_length, size + 1]`` float32.
+
+    The last number of each entity is 1, so that an entity of small numbers is not taken for padding.
 
     Raises:
-        UnsupportedSpace: its entities are no Boxes, or nobody says how many there are at most.
+        UnsupportedSpace: Its entities are no Boxes, or the largest number of entities is not given.
     """
     from gymnasium import spaces  # noqa: PLC0415 - environments are made after the command line is read
 
     entity, most = space.feature_space, getattr(space, MOST_ENTITIES, None)
     if not isinstance(entity, spaces.Box) or 0 in entity.shape:
-        raise UnsupportedSpace(
-            f"observation {name} is a list of {entity}; lists of Boxes that are not empty can be sent"
-        )
+        raise UnsupportedSpace(f"observation {name} is a list of {entity}; only lists of non-empty Boxes can be sent")
     if not isinstance(most, int) or most < 1:
         raise UnsupportedSpace(
-            f"observation {name} is a list, and nobody says how long it can become: set an attribute of the space, as in "
+            f"observation {name} is a list without a largest length: set it as an attribute of the space, as in "
             f"space.{MOST_ENTITIES} = 20"
         )
-    return ObservationSpec(name, np.dtype(np.float32), (most, math.prod(entity.shape)), ObservationKind.ENTITIES)
+    return ObservationSpec(name, np.dtype(np.float32), (most, math.prod(entity.shape) + 1), ObservationKind.ENTITIES)
 
 
 def padded(name: str, lists: Sequence[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Returns B lists as one array ``[B, most, size]``, zeros behind the entities.
+    """Returns B lists as one array ``[B, most, size + 1]``: a 1 after each entity, and zeros after the last one.
 
     Args:
-        name: of the observation, for messages.
-        lists: of each environment, ``[n, ...]`` or n arrays; none is an empty list.
-        shape: most, size.
+        name: Name of the observation, for messages.
+        lists: The list of each environment, ``[n, ...]`` or n arrays; it may be empty.
+        shape: The largest number of entities, and their size with the 1.
 
     Raises:
-        ValueError: a list is too long, or its entities have another size.
+        ValueError: A list is too long, or its entities have another size.
     """
-    most, size = shape
-    values = np.zeros((len(lists), most, size), np.float32)
+    most, size = shape[0], shape[1] - 1
+    values = np.zeros((len(lists), *shape), np.float32)
     for row, entities in zip(values, lists, strict=True):
         count = len(entities)
         if count > most:
-            raise ValueError(f"observation {name} has {count} entities; its space says {most} at most")
+            raise ValueError(f"observation {name} has {count} entities; its space allows at most {most}")
         if count:
             found = np.asarray(entities, np.float32).reshape(count, -1)
             if found.shape[1] != size:
-                raise ValueError(f"observation {name} has entities of {found.shape[1]} numbers; its space says {size}")
-            row[:count] = found
+                raise ValueError(
+                    f"observation {name} has entities of {found.shape[1]} numbers; its space has entities of {size}"
+                )
+            row[:count, :size] = found
+            row[:count, size] = 1.0
     return values
 
 
 ROOT_NAME: Final = "obs"
-"""The name of an observation that is not part of a Dict or Tuple."""
+"""The name of an observation that is not in a Dict or Tuple."""
 MAX_NAME_LENGTH: Final = 64
 MIN_PICTURE_SIDE: Final = 20
-"""A matrix with both sides at least this long is taken for a picture: the smallest that the simple encoder takes."""
+"""A matrix with both sides at least this long is a picture; the simple encoder accepts no smaller ones."""
 MIN_IMAGE_SIDE: Final = 5
-"""An array of three axes with a shorter side is taken for numbers: no encoder takes so small an image."""
+"""An array of three axes with a shorter side is not an image; no encoder accepts smaller images."""
 CHANNEL_COUNTS: Final = (1, 3, 4)
 BYTE_SCALE: Final = 255.0
 
 LAYOUT: Final = "layout"
-"""The attribute of a Box that says that it is a picture or planes of a board, and the order of its axes: CHW or HWC."""
+"""The attribute of a Box that marks a picture or planes of a board and gives the order of its axes: CHW or HWC."""
 
 LAYOUTS: Final = (ImageLayout.CHW.name, ImageLayout.HWC.name)
 
@@ -197,10 +205,10 @@ class Leaf:
     """One array of an observation.
 
     Attributes:
-        spec: As declared.
-        path: Keys that lead to it through Dicts and Tuples.
-        shape: As the environment returns it, without a batch axis.
-        start: Subtracted from what the environment returns, so that categories count from 0; None = nothing.
+        spec: The declared spec.
+        path: Keys of its place in Dicts and Tuples.
+        shape: Shape in the environment, without a batch axis.
+        start: Subtracted from values, so that categories count from 0; None = nothing.
     """
 
     spec: ObservationSpec
@@ -209,10 +217,10 @@ class Leaf:
     start: NDArray[np.int64] | None = None
 
     def encode(self, observations: Sequence[Any]) -> NDArray[Any]:
-        """Returns the arrays of B observations in the wire's type, a new array [B, *spec.shape].
+        """Returns B observations in the wire's type, a new array [B, *spec.shape].
 
         Args:
-            observations: B whole observations as the environment returned them.
+            observations: B whole observations of the environment.
 
         Raises:
             ValueError: An array has another shape than the space.
@@ -222,10 +230,15 @@ class Leaf:
         return self._encode(observations)
 
     def encode_batch(self, observations: Any) -> NDArray[Any]:
-        """Does the same with one observation whose leaves have a batch axis."""
+        """Encodes one observation whose leaves, arrays or tensors, have a batch axis of B; see `encode`."""
+        values = self.find(observations)
+        return self._encode(as_array(values) if is_tensor(values) else values)
+
+    def find(self, observation: Any) -> Any:
+        """Returns this leaf of one observation of the environment."""
         for key in self.path:
-            observations = observations[key]
-        return self._encode(observations)
+            observation = observation[key]
+        return observation
 
     def _encode(self, observations: Any) -> NDArray[Any]:
         if self.spec.kind is ObservationKind.ENTITIES:
@@ -263,11 +276,11 @@ class ObservationPlan:
         self.specs = tuple(leaf.spec for leaf in leaves)
 
     def encode(self, observations: Sequence[Any]) -> Observations:
-        """Returns one array a leaf, [B, *shape], of B whole observations; see `Leaf.encode`."""
+        """Returns one array per leaf, [B, *shape], of B whole observations; see `Leaf.encode`."""
         return [leaf.encode(observations) for leaf in self.leaves]
 
     def encode_batch(self, observations: Any) -> Observations:
-        """Does the same with one observation whose leaves have a batch axis."""
+        """Encodes one observation whose leaves have a batch axis; see `Leaf.encode_batch`."""
         return [leaf.encode_batch(observations) for leaf in self.leaves]
 
 
@@ -286,7 +299,7 @@ def _parts(space: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
 
 
 def _name(path: tuple[Any, ...], taken: set[str]) -> str:
-    """Returns a name that the wire allows and that no other leaf has."""
+    """Returns a valid name that no other leaf has."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(map(str, path)))[:MAX_NAME_LENGTH] or ROOT_NAME
     numbered = (plain[: MAX_NAME_LENGTH - len(suffix)] + suffix for suffix in map("_{}".format, itertools.count(2)))
     return next(name for name in itertools.chain([plain], numbered) if name not in taken)
@@ -323,7 +336,7 @@ def _categorical(name: str, categories: tuple[int, ...]) -> ObservationSpec:
 
 
 def _box(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
-    """A Box is an image or numbers, by its shape. Bytes of images stay bytes; all else travels as float32."""
+    """Returns the leaf of a Box, an image or numbers by shape. Byte images stay bytes; all else becomes float32."""
     shape = tuple(map(int, space.shape))
     scale = BYTE_SCALE if float(np.max(space.high)) == BYTE_SCALE else 0.0
     image = _told_layout(name, space, shape) or _image_shape(shape)
@@ -336,21 +349,23 @@ def _box(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
 
 
 def _told_layout(name: str, space: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ImageLayout] | None:
-    """Returns the shape and layout of a Box that says by an attribute what it is; None if it says nothing."""
+    """Returns the shape and layout that a Box declares by its attribute; None without it."""
     layout = getattr(space, LAYOUT, None)
     if layout is None:
         return None
     if layout not in LAYOUTS or len(shape) != 3:
         raise UnsupportedSpace(
-            f"observation {name} has {LAYOUT} {layout!r} and the shape {list(shape)}; it may be CHW or HWC, of three axes"
+            f"observation {name} has {LAYOUT} {layout!r} and the shape {list(shape)}; the layout must be CHW or "
+            "HWC, and the shape must have three axes"
         )
     return shape, ImageLayout[layout]
 
 
 def _image_shape(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ImageLayout] | None:
-    """Returns the shape with a channel axis and the layout of what looks like an image, else None.
+    """Returns the shape with a channel axis and the layout if the shape looks like an image, otherwise None.
 
-    The channel axis is the last if it has 1, 3 or 4 entries, else the first if that has, else the shorter of the two.
+    The channel axis is the last one if it has 1, 3 or 4 entries, otherwise the first one if that has 1, 3 or 4,
+    otherwise the shorter of both.
     """
     if len(shape) == 2 and min(shape) >= MIN_PICTURE_SIDE:
         return (*shape, 1), ImageLayout.HWC

@@ -1,1 +1,1 @@
-"""Stop 13: a policy received from the learner chooses actions."""
+"""Stop 13 of a step's path: a policy received from the learner chooses actions."""

@@ -1,4 +1,4 @@
-"""The policy as the rollout sees it: what it is asked, what it answers and remembers, and whether that is finite."""
+"""The interface of a policy for the rollout: actions, memory, and checks for finite values."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ class MemoryForm(NamedTuple):
 
     Attributes:
         size: Numbers of one agent's memory; 0 = none.
-        stride: It is recorded at every so many rows of a segment, from its first one on; 0 = never.
+        stride: Rows between two recorded memories of a segment, starting at its first row; 0 = never recorded.
     """
 
     size: int = 0
@@ -26,12 +26,12 @@ class MemoryForm(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of memory for one row of a segment, rounded up, beside those for the segment itself."""
+        """Bytes of memory per row of a segment, rounded up, in addition to `segment_bytes`."""
         return -(-self.segment_bytes // self.stride) if self.stride else 0
 
     @property
     def segment_bytes(self) -> int:
-        """Bytes of one memory: a segment has at most one more than it has whole strides."""
+        """Bytes of one memory: a segment has at most one memory more than it has whole strides."""
         return self.size * np.dtype(np.float32).itemsize
 
 
@@ -39,12 +39,12 @@ NO_MEMORY: Final = MemoryForm()
 
 
 def began(memory: FloatArray, ended: Sequence[int], ignored: NDArray[np.bool_] | None) -> FloatArray:
-    """Forgets, in place, what is of episodes that are over.
+    """Clears, in place, the memory of episodes that have ended.
 
     Args:
         memory: After a step, [E, size].
-        ended: Environments whose episodes ended with it.
-        ignored: Environments that were only reset by it, bool [E]; None = none.
+        ended: Environments whose episodes ended with the step.
+        ignored: Environments that the step only reset, bool [E]; None = none.
     """
     if ended:
         memory[list(ended)] = 0.0
@@ -58,7 +58,7 @@ MaskArray = NDArray[np.uint8]
 
 
 class PolicyUnusable(Exception):  # noqa: N818 - says what the policy is, like the classes of rollcast.errors
-    """A policy that this actor cannot act with; it keeps the one it has. The message says why."""
+    """The actor cannot act with a policy and keeps its present one; the message gives the reason."""
 
 
 class Actions(NamedTuple):
@@ -67,10 +67,10 @@ class Actions(NamedTuple):
     Attributes:
         continuous: Raw draws, float32 [B, n]; None for a policy without continuous axes. Recorded.
         discrete: Branch choices, int32 [B, b]; None for a policy without branches. Recorded.
-        log_prob: One factor each, continuous axes first, float32 [B, n + b]. Recorded.
+        log_prob: One column per factor, continuous axes first, float32 [B, n + b]. Recorded.
         environment_continuous: `continuous` after the policy's action transform, float32 [B, n]. Not recorded.
-        memory_in: What was remembered before, float32 [B, m]; None for a policy without memory. Recorded.
-        memory_out: What is remembered now, float32 [B, m]. Not recorded.
+        memory_in: Memory before the step, float32 [B, m]; None for a policy without memory. Recorded.
+        memory_out: Memory after the step, float32 [B, m]. Not recorded.
     """
 
     continuous: FloatArray | None
@@ -93,23 +93,39 @@ class Actions(NamedTuple):
         )
 
 
+def merged(parts: Sequence[tuple[Sequence[int], Actions]]) -> Actions:
+    """Returns the actions of all agents from those of several policies, which must have equal columns.
+
+    Args:
+        parts: Rows of agents and their actions; the rows of all parts are 0 to B - 1.
+    """
+    if len(parts) == 1:
+        return parts[0][1]
+    order = np.argsort(np.concatenate([np.asarray(rows, np.int64) for rows, _ in parts]))
+    everyone = [actions for _, actions in parts]
+    columns: list[Any] = [
+        None if column[0] is None else np.concatenate(column)[order] for column in zip(*everyone, strict=True)
+    ]
+    return Actions(*columns)
+
+
 class ActingPolicy(Protocol):
-    """A policy as the rollout sees it; `actor_client.policy.runner.Policy` is the real one."""
+    """A policy as the rollout sees it; implemented by `actor_client.policy.runner.Policy`."""
 
     @property
     def generation(self) -> int:
-        """The start of the learner that made it."""
+        """Number of the learner's start that made the policy."""
 
     @property
     def version(self) -> int:
-        """Grows by one with each completed update of one generation."""
+        """The policy version; grows by one with each completed update of one generation."""
 
     @property
     def memory(self) -> MemoryForm:
-        """Form of the memory of an agent."""
+        """Form of an agent's memory."""
 
     def greedy(self) -> "ActingPolicy":
-        """Returns the same policy acting with the mode of its distribution; always the same object."""
+        """Returns this policy acting with the mode of its distribution; always the same object."""
 
     def act(
         self,
@@ -121,25 +137,25 @@ class ActingPolicy(Protocol):
         """Returns actions for B agents.
 
         Args:
-            observations: One array an observation, [B, *shape] each, in the order and dtype of the spec.
+            observations: One array per observation, [B, *shape] each, in the order and dtype of the spec.
             masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
-            noise: Where random numbers come from; it outlives policies, so that a swap does not repeat draws.
-            memory: What was remembered, float32 [B, m]; None = nothing, which is zeros. Without memory it is ignored.
+            noise: Source of random numbers; it outlives policies, so that a swap does not repeat draws.
+            memory: Memory before the step, float32 [B, m]; None = zeros. Ignored by a policy without memory.
 
         Raises:
-            PolicyUnusable: It fails on what is seen, or answers with what is not finite.
+            PolicyUnusable: The policy fails on the observations, or its outputs are not finite.
         """
 
 
 LARGEST_OBSERVATION: Final = 1e15
-"""A learner refuses rows with larger ones, as it does infinite ones: networks square what they see, in float32."""
+"""Largest usable observation. A learner refuses rows with larger values, because networks square them in float32."""
 
 
 def are_numbers(actions: Actions) -> bool:
     """Returns whether all draws and memories are finite.
 
-    Log-probabilities are computed from draws, means and deviations, or from logits; none of these can be NaN or infinite
-    without them. A sum costs a third of what a comparison of each does, and a sum that overflows is looked at again.
+    Log-probabilities need no check: they follow from the same outputs as the draws. One sum costs a third of an
+    elementwise comparison; if the sum is not finite, the elements are compared.
     """
     return _is_finite(actions.log_prob) and (actions.memory_out is None or _is_finite(actions.memory_out))
 
@@ -156,7 +172,7 @@ def without_numbers(actions: Actions) -> NDArray[np.bool_]:
 def unusable(
     observations: Sequence[NDArray[Any]], masks: MaskArray | None, branches: Sequence[int]
 ) -> NDArray[np.bool_]:
-    """Returns which agents see what no policy can act on, bool [B]: NaN, infinity or excess, or no choice allowed.
+    """Returns which agents see NaN, infinity, too large values, or have a branch without an allowed choice, bool [B].
 
     Args:
         observations: [B, *shape] each.
@@ -174,16 +190,16 @@ def unusable(
 
 
 def culprit(outputs: Mapping[str, FloatArray], rows: NDArray[np.bool_]) -> str:
-    """Says which of a graph's outputs are not finite, or that what follows from them is not.
+    """Returns a text that names the graph outputs that are not finite, or the values derived from them.
 
     Args:
         outputs: [B, k] each, by name.
-        rows: Where to look, bool [B].
+        rows: Rows to check, bool [B].
     """
     names = [name for name, values in outputs.items() if not np.isfinite(values[rows]).all()]
     if names:
-        return f"its output {names[0]} is not finite"
-    return f"the draw from its outputs {' and '.join(outputs)} is not finite"
+        return f"output {names[0]} is not finite"
+    return f"the action drawn from {' and '.join(outputs)} is not finite"
 
 
 def _is_finite(values: FloatArray) -> bool:

@@ -1,4 +1,4 @@
-"""Action distributions and transforms in numpy: draws, modes and log-probabilities of one factor each.
+"""Action distributions and transforms in numpy: draws, modes and log-probabilities of each factor.
 
 The learner has the same formulas in torch; both agree to float32 rounding, so that on fresh data the learner's own
 log-probability equals the recorded one. n = continuous axes, b = discrete branches, A = sum of the branch sizes.
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 from rollcast.enums import Squash
-from rollcast.transforms import ActionTransform
+from rollcast.transforms import CLIP, ActionTransform
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
@@ -21,6 +21,7 @@ _HALF_LOG_TWO_PI: Final = np.float32(0.5 * math.log(2.0 * math.pi))
 _LOG_TWO: Final = np.float32(math.log(2.0))
 _HALF: Final = np.float32(0.5)
 _TWO: Final = np.float32(2.0)
+_CLIP: Final = np.float32(CLIP)
 _FORBIDDEN: Final = np.float32(-np.inf)
 
 
@@ -30,7 +31,7 @@ def draw_gaussian(mean: FloatArray, log_std: FloatArray, normal: FloatArray | No
     Args:
         mean: float32 [B, n].
         log_std: float32 [B, n].
-        normal: Standard normal numbers, float32 [B, n]; None = take the mode, which is the mean.
+        normal: Standard normal numbers, float32 [B, n]; None = return the mode, which is the mean.
     """
     if normal is None:
         return mean.copy()
@@ -43,8 +44,8 @@ def draw_gaussian(mean: FloatArray, log_std: FloatArray, normal: FloatArray | No
 def gaussian_log_prob(raw: FloatArray, mean: FloatArray, log_std: FloatArray) -> FloatArray:
     """Returns the log-density of each axis at the recorded draw, float32 [B, n].
 
-    `-0.5 * ((raw - mean) / std)**2 - log_std - 0.5 * log(2 pi)`, from the rounded draw and not from the noise, because
-    the rounded draw is what the learner gets.
+    `-0.5 * ((raw - mean) / std)**2 - log_std - 0.5 * log(2 pi)`, computed from the rounded draw and not from the noise,
+    because the learner receives the rounded draw.
 
     Args:
         raw: Draws, float32 [B, n].
@@ -61,10 +62,10 @@ def gaussian_log_prob(raw: FloatArray, mean: FloatArray, log_std: FloatArray) ->
 
 
 def tanh_gaussian_log_prob(raw: FloatArray, mean: FloatArray, log_std: FloatArray) -> FloatArray:
-    """Returns the log-density of `tanh(raw)` by axis, float32 [B, n].
+    """Returns the log-density of `tanh(raw)` for each axis, float32 [B, n].
 
-    The Gaussian's, less `log(1 - tanh(u)**2)` in the form `2 * (log 2 - u - softplus(-2 u))`, which does not lose all
-    digits where tanh saturates (Haarnoja et al. 2018, appendix C, has the correction).
+    The Gaussian log-density minus `log(1 - tanh(u)**2)` in the form `2 * (log 2 - u - softplus(-2 u))`, which does not
+    lose all digits where tanh saturates (Haarnoja et al. 2018, appendix C, has the correction).
 
     Args:
         raw: Draws before the squash, float32 [B, n].
@@ -80,11 +81,26 @@ def tanh_gaussian_log_prob(raw: FloatArray, mean: FloatArray, log_std: FloatArra
     return correction
 
 
+def draw_uniform(numbers: FloatArray, squash: Squash) -> tuple[FloatArray, FloatArray]:
+    """Returns raw draws that the squash maps to uniform actions, and the log-density of each axis, float32 [B, n] each.
+
+    The density is that of the action under TANH, as in `tanh_gaussian_log_prob`, and that of the raw draw under
+    CLIP3_DIV3, as in `gaussian_log_prob`.
+
+    Args:
+        numbers: Uniform numbers in (-1, 1), float32 [B, n].
+        squash: TANH or CLIP3_DIV3.
+    """
+    if squash is Squash.TANH:
+        return np.arctanh(numbers), np.full_like(numbers, -math.log(2.0))
+    return numbers * _CLIP, np.full_like(numbers, -math.log(2.0 * CLIP))
+
+
 class Categorical:
-    """One categorical a branch over its slice of the logits; draws by Gumbel-max.
+    """One categorical distribution per branch over its slice of the logits; draws by Gumbel-max.
 
     `argmax(logits + gumbel)` has the categorical distribution (Gumbel 1954; Maddison et al. 2014). Forbidden choices
-    get minus infinity before the comparison, so none can be picked, whatever the graph made of them.
+    get minus infinity before the comparison, so they are never picked, whatever the graph's output.
 
     Args:
         branches: Number of choices of each branch, b entries.
@@ -126,7 +142,7 @@ class Categorical:
 
 
 def log_sum_exp(logits: FloatArray) -> FloatArray:
-    """Returns `log(sum(exp(logits)))` of each row, float32 [B], without overflow; minus infinity counts as nothing.
+    """Returns `log(sum(exp(logits)))` of each row, float32 [B], without overflow; minus infinity adds nothing.
 
     Args:
         logits: float32 [B, k].
@@ -139,10 +155,10 @@ def log_sum_exp(logits: FloatArray) -> FloatArray:
 
 
 class PreparedTransform:
-    """Does what `ActionTransform.apply` does, in a few float32 operations (5 instead of 40 microseconds).
+    """Computes `ActionTransform.apply` in a few float32 operations (5 instead of 40 microseconds).
 
     Args:
-        transform: From the policy's header.
+        transform: The transform in the policy's header.
     """
 
     def __init__(self, transform: ActionTransform) -> None:
@@ -154,22 +170,22 @@ class PreparedTransform:
         self._mapped = low.size > 0
         self._bounded = None if bounded.all() else bounded
         self._low, self._high = low.astype(np.float32), high.astype(np.float32)
-        # Halves before the difference: high - low may pass the largest float32.
+        # Halves before the difference: high - low may exceed the largest float32.
         self._half = (high / 2 - low / 2).astype(np.float32)
         self._middle = (high / 2 + low / 2).astype(np.float32)
 
     def apply(self, raw: FloatArray) -> FloatArray:
         """Returns environment actions, float32 [B, n], a new array.
 
-        An axis with an infinite bound passes as it is; a squashed value never leaves its bounds.
+        An axis with an infinite bound is unchanged; a squashed value never leaves its bounds.
 
         Args:
             raw: Draws, float32 [B, n].
         """
         if self._squash is Squash.CLIP3_DIV3:
-            mapped = np.minimum(raw, np.float32(3.0))
-            np.maximum(mapped, np.float32(-3.0), out=mapped)
-            mapped /= np.float32(3.0)
+            mapped = np.minimum(raw, _CLIP)
+            np.maximum(mapped, -_CLIP, out=mapped)
+            mapped /= _CLIP
         elif self._squash is Squash.TANH:
             mapped = np.tanh(raw)
         else:

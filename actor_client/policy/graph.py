@@ -1,4 +1,4 @@
-"""A policy's graph in ONNX Runtime: opened with checks, run without allocations."""
+"""A policy's graph in ONNX Runtime, opened with checks and run without allocations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import onnxruntime as _onnxruntime
 from numpy.typing import NDArray
-
-from actor_client.policy.onnx_files import BadModel, check_self_contained
-
-MASKS: Final = "action_masks"
-MEMORY_IN: Final = "recurrent_in"
-MEMORY_OUT: Final = "recurrent_out"
+from rollcast.onnx_files import BadModel, check_self_contained
 
 _NUMPY_TYPES: Final = {
     "tensor(bool)": np.bool_,
@@ -27,10 +22,10 @@ _NUMPY_TYPES: Final = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
 }
-_ORT: Final[Any] = _onnxruntime  # It has no types.
+_ORT: Final[Any] = _onnxruntime  # ONNX Runtime has no types.
 _FATAL_ONLY: Final = 4
 _KEPT_SIZES: Final = 32
-"""Numbers of agents whose bindings are kept; one costs a few kilobytes, and 15 microseconds to make."""
+"""Most batch sizes whose bindings are kept; each binding takes a few kilobytes, and 15 microseconds to make."""
 
 
 class _Bound(NamedTuple):
@@ -51,8 +46,8 @@ class Port:
 
     Attributes:
         name: Its name.
-        shape: Without the batch axis.
-        dtype: Its type; None = any type, values are cast (action masks).
+        shape: Shape without the batch axis.
+        dtype: Element type; None = any type, values are cast (action masks).
     """
 
     name: str
@@ -63,14 +58,14 @@ class Port:
 class Graph:
     """One opened model.
 
-    Buffers for inputs and outputs are made once and bound: at one agent and a network of two layers of 64 a call takes
-    3.3 microseconds so, against 4.9 for a call that passes and returns new arrays. Bindings of several numbers of agents
-    share them, so that a number that changes with each call costs next to nothing.
+    Buffers for inputs and outputs are allocated once and bound. With one agent and two layers of 64 units a call takes
+    3.3 microseconds, compared with 4.9 for a call with new arrays. Bindings for different numbers of agents share the
+    buffers, so changing the number is cheap.
 
     Args:
         model: A serialized ONNX model.
-        inputs: All inputs that it must have.
-        outputs: All outputs that it must have; float32.
+        inputs: All required inputs.
+        outputs: All required outputs; float32.
 
     Raises:
         BadGraph: See the class.
@@ -82,7 +77,7 @@ class Graph:
         except BadModel as error:
             raise BadGraph(str(error)) from error
         except Exception as error:
-            # ONNX Runtime's exceptions share no base class of their own.
+            # ONNX Runtime's exceptions have no common base class.
             raise BadGraph(f"ONNX Runtime cannot open it: {_first_line(error)}") from error
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         self._input_types = _check_ports("input", self._session.get_inputs(), self._inputs)
@@ -96,13 +91,13 @@ class Graph:
         self.outputs: dict[str, NDArray[np.float32]] = {}
 
     def resize(self, agents: int) -> bool:
-        """Makes `inputs` and `outputs` fit B agents, by name; each [B, *shape], zeros or what was there last.
+        """Makes `inputs` and `outputs` fit B agents; each array is [B, *shape] and holds zeros or old values.
 
         Args:
             agents: B.
 
         Returns:
-            False if they had this size; then they are left as they are.
+            False if they already had this size; they are then unchanged.
         """
         if agents == self._agents:
             return False
@@ -113,13 +108,13 @@ class Graph:
             elif len(self._bound) == _KEPT_SIZES:
                 del self._bound[next(iter(self._bound))]
             bound = self._bind(agents)
-        self._bound[agents] = bound  # the last one is the one that was used last
+        self._bound[agents] = bound  # keeps the most recently used size last
         self.inputs, self.outputs, self._binding = bound
         self._agents = agents
         return True
 
     def _grow(self, agents: int) -> None:
-        """Makes buffers for at least B agents; at least twice as many as before, so that many arrivals cost little."""
+        """Allocates buffers for at least B agents, and at least twice the former size, so that growth is cheap."""
         self._bound.clear()
         self._rows = max(agents, 2 * self._rows)
         types = self._input_types | dict.fromkeys((port.name for port in self._outputs), np.dtype(np.float32))
@@ -153,15 +148,15 @@ def open_session(model: bytes) -> Any:
     """Opens a serialized model in ONNX Runtime, on one thread.
 
     Raises:
-        BadModel: It is none, or refers to data outside of it.
-        Exception: What ONNX Runtime raises.
+        BadModel: It is not a model, or it refers to external data.
+        Exception: The error of ONNX Runtime.
     """
     check_self_contained(model)
     return _ORT.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
 
 
 def _options() -> Any:
-    """One thread: small networks lose to the hand-over, and many actors share a machine. Spinning would burn a core."""
+    """Returns options for one thread: small networks lose time with more, and waiting threads would occupy a core."""
     options = _ORT.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
@@ -175,7 +170,7 @@ def _options() -> Any:
 
 
 def _check_ports(what: str, found: Sequence[Any], wanted: Sequence[Port]) -> dict[str, np.dtype[Any]]:
-    """Compares what a graph has with what it must have, and returns the type of each."""
+    """Compares a graph's ports with the required ones, and returns the type of each."""
     by_name = {node.name: node for node in found}
     names = [port.name for port in wanted]
     if sorted(by_name) != sorted(names):
@@ -193,9 +188,9 @@ def _check_ports(what: str, found: Sequence[Any], wanted: Sequence[Port]) -> dic
 
 
 def _fits(found: Sequence[int | str | None] | None, wanted: tuple[int, ...]) -> bool:
-    """True if declared axes allow any number of rows of the wanted shape; a named axis may turn out to be anything."""
+    """Returns whether declared axes allow any number of rows of the wanted shape; a named axis may have any size."""
     if not found:
-        return True  # An unknown rank; the first run tells.
+        return True  # The rank is unknown; the first run checks it.
     batch, *axes = found
     return (
         not isinstance(batch, int)

@@ -1,4 +1,4 @@
-"""Random numbers for action draws, made in blocks because a numpy call costs more than sixteen numbers."""
+"""Random numbers for action draws, drawn in blocks because one numpy call costs more than sixteen numbers."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -8,25 +8,25 @@ from numpy.typing import NDArray
 
 MAX_BLOCK_STEPS: Final = 64
 MAX_BLOCK_NUMBERS: Final = 2**16
-"""A block of wide actions holds fewer steps, so that drawing one never stalls a step noticeably (about 1 ms)."""
+"""Most numbers in a block. Wide actions get fewer steps per block, so that drawing a block takes about 1 ms at most."""
 _FIRST_PARTS: Final = 2
-"""Steps for which a block is cut up at first: few, as the number of agents may change again."""
+"""Steps that are first cut from a block after `resize`: few, because the number may soon change again."""
 
 _STREAM_KEY: Final = 0x6E6F6973
-"""Separates action noise from environment seeds that grow from the same run seed."""
+"""Separates action noise from environment seeds, which derive from the same run seed."""
 
 FloatArray = NDArray[np.float32]
 
 
 class Noise:
-    """Standard normal and standard Gumbel numbers for agents that act together, a number of them that may change.
+    """Standard normal, Gumbel and uniform numbers for agents that act together; their number may change.
 
-    Both kinds come from Philox generators of their own, seeded by (run seed, actor index, stream): two actors of a run
-    draw different numbers, and the numbers of one kind do not depend on how many of the other were drawn.
+    Each kind has its own Philox generator, seeded by (run seed, actor index, stream). Two actors of a run draw
+    different numbers, and draws of one kind do not affect those of the other.
 
     Args:
         run_seed: The seed of the run.
-        actor_index: Which actor of the run this is.
+        actor_index: The actor's index in the run.
         agents: B, agents that act in one step; see `resize`.
         continuous_size: n, continuous axes.
         logits_size: Sum of the sizes of all discrete branches.
@@ -39,31 +39,46 @@ class Noise:
         self, run_seed: int, actor_index: int, *, agents: int, continuous_size: int = 0, logits_size: int = 0
     ) -> None:
         sequence = np.random.SeedSequence((run_seed, actor_index, _STREAM_KEY))
-        normal, gumbel = (np.random.Generator(np.random.Philox(child)) for child in sequence.spawn(2))
+        normal, gumbel, uniform = (np.random.Generator(np.random.Philox(child)) for child in sequence.spawn(3))
         self.agents = agents
         self._normal = _Blocks(agents, continuous_size, lambda shape: normal.standard_normal(shape, dtype=np.float32))
-        # Drawn in float64, where the generator never returns an infinity, which a masked logit would turn into NaN.
+        # Drawn in float64: there the generator never returns infinity, which a masked logit would turn into NaN.
         self._gumbel = _Blocks(agents, logits_size, lambda shape: gumbel.gumbel(size=shape).astype(np.float32))
+        self._uniform = _Blocks(agents, continuous_size, lambda shape: _centered(uniform, shape))
 
     def resize(self, agents: int) -> None:
-        """Sets the number of agents; numbers that were drawn and not handed out are for them."""
+        """Sets the number of agents; numbers that were drawn and not used remain available to them."""
         self.agents = agents
         self._normal.resize(agents)
         self._gumbel.resize(agents)
+        self._uniform.resize(agents)
 
     def normal(self) -> FloatArray:
-        """Returns new standard normal numbers, float32 [B, n]; valid for good, but not to be written to."""
+        """Returns new standard normal numbers, float32 [B, n]; they stay valid but must not be written to."""
         return self._normal.take()
 
     def gumbel(self) -> FloatArray:
-        """Returns new standard Gumbel numbers, float32 [B, sum of branches]; not to be written to."""
+        """Returns new standard Gumbel numbers, float32 [B, sum of branches]; they must not be written to."""
         return self._gumbel.take()
+
+    def uniform(self) -> FloatArray:
+        """Returns new uniform numbers in (-1, 1), float32 [B, n]; they must not be written to."""
+        return self._uniform.take()
+
+
+def _centered(generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    """Returns uniform numbers, odd multiples of 2^-24, so that -1, 0 and 1 are never among them."""
+    numbers = generator.random(shape, dtype=np.float32)  # multiples of 2^-24, from 0
+    numbers *= np.float32(2.0)
+    numbers -= np.float32(1.0)
+    numbers += np.float32(2.0**-24)
+    return numbers
 
 
 class _Blocks:
     """Hands out slices of a block and draws a new block when one is used up.
 
-    A block is a list of rows, one an agent, so that the number of agents may change within one.
+    A block is a list of rows, one per agent, so that the number of agents may change within a block.
     """
 
     def __init__(self, agents: int, size: int, draw: Callable[[tuple[int, int]], FloatArray]) -> None:
@@ -71,7 +86,7 @@ class _Blocks:
         self._size = size
         self._draw = draw
         self._block = np.zeros((0, size), np.float32)
-        self._at = 0  # first row that no part has
+        self._at = 0  # first unused row
         self._parts: list[FloatArray] = []
         self._most_parts = MAX_BLOCK_STEPS
         self._next = 0
@@ -105,7 +120,7 @@ class _Blocks:
 
 
 _ROUND_KEY: Final = 0x6C6F636B
-"""Separates these numbers from all others that grow from the same run seed."""
+"""Separates these numbers from all others that derive from the same run seed."""
 
 
 class _Draw(Protocol):
@@ -113,15 +128,15 @@ class _Draw(Protocol):
 
 
 class RoundNoise(Noise):
-    """Standard normal and standard Gumbel numbers for environments with one agent each.
+    """Standard normal, Gumbel and uniform numbers for environments with one agent each.
 
-    Each environment has Philox generators of its own, seeded by (run seed, actor index, environment, version): so what
-    it draws in a round depends neither on the rounds before, which a restarted actor has not seen, nor on how many
-    environments its actor has.
+    Each environment has its own Philox generators, seeded by (run seed, actor index, environment, version). Its draws
+    in a round therefore depend neither on earlier rounds, which a restarted actor has not seen, nor on the number of
+    environments of its actor.
 
     Args:
         run_seed: The seed of the run.
-        actor_index: Which actor of the run this is.
+        actor_index: The actor's index in the run.
         agents: E, environments.
         continuous_size: n, continuous axes.
         logits_size: Sum of the sizes of all discrete branches.
@@ -138,22 +153,36 @@ class RoundNoise(Noise):
     def begin(self, version: int) -> None:
         """Begins a round under a version of the policy."""
         self._version = version
-        seeds = [np.random.SeedSequence((*self._names, env, version)).spawn(2) for env in range(self.agents)]
-        normals, gumbels = ([np.random.Generator(np.random.Philox(pair[kind])) for pair in seeds] for kind in (0, 1))
-        self._rounds = _Draws(normals, self._continuous_size, _normal), _Draws(gumbels, self._logits_size, _gumbel)
+        seeds = [np.random.SeedSequence((*self._names, env, version)).spawn(3) for env in range(self.agents)]
+        normals, gumbels, uniforms = (
+            [np.random.Generator(np.random.Philox(kinds[kind])) for kinds in seeds] for kind in range(3)
+        )
+        self._rounds = (
+            _Draws(normals, self._continuous_size, _normal),
+            _Draws(gumbels, self._logits_size, _gumbel),
+            _Draws(uniforms, self._continuous_size, _uniform),
+        )
 
     def resize(self, agents: int) -> None:
-        """Sets the number of environments; the round begins again for them."""
+        """Sets the number of environments; restarts the round for them."""
         self.agents = agents
         self.begin(self._version)
 
     def normal(self) -> FloatArray:
-        """Returns new standard normal numbers, float32 [E, n]; not to be written to."""
+        """Returns new standard normal numbers, float32 [E, n]; they must not be written to."""
         return self._rounds[0].take()
 
     def gumbel(self) -> FloatArray:
-        """Returns new standard Gumbel numbers, float32 [E, sum of branches]; not to be written to."""
+        """Returns new standard Gumbel numbers, float32 [E, sum of branches]; they must not be written to."""
         return self._rounds[1].take()
+
+    def uniform(self) -> FloatArray:
+        """Returns new uniform numbers in (-1, 1), float32 [E, n]; they must not be written to."""
+        return self._rounds[2].take()
+
+
+def _uniform(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
+    return _centered(generator, (steps, size))
 
 
 def _normal(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
@@ -161,7 +190,7 @@ def _normal(generator: np.random.Generator, steps: int, size: int) -> FloatArray
 
 
 def _gumbel(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
-    return generator.gumbel(size=(steps, size)).astype(np.float32)  # in float64 it is never infinite
+    return generator.gumbel(size=(steps, size)).astype(np.float32)  # in float64 it is always finite
 
 
 class _Draws:

@@ -1,4 +1,4 @@
-"""Stop 13 of a step: a received policy turns observations into actions and log-probabilities."""
+"""Stop 13 of a step's path: turns observations into actions and log-probabilities with a received policy."""
 
 import copy
 import hashlib
@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 from rollcast import limits
+from rollcast.descriptions import ACTION_MASKS, RECURRENT_IN, RECURRENT_OUT
 from rollcast.enums import Distribution, PolicyFormat
 from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
@@ -28,27 +29,28 @@ from actor_client.policy.distributions import (
     Categorical,
     PreparedTransform,
     draw_gaussian,
+    draw_uniform,
     gaussian_log_prob,
     log_sum_exp,
     tanh_gaussian_log_prob,
 )
-from actor_client.policy.graph import MASKS, MEMORY_IN, MEMORY_OUT, BadGraph, Graph, Port
+from actor_client.policy.graph import BadGraph, Graph, Port
 from actor_client.policy.noise import Noise
 
 _NORMALIZED_TOLERANCE: Final = 1e-4
-"""Largest deviation of a branch's total probability from 1 (in log) that still counts as normalized."""
+"""Largest deviation of a branch's log total probability from 0 that still counts as normalized."""
 
 
 class Policy:
-    """One version of one behavior's policy, ready to act. Made by `Policy.load`.
+    """One version of one behavior's policy, ready to act. `Policy.load` makes it.
 
-    An object is used by one thread at a time: loaded by the connection's, then handed to the stepping thread.
+    One thread at a time uses an object: the connection's thread loads it and hands it to the stepping thread.
 
     Attributes:
-        description: What the learner said about it.
-        generation: The start of the learner that made it.
+        description: The learner's description of it.
+        generation: Number of the learner's start that made it.
         version: Grows by one with each completed update of one generation.
-        memory: What it remembers of an agent.
+        memory: Form of an agent's memory.
     """
 
     def __init__(self, description: PolicyDescription, spec: BehaviorSpec, graph: Graph) -> None:
@@ -58,9 +60,9 @@ class Policy:
         self.memory = MemoryForm(description.memory_size, description.memory_stride)
         self._remembers = self.memory.size > 0
         self._graph = graph
-        self._inputs = [f"obs_{position}" for position in range(len(spec.observations))]
+        self._inputs = [(port.name, position) for position, port in _observation_ports(description, spec)]
         self._action = spec.action
-        self._takes_masks = MASKS in description.inputs
+        self._takes_masks = ACTION_MASKS in description.inputs
         self._transform = PreparedTransform(description.action_transform)
         self._log_prob = (
             tanh_gaussian_log_prob
@@ -68,25 +70,27 @@ class Policy:
             else gaussian_log_prob
         )
         self._deterministic = description.deterministic
+        self._uniform = description.uniform
         self._greedy: Policy | None = None
         self._all_allowed = False
         normalized = self._probe()
         branches = spec.action.discrete_branches
-        # Masks that the graph does not know of change the probabilities after it.
+        # Masks that the graph does not take are applied after it; the logits are then not normalized.
         self._categorical = Categorical(branches, normalized=normalized)
         self._masked = Categorical(branches, normalized=normalized and self._takes_masks)
+        self._unweighted = Categorical(branches, normalized=False)
 
     @classmethod
     def load(cls, description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> Self:
         """Opens a received policy and runs it once.
 
         Args:
-            description: From the header that came with it.
+            description: The policy's header.
             payload: The unpacked file.
             spec: Observations and actions of the behavior.
 
         Raises:
-            PolicyUnusable: The bytes are not those described, the format or the distribution is unknown, the graph
+            PolicyUnusable: The bytes do not match the description, the format or the distribution is unknown, the graph
                 does not fit the spec, or its outputs are not finite.
         """
         name = f"policy {description.behavior} version {description.version} of generation {description.generation}"
@@ -99,12 +103,12 @@ class Policy:
             raise PolicyUnusable(f"{name}: {error}") from error
 
     def greedy(self) -> "Policy":
-        """Returns the same policy acting with the mode of its distribution; always the same object."""
-        if self._deterministic:
+        """Returns this policy acting with the mode of its distribution; always the same object."""
+        if self._deterministic and not self._uniform:
             return self
         if self._greedy is None:
-            greedy = copy.copy(self)  # which shares the graph: one thread uses both
-            vars(greedy).update(_deterministic=True, _greedy=greedy)
+            greedy = copy.copy(self)  # shares the graph: one thread uses both
+            vars(greedy).update(_deterministic=True, _uniform=False, _greedy=greedy)
             self._greedy = greedy
         return self._greedy
 
@@ -118,16 +122,17 @@ class Policy:
         """Returns actions for B agents; all arrays are new.
 
         Args:
-            observations: One array an observation, [B, *shape] each, in the order and dtype of the spec.
+            observations: One array per observation of the spec, [B, *shape] each, in its order and dtype; those that the
+                graph does not take are ignored.
             masks: uint8 [B, sum of branches], 1 = allowed; None = all allowed.
-            noise: Made for this action space; it is resized if it was for another number of agents.
-            memory: What was remembered, float32 [B, m]; None = zeros. Without memory it is ignored.
+            noise: Random numbers for this action space; resized for another number of agents.
+            memory: Memory before the step, float32 [B, m]; None = zeros. Ignored by a policy without memory.
 
-        Agents that see NaN, infinity or excess get none of it: the action of draws of 0, and no memory. Their rows are
-        refused by the learner, which names the environment.
+        Agents whose observations are unusable get draws of 0 and no memory. The learner refuses their rows and names
+        the environment.
 
         Raises:
-            PolicyUnusable: The graph failed, or what it chose on usable observations is not finite.
+            PolicyUnusable: The graph failed, or its outputs for usable observations are not finite.
         """
         graph = self._graph
         agents = observations[0].shape[0]
@@ -136,13 +141,13 @@ class Policy:
         if noise.agents != agents:
             noise.resize(agents)
         inputs = graph.inputs
-        for name, observation in zip(self._inputs, observations, strict=True):
-            inputs[name][...] = observation
+        for name, position in self._inputs:
+            inputs[name][...] = observations[position]
         if self._takes_masks and (masks is not None or not self._all_allowed):
-            inputs[MASKS][...] = 1 if masks is None else masks
+            inputs[ACTION_MASKS][...] = 1 if masks is None else masks
             self._all_allowed = masks is None
         if self._remembers:
-            graph.inputs[MEMORY_IN][...] = 0.0 if memory is None else memory
+            graph.inputs[RECURRENT_IN][...] = 0.0 if memory is None else memory
         try:
             graph.run()
         except BadGraph as error:
@@ -153,20 +158,21 @@ class Policy:
         return actions if are_numbers(actions) else self._mended(actions, observations, masks)
 
     def _with_memory(self, actions: Actions, memory: FloatArray | None) -> Actions:
-        """Adds what was and what is remembered."""
+        """Returns the actions with the memory before and after the step."""
         graph = self._graph
-        after: FloatArray = graph.outputs[MEMORY_OUT].copy()
-        before = graph.inputs[MEMORY_IN].copy() if memory is None else memory
+        after: FloatArray = graph.outputs[RECURRENT_OUT].copy()
+        before = graph.inputs[RECURRENT_IN].copy() if memory is None else memory
         return actions._replace(memory_in=before, memory_out=after)
 
     def _mended(self, actions: Actions, observations: Sequence[NDArray[Any]], masks: MaskArray | None) -> Actions:
-        """Returns actions without NaN and infinity, where what is seen is at fault and not the policy."""
+        """Replaces NaN and infinity in the actions of agents whose observations are unusable."""
         rows = without_numbers(actions)
         own = rows & ~unusable(observations, masks, self._action.discrete_branches)
         if own.any():
             raise PolicyUnusable(
                 f"policy {self.description.behavior} version {self.version} has diverged: "
-                f"{culprit(self._graph.outputs, own)} on observations that are; lower learning_rate in the run file"
+                f"{culprit(self._graph.outputs, own)} although the observations are; lower learning_rate in the "
+                "run file"
             )
         for values in (actions.continuous, actions.log_prob, actions.memory_out):
             if values is not None:
@@ -175,7 +181,7 @@ class Policy:
         return actions if raw is None else actions._replace(environment_continuous=self._transform.apply(raw))
 
     def _actions(self, masks: MaskArray | None, noise: Noise) -> Actions:
-        """Draws from what the graph has put out."""
+        """Draws actions from the graph's outputs."""
         outputs = self._graph.outputs
         if self._action.continuous_size == 0:
             discrete, log_prob = self._choose(outputs["logits"], masks, noise)
@@ -188,10 +194,14 @@ class Policy:
         return Actions(raw, discrete, np.concatenate((log_prob, discrete_log_prob), axis=1), transformed)
 
     def _draw(self, mean: FloatArray, log_std: FloatArray, noise: Noise) -> tuple[FloatArray, FloatArray]:
+        if self._uniform:
+            return draw_uniform(noise.uniform(), self.description.action_transform.squash)
         raw = draw_gaussian(mean, log_std, None if self._deterministic else noise.normal())
         return raw, self._log_prob(raw, mean, log_std)
 
     def _choose(self, logits: FloatArray, masks: MaskArray | None, noise: Noise) -> tuple[IntArray, FloatArray]:
+        if self._uniform:
+            return self._unweighted.choose(np.zeros_like(logits), masks, noise.gumbel())
         gumbel = None if self._deterministic else noise.gumbel()
         return (self._categorical if masks is None else self._masked).choose(logits, masks, gumbel)
 
@@ -200,7 +210,7 @@ class Policy:
         graph = self._graph
         graph.resize(1)
         if self._takes_masks:
-            graph.inputs[MASKS][...] = 1
+            graph.inputs[ACTION_MASKS][...] = 1
         graph.run()
         for name, values in graph.outputs.items():
             if not np.isfinite(values).all():
@@ -214,18 +224,18 @@ class Policy:
 
 
 def _payload_fault(description: PolicyDescription, payload: bytes) -> str | None:
-    """Says why the bytes are not what was described, or None."""
+    """Returns how the bytes differ from the description, or None."""
     if len(payload) > limits.MAX_POLICY_BYTES:
-        return f"it has {len(payload)} bytes; {limits.MAX_POLICY_BYTES} are allowed"
+        return f"it has {len(payload)} bytes; at most {limits.MAX_POLICY_BYTES} are allowed"
     if len(payload) != description.size_bytes:
         return f"it has {len(payload)} bytes; {description.size_bytes} were announced"
     if hashlib.sha256(payload).digest() != description.sha256:
-        return "its SHA-256 is not the announced one"
+        return "its SHA-256 differs from the announced one"
     return None
 
 
 def _description_fault(description: PolicyDescription, spec: BehaviorSpec) -> str | None:
-    """Says which part of a description this actor cannot act on, or None."""
+    """Returns which part of a description this actor does not support, or None."""
     continuous, branches = spec.action.continuous_size > 0, bool(spec.action.discrete_branches)
     known = {Distribution.GAUSSIAN_CLIP3, Distribution.TANH_GAUSSIAN} if continuous else {Distribution.UNSPECIFIED}
     if description.continuous_distribution not in known:
@@ -241,16 +251,22 @@ def _description_fault(description: PolicyDescription, spec: BehaviorSpec) -> st
     return None
 
 
-def _inputs(description: PolicyDescription, spec: BehaviorSpec) -> list[Port]:
-    """Returns the inputs that the graph must have; masks only if the description has them."""
+def _observation_ports(description: PolicyDescription, spec: BehaviorSpec) -> list[tuple[int, Port]]:
+    """Returns the inputs for the observations that the description lists, each with its position in the spec."""
     ports = [
-        Port(f"obs_{position}", observation.shape, observation.dtype)
+        (position, Port(f"obs_{position}", observation.shape, observation.dtype))
         for position, observation in enumerate(spec.observations)
     ]
-    if MASKS in description.inputs and spec.action.discrete_branches:
-        ports.append(Port(MASKS, (spec.action.mask_size,), None))
+    return [(position, port) for position, port in ports if port.name in description.inputs]
+
+
+def _inputs(description: PolicyDescription, spec: BehaviorSpec) -> list[Port]:
+    """Returns the inputs that the graph must have; observations and masks only if the description lists them."""
+    ports = [port for _, port in _observation_ports(description, spec)]
+    if ACTION_MASKS in description.inputs and spec.action.discrete_branches:
+        ports.append(Port(ACTION_MASKS, (spec.action.mask_size,), None))
     if description.memory_size:
-        ports.append(Port(MEMORY_IN, (description.memory_size,), np.dtype(np.float32)))
+        ports.append(Port(RECURRENT_IN, (description.memory_size,), np.dtype(np.float32)))
     if sorted(port.name for port in ports) != sorted(description.inputs):
         raise BadGraph(f"inputs {list(description.inputs)} are announced; {[port.name for port in ports]} are expected")
     return ports
@@ -265,5 +281,5 @@ def _outputs(description: PolicyDescription, spec: BehaviorSpec) -> list[Port]:
     if spec.action.discrete_branches:
         ports.append(Port("logits", (spec.action.mask_size,), float32))
     if description.memory_size:
-        ports.append(Port(MEMORY_OUT, (description.memory_size,), float32))
+        ports.append(Port(RECURRENT_OUT, (description.memory_size,), float32))
     return ports

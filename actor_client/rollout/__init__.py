@@ -1,1 +1,1 @@
-"""Stops 1 and 2: environment steps become segments, segments become chunks."""
+"""Stops 1 and 2 of a step's path: turns environment steps into segments, and segments into chunks."""

@@ -1,7 +1,8 @@
-"""The task of a behavior id: its part of an assignment, read once and acted on between two steps."""
+"""The task of a behavior id: its part of an assignment, applied between two steps."""
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import structlog
 from rollcast.enums import AssignmentRole, Purpose
@@ -11,7 +12,42 @@ from actor_client.logs import Notices
 
 _log = structlog.get_logger(__name__)
 
-_ACTED_ON: Final = frozenset({int(AssignmentRole.LEARN), int(AssignmentRole.IDLE)})
+_ACTED_ON: Final = frozenset({int(role) for role in AssignmentRole if role is not AssignmentRole.UNSPECIFIED})
+
+
+class Pinned(NamedTuple):
+    """The key of a pinned policy.
+
+    Attributes:
+        generation: Generation of the learner that published it; 0 = the present one, if there is no digest.
+        version: Its version.
+        sha256: Digest of its bytes; empty = any.
+    """
+
+    generation: int
+    version: int
+    sha256: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The part of a behavior id in a match.
+
+    Attributes:
+        match: Number of the match.
+        team: Team of the behavior id.
+        is_opponent: Acts as an opponent, which is not trained.
+        policy: The policy of an opponent; None = the newest.
+        opponent: Behavior id of an agent on the other side; empty if there is none.
+        opponent_policy: The policy with which it acts; None = the newest.
+    """
+
+    match: int
+    team: int
+    is_opponent: bool = False
+    policy: Pinned | None = None
+    opponent: str = ""
+    opponent_policy: Pinned | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +55,15 @@ class Task:
     """The task of a behavior id. The default is to learn with the newest policy.
 
     Attributes:
-        assignment: Its number; 0 unless it evaluates, so that tasks compare by what they ask for.
-        evaluates: Play whole episodes and send their records alone. An evaluation with another number is another one.
-        idles: Take no step.
+        assignment: The assignment's number in an evaluation, otherwise 0, so that equal training tasks compare equal.
+        evaluates: Play whole episodes and send only their records. Another `assignment` means another evaluation.
+        idles: Take no steps.
         deterministic: Act with the mode of the distribution.
-        generation: Of the pinned version.
-        version: The pinned version of an evaluation; 0 = the newest there is when it begins.
-        episodes: To play and then wait; 0 = no limit.
+        generation: Generation of the pinned version.
+        version: The pinned version of an evaluation; 0 = the newest one when it begins.
+        episodes: Episodes to play before waiting; 0 = no limit.
+        seat: The part in a match; None outside of matches.
+        told_by: Number of the assignment that gave the task; not compared.
     """
 
     assignment: int = 0
@@ -35,11 +73,25 @@ class Task:
     generation: int = 0
     version: int = 0
     episodes: int = 0
+    seat: Seat | None = None
+    told_by: int = field(default=0, compare=False)
+
+    @property
+    def role(self) -> AssignmentRole | None:
+        """LEARN or OPPONENT in a match; otherwise None."""
+        if self.seat is None:
+            return None
+        return AssignmentRole.OPPONENT if self.seat.is_opponent else AssignmentRole.LEARN
 
     def words(self) -> dict[str, object]:
-        """Returns what is asked for, for a line of the log."""
+        """Returns the task as fields of a log line."""
         if self.idles:
             return {"does": "wait"}
+        if self.seat is not None:
+            policy = self.seat.policy
+            does = {"does": "learn"} if policy is None and not self.seat.is_opponent else {"does": "play as opponent"}
+            version = {"version": "newest" if policy is None else policy.version} if self.seat.is_opponent else {}
+            return {**does, "match": self.seat.match, **version}
         if not self.evaluates:
             return {"does": "learn", "deterministic": self.deterministic}
         return {
@@ -51,16 +103,21 @@ class Task:
 
 
 class TaskReader:
-    """Reads the tasks of behavior ids from assignments; warns once of what is not supported, and learns instead."""
+    """Reads the tasks of behavior ids from assignments; an unsupported task is logged once and replaced by learning.
 
-    def __init__(self) -> None:
+    Args:
+        has_opponents: Whether behavior ids can act as opponents; otherwise those that are to do so wait.
+    """
+
+    def __init__(self, *, has_opponents: bool = False) -> None:
+        self._has_opponents = has_opponents
         self._notices = Notices(interval_seconds=float("inf"))
 
     def of(self, assignment: policy_pb2.Assignment | None, behavior: str, team: int) -> Task:
         """Returns the task of a behavior id.
 
         Args:
-            assignment: What the learner asks for; None before it was asked.
+            assignment: The learner's assignment; None before the first.
             behavior: The name, without a team.
             team: The team.
         """
@@ -75,6 +132,10 @@ class TaskReader:
         if part.role not in _ACTED_ON:
             self._leave_out(f"role {part.role}", part.behavior)
             return Task()
+        is_opponent = part.role == int(AssignmentRole.OPPONENT)
+        if is_opponent and not (self._has_opponents and part.match):
+            self._leave_out(f"role {part.role}", part.behavior, instead="it waits")
+            return Task(idles=True)
         if part.role == int(AssignmentRole.IDLE):
             return Task(idles=True)
         if part.purpose == int(Purpose.EVALUATE):
@@ -88,10 +149,35 @@ class TaskReader:
             )
         if part.purpose not in {Purpose.UNSPECIFIED, Purpose.TRAIN}:
             self._leave_out(f"purpose {part.purpose}", part.behavior)
-        if part.version:
-            self._leave_out("learning with a pinned version", part.behavior)
-        return Task(deterministic=part.deterministic)
+        if part.version and not is_opponent:
+            self._leave_out("training with a pinned version", part.behavior)
+        seat = _seat(assignment.behaviors, part) if part.match else None
+        return Task(deterministic=part.deterministic, seat=seat, told_by=assignment.id)
 
-    def _leave_out(self, what: str, behavior: str) -> None:
+    def _leave_out(self, what: str, behavior: str, instead: str = "training continues") -> None:
         if self._notices.due(what) is not None:
-            _log.warning("assignment_not_acted_on", what=what, behavior=behavior, instead="learning goes on")
+            _log.warning("assignment_not_acted_on", what=what, behavior=behavior, instead=instead)
+
+
+def _seat(parts: Iterable[policy_pb2.BehaviorAssignment], part: policy_pb2.BehaviorAssignment) -> Seat:
+    """Returns the seat of a part; its opponent is the first other part of the match on the other side."""
+    other = next((each for each in parts if each.match == part.match and each.role != part.role and _acts(each)), None)
+    return Seat(
+        match=part.match,
+        team=part.team,
+        is_opponent=part.role == int(AssignmentRole.OPPONENT),
+        policy=_pinned(part),
+        opponent="" if other is None else f"{other.behavior}?team={other.team}",
+        opponent_policy=None if other is None else _pinned(other),
+    )
+
+
+def _acts(part: policy_pb2.BehaviorAssignment) -> bool:
+    return part.role in {int(AssignmentRole.LEARN), int(AssignmentRole.OPPONENT)}
+
+
+def _pinned(part: policy_pb2.BehaviorAssignment) -> Pinned | None:
+    """Returns the pinned policy of an opponent; None for the newest."""
+    if part.role != int(AssignmentRole.OPPONENT) or not (part.sha256 or part.version):
+        return None
+    return Pinned(part.generation, part.version, part.sha256)

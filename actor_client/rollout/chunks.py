@@ -1,4 +1,4 @@
-"""Closed segments and finished episodes become chunks: the columns of trajectory.proto, within the learner's limits."""
+"""Builds chunks of closed segments and finished episodes: the columns of trajectory.proto, within the limits."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
@@ -19,11 +19,11 @@ class Rows(NamedTuple):
     """The N rows of some segments, segment after segment.
 
     Attributes:
-        columns: STEP columns by name, [N, ...] each, but for `version_offset`.
-        versions: That chose the actions, uint64 [N].
-        oldest_seconds: When the first of them was taken, in monotonic seconds.
-        memory: The MEMORY column, float32 [M, m]: what was remembered before the first row of each segment, and before
-            every one that follows a stride later; None without memory.
+        columns: STEP columns by name, [N, ...] each, without `version_offset`.
+        versions: Versions that chose the actions, uint64 [N].
+        oldest_seconds: Time of the oldest row, in monotonic seconds.
+        memory: The MEMORY column, float32 [M, m]: the memory before the first row of each segment and before every
+            stride-th row after it; None without memory.
     """
 
     columns: dict[str, NDArray[Any]]
@@ -33,10 +33,10 @@ class Rows(NamedTuple):
 
 
 def remembered_rows(lengths: Index, stride: int) -> Index:
-    """Returns which rows of segments carry a memory, int64 [M], in order.
+    """Returns the rows of segments that carry a memory, int64 [M], in order.
 
     Args:
-        lengths: Rows of each segment, int64 [S]; they lie one after another.
+        lengths: Rows of each segment, int64 [S]; the segments are consecutive.
         stride: Rows between two memories of a segment.
     """
     counts = -(-lengths // stride)
@@ -51,19 +51,19 @@ class SegmentTable(Protocol):
 
     @property
     def lengths(self) -> Index:
-        """Rows of each, int64 [S], at least 1."""
+        """Rows of each segment, int64 [S], at least 1."""
 
     @property
     def bundles(self) -> Sequence[int] | None:
-        """Sizes of consecutive runs of segments that should share a chunk, adding up to S; None = all are free."""
+        """Sizes of consecutive runs of segments that should share a chunk, summing to S; None = all are free."""
 
     @property
     def finals(self) -> list[NDArray[Any]]:
-        """Observations after the last row of each, [S, *shape], one array an observation."""
+        """Observations after the last row of each, [S, *shape], one array per observation."""
 
     @property
     def final_masks(self) -> NDArray[np.uint8] | None:
-        """Allowed choices then, uint8 [S, sum of branches]; None = all."""
+        """Allowed choices after the last row, uint8 [S, sum of branches]; None = all."""
 
     def __len__(self) -> int: ...
 
@@ -71,7 +71,7 @@ class SegmentTable(Protocol):
         """Returns some of the segments."""
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Returns the SEGMENT columns as trajectory.proto has them."""
+        """Returns the SEGMENT columns as in trajectory.proto."""
 
 
 Table = TypeVar("Table", bound=SegmentTable)
@@ -79,7 +79,7 @@ Table_contra = TypeVar("Table_contra", bound=SegmentTable, contravariant=True)
 
 
 class RowSource(Protocol[Table_contra]):
-    """Where the rows of one kind of segments are."""
+    """Provides the rows of one kind of segments."""
 
     def rows(self, segments: Table_contra) -> Rows:
         """Returns the rows of the segments, at least one."""
@@ -94,7 +94,11 @@ class EpisodeTable(Protocol):
 
     @property
     def column_bytes(self) -> int:
-        """Of all other EPISODE columns, one row."""
+        """Bytes per row of all other EPISODE columns."""
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        """Names that `episode/opponent` indexes."""
 
     def __len__(self) -> int: ...
 
@@ -102,13 +106,13 @@ class EpisodeTable(Protocol):
         """Returns some of the records."""
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Returns the EPISODE columns as trajectory.proto has them."""
+        """Returns the EPISODE columns as in trajectory.proto."""
 
 
 COLUMN_OVERHEAD_BYTES: Final = 160
-"""Name, role, type, shape and framing of one column, at most: names have up to 80 bytes, shapes up to 8 axes."""
+"""Most bytes of a column's name, role, type, shape and framing: names have up to 80 bytes, shapes up to 8 axes."""
 CHUNK_OVERHEAD_BYTES: Final = 1024
-"""The chunk's own numbers, and the counts by reason."""
+"""Bytes of the chunk's own numbers, and of the counts by reason."""
 SEGMENT_COLUMN_BYTES: Final = 4 + 1 + 4 + 8 + 8 + 4
 """length, end, env, agent, episode, first_step."""
 OTHER_COLUMNS: Final = 30
@@ -119,20 +123,20 @@ class ChunkBuilder:
     """Builds chunks for one behavior.
 
     Args:
-        spec: What is recorded.
-        limits: What the learner takes.
-        agents: Agents that act.
+        spec: The behavior's spec.
+        limits: The learner's limits.
+        agents: Number of agents that act.
         behavior_index: The learner's number of the behavior.
         team: The declared team.
         row_bytes: Bytes of one row of all STEP columns.
         masked: Whether there are action masks.
-        segment_column_bytes: Of all SEGMENT columns, one row.
-        other_columns: Columns that are neither observations nor infos, at most.
-        memory: What the policy remembers of an agent.
+        segment_column_bytes: Bytes per row of all SEGMENT columns.
+        other_columns: Most columns that are neither observations nor infos.
+        memory: Form of an agent's memory.
 
     Attributes:
-        segment_bytes: Bytes of a segment beside its rows.
-        max_segment_rows: A longer segment would not fit a chunk; at least 1.
+        segment_bytes: Bytes of a segment without its rows.
+        max_segment_rows: Most rows of a segment that fits a chunk; at least 1.
     """
 
     def __init__(
@@ -162,8 +166,14 @@ class ChunkBuilder:
         fitting = (self._budget_bytes - self.segment_bytes) // row_bytes
         if limits.max_chunk_steps:
             fitting = min(fitting, limits.max_chunk_steps)
-        # What cannot fit at all was refused at DeclareBehavior.
+        # A step that cannot fit at all was refused at DeclareBehavior.
         self.max_segment_rows = max(1, fitting)
+
+    def fits(self, rows: int, segments: int) -> bool:
+        """Returns whether segments with a total of ``rows`` rows fit one chunk."""
+        most = self._limits.max_chunk_steps
+        within = rows * self._row_bytes + segments * self.segment_bytes <= self._budget_bytes
+        return within and (not most or rows <= most)
 
     def build(
         self, source: RowSource[Table], segments: Table, episodes: EpisodeTable | None, *, generation: int, now: float
@@ -171,10 +181,10 @@ class ChunkBuilder:
         """Yields the chunks of all given segments and records, each within the limits.
 
         Args:
-            source: Where the rows are.
-            segments: To send, in order.
-            episodes: To send; they ride with the first chunk that has room.
-            generation: Of the policies that acted.
+            source: Provides the rows.
+            segments: Segments to send, in order.
+            episodes: Records to send; they go into the first chunk with room.
+            generation: Generation of the policies that acted.
             now: Monotonic seconds.
         """
         sent = 0
@@ -191,7 +201,7 @@ class ChunkBuilder:
             yield from self.build_episodes(episodes.part(slice(sent, total)), generation=generation)
 
     def build_episodes(self, episodes: EpisodeTable, *, generation: int) -> Iterator[Chunk]:
-        """Yields chunks that carry records of episodes alone, each within the limits."""
+        """Yields chunks that contain only records of episodes, each within the limits."""
         sent = 0
         while sent < len(episodes):
             chunk = self._chunk(generation)
@@ -203,16 +213,14 @@ class ChunkBuilder:
     def _parts(self, segments: Table) -> list[Table]:
         if not len(segments):
             return []
-        rows, most = int(segments.lengths.sum()), self._limits.max_chunk_steps
-        size = rows * self._row_bytes + len(segments) * self.segment_bytes
-        if size <= self._budget_bytes and (not most or rows <= most):
+        if self.fits(int(segments.lengths.sum()), len(segments)):
             return [segments]
         slices = split(
             segments.lengths.tolist(),
             row_bytes=self._row_bytes,
             segment_bytes=self.segment_bytes,
             budget_bytes=self._budget_bytes,
-            max_rows=most,
+            max_rows=self._limits.max_chunk_steps,
             bundles=segments.bundles,
         )
         return [segments.part(rows) for rows in slices]
@@ -221,7 +229,7 @@ class ChunkBuilder:
         return Chunk(generation=generation, behavior_index=self._behavior_index, team=self._team, agents=self._agents)
 
     def _add_segments(self, chunk: Chunk, source: RowSource[Table], segments: Table, now: float) -> int:
-        """Fills in all columns of steps and segments and returns their bytes."""
+        """Adds all columns of steps and segments, and returns their bytes."""
         columns, versions, oldest_seconds, memory = source.rows(segments)
         base = versions.min()
         if versions.max() != base:
@@ -240,7 +248,7 @@ class ChunkBuilder:
         return len(versions) * self._row_bytes + len(segments) * self.segment_bytes
 
     def _fitting_episodes(self, episodes: EpisodeTable | None, room_bytes: int) -> int:
-        """Returns how many records fit beside what a chunk holds already."""
+        """Returns how many records fit in addition to the chunk's content."""
         if episodes is None:
             return 0
         infos = len(episodes.info_names)
@@ -249,6 +257,7 @@ class ChunkBuilder:
 
     def _add_episodes(self, chunk: Chunk, records: EpisodeTable) -> None:
         _put(chunk, records.columns(), ColumnRole.EPISODE)
+        chunk.opponents = records.opponents
         chunk.episodes = len(records)
 
 
@@ -268,12 +277,12 @@ def split(
 ) -> list[slice]:
     """Returns consecutive slices of segments, each within both limits if its first segment is.
 
-    A bundle is parted only if it alone passes a limit.
+    A bundle is split only if it alone exceeds a limit.
 
     Args:
         lengths: Rows of each segment.
         row_bytes: Bytes of a row.
-        segment_bytes: Bytes of a segment beside its rows.
+        segment_bytes: Bytes of a segment without its rows.
         budget_bytes: Most bytes of a slice.
         max_rows: Most rows of a slice; 0 = no limit.
         bundles: Sizes of consecutive runs of segments that should stay together; None = each is alone.

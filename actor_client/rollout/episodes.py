@@ -1,4 +1,4 @@
-"""Records of finished episodes, one at a time: of agents that come and go, and of evaluations."""
+"""Records of finished episodes of agents that come and go, and of evaluations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,12 +7,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.enums import Purpose, SegmentEnd
+from rollcast.columns import GameResult
+from rollcast.enums import AssignmentRole, GroupEnd, Purpose, SegmentEnd
+
+from actor_client.rollout.assignment import Seat
 
 MAX_INFO_COLUMNS: Final = 64
-"""A chunk may have 256 columns, of which 64 observations take 128."""
+"""Most `info/` columns: a chunk may have 256 columns, of which 64 observations take 128."""
 LARGEST_RETURN: Final = float(np.finfo(np.float32).max)
-"""The learner takes no larger one."""
+"""Largest return that the learner accepts."""
 _COLUMNS: Final = (
     ("agent", np.uint64),
     ("env", np.uint32),
@@ -27,12 +30,30 @@ _COLUMNS: Final = (
     ("last_version", np.uint64),
     ("settings_revision", np.uint64),
 )
-"""Names and types as trajectory.proto has them, in the order of `EpisodeRecord`."""
+"""Names and types as in trajectory.proto, in the order of `EpisodeRecord`."""
 _COLUMN_BYTES: Final = sum(np.dtype(kind).itemsize for _, kind in _COLUMNS)
 _EVALUATION_BYTES: Final = _COLUMN_BYTES + 8 + 8 + 1
-"""With seed, assignment and purpose."""
+"""Bytes with seed, assignment and purpose."""
+UNKNOWN: Final = int(GameResult.UNKNOWN)
 _OF_GROUPS: Final = ("group_return", "last_group_reward")
 _NO_INFOS: Final[Mapping[str, float]] = MappingProxyType({})
+
+
+_MATCH_COLUMNS: Final = (
+    ("match", np.uint64),
+    ("role", np.uint8),
+    ("result", np.int8),
+    ("team", np.int32),
+    ("opponent", np.int32),
+    ("opponent_generation", np.uint64),
+    ("opponent_version", np.uint64),
+    ("group", np.uint64),
+    ("group_episode", np.uint64),
+    ("group_end", np.uint8),
+)
+"""Names and types of the columns of matches."""
+_MATCH_BYTES: Final = sum(np.dtype(kind).itemsize for _, kind in _MATCH_COLUMNS)
+_NO_SEAT: Final = Seat(match=0, team=0)
 
 
 class EpisodeRecord(NamedTuple):
@@ -44,15 +65,20 @@ class EpisodeRecord(NamedTuple):
         episode: Number of the episode, unique in the session.
         total: Sum of the agent's own rewards.
         group_total: Sum of its group's rewards.
-        length: Steps.
+        length: Number of steps.
         end: TERMINATED or TRUNCATED.
-        last_reward: Own reward of the last step.
-        last_group_reward: Group's reward of the last step.
+        last_reward: The agent's reward of the last step.
+        last_group_reward: The group's reward of the last step.
         first_version: Version that chose the first action.
-        last_version: Version that chose the last one.
-        settings_revision: Of the environment's settings when the episode began.
-        seed: That the environment began with; 0 if it is not known.
+        last_version: Version that chose the last action.
+        settings_revision: Revision of the environment's settings when the episode began.
+        seed: Seed of the environment; 0 if unknown.
         infos: Numbers that the environment reported at the end.
+        seat: The part in a match in which the episode began; None outside of matches.
+        result: Result of the game as the environment says it, a `GameResult`; UNKNOWN if it says none.
+        group: Number of the agent's group; 0 = none.
+        group_episode: Number of the group's episode; 0 = none.
+        group_end: How the group's episode ended with this one; CONTINUES if mates are left.
     """
 
     agent: int
@@ -69,10 +95,23 @@ class EpisodeRecord(NamedTuple):
     settings_revision: int
     seed: int = 0
     infos: Mapping[str, float] = _NO_INFOS
+    seat: Seat | None = None
+    result: int = UNKNOWN
+    group: int = 0
+    group_episode: int = 0
+    group_end: GroupEnd = GroupEnd.CONTINUES
+
+    @property
+    def game_result(self) -> int:
+        """The result: what the environment says, else the sign of the last reward plus the last group reward."""
+        if self.result != UNKNOWN:
+            return self.result
+        last = self.last_reward + self.last_group_reward
+        return (last > 0) - (last < 0)
 
     @property
     def is_finite(self) -> bool:
-        """True if the learner can take it."""
+        """True if the learner accepts its return."""
         return (
             abs(self.total) <= LARGEST_RETURN
             and abs(self.group_total) <= LARGEST_RETURN
@@ -86,9 +125,9 @@ class EpisodeRecords:
 
     Attributes:
         records: At least one.
-        grouped: Whether the behavior has groups; else columns about them are left out where they are all 0.
-        assignment: That asked for the evaluation; None in training. Seeds and infos are those of evaluations: the
-            simulators whose training is recorded so report numbers as statistics.
+        grouped: Whether the behavior has groups; otherwise group columns of zeros are left out.
+        assignment: Number of the evaluation's assignment; None in training. Only evaluations have seeds and infos,
+            because in training these simulators report numbers as statistics.
     """
 
     records: Sequence[EpisodeRecord]
@@ -105,8 +144,19 @@ class EpisodeRecords:
 
     @property
     def column_bytes(self) -> int:
-        """Of the columns that every record has, one row."""
-        return _COLUMN_BYTES if self.assignment is None else _EVALUATION_BYTES
+        """Bytes per row of the columns that every record has."""
+        match_bytes = _MATCH_BYTES if self._has_matches else 0
+        return match_bytes + (_COLUMN_BYTES if self.assignment is None else _EVALUATION_BYTES)
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        """Behavior ids of opponents, which `episode/opponent` indexes."""
+        found = (record.seat.opponent for record in self.records if record.seat is not None)
+        return tuple(dict.fromkeys(name for name in found if name))
+
+    @property
+    def _has_matches(self) -> bool:
+        return any(record.seat is not None for record in self.records)
 
     def part(self, rows: slice) -> "EpisodeRecords":
         """Returns some of the records."""
@@ -121,12 +171,40 @@ class EpisodeRecords:
         if not (self.grouped or any(columns[f"episode/{name}"].any() for name in _OF_GROUPS)):
             for name in _OF_GROUPS:
                 del columns[f"episode/{name}"]
+        if self._has_matches:
+            columns |= self._of_matches()
         if self.assignment is None:
             return columns
         columns["episode/seed"] = np.array([record.seed for record in self.records], np.uint64)
         columns["episode/assignment"] = np.full(len(self), self.assignment, np.uint64)
         columns["episode/purpose"] = np.full(len(self), Purpose.EVALUATE, np.uint8)
         return columns | info_columns([record.infos for record in self.records])
+
+    def _of_matches(self) -> dict[str, NDArray[Any]]:
+        """Returns the columns of matches; episodes outside of matches have no match and no result."""
+        names = self.opponents
+        rows = []
+        for record in self.records:
+            seat = record.seat or _NO_SEAT
+            policy = seat.opponent_policy
+            rows.append(
+                (
+                    seat.match,
+                    AssignmentRole.OPPONENT if seat.is_opponent else AssignmentRole.LEARN,
+                    record.game_result if seat.match else UNKNOWN,
+                    seat.team,
+                    names.index(seat.opponent) if seat.opponent else -1,
+                    0 if policy is None else policy.generation,
+                    0 if policy is None else policy.version,
+                    record.group,
+                    record.group_episode,
+                    record.group_end,
+                )
+            )
+        return {
+            f"episode/{name}": np.array(values, kind)
+            for (name, kind), values in zip(_MATCH_COLUMNS, zip(*rows, strict=True), strict=True)
+        }
 
 
 def info_names(infos: Sequence[Mapping[str, float]]) -> list[str]:
@@ -136,7 +214,7 @@ def info_names(infos: Sequence[Mapping[str, float]]) -> list[str]:
 
 def info_columns(infos: Sequence[Mapping[str, float]]) -> dict[str, NDArray[Any]]:
     """Returns the `info/` columns of episodes, float32; NaN where an episode has no such number."""
-    with np.errstate(over="ignore"):  # beyond float32 is infinite, and infos may be that
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, which infos may be
         return {
             f"info/{name}": np.array([info.get(name, np.nan) for info in infos], np.float32)
             for name in info_names(infos)

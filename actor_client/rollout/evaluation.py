@@ -1,6 +1,6 @@
-"""Evaluation on the actor: which episodes count, and how their records reach the learner.
+"""Evaluation on the actor: chooses the episodes that count, and sends their records to the learner.
 
-Only the records are sent. No step of an evaluation is recorded, so it is in no books and needs no credit.
+Only the records are sent. Steps of an evaluation are not recorded, so they are in no books and need no credit.
 """
 
 import time
@@ -20,23 +20,25 @@ from actor_client.rollout.episodes import EpisodeRecord, EpisodeRecords
 from actor_client.rollout.link import BehaviorLink
 
 WAIT_SECONDS: Final = 0.5
-"""Longest time that records wait for others before they are sent."""
+"""Longest time that records wait for others before they are sent, in seconds."""
 MOST_WAITING: Final = 256
-"""Send at once when this many records wait."""
+"""Number of waiting records at which they are sent at once."""
 OTHER_STREAM: Final = 2**32
-"""Added to numbers that seeds are made of: an evaluation has random numbers of its own, the same in each."""
+"""Added to numbers from which seeds derive, so that every evaluation has its own, repeatable random numbers."""
+
+OPPONENT_STREAM: Final = 2 * OTHER_STREAM
+"""The same for opponents."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Quota:
-    """Chooses which episodes count: the first ones to *begin*.
+    """Chooses the episodes that count: the first ones to *begin*.
 
-    The first ones to end would be the short ones among those that run at the same time, and the mean would be theirs.
-    How long an episode will be is not known when it begins.
+    Among concurrent episodes the short ones end first, so counting the first ones to end would bias the mean.
 
     Args:
-        episodes: How many; 0 = all.
+        episodes: Number of episodes; 0 = all.
     """
 
     def __init__(self, episodes: int) -> None:
@@ -46,36 +48,40 @@ class Quota:
 
     @property
     def is_done(self) -> bool:
-        """True if all that count have ended."""
+        """True if all episodes that count have ended."""
         return 0 < self._episodes <= self._ended
 
     def begin(self) -> bool:
-        """An episode begins; returns whether it counts."""
+        """Notes the start of an episode; returns whether it counts."""
         counts = not self._episodes or self._begun < self._episodes
         self._begun += counts
         return counts
 
     def end(self) -> None:
-        """An episode that counts has ended."""
+        """Notes the end of an episode that counts."""
         self._ended += 1
 
     def lose(self, episodes: int = 1) -> None:
-        """So many that counted will never end, or cannot be reported: others take their place."""
+        """Notes counted episodes that will never end or cannot be reported; others replace them."""
         self._begun -= episodes
 
 
 class EpisodeSender:
-    """Sends records of episodes, a few at once.
+    """Sends records of episodes in small batches.
 
     Args:
-        spec: Of the behavior.
-        link: Where they go.
-        assignment: That asked for them.
+        spec: The behavior's spec.
+        link: The link that takes them.
+        assignment: Number of the evaluation's assignment; None for episodes of opponents in training.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self, spec: BehaviorSpec, link: BehaviorLink, assignment: int, clock: Callable[[], float] = time.monotonic
+        self,
+        spec: BehaviorSpec,
+        link: BehaviorLink,
+        assignment: int | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spec = spec
         self._link = link
@@ -91,21 +97,21 @@ class EpisodeSender:
         self._waiting.append(episode)
 
     def forget(self) -> None:
-        """Gives up what waits: it is of another start of the learner."""
+        """Drops waiting records, which belong to another start of the learner."""
         self._waiting.clear()
 
     def poll(self, generation: int, agents: int) -> None:
-        """Sends what is enough, or waits long enough."""
+        """Sends waiting records if there are enough of them or they are old enough."""
         waiting = self._waiting
         if waiting and (len(waiting) >= MOST_WAITING or self._clock() - self._since_seconds >= WAIT_SECONDS):
             self.flush(generation, agents)
 
     def flush(self, generation: int, agents: int) -> None:
-        """Sends everything that waits.
+        """Sends all waiting records.
 
         Args:
-            generation: Of the policy that acted.
-            agents: How many act.
+            generation: Generation of the policy that acted.
+            agents: Number of agents that act.
         """
         if not self._waiting:
             return
@@ -129,17 +135,17 @@ class EpisodeSender:
 class EvaluationRound(ABC):
     """One evaluation, with one policy from its first episode to its last.
 
-    Without a limit of episodes it follows the newest policy.
+    Without a limit of episodes, an evaluation always uses the newest policy.
 
     Args:
-        task: What is asked for.
-        spec: Of the behavior.
-        link: Where records go, and a pinned version comes from.
+        task: The task.
+        spec: The behavior's spec.
+        link: The link that takes records and provides a pinned version.
         clock: Monotonic seconds.
 
     Attributes:
-        task: The same.
-        policy: What acts; None before it was chosen.
+        task: The task.
+        policy: The acting policy; None before it is chosen.
     """
 
     def __init__(self, task: Task, spec: BehaviorSpec, link: BehaviorLink, clock: Callable[[], float]) -> None:
@@ -152,7 +158,7 @@ class EvaluationRound(ABC):
 
     @property
     def is_done(self) -> bool:
-        """True if all its episodes were played."""
+        """True if all its episodes have been played."""
         return self._quota.is_done
 
     @property
@@ -162,12 +168,12 @@ class EvaluationRound(ABC):
 
     @abstractmethod
     def _restart(self) -> None:
-        """Makes running episodes count no more: the learner was restarted, and the evaluation begins again."""
+        """Excludes running episodes: the learner was restarted, and the evaluation begins again."""
 
     def choose(self, newest: ActingPolicy | None) -> bool:
-        """Chooses what acts, as far as it must be chosen; returns whether another one acts now.
+        """Chooses the acting policy if necessary; returns whether it changed.
 
-        A restart of the learner begins the evaluation again, with episodes to come.
+        After a restart of the learner the evaluation begins again with new episodes.
         """
         if newest is None:
             return False
@@ -186,7 +192,7 @@ class EvaluationRound(ABC):
         return self.policy is not before
 
     def poll(self) -> None:
-        """Sends what is old enough, or all records once the evaluation is done."""
+        """Sends old records, or all records once the evaluation is complete."""
         if self.policy is not None and not self.is_done:
             self._sender.poll(self.policy.generation, self.agents)
         else:
@@ -198,18 +204,18 @@ class EvaluationRound(ABC):
             self._sender.flush(self.policy.generation, self.agents)
 
     def _finish(self, episode: EpisodeRecord, *, is_known: bool = True) -> None:
-        """Takes the record of an episode that counts; another one is played for it if its return is not finite."""
+        """Takes the record of an episode that counts; if its return is not finite, another episode replaces it."""
         if is_known and episode.is_finite:
             self._quota.end()
             self._sender.add(episode)
             return
         self._quota.lose()
         if (left_out := self._notices.due("episode_not_finite")) is not None:
-            _log.warning("episode_not_finite", consequence="another one is played for it", left_out=left_out)
+            _log.warning("episode_not_finite", consequence="another episode replaces it", left_out=left_out)
 
 
 def evaluation_noise(run_seed: int, actor_index: int, spec: BehaviorSpec, agents: int) -> Noise:
-    """Returns random numbers for one evaluation: what training draws afterwards does not depend on it."""
+    """Returns random numbers for one evaluation, so that it does not affect later draws of training."""
     return Noise(
         run_seed,
         OTHER_STREAM + actor_index,

@@ -13,17 +13,18 @@ from rollcast.v1 import policy_pb2
 
 from actor_client.counts import RolloutCounts
 from actor_client.policy.actions import ActingPolicy, PolicyUnusable
+from actor_client.rollout.assignment import Pinned
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """When chunks are sent and how large they may get; answered by the learner at opening.
+    """Sizes and ages at which chunks are sent; from the learner's answer at opening.
 
     Attributes:
         target_chunk_bytes: A chunk is sent once its rows hold this many bytes.
-        max_chunk_bytes: No chunk holds more bytes of columns.
-        max_chunk_age_seconds: A closed segment waits no longer before it is sent.
-        max_chunk_steps: A chunk is sent once it holds this many rows, and holds no more; 0 = no limit.
+        max_chunk_bytes: Most bytes of columns in a chunk.
+        max_chunk_age_seconds: Longest time that a closed segment waits before it is sent.
+        max_chunk_steps: Most rows of a chunk, which is sent when it has as many; 0 = no limit.
     """
 
     target_chunk_bytes: int
@@ -41,8 +42,11 @@ class StepBooks(Protocol):
     def discard(self, reason: str, steps: int) -> None:
         """Counts open steps that will never be sent."""
 
+    def ghost(self, steps: int) -> None:
+        """Counts steps of opponents, which are outside the equation."""
+
     def seal(self, steps: int) -> None:
-        """Counts open steps that entered a chunk; they are unacked. Called just before `BehaviorLink.send`."""
+        """Counts open steps that entered a chunk; they are then unacked. Called just before `BehaviorLink.send`."""
 
 
 class BehaviorLink(Protocol):
@@ -50,7 +54,7 @@ class BehaviorLink(Protocol):
 
     @property
     def behavior(self) -> str:
-        """Its name, without a team."""
+        """The behavior's name, without a team."""
 
     @property
     def behavior_index(self) -> int:
@@ -58,19 +62,23 @@ class BehaviorLink(Protocol):
 
     @property
     def time_horizon(self) -> int:
-        """Segments are at most this many steps long."""
+        """Most steps of a segment."""
 
     @property
     def max_policy_lag(self) -> int:
-        """A segment is cut before its oldest row is further than this behind the acting version; 0 = no limit."""
+        """A segment is cut before its oldest row lags further than this behind the acting version; 0 = no limit."""
 
     @property
     def cut_at_swap(self) -> bool:
         """True if open segments end when the policy is replaced (strict on-policy runs)."""
 
     @property
+    def awaits_assignment(self) -> bool:
+        """True if the behavior has self-play: a behavior id acts only once an assignment gives it a task."""
+
+    @property
     def memory_stride(self) -> int:
-        """Memory is recorded every so many rows; 0 = the policy has none."""
+        """Rows between recorded memories; 0 = the policy has none."""
 
     @property
     def team(self) -> int:
@@ -78,38 +86,38 @@ class BehaviorLink(Protocol):
 
     @property
     def limits(self) -> ChunkLimits:
-        """When to send, and how much at most."""
+        """The limits on chunks."""
 
     @property
     def books(self) -> StepBooks:
-        """The books of the present session. Read anew for each call: a new session has new books."""
+        """The books of the present session; read again for each use, because a new session has new books."""
 
     @property
     def session_lost(self) -> bool:
-        """The learner no longer knows the session. Until `begin_session`, `may_step` is False and `send` drops.
+        """True if the learner no longer knows the session. Until `begin_session`, `may_step` is False and `send` drops.
 
         The stepping thread answers by discarding its open rows (`discarded{session_lost}`) in the old books, and then
-        calls `begin_session`, so that the change of books happens between two steps and never amid one.
+        calls `begin_session`, so that the books change between two steps.
         """
 
     def begin_session(self) -> None:
-        """Goes over to the new session: its books are at zero."""
+        """Switches to the new session, with its books at zero."""
 
     def take_policy(self) -> ActingPolicy | None:
-        """Returns the newest loaded policy that was not taken yet. The one taken last is the acting one.
+        """Returns the newest loaded policy, or None if it was taken. The last policy taken acts.
 
         Raises:
-            PolicyUnusable: The newest one was refused, and no newer one came for so long that waiting is in vain.
+            PolicyUnusable: The newest policy was refused, and no newer one has arrived within the time-out.
         """
 
     def refuse(self, why: PolicyUnusable) -> ActingPolicy | None:
-        """Tells the learner that the acting policy cannot act on what is seen, and returns what acts instead.
+        """Reports that the acting policy cannot act on the observations; returns the policy that replaces it.
 
-        That is the version before it, if it is still here and of the same generation; it acts as far as the learner
-        takes its steps. None: nothing acts until `take_policy` has a newer one.
+        The replacement is the previous version if it is still available and of the same generation; it acts as long as
+        the learner accepts its steps. With None, nothing acts until `take_policy` returns a newer one.
 
         Args:
-            why: What the policy raised.
+            why: The policy's error.
         """
 
     def may_step(self, steps: int) -> bool:
@@ -120,20 +128,34 @@ class BehaviorLink(Protocol):
         """
 
     def may_act(self, policy: ActingPolicy) -> bool:
-        """Returns whether steps may be taken that are not recorded, as evaluations do: they need no credit.
+        """Returns whether unrecorded steps may be taken, as in evaluations, which need no credit.
 
         False while the run is paused, the learner drains, or the policy is not of the present generation.
         """
 
     def pinned(self, generation: int, version: int) -> ActingPolicy | None:
-        """Returns a version that need not be the newest one; None until it is here. The first call asks for it.
+        """Returns a specific version; None until it is available. The first call requests it.
 
-        A version that the learner no longer holds is replaced by the newest one, and that is said.
+        A version that the learner no longer holds is replaced by the newest one, with a warning.
+        """
+
+    def opponent(self, pinned: Pinned) -> ActingPolicy | None:
+        """Returns the policy of an opponent; None until it is available. The first call requests it.
+
+        It is fetched once and kept for later matches, among a limited number of others. If the learner does not hold
+        it, it is requested again after a while.
+        """
+
+    @property
+    def has_used_quota(self) -> bool:
+        """True if the actor's part of the next update is complete.
+
+        Open segments must then end and be sent; `may_step` is False until the part grows.
         """
 
     @property
     def missing(self) -> str:
-        """The reason why `may_step` is False, a word of `actor_client.counts.WAIT_REASONS`."""
+        """The reason why `may_step` is False, one of `actor_client.counts.WAIT_REASONS`."""
 
     def send(self, chunk: Chunk) -> None:
         """Takes over a sealed chunk. Never blocks.
@@ -152,11 +174,11 @@ class SessionLink(Protocol):
 
     @property
     def actor_index(self) -> int:
-        """Which actor of the run this is."""
+        """The actor's index in the run."""
 
     @property
     def assignment(self) -> policy_pb2.Assignment | None:
-        """The newest assignment; None before it answered. Another object whenever it asks again."""
+        """The newest assignment; None before the first. Each new one is another object."""
 
 
 class Link(SessionLink, Protocol):
@@ -171,28 +193,28 @@ class Link(SessionLink, Protocol):
         """The fatal error that ends the actor, if there is one."""
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorLink:
-        """Declares a behavior; blocks and tries again until it is answered.
+        """Declares a behavior whose quotas the rollout follows; blocks and retries until it is answered.
 
         Args:
-            spec: What the behavior sees and does.
+            spec: Observations and actions of the behavior.
             team: The team of the agents.
-            agents: How many agents will act.
-            timeout_seconds: How long to try; None = for ever.
+            agents: Number of agents that will act.
+            timeout_seconds: Longest time to try; None = no limit.
 
         Raises:
-            Exception: The connection's own tree; a mismatch of specs, or the time is over.
+            Exception: An error of the connection: the specs differ, or the time is over.
         """
 
     def wait(self, timeout_seconds: float) -> None:
-        """Returns when something changed (credit, hold, policy, stop), or after the time."""
+        """Waits for a change (credit, hold, policy, stop), or until the time is over."""
 
 
 class Declaration(Protocol):
-    """A behavior id on its way to the learner."""
+    """A behavior id whose declaration is on its way to the learner."""
 
     @property
     def port(self) -> BehaviorLink | None:
-        """The behavior; None until the learner has answered."""
+        """The behavior's link; None until the learner has answered."""
 
 
 class AgentLink(SessionLink, Protocol):
@@ -200,7 +222,7 @@ class AgentLink(SessionLink, Protocol):
 
     @property
     def counts(self) -> RolloutCounts:
-        """Counts of the stepping thread."""
+        """The counters of the stepping thread."""
 
     def declare_soon(self, spec: BehaviorSpec, team: int, agents: int) -> Declaration:
-        """Declares a behavior, or tells the learner of more agents of it, without waiting for the answer."""
+        """Declares a behavior, or reports a larger number of its agents, without waiting for the answer."""

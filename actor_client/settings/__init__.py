@@ -1,6 +1,6 @@
-"""Settings of an actor: flags over ROLLCAST_ACTOR_ variables over defaults, in one frozen value per command."""
+"""Settings of an actor: flags override ROLLCAST_ACTOR_ variables, which override defaults."""
 
 from typing import Final
 
 PREFIX: Final = "ROLLCAST_ACTOR_"
-"""Of the variables that hold settings."""
+"""Prefix of the variables with settings."""

@@ -1,7 +1,7 @@
-"""Addresses that users write: HOST:PORT, whether other machines reach them, and where players are awaited.
+"""Parses addresses of users: HOST:PORT, loopback addresses, and the ports for players.
 
 Nothing large is imported. A player calls once, at its start, and plays untrained if nothing listens yet, so ports open
-before settings are checked; whatever is wrong here is left to the full check, which says so.
+before settings are checked. Errors found here are reported by the full check.
 """
 
 import ipaddress
@@ -12,26 +12,28 @@ from actor_client.settings import PREFIX
 
 
 def split_address(address: str, *, may_be_zero: bool = False) -> tuple[str, int]:
-    """Returns host and port of HOST:PORT; an IPv6 address stands in brackets.
+    """Returns host and port of HOST:PORT; an IPv6 address is in brackets.
 
     Args:
         address: The text.
-        may_be_zero: Port 0 is allowed, which means any free one to whoever listens.
+        may_be_zero: Port 0, which means any free port of a listener, is allowed.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The text has another form.
     """
-    host, _, port = address.rpartition(":")
+    host, separator, port = address.rpartition(":")
+    if not separator:
+        raise ValueError(f"{address!r} has no port; write HOST:PORT, as in 127.0.0.1:50051")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{address!r} has no clear port; write [ADDRESS]:PORT")
+        raise ValueError(f"{address!r} has no unambiguous port; write [ADDRESS]:PORT")
     if not host or not host.isprintable() or " " in host or "/" in host:
-        raise ValueError(f"{address!r} names no host; write HOST:PORT, as in 127.0.0.1:50051")
+        raise ValueError(f"{address!r} has no host; write HOST:PORT, as in 127.0.0.1:50051")
     try:
-        host.encode("idna")  # as the system's look-up does, which would raise what no caller expects
+        host.encode("idna")  # fails here as in the resolver, whose error no caller expects
     except UnicodeError:
-        raise ValueError(f"{address!r} names no host: write a name whose parts have 1 to 63 characters") from None
+        raise ValueError(f"{address!r} has no valid host name: write one whose parts have 1 to 63 characters") from None
     smallest = 0 if may_be_zero else 1
     if not port.isascii() or not port.isdigit() or not smallest <= int(port) < 65536:
         raise ValueError(f"{address!r} has no port from {smallest} to 65535; write HOST:PORT, as in 127.0.0.1:50051")
@@ -39,7 +41,7 @@ def split_address(address: str, *, may_be_zero: bool = False) -> tuple[str, int]
 
 
 def is_loopback(host: str) -> bool:
-    """True if a host is this machine for sure."""
+    """Returns whether a host is certainly this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -53,19 +55,19 @@ MAX_PLAYERS: Final = 1024
 DEFAULT_MAX_MESSAGE_BYTES: Final = 256 << 20
 LEAST_MAX_MESSAGE_BYTES: Final = 1 << 20
 MOST_MAX_MESSAGE_BYTES: Final = (1 << 31) - 1
-"""The most that gRPC and protobuf carry."""
+"""The largest message of gRPC and protobuf."""
 _TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 
 class Ports(NamedTuple):
-    """Where players are awaited.
+    """The addresses and ports to listen on for players.
 
     Attributes:
         hosts: Addresses to listen on.
         first: The port of worker 0; the others follow it.
-        players: How many there are.
-        max_message_bytes: What one of them may send at once.
-        is_editor: Unity's editor is awaited, and no build started.
+        players: Number of players.
+        max_message_bytes: Largest message of a player.
+        is_editor: Unity's editor connects, and no build is started.
     """
 
     hosts: tuple[str, ...]
@@ -76,10 +78,10 @@ class Ports(NamedTuple):
 
 
 def early_ports(flags: Mapping[str, object], environ: Mapping[str, str]) -> Ports | None:
-    """Returns where players are awaited; None if that cannot be told before settings are checked in full.
+    """Returns the ports for players; None if only the full check of the settings can determine them.
 
     Args:
-        flags: What the command line gave, by setting.
+        flags: The values of the command line, by setting.
         environ: The process's variables.
     """
     variables = {name.upper(): value for name, value in environ.items() if value and name.upper().startswith(PREFIX)}
@@ -105,6 +107,6 @@ def early_ports(flags: Mapping[str, object], environ: Mapping[str, str]) -> Port
 
 
 def split_hosts(listen: str) -> tuple[str, ...]:
-    """Returns the addresses of a list with commas; an IPv6 address may stand in brackets."""
+    """Returns the addresses of a comma-separated list; an IPv6 address may be in brackets."""
     hosts = (host.strip().removeprefix("[").removesuffix("]") for host in listen.split(","))
     return tuple(dict.fromkeys(host for host in hosts if host))

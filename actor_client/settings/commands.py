@@ -5,9 +5,12 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from rollcast.limits import SCRIPT_PATTERN
+from rollcast.tls import ClientSecurity, IdentityError
 
+from actor_client.joining import AUTHORITY, CLIENT_CERT, CLIENT_KEY, TOKEN, joined_address
 from actor_client.logs import LogFormat, LogLevel
 from actor_client.settings import PREFIX
 from actor_client.settings.addresses import (
@@ -31,12 +34,18 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class CommonSettings(BaseSettings):
-    """Settings of every command that acts; the flags of the same names say what each one does."""
+    """Settings of every command that acts; the flags of the same names explain them."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix=PREFIX, env_ignore_empty=True)
 
     learner: str = "127.0.0.1:50051"
     insecure: bool = False
+    certs: Path | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    token_file: Path | None = None
+    server_name: str | None = Field(default=None, min_length=1)
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     connect_timeout: Seconds | None = None
     max_seconds: Seconds | None = None
@@ -46,6 +55,14 @@ class CommonSettings(BaseSettings):
     log_level: LogLevel = "info"
     record: Path | None = None
     record_episodes: int = Field(default=0, ge=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_address(cls, values: object) -> object:
+        """Takes the learner's address from the folder of `join`, if none is given."""
+        if isinstance(values, dict) and values.get("certs") is not None and "learner" not in values:
+            return {**values, "learner": joined_address(Path(values["certs"]))}
+        return values
 
     @field_validator("learner")
     @classmethod
@@ -61,14 +78,45 @@ class CommonSettings(BaseSettings):
         return value
 
     @property
+    def security(self) -> ClientSecurity:
+        """How the actor connects to the learner. Files of `certs` that do not exist are not used."""
+
+        def path(given: Path | None, name: str) -> Path | None:
+            if given is not None or self.certs is None:
+                return given
+            found = self.certs / name
+            return found if found.exists() or name == AUTHORITY else None
+
+        return ClientSecurity(
+            path(self.tls_ca, AUTHORITY),
+            path(self.tls_cert, CLIENT_CERT),
+            path(self.tls_key, CLIENT_KEY),
+            path(self.token_file, TOKEN),
+            self.server_name,
+        )
+
+    @property
     def metrics_endpoint(self) -> tuple[str, int] | None:
-        """Where metrics are served, host and port; None for nowhere."""
+        """Host and port of the metrics; None if they are off."""
         return None if self.metrics_address == NO_METRICS else split_address(self.metrics_address, may_be_zero=True)
 
     @property
     def may_move_metrics(self) -> bool:
-        """True if another port will do as well: nobody asked for this one."""
+        """True if another port may be used, because the user did not choose this one."""
         return "metrics_address" not in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _check_identity(self) -> Self:
+        if (self.tls_cert is None) is not (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key belong together; give both, or neither")
+        security = self.security
+        if security.ca is None and (security.cert is not None or security.server_name is not None):
+            raise ValueError("a certificate or server_name needs TLS; give --tls-ca FILE")
+        try:
+            security.check()
+        except IdentityError as error:
+            raise ValueError(str(error)) from None
+        return self
 
     @model_validator(mode="after")
     def _check_recording(self) -> Self:
@@ -85,28 +133,60 @@ class CommonSettings(BaseSettings):
                 "a password; pass --insecure if you trust the network, or serve metrics on 127.0.0.1"
             )
         host, _ = split_address(self.learner)
-        if not self.insecure and not is_loopback(host):
+        if not self.insecure and self.security.ca is None and not is_loopback(host):
             raise ValueError(
-                f"learner {self.learner} is another machine, and the connection would be in plain text; "
-                "pass --insecure if you trust the network between"
+                f"learner {self.learner} is another machine, and the connection would be in plain text; give --certs or "
+                "--tls-ca, or pass --insecure if you trust the network between them"
             )
         return self
 
 
 MAX_ENVS: Final = 65536
+MAX_FRAMES: Final = 1024
+"""Most frames to stack or to skip; a larger number is a typing error."""
 
 
-class GymSettings(CommonSettings):
-    """Settings of `rollcast-actor gym`; the flags of the same names say what each one does."""
+def split_names(value: object) -> object:
+    """Splits a variable's text at its commas into names; flags already give a list."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def check_callables(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the names if each is a `module:callable`.
+
+    Raises:
+        ValueError: A name has another form.
+    """
+    for name in names:
+        module, _, attribute = name.partition(":")
+        if not module or not attribute:
+            raise ValueError(f"{name!r} names no callable; write module:callable")
+    return names
+
+
+def check_script(name: str) -> str:
+    """Returns the name of a scripted opponent if it is a `module:callable`.
+
+    Raises:
+        ValueError: It has another form.
+    """
+    if SCRIPT_PATTERN.fullmatch(name) is None:
+        raise ValueError("is not module:callable, of at most 128 letters, digits, '_' and '.'")
+    return name
+
+
+Script = Annotated[str, AfterValidator(check_script)]
+"""Name of a scripted opponent."""
+
+
+class EnvironmentSettings(CommonSettings):
+    """Settings of every command that makes environments in its own process."""
 
     env: str = Field(min_length=1)
     env_kwargs: dict[str, Any] = Field(default_factory=dict)
     num_envs: int = Field(default=1, ge=1, le=MAX_ENVS)
-    vector: bool = False
-    behavior: str | None = Field(default=None, min_length=1)
     max_env_failures: int = Field(default=3, ge=1)
-    policy: str | None = Field(default=None, min_length=1)
-    seed: int = Field(default=0, ge=0, lt=2**31)
+    step_timeout: Seconds | None = None
 
     @field_validator("env_kwargs", mode="before")
     @classmethod
@@ -116,17 +196,48 @@ class GymSettings(CommonSettings):
         try:
             found = json.loads(value)
         except ValueError as error:
-            raise ValueError(f"is no JSON: {error}") from None
+            raise ValueError(f"is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise ValueError('is no JSON object; write one as in {"render_mode": "rgb_array"}')  # noqa: TRY004 - pydantic
+            raise ValueError('is not a JSON object; write one, as in {"render_mode": "rgb_array"}')  # noqa: TRY004 - pydantic
         return found
 
+
+class GymSettings(EnvironmentSettings):
+    """Settings of `rollcast-actor gym`; the flags of the same names explain them."""
+
+    vector: bool = False
+    behavior: str | None = Field(default=None, min_length=1)
+    policy: str | None = Field(default=None, min_length=1)
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    wrap: Annotated[tuple[str, ...], NoDecode] = ()
+    frame_stack: int = Field(default=1, ge=1, le=MAX_FRAMES)
+    frame_skip: int = Field(default=1, ge=1, le=MAX_FRAMES)
+    max_episode_steps: int | None = Field(default=None, ge=1)
+    video: Path | None = None
+    video_every: int = Field(default=100, ge=1)
+
+    @field_validator("wrap", mode="before")
+    @classmethod
+    def _read_wrappers(cls, value: object) -> object:
+        return split_names(value)
+
+    @field_validator("wrap")
+    @classmethod
+    def _check_wrappers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return check_callables(value)
+
     @model_validator(mode="after")
-    def _check_policy(self) -> Self:
+    def _check_pairs(self) -> Self:
         if self.policy is not None and self.record is None:
-            raise ValueError(f"policy {self.policy} acts without a learner, for a recording: add --record FILE.demo")
+            raise ValueError(
+                f"policy {self.policy} acts without a learner and only for recordings: add --record FILE.demo"
+            )
         if self.policy is None and "seed" in self.model_fields_set:
-            raise ValueError("seed goes with policy; where there is a learner, the seeds are its run's")
+            raise ValueError("seed is only for policy; with a learner, the run's seed is used")
+        if self.policy is not None and self.step_timeout is not None:
+            raise ValueError("step_timeout needs a learner; leave it out with policy")
+        if self.video is None and "video_every" in self.model_fields_set:
+            raise ValueError(f"video_every {self.video_every} needs a folder for the videos: add --video DIR")
         return self
 
 
@@ -134,9 +245,9 @@ _LARGEST_PORT: Final = 65535
 
 
 class UnitySettings(CommonSettings):
-    """Settings of `rollcast-actor unity`; the flags of the same names say what each one does.
+    """Settings of `rollcast-actor unity`; the flags of the same names explain them.
 
-    None leaves a value to the run file of the learner, whose session brings it.
+    None means the value of the learner's run file, which arrives with the session.
     """
 
     env: str | None = Field(default=None, min_length=1)
@@ -157,37 +268,34 @@ class UnitySettings(CommonSettings):
     quiet_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     error_file: Path | None = None
     side_channel: Annotated[tuple[str, ...], NoDecode] = ()
+    opponent: Script | None = None
 
     @field_validator("env_args", mode="before")
     @classmethod
     def _read_words(cls, value: object) -> object:
-        """A variable holds words as a shell reads them, or a JSON list."""
+        """Returns the words of a variable, which are separated as in a shell, or are a JSON list."""
         if not isinstance(value, str):
             return value
         try:
             return json.loads(value) if value.lstrip().startswith("[") else shlex.split(value)
         except ValueError as error:
-            raise ValueError(f"is no list of arguments: {error}") from None
+            raise ValueError(f"is not a list of arguments: {error}") from None
 
     @field_validator("side_channel", mode="before")
     @classmethod
     def _read_names(cls, value: object) -> object:
-        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+        return split_names(value)
 
     @field_validator("side_channel")
     @classmethod
     def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            module, _, attribute = name.partition(":")
-            if not module or not attribute:
-                raise ValueError(f"{name!r} names nothing to call; write module:callable")
-        return value
+        return check_callables(value)
 
     @field_validator("listen")
     @classmethod
     def _check_hosts(cls, value: str) -> str:
         if not split_hosts(value):
-            raise ValueError("names no address; write one or more, as in 127.0.0.1,::1")
+            raise ValueError("has no address; write one or more, as in 127.0.0.1,::1")
         for host in split_hosts(value):
             split_address(f"[{host}]:1")
         return value
@@ -196,24 +304,25 @@ class UnitySettings(CommonSettings):
     def _check_players(self) -> Self:
         if self.env is None and self.num_envs > 1:
             raise ValueError(
-                f"num_envs {self.num_envs} needs a build to start: give --env, or leave it out for the editor"
+                f"num_envs {self.num_envs} needs a build to start: give --env, or leave --num-envs out for the editor"
             )
         if self.first_port + self.num_envs - 1 > _LARGEST_PORT:
             raise ValueError(
-                f"base_port {self.first_port} and num_envs {self.num_envs} ask for ports over {_LARGEST_PORT}; "
+                f"base_port {self.first_port} and num_envs {self.num_envs} need ports above {_LARGEST_PORT}; "
                 "choose a smaller --base-port"
             )
         open_hosts = [host for host in self.hosts if not is_loopback(host)]
         if open_hosts and not self.insecure:
             raise ValueError(
-                f"listen {open_hosts[0]} can be reached from other machines, in plain text and without a password, and "
-                "Unity players call localhost only; pass --insecure if you trust the network, or leave --listen out"
+                f"listen {open_hosts[0]} can be reached from other machines, in plain text and without a "
+                "password, but Unity players connect only to localhost; leave --listen out, or pass --insecure "
+                "if you trust the network"
             )
         return self
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Addresses where players are awaited."""
+        """Addresses to listen on for players."""
         return split_hosts(self.listen)
 
     @property
@@ -223,7 +332,7 @@ class UnitySettings(CommonSettings):
 
     @property
     def ports(self) -> Ports:
-        """Where players are awaited."""
+        """The ports to listen on for players."""
         return Ports(
             self.hosts, self.first_port, self.num_envs, self.max_player_message_bytes, is_editor=self.env is None
         )

@@ -1,4 +1,4 @@
-"""From flags and variables to settings, or to one line that names the flag or variable at fault."""
+"""Reads settings from flags and variables; an error names the flag or variable at fault in one line."""
 
 import difflib
 import os
@@ -11,7 +11,12 @@ from pydantic_settings import SettingsError
 
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings import PREFIX
+from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.commands import CommonSettings, GymSettings, UnitySettings
+
+_EXAMPLES = {"env": f"give --env CartPole-v1 or --env module:callable, or set {PREFIX}ENV"}
+
+_COMMANDS = (GymSettings, PettingZooSettings, UnitySettings)
 
 Settings = TypeVar("Settings", bound=CommonSettings)
 
@@ -20,47 +25,48 @@ def load(kind: type[Settings], flags: Mapping[str, object], environ: Mapping[str
     """Returns the settings that flags and variables resolve to.
 
     Args:
-        kind: Of which command.
-        flags: What the command line gave, by field.
-        environ: The process's variables; searched for names that no command reads.
+        kind: The class of the command's settings.
+        flags: The values of the command line, by field.
+        environ: The process's variables; names that no command reads are refused.
 
     Raises:
-        ActorError: Something is wrong (USAGE); the message names the flag or variable.
+        ActorError: A value is wrong (USAGE); the message names the flag or variable.
     """
     _refuse_strangers(kind, os.environ if environ is None else environ)
     try:
         return kind(**dict(flags))  # type: ignore[arg-type]
     except ValidationError as error:
         raise ActorError(ExitCode.USAGE, "; ".join(_explain(problem, flags) for problem in error.errors())) from None
-    except SettingsError as error:  # a variable that shall hold JSON and does not
+    except SettingsError as error:  # a variable that must hold JSON and does not
         raise ActorError(ExitCode.USAGE, f"a {PREFIX} variable cannot be read: {error}") from None
 
 
 def _refuse_strangers(kind: type[CommonSettings], environ: Mapping[str, str]) -> None:
-    """Refuses variables that look like settings and are none: a typing error would be ignored in silence.
+    """Refuses unknown variables with the prefix of settings, because a typing error would be ignored silently.
 
-    A variable of another command is none of this one's: both may run from one environment.
+    Variables of other commands are allowed, because several commands may share an environment.
 
     Raises:
-        ActorError: There is one (USAGE).
+        ActorError: A variable is unknown (USAGE).
     """
     mine = {PREFIX + name.upper() for name in kind.model_fields}
-    known = mine | {PREFIX + name.upper() for other in (GymSettings, UnitySettings) for name in other.model_fields}
+    known = mine | {PREFIX + name.upper() for other in _COMMANDS for name in other.model_fields}
     for variable in sorted(environ):
         if variable.upper().startswith(PREFIX) and variable.upper() not in known:
             near = difflib.get_close_matches(variable.upper(), mine, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(mine))}"
-            raise ActorError(ExitCode.USAGE, f"{variable} is no setting of the actor; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(sorted(mine))}"
+            raise ActorError(ExitCode.USAGE, f"{variable} is not a setting of the actor; {hint}")
 
 
 def _explain(problem: ErrorDetails, flags: Mapping[str, object]) -> str:
-    """Returns one problem with the flag or variable that it came from."""
+    """Returns a problem as text with its flag or variable."""
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:
         return message
     name = str(problem["loc"][0])
     flag = "--" + name.replace("_", "-")
     if problem["type"] == "missing":
-        return f"{flag} is missing"
+        example = _EXAMPLES.get(name)
+        return f"{flag} is missing" if example is None else f"{flag} is missing: {example}"
     source = flag if name in flags else PREFIX + name.upper()
     return f"{source} {problem['input']!r}: {message[:1].lower()}{message[1:]}"

@@ -1,1 +1,1 @@
-"""Unity players: the calls of their `Exchange` become rows for the learner, its policies become their actions."""
+"""Unity players: turns the calls of their `Exchange` into rows for the learner, and acts with its policies."""

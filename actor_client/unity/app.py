@@ -1,6 +1,6 @@
-"""The actor of Unity players from start to end, to be read from top to bottom: link, session, players, steps, close.
+"""Runs the Unity actor: opens the session, starts the players, steps, and closes.
 
-When it starts, the ports listen already (`actor_client.unity.start`).
+The ports are already open (`actor_client.unity.start`).
 """
 
 import sys
@@ -23,6 +23,7 @@ from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
+from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.serving import served_metrics
 from actor_client.settings.commands import UnitySettings
 from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
     from actor_client.unity.metrics import PlayerMetrics
 
 LEAVE_SECONDS: Final = 4.0
-"""Time for players to end when they were told so; together with the next one less than a container has."""
+"""Seconds for players to quit when told; the sum with the next limit is below the stop time-out of a container."""
 TERM_SECONDS: Final = 2.0
 EDITOR: Final = "editor"
-"""Name of the environment in metrics where no build is started."""
+"""Name of the environment in metrics when no build is started."""
 _ADVICE: Final = MappingProxyType(
     {"UNKNOWN_BEHAVIOR": "change the Behavior Name in Unity (Behavior Parameters), or add the behavior to the run file"}
 )
@@ -55,13 +56,13 @@ def run_unity(
     """Serves players for a learner until the run is over, the time is over, or a signal comes.
 
     Args:
-        settings: What the user said.
-        doors: Where players call already.
-        stops: Names the signal that came before this could hear of it.
+        settings: The user's settings.
+        doors: The open ports.
+        stops: Holds the name of a signal that arrived before this function had its handler.
         on_error: Called with the error that ends the actor.
 
     Returns:
-        The exit code. What ended the actor has been said on standard error.
+        The exit code. The error that ended the actor has been written to standard error.
     """
 
     def act() -> None:
@@ -79,12 +80,12 @@ class UnityActor:
     """One run of the command.
 
     Args:
-        settings: What the user said.
-        doors: Where players call already.
-        stops: Names the signal that came before this could hear of it.
+        settings: The user's settings.
+        doors: The open ports.
+        stops: Holds the name of a signal that arrived before this object had its handler.
 
     Raises:
-        ActorError: The build, a plug-in or the heartbeat file is not there.
+        ActorError: The build, a plug-in, the script of opponents or the heartbeat file cannot be used.
     """
 
     def __init__(self, settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str] = ()) -> None:
@@ -95,6 +96,7 @@ class UnityActor:
         self._doors = doors
         self._executable = None if settings.env is None else find_build(settings.env)
         self._plugins = load_plugins(settings.side_channel)
+        self._script = None if settings.opponent is None else ScriptedOpponent(settings.opponent)
         self._heartbeat = Heartbeat(settings.heartbeat_file)
         self._link = LearnerLink(
             settings.learner,
@@ -104,6 +106,8 @@ class UnityActor:
             heartbeat=self._heartbeat,
             advice=_ADVICE,
             quiet_seconds=settings.quiet_seconds,
+            opponent=settings.opponent or "",
+            security=settings.security,
         )
         self._demos = (
             None
@@ -118,10 +122,10 @@ class UnityActor:
         self._log = structlog.get_logger()
 
     def run(self) -> None:
-        """Connects, starts the players, serves them, and closes the session whatever happened.
+        """Connects, starts the players, serves them, and closes the session in any case.
 
         Raises:
-            ActorError: The reason why the actor cannot continue.
+            ActorError: The actor cannot continue.
         """
         settings, link = self._settings, self._link
         with stop_signals(link.request_stop, self._cut):
@@ -146,7 +150,7 @@ class UnityActor:
         """Waits for the session, starts the players, and steps until the link stops.
 
         Raises:
-            ActorError: The learner refused the actor, or the players failed again and again.
+            ActorError: The learner refused the actor, or the players failed too often.
         """
         settings, link = self._settings, self._link
         run = link.open(settings.connect_timeout)
@@ -157,6 +161,7 @@ class UnityActor:
             self._mailbox,
             self._conversations,
             channels=_channels(self._plugins, run),
+            script=self._script,
             demos=self._demos,
             heartbeat=self._heartbeat,
         )
@@ -172,7 +177,7 @@ class UnityActor:
 
     @contextmanager
     def _players(self, rules: PlayerRules, run: RunInfo, gateway: Gateway) -> Iterator[None]:
-        """Starts and watches players within the block; at its end they are told to quit."""
+        """Starts and watches players within the block; tells them to quit at its end."""
         if self._executable is None:
             yield
             return
@@ -199,28 +204,28 @@ class UnityActor:
             self._tell_players()
 
     def _fail(self, error: ActorError) -> None:
-        """Takes the error that ends the actor, from the supervisor."""
+        """Takes the fatal error of the supervisor."""
         self._failure = error
         self._link.request_stop(error.message)
 
     def _tell_players(self) -> None:
-        """Tells all players to quit: who waits at once, the others when they call next."""
+        """Tells all players to quit: waiting ones now, the others at their next call."""
         for conversation in self._conversations:
             conversation.close()
         self._told_at = self._told_at or time.monotonic()
 
     def _end_players(self) -> None:
-        """Waits until all players and what they started have gone; the session was closed meanwhile."""
+        """Waits until all players and their children have ended; the session is closed in the meantime."""
         since_told_seconds = time.monotonic() - (self._told_at or time.monotonic())
         end_all(self._processes, max(0.0, LEAVE_SECONDS - since_told_seconds), TERM_SECONDS)
 
     def _cut(self) -> None:
-        """Ends all players at once, inside a signal handler."""
+        """Kills all players, inside a signal handler."""
         for process in self._processes:
             process.kill()
 
     def _served_metrics(self) -> AbstractContextManager[None]:
-        """Serves metrics within the block: of every actor, and of players."""
+        """Serves the metrics of every actor and of players within the block."""
         return served_metrics(
             self._settings, self._link, self._heartbeat, self._settings.env or EDITOR, self._player_metrics
         )
@@ -249,15 +254,15 @@ class UnityActor:
 
 
 def _channels(plugins: tuple[ChannelPlugin, ...], run: RunInfo) -> Callable[[int], SideChannels]:
-    """Returns what makes the side channels of a player."""
+    """Returns the factory of a player's side channels."""
     return lambda worker: SideChannels(worker, plugins, first_of_run=run.actor_index == 0 and worker == 0)
 
 
 def _refuse_lockstep(run: RunInfo) -> None:
-    """Refuses a run that players could not repeat.
+    """Refuses a lock-step run, which players could not repeat.
 
-    A round after a checkpoint begins with environments whose seeds follow from it. A player takes a seed with its first
-    message and never again: what it draws after a reset depends on all that it drew before.
+    The first round after a checkpoint begins with environments seeded from it. A player takes a seed only with its
+    first message, so its draws after a reset depend on all its earlier draws.
 
     Raises:
         ActorError: The run is in lock-step.
@@ -265,7 +270,7 @@ def _refuse_lockstep(run: RunInfo) -> None:
     if run.assignment.lockstep_quota_steps:
         raise ActorError(
             ExitCode.REFUSED,
-            f"run {run.run_id} is in lock-step (rollcast.lockstep in its run file), and Unity players cannot take part: "
-            "they take a seed at their start alone, and could not repeat what they played; remove rollcast.lockstep from "
-            "the run file, or train environments of rollcast-actor gym",
+            f"run {run.run_id} is in lock-step (rollcast.lockstep in its run file), which Unity players do not "
+            "support: they take a seed only at their start, so they cannot repeat a run; remove "
+            "rollcast.lockstep from the run file, or train with rollcast-actor gym",
         )

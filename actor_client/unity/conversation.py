@@ -1,8 +1,8 @@
-"""State machine of one player's connection, run in the thread of its calls.
+"""The state machine of one player's connection, which runs in the thread of the player's call.
 
 WAITING --first message--> GREETED --second--> RUNNING --any number of steps--> RUNNING
-CLOSED: the player left or was refused, or the gateway ends. A first message begins again at any time: the editor's Play
-button was pressed again, or a player's process was started again.
+CLOSED: the player left or was refused, or the gateway ends. A first message restarts the conversation at any time: the
+editor's Play button was pressed again, or the player's process was restarted.
 """
 
 import enum
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import structlog
-from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 from google.protobuf.message import DecodeError
+from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 
 from actor_client.counts import STEP_SECONDS, Tally
 from actor_client.logs import Notices
@@ -24,17 +24,17 @@ from actor_client.unity.replies import OK_STATUS
 from actor_client.unity.server import FAREWELL, MAX_REPLY_BYTES
 
 _REMEMBERED_PEERS: Final = 16
-"""Clients whose place another took; one that is older than this many has ended long since."""
+"""Former clients that are remembered; older ones have ended."""
 
 
 class ConversationCounts:
     """Counters that the thread of a player's calls writes.
 
     Attributes:
-        exchanges: Messages that were answered.
-        answer_seconds: From a message of agents to its answer, holds of the learner included.
-        player_seconds: From an answer to the player's next message: the player's own time.
-        refused: How often the player was refused.
+        exchanges: Number of answered messages.
+        answer_seconds: Seconds from a message of agents to its answer, holds of the learner included.
+        player_seconds: Seconds that the player takes from an answer to its next message.
+        refused: Number of refusals.
     """
 
     __slots__ = ("answer_seconds", "exchanges", "player_seconds", "refused")
@@ -47,7 +47,7 @@ class ConversationCounts:
 
 
 class _StrayCall(Exception):  # noqa: N818 - it need not be a fault
-    """A call that does not belong to the conversation; the text says what it brought."""
+    """A call that does not belong to the conversation; the text describes it."""
 
 
 class Phase(enum.Enum):
@@ -56,21 +56,21 @@ class Phase(enum.Enum):
     WAITING = enum.auto()
     """The player has never called."""
     GREETED = enum.auto()
-    """Its first message was taken."""
+    """Its first message was accepted."""
     RUNNING = enum.auto()
-    """Its second message was taken."""
+    """Its second message was accepted."""
     CLOSED = enum.auto()
-    """It left, was refused, or the gateway ends."""
+    """It left or was refused, or the gateway ends."""
 
 
 class Reader(Protocol):
-    """Decodes what agents report, in the thread of the player's call; one for each life of a player."""
+    """Decodes agents' reports in the thread of the player's call; each process of a player has its own reader."""
 
     def read(self, output: UnityOutputProto) -> Any:
         """Returns the content of a `Kind.STEP` post.
 
         Raises:
-            BadPlayerData: It cannot be used.
+            BadPlayerData: The report cannot be used.
         """
         ...
 
@@ -79,17 +79,18 @@ class Conversation:
     """The conversation with one player.
 
     Args:
-        worker: Which player of this process it is.
-        mailbox: Where what it says is put.
+        worker: The player's number in this actor.
+        mailbox: The mailbox for its messages.
         clock: Monotonic seconds.
 
     Attributes:
-        worker: The same.
-        phase: How far it is.
-        waiting_since: Since when the player owes a message, in monotonic seconds; None while it is owed an answer.
+        worker: The player's number in this actor.
+        phase: The present phase.
+        waiting_since: Start of the wait for the player's next message, in monotonic seconds; None while the player
+            awaits an answer.
         fault: Why the player was refused, in one line; empty if it was not.
         reader: Decodes steps; the gateway sets it when it answers the first message.
-        counts: What was said.
+        counts: Counts of its messages.
     """
 
     def __init__(self, worker: int, mailbox: Mailbox, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,17 +112,17 @@ class Conversation:
         self._log = structlog.get_logger()
 
     def exchange(self, request: bytes, peer: str = "") -> bytes:
-        """Returns the answer to a message; blocks until there is one. Whatever comes, it raises nothing.
+        """Returns the answer to a message; blocks until it is available. Never raises.
 
         Args:
             request: The message.
-            peer: The address of the client that sent it. One whose place another took, by beginning after it, has no
-                say any more: an editor that was left open, a process that was stopped and wakes.
+            peer: The sender's address. Messages of a client that a later one has replaced (an editor that was left
+                open, a suspended process that resumes) are not served.
         """
         try:
             message = UnityMessageProto.FromString(request)
         except DecodeError:
-            return self._turn_away(f"{len(request)} bytes that are no message of ML-Agents")
+            return self._turn_away(f"{len(request)} bytes that are not an ML-Agents message")
         try:
             post = self._admitted(message, peer)
             if post is None:
@@ -135,19 +136,21 @@ class Conversation:
             return self.refuse(str(error))
         except Exception:  # noqa: BLE001 - logged with its traceback; the other players are served
             self._log.exception("player_message_failed", worker=self.worker)
-            return self.refuse(f"player {self.worker} sent what broke the gateway; please report the traceback above")
-        if not post.is_answered:  # the player's process may have gone while its message was decoded
+            return self.refuse(
+                f"a message of player {self.worker} made the gateway fail; please report the traceback above"
+            )
+        if not post.is_answered:  # the player's process may have gone during decoding
             self._mailbox.put_and_wait(post)
         return self._answered(post)
 
     def close(self) -> None:
-        """Answers what waits for an answer, and everything that comes, with the end; from any thread."""
+        """Ends the conversation and answers all present and later calls with the farewell; any thread may call it."""
         with self._lock:
             self._ended = True
             self._end(Phase.CLOSED)
 
     def forget(self) -> None:
-        """Goes back to the beginning, since the player's process has gone; from any thread."""
+        """Returns to WAITING, since the player's process has gone; any thread may call it."""
         with self._lock:
             self._end(Phase.WAITING)
             self.fault = ""
@@ -162,11 +165,11 @@ class Conversation:
             pending.answer(replies.farewell())
 
     def _admitted(self, message: UnityMessageProto, peer: str) -> Post | None:
-        """Returns the post that a message becomes; None if the answer is the end.
+        """Returns the post for a message; None if the answer is the farewell.
 
         Raises:
-            BadPlayerData: The player's version is not ours.
-            _StrayCall: The message is not the player's, or the player's and not the next one.
+            BadPlayerData: The player's protocol version is not supported.
+            _StrayCall: The message is from another client, or out of order.
         """
         output = message.unity_output
         has_agents = output.HasField("rl_output")
@@ -177,7 +180,7 @@ class Conversation:
             if not message.HasField("header"):
                 raise _StrayCall("a message without a header")
             if peer in self._replaced and not is_hello:
-                raise _StrayCall("a message of a player whose place another one took")
+                raise _StrayCall("a message of a player that another one has replaced")
             if message.header.status != OK_STATUS:
                 self._leave("player_left")
                 return None
@@ -190,16 +193,16 @@ class Conversation:
                 self.phase = Phase.GREETED
                 return self._pend(Post(Kind.HELLO, self.worker, output.rl_initialization_output))
             if self._pending is not None:
-                raise _StrayCall("a message before the last one was answered")
+                raise _StrayCall("a message that came before the previous one was answered")
             if self.phase is Phase.GREETED and not has_agents:
                 self.phase = Phase.RUNNING
                 return self._pend(Post(Kind.READY, self.worker))
             if self.phase is Phase.RUNNING and has_agents:
                 return self._pend(Post(Kind.STEP, self.worker))
-            raise _StrayCall("a message that does not come next; was the player started before this gateway?")
+            raise _StrayCall("a message out of order; was the player started before this gateway?")
 
     def _seat(self, peer: str) -> None:
-        """Notes who began. A client may change its address later (gRPC reconnects after a long pause of an editor)."""
+        """Notes the client that began. Its address may change: gRPC reconnects after a long pause of an editor."""
         if self._peer and self._peer != peer:
             self._replaced.append(self._peer)
         if peer in self._replaced:
@@ -215,7 +218,7 @@ class Conversation:
         return post
 
     def _answered(self, post: Post) -> bytes:
-        """Encodes the answer."""
+        """Returns the encoded answer to a post."""
         with self._lock:
             if self._pending is post:
                 self._pending = None
@@ -227,18 +230,18 @@ class Conversation:
         if len(encoded) < MAX_REPLY_BYTES:
             return encoded
         return self.refuse(
-            f"the answer to player {self.worker} has {len(encoded)} bytes, and players take {MAX_REPLY_BYTES}: have "
-            "fewer agents in one player, or shorter messages of side channels"
+            f"the answer to player {self.worker} has {len(encoded)} bytes, but players accept fewer than "
+            f"{MAX_REPLY_BYTES}: use fewer agents in each player, or shorter messages of side channels"
         )
 
     def _turn_away(self, what: str) -> bytes:
-        """Ends one call, whose caller may not be the player: the conversation continues."""
+        """Ends one call, which may not be the player's; the conversation continues."""
         if (left_out := self._notices.due("stray")) is not None:
             self._log.warning("stray_call", worker=self.worker, what=what, answer="400", left_out=left_out)
         return FAREWELL
 
     def _leave(self, event: str) -> None:
-        """Ends what there was of a conversation. Called under the lock."""
+        """Ends the present conversation. Called under the lock."""
         if self.phase not in {Phase.GREETED, Phase.RUNNING}:
             return
         self._end(Phase.CLOSED)
@@ -246,13 +249,13 @@ class Conversation:
         self._mailbox.put(Post(Kind.LEFT, self.worker))
 
     def refuse(self, fault: str) -> bytes:
-        """Ends the conversation because of what the player sent; from any thread.
+        """Ends the conversation because of an unusable message; any thread may call it.
 
         Args:
-            fault: What it was, in one line.
+            fault: The fault, in one line.
 
         Returns:
-            The answer that ends a player.
+            The answer that makes a player quit.
         """
         with self._lock:
             if not self._ended and not self.fault:

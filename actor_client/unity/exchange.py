@@ -1,6 +1,6 @@
 """Players as the stepping thread sees them, and the messages that it answers."""
 
-from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityRLInputProto
+from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityRLInputProto
 from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.policy.actions import Actions
@@ -10,18 +10,18 @@ from actor_client.unity.mailbox import Post
 
 
 class Player:
-    """One player as the stepping thread sees it, over all its lives.
+    """One player as the stepping thread sees it, across its restarts.
 
     Args:
-        worker: Which player of this process it is.
+        worker: The player's number in this actor.
         channels: Its side channels.
 
     Attributes:
-        worker: The same.
-        channels: The same.
-        is_running: Its agents may report: it was answered its second message.
+        worker: The player's number in this actor.
+        channels: Its side channels.
+        is_running: Its agents may report, because its second message was answered.
         reset_due: Its next exchange is answered with a reset.
-        revision: Of the environment parameters that it has been told.
+        revision: Revision of the environment parameters that were sent to it.
     """
 
     __slots__ = ("_told", "channels", "is_running", "reset_due", "revision", "worker")
@@ -35,7 +35,7 @@ class Player:
         self._told = 0
 
     def begin(self, engine: session_pb2.EngineSettings, assignment: policy_pb2.Assignment, run_seed: int) -> None:
-        """Queues all that a player needs before its first scene."""
+        """Queues everything that a player needs before its first scene."""
         self.channels.begin(engine, assignment, run_seed)
         self._told = assignment.settings_revision
         self.is_running, self.reset_due = True, False
@@ -48,24 +48,24 @@ class Player:
             self.reset_due |= assignment.reset == policy_pb2.RESET_MODE_NOW
 
     def take(self) -> bytes:
-        """Returns what goes out with an answer; episodes that begin after it have the parameters in it."""
+        """Returns the side-channel bytes of an answer; episodes that begin after it use these parameters."""
         self.revision = self._told
         return self.channels.take()
 
     def leave(self) -> None:
-        """The player has gone."""
+        """Marks the player as gone."""
         self.is_running = self.reset_due = False
 
 
 def write_actions(reply: UnityRLInputProto, behavior_id: str, actions: Actions) -> None:
-    """Adds the actions of one behavior to an answer; nothing if there are none, since players index what is there.
+    """Adds the actions of one behavior to an answer, unless it has no agents: players index each entry.
 
     Field 1 repeats both kinds as floats, continuous ones first, for players before API version 1.3.
 
     Args:
         reply: The answer to the player.
-        behavior_id: As the player names it.
-        actions: Of n agents, in the order of the agents that asked.
+        behavior_id: The player's name of the behavior.
+        actions: Actions of n agents, in the order in which they asked.
     """
     count = len(actions.log_prob)
     if not count:
@@ -83,7 +83,7 @@ class Exchange:
 
     Args:
         post: The message.
-        player: Of the player.
+        player: The sender.
 
     Attributes:
         simulator: The player.
@@ -99,18 +99,18 @@ class Exchange:
         self._reply: UnityMessageProto = replies.step()
 
     def act(self, behavior_id: str, actions: Actions) -> bool:
-        """Adds the actions of one behavior; returns whether all are there now."""
+        """Adds the actions of one behavior; returns whether all actions are present."""
         write_actions(self._reply.unity_input.rl_input, behavior_id, actions)
         self.open_parts -= 1
         return not self.open_parts
 
     def answer(self) -> None:
-        """Lets the player continue, with the records of its side channels."""
+        """Lets the player continue; sends its side-channel records."""
         if side_channel := self.simulator.take():
             self._reply.unity_input.rl_input.side_channel = side_channel
         self._post.answer(self._reply)
 
     def answer_reset(self) -> None:
-        """Makes the player begin again; actions chosen meanwhile are of no use."""
+        """Resets the player; actions chosen in the meantime are dropped."""
         self.simulator.reset_due = False
         self._post.answer(replies.reset(self.simulator.take()))

@@ -1,12 +1,12 @@
-"""Steps all players: what they report is recorded, acted on in one batch a policy, and answered.
+"""Steps all players: records their reports, acts in one batch per policy, and answers them.
 
-A round takes what players have sent since the last one, follows the learner, and answers whom it may. Players that
-wait for a policy, for credit or for the end of a hold are answered by a later round, and the others do not wait for
-them. What happened is recorded while the players step.
+A round takes the messages since the last round, follows the learner, and answers players. Players that wait for a
+policy, for credit or for the end of a hold are answered in a later round; the others do not wait for them. Steps are
+recorded while the players simulate.
 
-One thread at a time has the turn, and it alone touches the link, recorders and policies. The thread of a player's call
-takes the turn itself if it is free: handing over to another thread and back would take as long as the policy does. Who
-finds it taken leaves the post: the gateway's own thread then answers all that came meanwhile, in one batch.
+One thread at a time has the turn, and only it uses the link, recorders and policies. The thread of a player's call
+takes the turn itself if it is free, because switching to another thread and back takes as long as the policy. If the
+turn is taken, the call leaves its post, and the gateway's own thread then answers all such posts in one batch.
 """
 
 import threading
@@ -27,6 +27,7 @@ from actor_client.heartbeat import Heartbeat
 from actor_client.rollout.agents.interface import AgentRequest
 from actor_client.rollout.agents.loop import AgentLoop
 from actor_client.rollout.agents.runner import BehaviorRunner
+from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.unity import replies
 from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
@@ -37,13 +38,13 @@ from actor_client.unity.steps import Part, PlayerReader, PlayerStep
 LOST: Final = "env_error"
 """Reason in the books for open rows of a player that failed or left."""
 WAIT_SECONDS: Final = 0.05
-"""Longest single wait; closed segments that wait for more are sent when they are this old."""
+"""Longest single wait, and the age at which closed segments are sent."""
 SEND_SECONDS: Final = 0.0002
-"""Recording begins so much later than an answer is given: both are Python, and the answer's way out comes first."""
+"""Delay between an answer and the start of recording: both run in Python, and sending the answer comes first."""
 _STREAM_KEY: Final = 0x756E6974
-"""Separates players' seeds from action noise that grows from the same run seed."""
+"""Separates players' seeds from action noise, which derives from the same run seed."""
 _SEED_BITS: Final = 31
-"""The wire has a signed integer of 32 bits."""
+"""Bits of a seed: the wire has a signed integer of 32 bits."""
 
 
 class Gateway:
@@ -51,16 +52,17 @@ class Gateway:
 
     Args:
         link: The connection; opened already.
-        run_info: What `link.open` answered.
-        mailbox: Where the conversations put what players say.
-        conversations: One a player, workers counted from 0.
+        run_info: The answer of `link.open`.
+        mailbox: The mailbox into which the conversations put messages.
+        conversations: One per player, workers counted from 0.
         channels: Makes the side channels of a worker.
-        demos: Takes demonstrations; None records none.
-        heartbeat: Beaten with each round.
+        script: Plays opponents; None if their policies do.
+        demos: Records demonstrations; None records none.
+        heartbeat: Updated in each round.
         clock: Monotonic seconds.
 
     Attributes:
-        counts: What is counted of all players.
+        counts: Counts over all players.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Gateway:
         conversations: Sequence[Conversation],
         *,
         channels: Callable[[int], SideChannels],
+        script: ScriptedOpponent | None = None,
         demos: PlayerDemos | None = None,
         heartbeat: Heartbeat | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -88,6 +91,7 @@ class Gateway:
             run_info.assignment,
             self._players,
             self.counts,
+            script=script,
             observe=None if demos is None else demos.of,
             clock=clock,
         )
@@ -98,10 +102,10 @@ class Gateway:
         self._failure: BaseException | None = None
 
     def run(self) -> None:
-        """Steps until the link stops; then sends what is recorded. Called once.
+        """Steps until the link stops; then sends the recorded data. Called once.
 
         Raises:
-            PolicyUnusable: A policy failed on what players show, and there is no other one.
+            PolicyUnusable: A policy failed on the players' observations, and no other policy is available.
         """
         self._mailbox.ring = self._link.wake
         self._mailbox.serve = self._serve
@@ -122,7 +126,7 @@ class Gateway:
                 conversation.close()
 
     def _serve(self) -> None:
-        """Does a round in the thread of a player's call, unless another thread has the turn; that one comes back."""
+        """Runs a round in the thread of a player's call, unless another thread has the turn and will take the post."""
         if self._turn.acquire(blocking=False):
             try:
                 if self._failure is None:
@@ -137,16 +141,18 @@ class Gateway:
         if self._failure is not None:
             raise self._failure
 
-    def player_lost(self, worker: int) -> None:
-        """Gives up the open rows of a player whose process has gone; from any thread.
+    def player_lost(self, worker: int, why: str) -> None:
+        """Discards the open rows of a player whose process has gone, and reports it; called from a single thread.
 
         Args:
-            worker: Which player.
+            worker: The player's number.
+            why: The fault, worded to follow `player N `.
         """
+        self._rollout.env_failed(f"player {worker} {why}")
         self._mailbox.put(Post(Kind.LEFT, worker))
 
     def _round(self) -> None:
-        """Takes what came, and answers whom it may.
+        """Takes new messages and answers players.
 
         Raises:
             PolicyUnusable: A policy failed.
@@ -159,7 +165,7 @@ class Gateway:
         self._loop.act()
 
     def _rest(self) -> None:
-        """Records, and waits until something comes or changes."""
+        """Records, and waits for a message or a change of the link."""
         if self._loop.unrecorded:
             if self._mailbox.empty:
                 self._link.wait(SEND_SECONDS)
@@ -186,12 +192,22 @@ class Gateway:
         elif post.kind is Kind.STEP:
             self._step(post, player, post.content)
         elif post.kind is Kind.LEFT:
-            player.leave()
-            self._loop.drop(player.worker, LOST)
+            self._drop(player)
+
+    def _drop(self, player: Player) -> None:
+        """Discards a player's open rows, and warns of the lost steps."""
+        player.leave()
+        before = self._discarded_steps()
+        self._loop.drop(player.worker, LOST)
+        if steps := self._discarded_steps() - before:
+            self._rollout.env_discarded_steps += steps
+            self._log.warning("steps_discarded", worker=player.worker, steps=steps, reason=LOST)
+
+    def _discarded_steps(self) -> int:
+        return sum(books.discarded.get(LOST, 0) for books in self._link.books().values())
 
     def _greet(self, post: Post, player: Player) -> None:
-        player.leave()
-        self._loop.drop(player.worker, LOST)
+        self._drop(player)
         hello = post.content
         self._conversations[post.worker].reader = PlayerReader(player.worker, hello.package_version)
         seed = player_seed(self._run.run_seed, self._run.actor_index, player.worker)
@@ -225,10 +241,10 @@ class Gateway:
             self._loop.finish(exchange)
 
     def _runner(self, part: Part) -> BehaviorRunner:
-        """Returns what acts for some agents; a new behavior id is declared.
+        """Returns the runner for some agents; declares a new behavior id.
 
         Raises:
-            BadPlayerData: Another player has it with other observations or actions.
+            BadPlayerData: Another player has this behavior with other observations or actions.
         """
         form = part.form
         runner = self._loop.find(form.name, form.team)
@@ -238,8 +254,8 @@ class Gateway:
             self._log.info("behavior_found", behavior=form.behavior_id, agents=agents)
         elif runner.spec != form.spec and (differences := mismatches(runner.spec, form.spec)):
             raise BadPlayerData(
-                f"behavior {form.behavior_id} is not what it was with the first player: {'; '.join(differences)}; "
-                "give all players of a run the same build"
+                f"behavior {form.behavior_id} differs from that of the first player: {'; '.join(differences)}; "
+                "use the same build for all players of a run"
             )
         return runner
 
@@ -255,7 +271,7 @@ class Gateway:
                     self.counts.faulty_agents += int(faulty.sum())
 
     def _follow(self) -> None:
-        """Does between two steps what the learner asks for."""
+        """Applies the learner's requests between two steps."""
         assignment = self._link.assignment
         if assignment is not None and assignment is not self._loop.assignment:
             for player in self._players:
@@ -265,7 +281,7 @@ class Gateway:
 
 
 def _request(exchange: Exchange, player: Player, part: Part) -> AgentRequest:
-    """Returns what a message says of one behavior id, for the loop."""
+    """Returns a message's agents of one behavior id, for the loop."""
     step = part.step
     return AgentRequest(
         exchange, part.form.behavior_id, step.decisions, step.terminals, settings_revision=player.revision
@@ -275,13 +291,13 @@ def _request(exchange: Exchange, player: Player, part: Part) -> AgentRequest:
 def player_seed(run_seed: int, actor_index: int, worker: int) -> int:
     """Returns the seed of a player, in [0, 2**31).
 
-    The first actor's players get the run's seed plus their number, as from ML-Agents' trainer; those of other actors
-    others, so that no two players of a run play alike.
+    Players of the first actor get the run's seed plus their number, as from ML-Agents' trainer. Players of other actors
+    get different seeds, so that no two players of a run play alike.
 
     Args:
         run_seed: The seed of the run.
-        actor_index: Which actor of the run asks.
-        worker: Which of its players.
+        actor_index: The actor's index in the run.
+        worker: The player's number in the actor.
     """
     mask: int = 2**_SEED_BITS - 1
     if actor_index == 0:

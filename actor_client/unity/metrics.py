@@ -1,4 +1,4 @@
-"""Metrics of Unity players, beside those of every actor. See deploy/METRICS.md."""
+"""Metrics of Unity players, in addition to those of every actor. See deploy/METRICS.md."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,18 +18,18 @@ PHASES: Final = tuple(phase.name.lower() for phase in Phase)
 
 @dataclass(frozen=True, slots=True)
 class PlayersSnapshot:
-    """All players of an actor at one moment.
+    """The state of all players of an actor at one moment.
 
     Attributes:
-        phases: How many there are, by the phase of their conversation.
-        restarts: How often one was started again.
-        exchanges: Messages that were answered.
-        refused: How often one was refused.
-        answer_seconds: From a message of agents to its answer.
-        player_seconds: From an answer to the next message.
-        batch_agents: Agents of each run of a policy.
-        faulty_agents: Agents whose numbers were not finite.
-        resets: How often a player was reset.
+        phases: Number of players by the phase of their conversation.
+        restarts: Number of restarts.
+        exchanges: Number of answered messages.
+        refused: Number of refusals.
+        answer_seconds: Seconds from a message of agents to its answer.
+        player_seconds: Seconds from an answer to the next message.
+        batch_agents: Agents per run of a policy.
+        faulty_agents: Agents with NaN or infinity.
+        resets: Number of resets.
     """
 
     phases: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
@@ -44,12 +44,12 @@ class PlayersSnapshot:
 
 
 def snapshot(conversations: Sequence[Conversation], counts: AgentCounts, restarts: int) -> PlayersSnapshot:
-    """Returns what the players are like now; from any thread.
+    """Returns the state of the players now; any thread may call it.
 
     Args:
-        conversations: With all players.
-        counts: Of the gateway.
-        restarts: How often a player was started again.
+        conversations: The conversations with all players.
+        counts: The gateway's counts.
+        restarts: Number of restarts.
     """
     phases = Counter(conversation.phase.name.lower() for conversation in conversations)
     said = [conversation.counts for conversation in conversations]
@@ -67,7 +67,7 @@ def snapshot(conversations: Sequence[Conversation], counts: AgentCounts, restart
 
 
 def _sum(tallies: Sequence[Tally]) -> Tally:
-    """Returns one histogram of several with the same bounds."""
+    """Returns the sum of several histograms with the same bounds."""
     merged = Tally(STEP_SECONDS)
     merged.counts = [sum(counts) for counts in zip(*(tally.counts for tally in tallies), strict=True)]
     merged.total = sum(tally.total for tally in tallies)
@@ -85,17 +85,17 @@ class PlayerMetrics(Collector):
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        """Yields everything, all of one moment."""
+        """Yields all metrics, read at one moment."""
         now = self._read()
-        players = GaugeMetricFamily(f"{PREFIX}players", "Players, by how far they are.", labels=["phase"])
+        players = GaugeMetricFamily(f"{PREFIX}players", "Players, by phase.", labels=["phase"])
         for phase, number in now.phases.items():
             players.add_metric([phase], float(number))
         yield players
-        yield counter("player_restarts", "How often a player was started again.", now.restarts)
-        yield counter("player_refusals", "How often a player was refused.", now.refused)
-        yield counter("player_resets", "How often a player was told to begin anew.", now.resets)
-        yield counter("player_exchanges", "Messages of players that were answered.", now.exchanges)
-        yield histogram("player_answer_seconds", "From a message of agents to its answer.", now.answer_seconds)
-        yield histogram("player_own_seconds", "From an answer to the player's next message.", now.player_seconds)
-        yield histogram("player_batch_agents", "Agents of each run of a policy.", now.batch_agents)
-        yield counter("player_faulty_agents", "Agents whose numbers were not finite.", now.faulty_agents)
+        yield counter("player_restarts", "Restarts of players.", now.restarts)
+        yield counter("player_refusals", "Refusals of players.", now.refused)
+        yield counter("player_resets", "Requests to players to reset.", now.resets)
+        yield counter("player_exchanges", "Answered messages of players.", now.exchanges)
+        yield histogram("player_answer_seconds", "Time from a message with agents to its answer.", now.answer_seconds)
+        yield histogram("player_own_seconds", "Time from an answer to the player's next message.", now.player_seconds)
+        yield histogram("player_batch_agents", "Agents in each run of a policy.", now.batch_agents)
+        yield counter("player_faulty_agents", "Agents with numbers that were not finite.", now.faulty_agents)

@@ -1,9 +1,9 @@
-"""Answers to players: greeting, reset, step and farewell; and which versions of the protocol are served."""
+"""Answers to players (greeting, reset, step, farewell), and the protocol versions that are served."""
 
 import re
 from typing import Final
 
-from communicator_objects.unity_message_pb2 import (
+from rollcast.unity.communicator_objects.unity_message_pb2 import (
     RESET,
     UnityMessageProto,
     UnityRLCapabilitiesProto,
@@ -13,16 +13,16 @@ from communicator_objects.unity_message_pb2 import (
 OK_STATUS: Final = 200
 OVER_STATUS: Final = 400
 API_VERSION: Final = "1.5.0"
-"""Of the protocol; what ML-Agents' packages 1.9 to 3.x speak."""
+"""Protocol version of ML-Agents' packages 1.9 to 3.x."""
 PACKAGE_VERSION: Final = "1.1.0"
 OLD_PACKAGE_VERSION: Final = "0.20.0"
-"""Told to the first packages, which refuse a trainer of a version that they do not know."""
+"""Package version sent to the first packages, which refuse a trainer of an unknown version."""
 
 _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(?:[.\-+].*)?", re.ASCII)
 
 
 def fault(worker: int, hello: UnityRLInitializationOutputProto) -> str:
-    """Says in one line why a player cannot be served; empty if it can.
+    """Returns in one line why a player cannot be served; empty if it can.
 
     Majors must be equal, and minors too as long as the major is 0.
     """
@@ -30,8 +30,9 @@ def fault(worker: int, hello: UnityRLInitializationOutputProto) -> str:
     if theirs is not None and ours is not None and theirs[0] == ours[0] and (ours[0] > 0 or theirs[1] == ours[1]):
         return ""
     return (
-        f"player {worker} speaks version {hello.communication_version[:40]!r} of ML-Agents' protocol, and this gateway "
-        f"{API_VERSION}: the first numbers must be equal; build it with a package of ML-Agents between 1.0 and 3.x"
+        f"player {worker} uses version {hello.communication_version[:40]!r} of ML-Agents' protocol, and this "
+        f"gateway uses {API_VERSION}: the major versions must be equal; build the player with an ML-Agents "
+        "package from 1.0 to 3.x"
     )
 
 
@@ -40,8 +41,8 @@ def greeting(hello: UnityRLInitializationOutputProto, seed: int, num_areas: int)
 
     Args:
         hello: The message.
-        seed: Of the player's random numbers, in [0, 2**31).
-        num_areas: How often the player repeats its training area.
+        seed: Seed of the player's random numbers, in [0, 2**31).
+        num_areas: Number of copies of the player's training area.
     """
     reply = _message()
     answer = reply.unity_input.rl_initialization_input
@@ -74,7 +75,7 @@ def reset(side_channel: bytes) -> UnityMessageProto:
 def step() -> UnityMessageProto:
     """Returns an answer that lets a player continue; actions and side channels are added to its `rl_input`."""
     reply = _message()
-    reply.unity_input.rl_input.SetInParent()  # a player reads it without looking whether it is there
+    reply.unity_input.rl_input.SetInParent()  # a player reads it without checking that it exists
     return reply
 
 

@@ -1,4 +1,4 @@
-"""The port of one player: bytes in, bytes out. Imports nothing heavy, so that players that try once find it open."""
+"""The port of one player: bytes in, bytes out. Imports nothing heavy, so that the port is open when players call."""
 
 import errno
 import socket
@@ -11,22 +11,23 @@ from typing import Final, Protocol
 import grpc
 
 from actor_client.exits import ActorError, ExitCode
+from actor_client.platform import reuse_address
 from actor_client.settings.addresses import Ports
 
 LOOPBACK: Final = ("127.0.0.1", "::1")
-"""A player resolves `localhost`, which is either, and tries one."""
+"""Addresses to listen on: a player resolves `localhost` to either and tries only that one."""
 MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
-"""Largest message that a player's gRPC accepts; it sets no options."""
+"""Largest message that a player's gRPC accepts by default; players change no options."""
 _SERVICE: Final = "communicator_objects.UnityToExternalProto"
 _METHOD: Final = "Exchange"
-# A player makes one call at a time. A second thread answers the call that takes its place after it began again, and a
-# third strangers; who comes beyond is refused by gRPC before anything is read.
+# A player makes one call at a time. A second thread serves its next call after a restart, and a third thread serves
+# strangers. gRPC refuses further calls before it reads them.
 _THREADS: Final = 4
 _RECEIVED_SHARE: Final = 2
 FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
-"""A UnityMessageProto whose header has status 400, for which no generated code need be loaded."""
+"""A UnityMessageProto whose header has status 400, as bytes to avoid loading the generated code."""
 _FAREWELL_SECONDS: Final = 1.0
-"""Time for an answer that waits to go out."""
+"""Seconds for waiting answers to be sent."""
 
 
 class MessageHandler(Protocol):
@@ -38,40 +39,40 @@ class MessageHandler(Protocol):
 
 
 class Door:
-    """Holds the calls of a player until the conversation with it can begin."""
+    """Holds the calls of a player until its conversation exists."""
 
     def __init__(self) -> None:
         self._decided = threading.Event()
         self._conversation: MessageHandler | None = None
 
     def exchange(self, request: bytes, peer: str = "") -> bytes:
-        """Answers a message, at the earliest once it is known who does."""
+        """Answers a message, after `open` or `close` was called."""
         self._decided.wait()
         return FAREWELL if self._conversation is None else self._conversation.exchange(request, peer)
 
     def open(self, conversation: MessageHandler) -> None:
-        """Lets a conversation answer, also who waits already."""
+        """Lets a conversation answer all calls, waiting ones included."""
         self._conversation = conversation
         self._decided.set()
 
     def close(self) -> None:
-        """Tells who waits that there will be no conversation; without effect on one that has begun."""
+        """Ends waiting calls without a conversation; has no effect after `open`."""
         self._decided.set()
 
 
 class PlayerServer:
-    """Serves one player on a port of its own, on each of the given addresses.
+    """Serves one player on its own port, on each of the given addresses.
 
     Args:
-        worker: Which player of this process it is.
-        hosts: Addresses to listen on. Of `LOOPBACK` one may be missing: not every machine has IPv6.
-        port: The same on all addresses; 0 takes a free one.
-        conversation: Who answers.
+        worker: The player's number in this actor.
+        hosts: Addresses to listen on. One of `LOOPBACK` may be missing, because not every machine has IPv6.
+        port: The port on all addresses; 0 takes a free one.
+        conversation: Answers the messages.
         max_message_bytes: The largest message that is accepted.
 
     Attributes:
-        worker: The same.
-        port: Where it listens, known after `start`.
+        worker: The player's number in this actor.
+        port: The listening port, known after `start`.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class PlayerServer:
         self._server: grpc.Server | None = None
 
     def start(self) -> None:
-        """Listens from now on.
+        """Starts to listen.
 
         Raises:
             ActorError: The port is in use, or an address is not one of this machine (PORT_IN_USE).
@@ -93,9 +94,10 @@ class PlayerServer:
         server = grpc.server(
             ThreadPoolExecutor(_THREADS, thread_name_prefix=f"rollcast-player-{self.worker}"),
             options=[
-                # By default a second server binds the same port without an error, and the kernel shares players out.
+                # By default a second server binds the same port without an error, and the kernel distributes players
+                # between them.
                 ("grpc.so_reuseport", 0),
-                # Beyond this gRPC ends the call without a word here; below it, the line that follows is said.
+                # Above this gRPC ends the call without an explanation; below it, the handler can explain the refusal.
                 ("grpc.max_receive_message_length", _RECEIVED_SHARE * self._max_message_bytes),
                 ("grpc.max_send_message_length", MAX_REPLY_BYTES),
             ],
@@ -112,7 +114,7 @@ class PlayerServer:
         self._server = server
 
     def stop(self, grace_seconds: float = 0.0) -> None:
-        """Stops listening; calls that are answered within the time go out."""
+        """Stops listening; calls that are answered within `grace_seconds` are completed."""
         if self._server is not None:
             self._server.stop(grace_seconds).wait()
             self._server = None
@@ -132,10 +134,10 @@ class PlayerServer:
         return self._conversation.exchange(request, context.peer())
 
     def _bind(self, server: grpc.Server, host: str) -> bool:
-        """Binds one address; False if the machine does not have this one of `LOOPBACK`.
+        """Binds one address; returns False if the machine lacks this address of `LOOPBACK`.
 
         Raises:
-            ActorError: It cannot be bound.
+            ActorError: The address cannot be bound.
         """
         address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
         fault = _fault(host, self.port)
@@ -152,7 +154,7 @@ class PlayerServer:
 
 @contextmanager
 def listening(ports: Ports) -> Iterator[Sequence[Door]]:
-    """Listens for players within the block; yields a door a player.
+    """Listens for players within the block; yields one door per player.
 
     Raises:
         ActorError: A port is in use, or an address is not one of this machine (PORT_IN_USE).
@@ -174,12 +176,11 @@ def listening(ports: Ports) -> Iterator[Sequence[Door]]:
 
 
 def _fault(host: str, port: int) -> OSError | None:
-    """Says why an address cannot be bound, which gRPC keeps to itself; None if it can."""
+    """Returns why an address cannot be bound, which gRPC does not report; None if it can."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # As gRPC does on POSIX: a port that rests is free. On Windows the same option would hide one in use.
-            probe.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
+            reuse_address(probe)  # as gRPC does: a port in TIME_WAIT is free
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind((host, port))
@@ -192,6 +193,6 @@ def _fault(host: str, port: int) -> OSError | None:
 def _refused(host: str, port: int, why: str) -> ActorError:
     return ActorError(
         ExitCode.PORT_IN_USE,
-        f"a player's port cannot be opened on {host}, port {port} ({why.lower()}): end what listens there (an older "
-        "run, the editor's trainer), or choose other ports with --base-port",
+        f"port {port} for a player cannot be opened on {host} ({why.lower()}): end the process that listens there "
+        "(an older run, the editor's trainer), or choose other ports with --base-port",
     )

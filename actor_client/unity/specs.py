@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import parse_qs
 
-from communicator_objects import agent_pb2, behavior_pb2
 from rollcast import limits
 from rollcast.errors import BadSpec
 from rollcast.specs import BehaviorSpec
+from rollcast.unity.communicator_objects import agent_pb2, behavior_pb2
 from rollcast.unity.forms import action_spec, observation_spec
 
 from actor_client.unity.mailbox import BadPlayerData
@@ -16,14 +16,14 @@ from actor_client.unity.mailbox import BadPlayerData
 MAX_TEAM: Final = 2**31 - 1
 MAX_SHOWN_CHARACTERS: Final = 80
 NAMELESS: Final = "obs"
-"""Sensors of packages before 2.0 have no names."""
+"""Name for sensors of packages before 2.0, which send none."""
 
 
 def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
     """Splits ``Name?team=N``; old packages send ``Name``, which is team 0.
 
     Raises:
-        BadPlayerData: The name breaks the rules of names, or the team is no number.
+        BadPlayerData: The name is not allowed, or the team is not a number.
     """
     name, _, query = behavior_id.partition("?")
     fault = limits.behavior_name_fault(name)
@@ -36,7 +36,7 @@ def parse_behavior_id(behavior_id: str) -> tuple[str, int]:
 
 
 def shown(text: str) -> str:
-    """Returns text of a stranger as it may stand in a line: quoted, escaped, cut."""
+    """Returns untrusted text for a log line: quoted, escaped, cut."""
     return repr(text[:MAX_SHOWN_CHARACTERS]) + ("..." if len(text) > MAX_SHOWN_CHARACTERS else "")
 
 
@@ -46,20 +46,21 @@ def behavior_spec(
     infos: Sequence[agent_pb2.AgentInfoProto],
     package_version: str,
 ) -> BehaviorSpec:
-    """Returns what a behavior sees and does.
+    """Returns the spec of a behavior.
 
     Args:
-        behavior_id: As the player names it.
-        brain: What the player told of its actions.
-        infos: All its agents in the message that brought it; the first one's observations count.
-        package_version: Of the player's ML-Agents package: where a picture has its channels if it does not say.
+        behavior_id: The player's name of the behavior.
+        brain: The player's description of its actions.
+        infos: All its agents in its first message; the first agent's observations count.
+        package_version: Version of the player's ML-Agents package, which decides the axis of a picture's channels if
+            the player does not.
 
     Raises:
-        BadPlayerData: Something cannot be trained with, in one line.
+        BadPlayerData: The behavior cannot be trained; the text is one line.
     """
     name, _ = parse_behavior_id(behavior_id)
     if not infos:
-        raise BadPlayerData(f"behavior {shown(behavior_id)} has come without agents, so what it sees is unknown")
+        raise BadPlayerData(f"behavior {shown(behavior_id)} was sent without agents, so its observations are unknown")
     taken: set[str] = set()
     observations = []
     for position, observation in enumerate(infos[0].observations[: limits.MAX_OBSERVATIONS + 1]):
@@ -81,7 +82,7 @@ def behavior_spec(
 
 
 def _name(sensor: str, position: int, taken: set[str]) -> str:
-    """Returns a name that the wire allows and no sensor before has, from nothing but the sensors' names and order."""
+    """Returns a valid, unused observation name that depends only on the sensors' names and order."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", sensor[:64]) or f"{NAMELESS}_{position}"
     name, number = plain, 2
     while name in taken:

@@ -1,7 +1,7 @@
-"""Start of `rollcast-actor unity`: opens the ports, and only then imports everything else.
+"""Starts `rollcast-actor unity`: opens the ports first, and then imports everything else.
 
-A player calls once, at its start, and plays untrained if nothing listens: whoever starts an editor or a build beside the
-actor need not wait for it. Of large packages only gRPC is loaded before.
+A player calls once, at its start, and plays untrained if nothing listens. With early ports, an editor or a build can be
+started at the same time as the actor. gRPC is the only large package that is loaded first.
 """
 
 import os
@@ -20,17 +20,17 @@ def run(flags: Mapping[str, object]) -> int:
     """Serves players until the run is over, the time is over, or a signal comes.
 
     Args:
-        flags: What the command line gave, by setting.
+        flags: The values of the command line, by setting.
 
     Returns:
-        The exit code. What ended the actor has been said on standard error.
+        The exit code. The error that ended the actor has been written to standard error.
 
     Raises:
         ActorError: The command line is wrong, a port is in use, or a module is missing.
     """
     stops: list[str] = []
     try:
-        with stop_signals(stops.append):  # until the actor has its own: amid an import nothing can be ended in order
+        with stop_signals(stops.append):  # until the actor has its own handler: an import cannot be stopped cleanly
             early = early_ports(flags, os.environ)
             if early is None:
                 return _continue(flags, None, stops)
@@ -42,24 +42,24 @@ def run(flags: Mapping[str, object]) -> int:
 
 
 def leave_error(file: object, error: ActorError) -> None:
-    """Writes what ended the actor to the file of `--error-file`, if there is one.
+    """Writes the error that ended the actor to the file of `--error-file`, if there is one.
 
     Args:
-        file: Its path; None for none.
-        error: What ended it.
+        file: The file's path; None writes nothing.
+        error: The error that ended the actor.
     """
     if file is not None:
-        with suppress(OSError):  # it is said on standard error in any case
+        with suppress(OSError):  # standard error has it in any case
             Path(str(file)).write_text(error.message, encoding="utf-8")
 
 
 def _continue(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: Sequence[str]) -> int:
-    """Imports the rest, checks all settings, and serves.
+    """Imports the rest, checks all settings, and serves players.
 
     Args:
-        flags: What the command line gave, by setting.
-        doors: Where players call; None if that is known from the settings alone.
-        stops: Becomes the name of the signal that has asked the actor to end meanwhile.
+        flags: The values of the command line, by setting.
+        doors: The open ports; None if only the settings determine the ports.
+        stops: Receives the name of a signal that arrives in the meantime.
 
     Raises:
         ActorError: The command line is wrong, a port is in use, or a module is missing.
@@ -68,12 +68,12 @@ def _continue(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: 
         from actor_client.settings.commands import UnitySettings  # noqa: PLC0415
         from actor_client.settings.loading import load  # noqa: PLC0415 - see above
 
-        settings = load(UnitySettings, flags)  # before what is slow: whoever mistyped hears of it soon
+        settings = load(UnitySettings, flags)  # before slow steps, so that errors in the settings show at once
         from actor_client.unity.app import run_unity  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ActorError(
             ExitCode.MISSING_EXTRA,
-            f"this command needs the module {error.name!r}; in the checkout: pip install '.[actor,unity]'",
+            f"this command needs the module {error.name!r}; pip install 'rollcast[actor,unity]'",
         ) from None
     on_error = partial(leave_error, settings.error_file)
     if doors is not None:

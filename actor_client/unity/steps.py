@@ -1,16 +1,16 @@
-"""Agents of a player's message as arrays: those that ask for a decision, and those whose episode has just ended."""
+"""Agents of a player's message as arrays: those that ask for a decision, and those whose episodes have just ended."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import structlog
-from communicator_objects import agent_pb2, behavior_pb2
-from communicator_objects.agent_pb2 import AgentInfoProto
-from communicator_objects.behavior_pb2 import BrainParametersProto
-from communicator_objects.unity_message_pb2 import UnityOutputProto
 from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
+from rollcast.unity.communicator_objects import agent_pb2, behavior_pb2
+from rollcast.unity.communicator_objects.agent_pb2 import AgentInfoProto
+from rollcast.unity.communicator_objects.behavior_pb2 import BrainParametersProto
+from rollcast.unity.communicator_objects.unity_message_pb2 import UnityOutputProto
 from rollcast.unity.finite import FaultyRows, zero_what_is_not_finite
 from rollcast.unity.forms import wire_layout
 from rollcast.unity.masks import MaskReader
@@ -25,19 +25,19 @@ _Common = tuple[
     NDArray[np.int64], list[NDArray[Any]], NDArray[np.float32], NDArray[np.int64], NDArray[np.float32], Faulty
 ]
 MAX_BEHAVIORS: Final = 1024
-"""Of one player, teams counted apart; a player that makes them up cannot fill the memory."""
+"""Behaviors of one player, teams counted separately; bounds the memory that a player can use."""
 
 
 class DecisionBatch(NamedTuple):
     """Agents of one behavior of one player that ask for a decision; n rows in the order of the message.
 
     Attributes:
-        ids: Of the agents, int64 [n]; no two are the same.
-        observations: One array an observation, [n, *shape] each, in the order and dtype of the spec.
-        masks: uint8 [n, sum of branches], 1 = allowed, at least one choice a branch; None = all are allowed.
-        rewards: Since each agent's last decision, float32 [n].
+        ids: Ids of the agents, int64 [n], unique.
+        observations: One array per observation, [n, *shape] each, in the order and dtype of the spec.
+        masks: uint8 [n, sum of branches], 1 = allowed, at least one choice per branch; None = all are allowed.
+        rewards: Rewards since each agent's last decision, float32 [n].
         group_ids: int64 [n]; 0 = no group.
-        group_rewards: Since each agent's last decision, float32 [n].
+        group_rewards: Group rewards since each agent's last decision, float32 [n].
         faulty: Rows with NaN or infinity, replaced by 0, bool [n]; None if there are none.
     """
 
@@ -54,8 +54,8 @@ class TerminalBatch(NamedTuple):
     """Agents whose episode has just ended; see `DecisionBatch`.
 
     Attributes:
-        ids: Of the agents, int64 [n]; no two are the same.
-        observations: The last ones, [n, *shape] each.
+        ids: Ids of the agents, int64 [n], unique.
+        observations: The last observations, [n, *shape] each.
         interrupted: The episode was ended from outside (a step limit), bool [n].
         rewards: float32 [n].
         group_ids: int64 [n].
@@ -76,8 +76,8 @@ class BehaviorStep(NamedTuple):
     """Agents of one behavior in one message.
 
     Attributes:
-        decisions: Agents that ask; they are answered in this order.
-        terminals: Agents that ended. One that is in both ended first, and then began again.
+        decisions: Agents that ask for actions; they are answered in this order.
+        terminals: Agents whose episodes ended. An agent in both ended first and then began a new episode.
         faults: Lines for the log.
     """
 
@@ -89,18 +89,18 @@ class BehaviorStep(NamedTuple):
 class BehaviorForm:
     """Reads the agents of one behavior of one player.
 
-    One thread at a time may read. What goes wrong again and again makes few lines for the log.
+    One thread at a time may read. Repeated faults are logged rarely.
 
     Args:
-        behavior_id: As the player names it.
-        spec: What its agents see and do.
-        sensors: One reader an observation.
+        behavior_id: The player's name of the behavior.
+        spec: Observations and actions of its agents.
+        sensors: One reader per observation.
 
     Attributes:
-        behavior_id: As the player names it: ``Name?team=N``.
-        name: Its first part.
-        team: Its second part.
-        spec: What its agents see and do.
+        behavior_id: The player's name of the behavior: ``Name?team=N``.
+        name: The name without the team.
+        team: The team.
+        spec: Observations and actions of its agents.
     """
 
     __slots__ = ("_faulty_rows", "_masks", "_no_terminals", "_sensors", "_who", "behavior_id", "name", "spec", "team")
@@ -113,13 +113,13 @@ class BehaviorForm:
         self._masks = MaskReader(spec.action.discrete_branches)
         self._faulty_rows = FaultyRows()
         self._who = f"behavior {shown(behavior_id)}"
-        self._no_terminals = self._terminals([], [])  # What most messages have; without rows, it can be shared.
+        self._no_terminals = self._terminals([], [])  # shared: most messages have no terminals
 
     def read(self, infos: Infos) -> BehaviorStep:
         """Returns the agents of one message.
 
         Raises:
-            BadPlayerData: An agent cannot be read, in one line.
+            BadPlayerData: An agent cannot be read; the text is one line.
         """
         asking = [info for info in infos if not info.done]
         faults: list[str] = []
@@ -128,7 +128,7 @@ class BehaviorForm:
             found = ids.tolist()
             twice = next(agent for agent in found if found.count(agent) > 1)
             raise BadPlayerData(
-                f"{self._who}, agent {twice}: asks twice in one message; an agent can be told one action"
+                f"{self._who}, agent {twice}: requests two decisions in one message; an agent gets only one action"
             )
         masks, line = self._masks.read(asking)
         if line is not None:
@@ -152,7 +152,7 @@ class BehaviorForm:
         return TerminalBatch(ids, observations, interrupted, rewards, groups, group_rewards, faulty)
 
     def _common(self, infos: Infos, faults: list[str]) -> _Common:
-        """Returns what decisions and terminals have in common."""
+        """Returns the fields that decisions and terminals share."""
         ids = np.array([info.id for info in infos], np.int64)
         groups = np.array([info.group_id for info in infos], np.int64)
         bad: dict[str, NDArray[np.bool_]] = {}
@@ -200,16 +200,16 @@ class BehaviorForm:
 def form_of(
     behavior_id: str, brain: behavior_pb2.BrainParametersProto, infos: Infos, package_version: str
 ) -> BehaviorForm:
-    """Returns how a behavior is read that has just come.
+    """Returns the reader of a new behavior.
 
     Args:
-        behavior_id: As the player names it.
-        brain: What the player told of its actions.
-        infos: All its agents in the message that brought it.
-        package_version: Of the player's ML-Agents package, from the handshake.
+        behavior_id: The player's name of the behavior.
+        brain: The player's description of its actions.
+        infos: All its agents in its first message.
+        package_version: Version of the player's ML-Agents package, from the handshake.
 
     Raises:
-        BadPlayerData: It cannot be trained with, in one line.
+        BadPlayerData: The behavior cannot be trained; the text is one line.
     """
     spec = behavior_spec(behavior_id, brain, infos, package_version)
     first = infos[0].observations
@@ -218,7 +218,7 @@ def form_of(
 
 
 class Part(NamedTuple):
-    """Agents of one behavior id in a message, and how they were read."""
+    """Agents of one behavior id in a message, with the form that read them."""
 
     form: BehaviorForm
     step: BehaviorStep
@@ -228,8 +228,8 @@ class PlayerStep(NamedTuple):
     """A decoded message.
 
     Attributes:
-        parts: One a behavior id, in no order.
-        side_channel: Records of side channels, as they came.
+        parts: One part per behavior id, unordered.
+        side_channel: Side-channel records as received.
     """
 
     parts: list[Part]
@@ -237,11 +237,11 @@ class PlayerStep(NamedTuple):
 
 
 class PlayerReader:
-    """Reads the messages of one life of a player; it remembers the behaviors that came. One thread at a time reads.
+    """Reads the messages of one process of a player and remembers its behaviors. One thread at a time reads.
 
     Args:
-        worker: Which player of this process it is.
-        package_version: Of its ML-Agents package.
+        worker: The player's number in this actor.
+        package_version: Version of its ML-Agents package.
     """
 
     def __init__(self, worker: int, package_version: str) -> None:
@@ -251,15 +251,15 @@ class PlayerReader:
         self._forms: dict[str, BehaviorForm] = {}
 
     def read(self, output: UnityOutputProto) -> PlayerStep:
-        """Returns what a message says.
+        """Decodes a message.
 
         Raises:
-            BadPlayerData: It cannot be used, in one line.
+            BadPlayerData: The message cannot be used; the text is one line.
         """
         for brain in output.rl_initialization_output.brain_parameters:
             self._brains[brain.brain_name] = brain
         if len(self._brains) > MAX_BEHAVIORS:
-            raise BadPlayerData(f"player {self._worker} has more than {MAX_BEHAVIORS} behaviors; have fewer")
+            raise BadPlayerData(f"player {self._worker} has more than {MAX_BEHAVIORS} behaviors; use fewer")
         parts = []
         for behavior_id, infos in output.rl_output.agentInfos.items():
             agents = infos.value
@@ -278,7 +278,7 @@ class PlayerReader:
         brain = self._brains.get(behavior_id)
         if brain is None:
             raise BadPlayerData(
-                f"player {self._worker}: agents of behavior {shown(behavior_id)} came before the behavior was told of; "
-                "start the player again"
+                f"player {self._worker}: agents of behavior {shown(behavior_id)} were sent before its "
+                "description; restart the player"
             )
         return form_of(behavior_id, brain, agents, self._package_version)

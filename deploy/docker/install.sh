@@ -1,11 +1,11 @@
 #!/bin/sh
 # Runs inside an image's build, in the folder that holds pyproject.toml, constraints.txt and wheels/.
 #
-#   install.sh dependencies EXTRAS   makes /opt/rollcast and installs what the extras need, but not the project
-#   install.sh project COMMAND       installs the code that lies here, and of its commands only COMMAND
+#   install.sh dependencies EXTRAS   creates /opt/rollcast and installs the dependencies of the extras, not the project
+#   install.sh project COMMAND       installs the code of this folder, and of its commands only COMMAND
 #
-# A wheel in wheels/ means: install from there and use no network. Otherwise from the package index, and torch from
-# TORCH_INDEX where that is set. The environment that runs has no pip; the one in /opt/pip stays behind in the build.
+# If wheels/ has a wheel, installs from there without a network; otherwise from the package index, and torch from
+# TORCH_INDEX if it is set. The environment that runs has no pip; the one in /opt/pip stays in the build stage.
 set -eu
 
 if ls wheels/*.whl >/dev/null 2>&1; then
@@ -22,7 +22,7 @@ install() { # shellcheck disable=SC2086 # $offline is several words
 case "${1:-}" in
 dependencies)
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-        { echo "the base image's Python is older than 3.11; name another by the build argument PYTHON_IMAGE" >&2; exit 1; }
+        { echo "the base image's Python is older than 3.11; set the build argument PYTHON_IMAGE to another image" >&2; exit 1; }
     python3 -m venv /opt/pip
     python3 -m venv --without-pip /opt/rollcast
     python3 requirements.py pyproject.toml "$2" >requirements.txt

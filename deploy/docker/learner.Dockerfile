@@ -8,15 +8,15 @@
 #
 # PYTHON_IMAGE  a Debian or Ubuntu image with Python 3.11 or newer and its venv module; the NVIDIA driver's libraries
 #               come from the host, CUDA's own from torch's wheels
-# TORCH_INDEX   the package index that torch is taken from; empty is the default one
+# TORCH_INDEX   the package index for torch; empty is the default one
 # EXTRAS        extras of pyproject.toml
-# PACKAGES      what your own plug-ins need besides, as pip takes it
+# PACKAGES      further packages for your own plug-ins, in pip's form
 
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-ARG EXTRAS=learner
+ARG EXTRAS=learner,certs
 ARG PACKAGES=""
 WORKDIR /build
 COPY deploy/docker/wheels/ wheels/
@@ -26,13 +26,13 @@ COPY README.md LICENSE ./
 COPY protos/ protos/
 COPY learner/ learner/
 RUN sh install.sh project rollcast-learner
-# A new volume takes its owner from the folder it is mounted on.
+# A new volume gets its owner from the folder on which it is mounted.
 RUN mkdir /results && chown 10001:10001 /results
 
 FROM ${PYTHON_IMAGE}
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="rollcast-learner" \
-      org.opencontainers.image.description="Trains policies from what Rollcast actors send" \
+      org.opencontainers.image.description="Trains policies from the experience of Rollcast actors" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/rollcast /opt/rollcast

@@ -1,8 +1,8 @@
-"""Prints what pip needs to install extras of this project, one requirement a line, without the project itself.
+"""Prints the requirements of extras of this project, one per line, without the project itself.
 
     python3 requirements.py pyproject.toml learner
 
-An image installs these before it copies the code, so that a change of code does not install everything again.
+An image installs these before it copies the code, so that a change of the code does not reinstall everything.
 """
 
 import sys
@@ -14,13 +14,13 @@ def requirements(pyproject: Path, extras: list[str]) -> list[str]:
     """Returns the requirements of the project and of some of its extras, each once.
 
     Raises:
-        SystemExit: there is no such extra.
+        SystemExit: An extra does not exist.
     """
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
     optional = project["optional-dependencies"]
     strangers = [extra for extra in extras if extra not in optional]
     if strangers:
-        raise SystemExit(f"no extra is called {', '.join(strangers)}; there are {', '.join(sorted(optional))}")
+        raise SystemExit(f"unknown extra {', '.join(strangers)}; the extras are {', '.join(sorted(optional))}")
     wanted = [*project["dependencies"], *(line for extra in extras for line in optional[extra])]
     return sorted(set(wanted))
 

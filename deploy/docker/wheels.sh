@@ -1,12 +1,12 @@
 #!/bin/sh
-# Fills deploy/docker/wheels with all that both images install, so that they build without a network:
+# Fills deploy/docker/wheels with all packages of both images, so that they can be built without a network:
 #
-#   deploy/docker/wheels.sh [EXTRAS]          (default: learner,actor,gym,unity)
+#   deploy/docker/wheels.sh [EXTRAS]          (default: learner,certs,actor,gym,unity)
 #
-# PYTHON       the Python to fetch for, of the version that the images have (3.11) and with pip;
-#              default: the one of .venv if there is one, else python3
-# TORCH_INDEX  a package index to take torch from, as for `make venv`; unset is the default index (CUDA, several GB)
-# PACKAGES     what else the images shall have, as their build argument PACKAGES
+# PYTHON       a Python with pip and the version of the images (3.11);
+#              default: the one of .venv if it exists, otherwise python3
+# TORCH_INDEX  a package index for torch, as for `make venv`; unset is the default index (CUDA, several GB)
+# PACKAGES     further packages, as the build argument PACKAGES of the images
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -14,11 +14,11 @@ folder=deploy/docker/wheels
 if [ -x .venv/bin/python ]; then PYTHON="${PYTHON:-.venv/bin/python}"; else PYTHON="${PYTHON:-python3}"; fi
 version="$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
 [ "$version" = 3.11 ] ||
-    echo "note: these wheels are for Python $version; build with a PYTHON_IMAGE that has it" >&2
+    echo "note: these wheels are for Python $version; build with a PYTHON_IMAGE that has this version" >&2
 
 wanted="$(mktemp)"
 trap 'rm -f "$wanted"' EXIT
-"$PYTHON" deploy/docker/requirements.py pyproject.toml "${1:-learner,actor,gym,unity}" >"$wanted"
+"$PYTHON" deploy/docker/requirements.py pyproject.toml "${1:-learner,certs,actor,gym,unity}" >"$wanted"
 "$PYTHON" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >>"$wanted"
 
 rm -f "$folder"/*.whl

@@ -1,7 +1,7 @@
-"""Stop 8 of a step's way: shuffled minibatches of fixed shape, gathered by index from where the columns are.
+"""Stop 8 of a step's path: shuffled minibatches of fixed shape, gathered by index on the device of the columns.
 
-The permutation is made on the device and nothing is read back. Gathering many minibatches in one call and handing out
-views of the result is cheaper than gathering each alone; how many are gathered at once is bounded in bytes.
+The permutation is created on the device and nothing is read back. Gathering many minibatches in one call and yielding
+views of the result is cheaper than gathering each separately; a limit in bytes bounds how many are gathered at once.
 """
 
 from __future__ import annotations
@@ -21,25 +21,36 @@ class Source:
 
     Attributes:
         values: ``[rows, *shape]``.
-        places: ``[N]`` int64, where each step's row is in ``values``; None if step n is row n.
+        places: ``[N]`` int64, row of each step in ``values``; None if step n is row n. ``[N, m]`` for m rows of each
+            step, which are drawn as ``[B, m, *shape]``.
     """
 
     values: Tensor
     places: Tensor | None = None
 
+    @property
+    def each(self) -> int:
+        """Number of rows of a step."""
+        return 1 if self.places is None or self.places.dim() == 1 else self.places.shape[1]
+
     def at(self, steps: Tensor) -> Tensor:
         """Gathers the rows of chosen steps ``[B]`` int64."""
-        rows = steps if self.places is None else self.places.index_select(0, steps)
-        return self.values.index_select(0, rows)
+        rows = self.rows(steps)
+        found = self.values.index_select(0, rows.flatten())
+        return found if rows.dim() == 1 else found.unflatten(0, rows.shape)
+
+    def rows(self, steps: Tensor) -> Tensor:
+        """Returns the rows of chosen steps ``[B]`` int64 in ``values``, ``[B]`` or ``[B, m]``."""
+        return steps if self.places is None else self.places.index_select(0, steps)
 
 
 class Minibatches:
-    """Draws minibatches; its buffers are allocated at the first use and then kept.
+    """Draws minibatches; its buffers are allocated on first use and then kept.
 
     Args:
-        batch_size: steps in a minibatch.
-        generator: of the permutations, on the device of the columns.
-        block_bytes: how much is gathered at once, over all columns.
+        batch_size: Steps in a minibatch.
+        generator: Generator of the permutations, on the device of the columns.
+        block_bytes: Bytes gathered at once, over all columns.
     """
 
     def __init__(self, batch_size: int, generator: torch.Generator, block_bytes: int = _BLOCK_BYTES) -> None:
@@ -52,12 +63,12 @@ class Minibatches:
     def epoch(self, sources: Mapping[str, Source], steps: int) -> Iterator[dict[str, Tensor]]:
         """Yields ``steps // batch_size`` minibatches (at least one) that share no step; the remainder is left out.
 
-        A minibatch is valid until the next one is asked for. With fewer steps than ``batch_size`` there is one smaller
-        minibatch. After the first one is there, `order` holds the permutation.
+        A minibatch is valid until the next one is requested. With fewer steps than ``batch_size`` there is one smaller
+        minibatch. Once the first minibatch exists, `order` holds the permutation.
 
         Args:
-            sources: the columns, each with at least ``steps`` steps.
-            steps: N.
+            sources: The columns, each with at least ``steps`` steps.
+            steps: Number of steps, N.
         """
         size = min(self.batch_size, steps)
         device = next(iter(sources.values())).values.device
@@ -72,16 +83,17 @@ class Minibatches:
                 yield dict(zip(gathered, batch, strict=True))
 
     def _gather(self, name: str, source: Source, chosen: Tensor) -> Tensor:
-        rows = chosen if source.places is None else source.places.index_select(0, chosen)
-        return torch.index_select(source.values, 0, rows, out=self._buffers[name][: chosen.shape[0]])
+        rows = source.rows(chosen)
+        found = torch.index_select(source.values, 0, rows.flatten(), out=self._buffers[name][: rows.numel()])
+        return found if rows.dim() == 1 else found.unflatten(0, rows.shape)
 
     def _reserve(self, sources: Mapping[str, Source], rows: int) -> None:
         for name, source in sources.items():
             kept = self._buffers.get(name)
-            shape = (rows, *source.values.shape[1:])
-            if kept is None or kept.shape[0] < rows or kept.shape[1:] != shape[1:]:
+            shape = (rows * source.each, *source.values.shape[1:])
+            if kept is None or kept.shape[0] < shape[0] or kept.shape[1:] != shape[1:]:
                 self._buffers[name] = torch.empty(shape, dtype=source.values.dtype, device=source.values.device)
 
 
 def _row_bytes(sources: Mapping[str, Source]) -> int:
-    return sum(source.values[0].nbytes for source in sources.values())
+    return sum(source.values[0].nbytes * source.each for source in sources.values())

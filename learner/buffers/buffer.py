@@ -1,4 +1,4 @@
-"""The update buffer: segments in the ring that wait, and those that the next update takes."""
+"""The update buffer: waiting segments in the ring, and those taken for the next update."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 import structlog
 import torch
 from numpy.typing import NDArray
-from rollcast.enums import SegmentEnd
+from rollcast.enums import GroupEnd, SegmentEnd
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
 from learner.buffers.columns import ACTION_MASK, MEMORY, RingColumn
-from learner.buffers.layout import ChunkSegments, fill, spans, split
+from learner.buffers.groups import GroupPlace, members_of
+from learner.buffers.layout import ChunkSegments, fill, spans, split, split_bundles
 from learner.buffers.ring import DeviceRing
 from learner.buffers.staging import staging_for
 from learner.buffers.transfer import to_device
@@ -25,14 +26,14 @@ log = structlog.get_logger(__name__)
 
 
 class Place(NamedTuple):
-    """Where a segment belongs; consecutive ones of an episode share what a critic remembers.
+    """The position of a segment; consecutive segments of an episode share the critic's memory.
 
     Attributes:
-        env: number of the environment, of its actor.
-        agent: number of the agent there.
-        episode: number of the episode.
-        first_step: of the segment, in the episode.
-        continues: the episode goes on after it.
+        env: Number of the environment at its actor.
+        agent: Number of the agent in the environment.
+        episode: Number of the episode.
+        first_step: First step of the segment in the episode.
+        continues: Whether the episode continues after the segment.
     """
 
     env: int
@@ -47,14 +48,16 @@ class Segment:
     """Consecutive steps of one agent in the ring.
 
     Attributes:
-        first_row: absolute ring row of the first step; the final row follows the last step.
-        steps: how many.
-        terminated: nothing bootstraps at the end.
-        oldest_version: of its rows.
-        actor_index: who sent it.
-        masked: it came with action masks.
-        place: where it belongs; None unless the ring holds memories.
-        ended: its episode ended with it, in whatever way.
+        first_row: Absolute ring row of the first step; the final row follows the last step.
+        steps: Number of steps.
+        terminated: Whether its last step is terminal, so that the value after it does not count.
+        oldest_version: Oldest policy version of its rows.
+        actor_index: Index of the actor that sent it.
+        masked: Whether it has action masks.
+        place: Position of the segment; None unless the ring holds memories.
+        ended: Whether its episode ended with it, in any way.
+        begins: Whether its episode began with it.
+        group: Position in its group, with a bundle number that is unique in the buffer; None if groups do not matter.
     """
 
     first_row: int
@@ -65,22 +68,50 @@ class Segment:
     masked: bool
     place: Place | None = None
     ended: bool = False
+    begins: bool = False
+    group: GroupPlace | None = None
+
+    @property
+    def bundle(self) -> int:
+        """Number of the bundle, of which all segments are trained in one update; 0 if groups do not matter."""
+        return 0 if self.group is None else self.group.bundle
+
+    @property
+    def bootstraps(self) -> bool:
+        """Whether the value after its last step counts; in a group, until the group has ended."""
+        return not self.terminated if self.group is None else self.group.end != GroupEnd.TERMINATED
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The group members present at each of R rows, on the device (see `learner.buffers.groups.Members`).
+
+    Attributes:
+        rows: ``[R, M]`` int64, indices among the R rows; the row's own agent first.
+        present: ``[R, M]`` float32, 1 where there is an agent, otherwise 0.
+    """
+
+    rows: Tensor
+    present: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the rows of one update are: R rows, of which N are steps and the others final rows.
+    """The locations of the rows of one update: R rows, of which N are steps and the others final rows.
 
     Attributes:
         rows: ``[R]`` int64, places in the ring, segment after segment.
-        steps: ``[N]`` int64, which of the R are steps.
+        steps: ``[N]`` int64, indices of the steps among the R rows.
         step_rows: ``[N]`` int64, places of the steps in the ring.
         is_step: ``[R]`` float64, 1 for steps, 0 for final rows.
-        continues: ``[R]`` float64, 1 where the next row is a step of the same segment, else 0.
+        continues: ``[R]`` float64, 1 where the next row is a step of the same segment, otherwise 0.
         bootstraps: ``[R]`` float64, 1 where the value of the next row counts: 0 at terminal steps and final rows.
-        longest: rows of the longest segment.
-        masked: whether any segment came with action masks.
-        segments: the segments themselves.
+        begins: ``[R]`` float64, 1 for the first steps of episodes; of all steps if no segment begins an episode.
+        longest: Rows of the longest segment.
+        masked: Whether any segment has action masks.
+        segments: The segments themselves.
+        terminated: ``[N]`` float64, 1 at the terminal step of an agent's episode.
+        members: The group members present at each row; None if groups do not matter.
     """
 
     rows: Tensor
@@ -89,18 +120,21 @@ class Plan:
     is_step: Tensor
     continues: Tensor
     bootstraps: Tensor
+    begins: Tensor
     longest: int
     masked: bool
     segments: tuple[Segment, ...]
+    terminated: Tensor
+    members: Members | None = None
 
     @property
     def step_count(self) -> int:
-        """N."""
+        """Number of steps, N."""
         return int(self.steps.shape[0])
 
     @property
     def ended_episodes(self) -> int:
-        """How many episodes end with one of the segments."""
+        """Number of episodes that end with one of the segments."""
         return sum(segment.ended for segment in self.segments)
 
     def actor_of(self, step: int) -> int:
@@ -110,14 +144,15 @@ class Plan:
 
 
 class UpdateBuffer:
-    """Segments in the order of arrival: first those taken for the next update, then those that wait.
+    """Holds segments in order of arrival: first those taken for the next update, then the waiting ones.
 
     Args:
-        columns: what a row holds.
-        capacity_rows: rows of the ring, final rows included.
-        block_rows: the most rows that are staged at once; a segment must fit.
-        device: where the ring is.
-        grows: a full ring becomes larger as long as the device has room; otherwise it takes no more.
+        columns: Columns of a row.
+        capacity_rows: Rows of the ring, final rows included.
+        block_rows: Most rows staged at once; a segment must fit.
+        device: Device of the ring.
+        grows: Whether a full ring becomes larger as long as the device has room; otherwise it takes no more.
+        grouped: Whether bundles of group mates stay together.
     """
 
     def __init__(
@@ -128,11 +163,14 @@ class UpdateBuffer:
         device: torch.device,
         *,
         grows: bool = False,
+        grouped: bool = False,
     ) -> None:
         self.ring = DeviceRing(columns, capacity_rows, device)
         self._staging = staging_for(self.ring, block_rows, device)
         self._block_rows = block_rows
         self._grows = grows
+        self.grouped = grouped
+        self._bundles = 0
         self._is_recurrent = any(column.name == MEMORY for column in columns)
         self._device = device
         self._taken: list[Segment] = []
@@ -142,21 +180,39 @@ class UpdateBuffer:
 
     @property
     def longest_segment(self) -> int:
-        """The most steps of a segment that can be staged."""
+        """Most steps of a segment that can be staged."""
         return self._block_rows - 1
 
     def add(self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int) -> int:
-        """Stages chosen segments of a chunk, as many as there is room for.
+        """Stages chosen segments of a chunk, as many as fit.
 
         Args:
-            chunk: the chunk.
-            parts: its segments.
-            chosen: indices of the segments to stage, ascending; none longer than `longest_segment`.
-            actor_index: who sent it.
+            chunk: The chunk.
+            parts: Its segments.
+            chosen: Indices of the segments to stage, ascending or bundle after bundle; none is longer than
+                `longest_segment`.
+            actor_index: Index of the actor that sent it.
 
         Returns:
-            How many of the chosen ones were staged; the others need room.
+            Number of staged segments; the others need room.
         """
+        if parts.bundles is None:
+            return self._stage(chunk, parts, chosen, actor_index)
+        staged = 0
+        for run in split_bundles(chosen, parts.bundles, parts.lengths, self._block_rows):
+            if not self._has_room(int(parts.lengths[run].sum()) + len(run)):
+                break
+            staged += self._stage(chunk, parts, run, actor_index)
+        self._bundles += chunk.segments
+        return staged
+
+    def _has_room(self, rows: int) -> bool:
+        """Returns whether bundles of ``rows`` rows fit, whose blocks may leave up to a block unused at the end."""
+        wanted = self.ring.used_rows + rows + self._block_rows
+        return self._grows or wanted <= self.ring.capacity_rows or not self.ring.used_rows
+
+    def _stage(self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int) -> int:
+        """Stages chosen segments, as many as fit; returns their number."""
         staged = 0
         for run in split(chosen, parts.lengths, self._block_rows):
             rows = int(parts.lengths[run].sum()) + len(run)
@@ -171,18 +227,19 @@ class UpdateBuffer:
         return staged
 
     def _reserve(self, rows: int) -> int | None:
-        """Reserves a block of rows, in a larger ring if need be and possible."""
+        """Reserves a block of rows, in a larger ring if necessary and possible."""
         first = self.ring.reserve(rows)
         if first is not None or not self._grows:
             return first
-        # By half at least, so that growing to n rows moves O(n) of them. A block may be skipped at the ring's end.
+        # Grows by at least half, so that growing to n rows moves O(n) of them. A block may be skipped at the ring's
+        # end.
         before = self.ring.capacity_rows
         wanted = max(before + before // 2, self.ring.used_rows + 2 * self._block_rows)
         self._staging.join()
         try:
             self.ring.grow(wanted)
         except torch.OutOfMemoryError:
-            self._grows = False  # what has no room waits on the host
+            self._grows = False  # segments without room wait on the host
             log.warning(
                 "ring_cannot_grow",
                 rows=before,
@@ -208,22 +265,35 @@ class UpdateBuffer:
             terminated, ended = end == SegmentEnd.TERMINATED, end != SegmentEnd.CUT
             place = None if places is None else places[number]
             oldest = int(parts.oldest[index])
-            self._waiting.append(Segment(first, steps, terminated, oldest, actor_index, masked, place, ended))
+            begins = bool(parts.begins[index])
+            group = parts.groups[index] if parts.groups else None
+            if group is not None:
+                group = group._replace(bundle=self._bundles + group.bundle)
+            self._waiting.append(
+                Segment(first, steps, terminated, oldest, actor_index, masked, place, ended, begins, group)
+            )
             self.waiting_steps += steps
             first += steps + 1
 
     def take(self, target_steps: int) -> None:
-        """Takes segments, oldest first, for the next update until it has more than ``target_steps`` steps."""
-        while self._waiting and self.taken_steps <= target_steps:
+        """Takes segments for the next update, oldest first, until it has ``target_steps`` steps or more."""
+        while self._waiting and self.taken_steps < target_steps:
             self._take_first()
+        self._take_mates()
 
     def take_older(self, version: int) -> None:
-        """Takes more segments, in the order of arrival, until none that waits has rows older than ``version``."""
+        """Takes more segments, in order of arrival, until no waiting one has rows older than ``version``."""
         last = 0
         for position, segment in enumerate(self._waiting, 1):
             if segment.oldest_version < version:
                 last = position
         for _ in range(last):
+            self._take_first()
+        self._take_mates()
+
+    def _take_mates(self) -> None:
+        """Takes the other segments of the bundle taken last."""
+        while self._taken and self._waiting and self._taken[-1].bundle == self._waiting[0].bundle != 0:
             self._take_first()
 
     def _take_first(self) -> None:
@@ -233,7 +303,7 @@ class UpdateBuffer:
         self.taken_steps += segment.steps
 
     def plan(self) -> Plan:
-        """Says where the rows of the taken segments are; to be called when there is at least one."""
+        """Returns the locations of the taken segments' rows; requires at least one segment."""
         self._staging.join()
         steps = np.array([segment.steps for segment in self._taken], np.int64)
         rows = self.ring.places(spans(np.array([segment.first_row for segment in self._taken], np.int64), steps + 1))
@@ -243,7 +313,11 @@ class UpdateBuffer:
         continues = is_step.copy()
         continues[finals - 1] = 0.0
         bootstraps = is_step.copy()
-        bootstraps[finals - 1] = [0.0 if segment.terminated else 1.0 for segment in self._taken]
+        bootstraps[finals - 1] = [segment.bootstraps for segment in self._taken]
+        terminated = np.zeros(len(rows))
+        terminated[finals - 1] = [segment.terminated for segment in self._taken]
+        begins = np.zeros(len(rows))
+        begins[finals - steps] = [segment.begins for segment in self._taken]
         positions = np.flatnonzero(is_step)
         return Plan(
             rows=self._to_device(rows),
@@ -252,13 +326,21 @@ class UpdateBuffer:
             is_step=self._to_device(is_step),
             continues=self._to_device(continues),
             bootstraps=self._to_device(bootstraps),
+            begins=self._to_device(begins if begins.any() else is_step),
             longest=int(steps.max()) + 1,
             masked=any(segment.masked for segment in self._taken),
             segments=tuple(self._taken),
+            terminated=self._to_device(terminated[positions]),
+            members=self._members() if self.grouped else None,
         )
 
+    def _members(self) -> Members:
+        """Returns the group members present at each row of the taken segments."""
+        found = members_of([segment.group for segment in self._taken if segment.group is not None])
+        return Members(self._to_device(found.rows), to_device(found.present, self._device))
+
     def settle(self) -> int:
-        """Forgets the taken segments after their update and frees their rows; returns their steps."""
+        """Removes the taken segments after their update and frees their rows; returns their steps."""
         steps = self.taken_steps
         self._taken.clear()
         self.taken_steps = 0
@@ -268,10 +350,15 @@ class UpdateBuffer:
     def drop_waiting(self, oldest_version: int) -> int:
         """Drops waiting segments with rows older than a version and closes the gaps; returns their steps.
 
-        To be called when a version was completed, before the next `take`. The ring then has no gaps, so that what one
-        update needs always fits.
+        Call it after a version was completed and before the next `take`. The ring then has no gaps, so that the rows of
+        one update always fit. A bundle with such a row is dropped whole.
         """
-        kept = [segment for segment in self._waiting if segment.oldest_version >= oldest_version]
+        stale = {segment.bundle for segment in self._waiting if segment.oldest_version < oldest_version} - {0}
+        kept = [
+            segment
+            for segment in self._waiting
+            if segment.oldest_version >= oldest_version and segment.bundle not in stale
+        ]
         dropped = self.waiting_steps - sum(segment.steps for segment in kept)
         if dropped:
             self._staging.join()
@@ -280,7 +367,7 @@ class UpdateBuffer:
         return dropped
 
     def clear(self) -> int:
-        """Forgets every segment; returns their steps."""
+        """Removes every segment; returns their steps."""
         steps = self.taken_steps + self.waiting_steps
         self._waiting.clear()
         self.waiting_steps = 0
@@ -288,7 +375,7 @@ class UpdateBuffer:
         return steps
 
     def release(self) -> None:
-        """Gives the memory of an empty buffer back; nothing can be added after that."""
+        """Frees the memory of an empty buffer; nothing can be added after that."""
         self.ring.release()
         self._staging = staging_for(self.ring, 0, self._device)
 
@@ -309,7 +396,7 @@ class UpdateBuffer:
 
 
 def _places(chunk: Chunk, run: NDArray[np.int64]) -> list[Place]:
-    """Reads where segments belong."""
+    """Reads the positions of segments."""
     names = ("env", "agent", "episode", "first_step")
     columns = [chunk.columns[name][run].tolist() for name in names]
     continues = (chunk.columns["end"][run] == SegmentEnd.CUT).tolist()

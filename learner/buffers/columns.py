@@ -1,8 +1,7 @@
-"""The columns of the ring: what of a chunk an on-policy update needs, and in which type.
+"""The columns of the ring: the parts of a chunk that an on-policy update needs, and their types.
 
-A segment of n steps takes n + 1 rows. The last one, its *final row*, holds what was observed after the last step, so
-that the value of the next observation is the value of the next row, wherever a row stands. In all other columns a final
-row holds zeros.
+A segment of n steps takes n + 1 rows. The last one, its *final row*, holds the observation after the last step, so that
+the value of the next observation is always the value of the next row. In all other columns a final row holds zeros.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ VERSION = "version"
 _STORED_AS: Final[Mapping[str, str]] = MappingProxyType(
     {"bool": "uint8", "uint16": "int32", "uint32": "int64", "float64": "float32", "float16": "float32"}
 )
-"""torch cannot index, or not store, some types of the wire; the network casts to float32 anyway."""
+"""torch cannot index or store some wire types; the network casts to float32 anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,12 @@ class RingColumn:
     """One column of the ring.
 
     Attributes:
-        name: its name; that of the chunk's column where one corresponds to it.
-        dtype: element type in the ring.
-        shape: of one row.
-        final: the chunk's column that fills the final rows, if any.
-        stride: the chunk has a value for every so many rows of a segment; the other rows hold zeros.
+        name: Name of the column, and of the corresponding column of the chunk, if any.
+        dtype: Element type in the ring.
+        shape: Shape of one row.
+        final: Column of the chunk that fills the final rows, if any.
+        stride: Rows between two values in the chunk's column; the other rows hold zeros.
+        of_team: For rewards, whether the own rewards of group mates are added.
     """
 
     name: str
@@ -48,6 +48,7 @@ class RingColumn:
     shape: tuple[int, ...] = ()
     final: str | None = None
     stride: int = 1
+    of_team: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -61,11 +62,11 @@ def observation_column(name: str) -> str:
 
 
 def step_columns(spec: BehaviorSpec, choices: torch.dtype) -> list[RingColumn]:
-    """Returns the columns of what was seen and done, which every ring has.
+    """Returns the columns of observations and actions, which every ring has.
 
     Args:
-        spec: what the behavior sees and does.
-        choices: type of discrete actions.
+        spec: Observations and actions of the behavior.
+        choices: Type of discrete actions.
     """
     columns = [
         RingColumn(
@@ -85,21 +86,24 @@ def step_columns(spec: BehaviorSpec, choices: torch.dtype) -> list[RingColumn]:
     return columns
 
 
-def on_policy_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride: int = 0) -> tuple[RingColumn, ...]:
+def on_policy_columns(
+    spec: BehaviorSpec, *, memory_size: int = 0, memory_stride: int = 0, of_team: bool = False
+) -> tuple[RingColumn, ...]:
     """Returns the columns of an on-policy trainer.
 
-    ``reward`` is the agent's own reward plus its group's; ``version`` the policy version that acted; ``memory`` is what
-    the policy remembered before a row, at the first row of each sequence. A column of all rows, most of them zeros, is
-    larger than a list of sequences would be, and moves with its rows wherever they go.
+    ``reward`` is the agent's own reward plus its group's, and with ``of_team`` plus those of its mates; ``version`` is the policy version that acted; ``memory`` is
+    the policy's memory before a row, at the first row of each sequence. This column, most of whose rows are zeros, is
+    larger than a list of sequences, but moves together with the ring's rows.
 
     Args:
-        spec: what the behavior sees and does.
-        memory_size: numbers of memory an agent; 0 = none.
-        memory_stride: rows between two records of memory.
+        spec: Observations and actions of the behavior.
+        memory_size: Memory values per agent; 0 for none.
+        memory_stride: Rows between two records of memory.
+        of_team: Whether the own rewards of group mates are added to a reward.
     """
-    columns = step_columns(spec, torch.int64)  # so that the loss can gather with choices as they are
+    columns = step_columns(spec, torch.int64)  # so that the loss can gather with choices directly
     columns.append(RingColumn(LOG_PROB, torch.float32, (spec.action.factors,)))
-    columns.append(RingColumn(REWARD, torch.float32))
+    columns.append(RingColumn(REWARD, torch.float32, of_team=of_team))
     columns.append(RingColumn(VERSION, torch.int64))
     if memory_size:
         columns.append(RingColumn(MEMORY, torch.float32, (memory_size,), stride=memory_stride))
@@ -107,7 +111,7 @@ def on_policy_columns(spec: BehaviorSpec, *, memory_size: int = 0, memory_stride
 
 
 def stored_dtype(dtype: np.dtype[np.generic]) -> torch.dtype:
-    """Returns the type in which values of a wire type are kept in the ring."""
+    """Returns the type in which the ring keeps values of a wire type."""
     found = getattr(torch, _STORED_AS.get(dtype.name, dtype.name))
     if not isinstance(found, torch.dtype):
         raise TypeError(f"torch has no type for {dtype.name}")

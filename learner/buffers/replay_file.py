@@ -1,9 +1,9 @@
-"""A replay memory in a file: written whole or not at all, read only if every byte is what was written.
+"""A replay memory in a file: written whole or not at all, and read only if every byte is unchanged.
 
-The file is a zip archive of plain numpy arrays (one for each column, without compression), the row of each step, with a
-memory of the policy the row and length of each sequence, and a page that says what they are. Nothing in it is code:
-arrays of objects are refused. Checksums are compared. What actors may not send is not read from a file either
-(`learner.buffers.replay_file`), and every number that is used as an index is checked.
+The file is a zip archive of plain numpy arrays (one per column, uncompressed), the row of each step, the rows of the
+first steps of episodes, the row and length of each sequence if the policy has memory, and a header that describes them.
+It contains no code: arrays of objects are refused. Checksums are compared. Values that actors may not send are refused
+in a file too, and every number used as an index is checked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from learner.buffers.columns import ACTION_MASK, DISCRETE_ACTION, MEMORY, TERMINATED, RingColumn, observation_column
 from learner.buffers.replay import ReplayMemory
+from learner.buffers.replay_sequences import ReplaySequences
 from learner.common.files import atomic_file, open_regular
 from learner.common.saved_values import reason
 
@@ -30,15 +31,15 @@ _STEPS_AT_ONCE: Final = 2**16
 
 
 def check_values(memory: ReplayMemory, column: RingColumn, values: NDArray[Any]) -> None:
-    """Checks rows ``[N, *shape]`` of a column, each value by itself.
+    """Checks each value of rows ``[N, *shape]`` of a column.
 
     Raises:
-        ValueError: one is NaN or infinite, or there is no such flag or category.
+        ValueError: A value is NaN or infinite, or is no valid flag or category.
     """
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError(f"column {column.name} holds values that are NaN or infinite")
+        raise ValueError(f"column {column.name} holds NaN or infinite values")
     if column.name in {TERMINATED, ACTION_MASK} and bool((values > 1).any()):
-        raise ValueError(f"column {column.name} holds {values.max()}; it can be 0 or 1")
+        raise ValueError(f"column {column.name} holds {values.max()}, but must hold only 0 and 1")
     for observation in memory.spec.observations:
         if observation.kind is not ObservationKind.CATEGORICAL or observation_column(observation.name) != column.name:
             continue
@@ -47,15 +48,16 @@ def check_values(memory: ReplayMemory, column: RingColumn, values: NDArray[Any])
 
 
 def check_actions(memory: ReplayMemory, rows: NDArray[np.int64], used_rows: int) -> None:
-    """Checks discrete actions, which are indices later on, and the masks that they were drawn under.
+    """Checks discrete actions, which later serve as indices, and the masks under which they were drawn.
 
     Args:
-        memory: its storage holds what was read, in the first rows.
+        memory: Memory whose storage holds the read rows first.
         rows: ``[N]``, the row of each step.
-        used_rows: how many rows were read.
+        used_rows: Number of rows that were read.
 
     Raises:
-        ValueError: there is no such action, a mask forbids it, or a mask forbids everything before another action.
+        ValueError: An action does not exist, a mask forbids it, or a mask forbids everything although the episode
+            continues.
     """
     discrete = memory.storage.get(DISCRETE_ACTION)
     if discrete is None:
@@ -68,31 +70,33 @@ def check_actions(memory: ReplayMemory, rows: NDArray[np.int64], used_rows: int)
     masks, terminated = memory.storage[ACTION_MASK], memory.storage[TERMINATED]
     for steps in torch.split(torch.from_numpy(rows).to(discrete.device), _STEPS_AT_ONCE):
         allowed = masks[steps].gather(1, discrete[steps].long() + offsets)
-        # After a terminal state nothing needs to be allowed.
+        # After a terminal state a mask may forbid everything.
         following = [part.any(dim=1) for part in torch.split(masks[steps + 1], list(memory.branches), dim=1)]
         is_open = torch.stack(following, dim=1).all(dim=1) | (terminated[steps] == 1)
         if not bool(allowed.all()) or not bool(is_open.all()):
-            raise ValueError("it holds action masks that forbid what was done, or everything")
+            raise ValueError("it holds action masks that forbid the chosen action or all actions")
 
 
 FILE_NAME: Final = "last_replay_buffer.npz"
 OTHER_FILE_NAME: Final = "last_replay_buffer.other.npz"
-"""Where files take turns, so that the one that goes with a state on the disk stays until the next state is there."""
+"""Files alternate in lock-step, so that the file of a saved state stays until the next state is written."""
 _FORMAT: Final = 1
 _PAGE: Final = "page.json"
 _ROWS: Final = "rows.npy"
+_STARTS: Final = "starts.npy"
+"""Files of earlier builds lack it."""
 _SEQUENCES: Final = "sequences.npy"
 _PIECE_BYTES: Final = 32 * 2**20
-"""So much is on its way between device and disk at a time."""
+"""Bytes moved between device and disk at a time."""
 _MAX_PAGE_BYTES: Final = 2**20
 
 
 class BadReplay(Exception):  # noqa: N818 - says what the file is
-    """A file is no replay memory that can be used here.
+    """The file is not a usable replay memory.
 
     Args:
-        path: the file.
-        reason: what is wrong, in words that follow its name.
+        path: The file.
+        reason: Text that follows the file name in the message.
     """
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -104,12 +108,12 @@ def write_replay(memory: ReplayMemory, path: Path, *, moment: int = 0) -> None:
     """Writes all steps of a memory.
 
     Args:
-        memory: what is written.
-        path: the file.
-        moment: when this is; whoever reads the file may ask for it.
+        memory: The memory to write.
+        path: The file.
+        moment: Number that identifies the moment; checked on reading if requested.
 
     Raises:
-        WriteFailed: the disk is full, ...; what was there before is untouched.
+        WriteFailed: The file cannot be written; the earlier file is unchanged.
     """
     rows, first, last = memory.live()
     page = {
@@ -122,9 +126,12 @@ def write_replay(memory: ReplayMemory, path: Path, *, moment: int = 0) -> None:
     with atomic_file(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         archive.writestr(_PAGE, json.dumps(page))
         _write_array(archive, _ROWS, (rows.dtype, rows.shape), iter([rows - first]))
+        (starts,) = memory.starts.live()
+        _write_array(archive, _STARTS, (starts.dtype, starts.shape), iter([starts - first]))
         if memory.sequences is not None:
-            starts, lengths = memory.sequences.live()
-            table = np.stack((starts - first, lengths), axis=1)
+            begins, lengths, warms = memory.sequences.live()
+            columns = (begins - first, lengths, warms) if memory.sequences.burn_in else (begins - first, lengths)
+            table = np.stack(columns, axis=1)
             _write_array(archive, _SEQUENCES, (table.dtype, table.shape), iter([table]))
         places = memory.places_between(first, last)
         for index, column in enumerate(memory.columns):
@@ -134,15 +141,15 @@ def write_replay(memory: ReplayMemory, path: Path, *, moment: int = 0) -> None:
 
 
 def read_replay(memory: ReplayMemory, path: Path, *, moment: int | None = None) -> None:
-    """Reads steps into an empty memory; the newest ones, if it is smaller than the one that was written.
+    """Reads steps into an empty memory; only the newest ones if it is smaller than the written memory.
 
     Args:
-        memory: what is filled.
-        path: the file.
-        moment: when it must have been written; None takes any.
+        memory: The memory to fill.
+        path: The file.
+        moment: Required moment; None accepts any.
 
     Raises:
-        BadReplay: it is missing, damaged, of another behavior, moment or version; the memory is as empty as it was.
+        BadReplay: The file is missing, damaged, or of another behavior, moment or version; the memory stays empty.
     """
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
@@ -151,9 +158,9 @@ def read_replay(memory: ReplayMemory, path: Path, *, moment: int | None = None) 
         raise BadReplay(path, "does not exist") from error
     except OSError as error:
         raise BadReplay(path, f"cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # whatever a file that is damaged, or that somebody else made, can provoke
+    except Exception as error:  # anything that a damaged or foreign file can provoke
         memory.clear()
-        raise BadReplay(path, f"is damaged, or holds no replay memory of this behavior ({reason(error)})") from error
+        raise BadReplay(path, f"is damaged or is not a replay memory of this behavior ({reason(error)})") from error
 
 
 def _read(memory: ReplayMemory, archive: zipfile.ZipFile, moment: int | None) -> None:
@@ -165,33 +172,35 @@ def _read(memory: ReplayMemory, archive: zipfile.ZipFile, moment: int | None) ->
     if moment is not None and page.get("moment") != moment:
         raise ValueError(f"it was written at step {page.get('moment')!r}, not at step {moment}")
     if page.get("columns") != _described(memory):
-        raise ValueError(f"its columns are {page.get('columns')}, those of this behavior {_described(memory)}")
+        raise ValueError(f"its columns are {page.get('columns')}, those of this behavior are {_described(memory)}")
     used_rows, masked = page.get("used_rows"), page.get("masked")
     if type(used_rows) is not int or used_rows < 0 or type(masked) is not bool:
-        raise ValueError(f"its page says used_rows {used_rows!r:.60} and masked {masked!r:.60}")
+        raise ValueError(f"its page.json has invalid values: used_rows {used_rows!r:.60}, masked {masked!r:.60}")
     if not used_rows:
         return
     rows = _read_rows(archive, used_rows)
     skipped = _surplus(memory, rows, used_rows)
     kept = rows[skipped:]
     first = int(kept[0])
-    sequences = None if memory.sequences is None else _read_sequences(archive, rows, used_rows, memory.sequences.stride)
+    starts = _read_starts(archive, rows)
+    sequences = None if memory.sequences is None else _read_sequences(archive, rows, used_rows, memory.sequences)
     for index, column in enumerate(memory.columns):
         _read_column(memory, archive, _member(index), (used_rows, first), column)
     check_actions(memory, kept - first, used_rows - first)
     if sequences is not None:
-        starts, lengths = sequences[:, sequences[0] >= first]
-        sequences = np.stack((starts - first, lengths))
+        begins, lengths, warms = sequences[:, sequences[0] >= first]
+        sequences = np.stack((begins - first, lengths, warms))
     memory.restore(
         kept - first,
         used_rows - first,
         masked=masked,
-        sequences=None if sequences is None else (sequences[0], sequences[1]),
+        starts=starts[starts >= first] - first,
+        sequences=None if sequences is None else tuple(sequences),
     )
 
 
 def _surplus(memory: ReplayMemory, rows: NDArray[np.int64], used_rows: int) -> int:
-    """Returns how many of the oldest steps do not fit."""
+    """Returns the number of oldest steps that do not fit."""
     steps = max(0, len(rows) - memory.size.capacity_steps)
     over = used_rows - memory.size.capacity_rows
     return max(steps, int(np.searchsorted(rows, over)) if over > 0 else 0)
@@ -199,10 +208,10 @@ def _surplus(memory: ReplayMemory, rows: NDArray[np.int64], used_rows: int) -> i
 
 def _read_page(archive: zipfile.ZipFile) -> dict[str, Any]:
     if archive.getinfo(_PAGE).file_size > _MAX_PAGE_BYTES:
-        raise ValueError("its page is too long")
+        raise ValueError("its page.json is too long")
     page = json.loads(archive.read(_PAGE))
     if not isinstance(page, dict):
-        raise ValueError("its page is none")  # noqa: TRY004 - it is a fault of the file
+        raise ValueError("its page.json is not an object")  # noqa: TRY004 - it is a fault of the file
     return page
 
 
@@ -210,41 +219,61 @@ def _read_rows(archive: zipfile.ZipFile, used_rows: int) -> NDArray[np.int64]:
     with archive.open(_ROWS) as stream:
         shape = _read_header(stream, np.dtype(np.int64))
         if len(shape) != 1 or not 0 < shape[0] <= used_rows or archive.getinfo(_ROWS).file_size < 8 * shape[0]:
-            raise ValueError(f"its table of rows has the shape {shape}")
+            raise ValueError(f"its table of rows has the invalid shape {shape}")
         rows = np.frombuffer(_read_exactly(stream, 8 * shape[0]), np.int64)
         _read_end(stream)
     if not bool((np.diff(rows) > 0).all()):
-        raise ValueError("its table of rows is not in order")
-    if rows[0] != 0 or rows[-1] + 2 != used_rows:  # else steps that do not fit might be all there are
-        raise ValueError(
-            f"its table of rows goes from {rows[0]} to {rows[-1]}, which are not those of {used_rows} rows"
-        )
+        raise ValueError("its table of rows is not in ascending order")
+    if rows[0] != 0 or rows[-1] + 2 != used_rows:  # otherwise `_surplus` might find that no step fits
+        raise ValueError(f"its table of rows spans {rows[0]} to {rows[-1]}, which does not match {used_rows} rows")
     return rows
 
 
+def _read_starts(archive: zipfile.ZipFile, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Reads the rows of the first steps of episodes."""
+    if _STARTS not in archive.namelist():
+        return rows[:0]
+    with archive.open(_STARTS) as stream:
+        shape = _read_header(stream, np.dtype(np.int64))
+        if len(shape) != 1 or not 0 <= shape[0] <= len(rows):
+            raise ValueError(f"its table of episodes has the invalid shape {shape}")
+        starts = np.frombuffer(_read_exactly(stream, 8 * shape[0]), np.int64)
+        _read_end(stream)
+    if not bool((np.diff(starts) > 0).all()) or not bool(np.isin(starts, rows).all()):
+        raise ValueError("its table of episodes does not match its steps")
+    return starts
+
+
 def _read_sequences(
-    archive: zipfile.ZipFile, rows: NDArray[np.int64], used_rows: int, stride: int
+    archive: zipfile.ZipFile, rows: NDArray[np.int64], used_rows: int, kind: ReplaySequences
 ) -> NDArray[np.int64]:
-    """Reads rows and lengths of the sequences ``[2, Q]``: steps one after another, none in two of them."""
+    """Reads the numbers of the sequences ``[3, Q]``: contiguous steps, each trained in one sequence only."""
+    width = 3 if kind.burn_in else 2
     with archive.open(_SEQUENCES) as stream:
         shape = _read_header(stream, np.dtype(np.int64))
-        if len(shape) != 2 or shape[1] != 2 or not 0 <= shape[0] <= len(rows):
-            raise ValueError(f"its table of sequences has the shape {shape}")
-        starts, lengths = np.frombuffer(_read_exactly(stream, 16 * shape[0]), np.int64).reshape(shape).T
+        if len(shape) != 2 or shape[1] != width or not 0 <= shape[0] <= len(rows):
+            raise ValueError(f"its table of sequences has the invalid shape {shape}, with burn_in {kind.burn_in}")
+        columns = np.frombuffer(_read_exactly(stream, 8 * width * shape[0]), np.int64).reshape(shape).T
         _read_end(stream)
-    if bool(((lengths < 1) | (lengths > stride) | (starts < 0) | (starts >= used_rows - lengths)).any()):
-        raise ValueError(f"its table of sequences has some that are not of 1 to {stride} steps")
-    steps_before = np.searchsorted(rows, np.stack((starts, starts + lengths)))
-    are_steps = bool((steps_before[1] - steps_before[0] == lengths).all())
-    if not are_steps or bool((np.diff(starts) < lengths[:-1]).any()):
-        raise ValueError("its table of sequences does not go with its steps")
-    return np.stack((starts, lengths))
+    starts, lengths, warms = columns if width == 3 else (*columns, np.zeros_like(columns[0]))
+    if not bool(np.isin(warms, (0, kind.burn_in)).all()):
+        raise ValueError(f"its table of sequences was written with a burn_in other than {kind.burn_in}")
+    longest = kind.stride + kind.burn_in - warms
+    if bool(((lengths < 1) | (lengths > longest) | (starts < 0) | (starts >= used_rows - warms - lengths)).any()):
+        raise ValueError(
+            f"its table of sequences has a sequence that is not 1 to {kind.stride} steps long or lies outside the steps"
+        )
+    steps_before = np.searchsorted(rows, np.stack((starts, starts + warms + lengths)))
+    are_steps = bool((steps_before[1] - steps_before[0] == warms + lengths).all())
+    if not are_steps or bool((np.diff(starts + warms) < lengths[:-1]).any()) or bool((np.diff(starts) < 1).any()):
+        raise ValueError("its table of sequences does not match its steps")
+    return np.stack((starts, lengths, warms))
 
 
 def _read_column(
     memory: ReplayMemory, archive: zipfile.ZipFile, name: str, span: tuple[int, int], column: RingColumn
 ) -> None:
-    """Reads the rows of a column from the second number of ``span`` on; the first is how many there are."""
+    """Reads the rows of a column from the second number of ``span`` on; the first is the number of rows."""
     target = memory.storage[column.name]
     used_rows, first = span
     kind = _numpy_type(column.dtype)
@@ -252,7 +281,7 @@ def _read_column(
     with archive.open(name) as stream:
         shape = _read_header(stream, kind)
         if shape != (used_rows, *column.shape):
-            raise ValueError(f"column {column.name} has the shape {shape}")
+            raise ValueError(f"column {column.name} has the invalid shape {shape}")
         at_once = max(1, _PIECE_BYTES // max(1, row_bytes))
         for begin in range(0, used_rows, at_once):
             end = min(used_rows, begin + at_once)
@@ -269,7 +298,7 @@ def _read_column(
 def _described(memory: ReplayMemory) -> list[list[Any]]:
     found = []
     for column in memory.columns:
-        # Where actors record memories is a matter of the run file.
+        # The stride of the run file decides where actors record memories.
         strides = [] if column.name != MEMORY else [column.stride]
         found.append([column.name, _numpy_type(column.dtype).str, list(column.shape), *strides])
     return found
@@ -284,7 +313,7 @@ def _member(index: int) -> str:
 
 
 def _pieces(values: Tensor, places: list[slice]) -> Iterator[NDArray[Any]]:
-    """Yields rows in pieces that fit the host."""
+    """Yields rows in pieces that fit into host memory."""
     row_bytes = math.prod(values.shape[1:]) * values.element_size()
     at_once = max(1, _PIECE_BYTES // max(1, row_bytes))
     for place in places:
@@ -305,21 +334,21 @@ def _write_array(
 def _read_header(stream: IO[bytes], kind: np.dtype[Any]) -> tuple[int, ...]:
     """Reads the header of an array; returns its shape."""
     if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError("an array is of another version")
+        raise ValueError("an array has an unsupported format version")
     shape, fortran_order, found = np.lib.format.read_array_header_1_0(stream)
     if fortran_order or found != kind:
-        raise ValueError(f"an array is of type {found}, not {kind}")
+        raise ValueError(f"an array has type {found}, not {kind}")
     return tuple(int(size) for size in shape)
 
 
 def _read_exactly(stream: IO[bytes], count: int) -> bytes:
     data = stream.read(count)
     if len(data) != count:
-        raise ValueError("an array ends too early")
+        raise ValueError("an array is shorter than its header states")
     return data
 
 
 def _read_end(stream: IO[bytes]) -> None:
-    """Reads past the end, which is where the archive compares the checksum."""
+    """Reads past the end, where the archive compares the checksum."""
     if stream.read(1):
-        raise ValueError("an array is longer than it says")
+        raise ValueError("an array is longer than its header states")

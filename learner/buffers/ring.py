@@ -1,4 +1,4 @@
-"""The ring: one preallocated storage for each column on the training device, and how large it is."""
+"""The ring: one preallocated storage for each column on the training device, and its size."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from learner.common.exits import ExitCode, UserError
 
 BLOCK_BYTES: Final = 8 * 2**20
 MAX_BLOCK_ROWS: Final = 4096
-"""The most that is staged at once."""
+"""Most rows staged at once."""
 
 _DEFAULT_AGENTS = 16
-"""Agents a ring has room for beside the buffers before it grows."""
+"""Agents for which a ring has room in addition to the buffers before it grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RingSize:
-    """Sizes in rows, final rows included.
+    """Sizes in rows, including final rows.
 
     Attributes:
-        capacity_rows: of the ring.
-        block_rows: of the largest block that is staged at once.
-        grows: more rows are allocated when they are needed; see `ring_size`.
+        capacity_rows: Rows of the ring.
+        block_rows: Rows of the largest block that is staged at once.
+        grows: Whether more rows are allocated when needed; see `ring_size`.
     """
 
     capacity_rows: int
@@ -43,21 +43,22 @@ def ring_size(
 ) -> RingSize:
     """Chooses the size of the ring.
 
-    How much may wait for an update depends on the agents that will join. What is unsettled stays within the trainer's
-    limit and ``agents * (time_horizon + 1)`` steps over all actors (see `learner.ingest.credit`). These, and a final row
-    for each segment, are all that a ring ever has to hold; one whose size was left to the trainer grows by halves until
-    it does. In a ring of fixed size the rest waits on the host for the next update, and may become too old for it.
+    The number of steps waiting for an update depends on the agents that will join. Unsettled steps stay within the
+    trainer's limit and ``agents * (time_horizon + 1)`` steps over all actors (see `learner.ingest.credit`). A ring
+    never has to hold more than these and a final row for each segment; a ring whose size was left to the trainer grows
+    by halves until it holds them. With a ring of fixed size, the other steps wait on the host for the next update, and
+    may become too old for it.
 
     Args:
-        row_bytes: what a row takes.
-        ring_steps: ``rollcast.device_ring_steps``, a fixed size; None begins with two update buffers and what 16 agents
-            have open, and grows.
-        buffer_size: steps that an update must exceed.
-        time_horizon: the longest segment, in steps.
-        chunk_steps: steps of a full chunk.
+        row_bytes: Bytes of a row.
+        ring_steps: ``rollcast.device_ring_steps``, a fixed size; None starts with two update buffers and the open
+            segments of 16 agents, and grows.
+        buffer_size: Steps that an update must exceed.
+        time_horizon: The longest segment, in steps.
+        chunk_steps: Steps of a full chunk.
 
     Raises:
-        UserError: the ring cannot hold two update buffers, one agent's open segment and a chunk.
+        UserError: The ring cannot hold two update buffers, one agent's open segment and a chunk.
     """
     need = 2 * buffer_size + time_horizon + chunk_steps
     if ring_steps is not None and ring_steps < need:
@@ -68,27 +69,27 @@ def ring_size(
         )
     steps = ring_steps or 2 * buffer_size + _DEFAULT_AGENTS * time_horizon + chunk_steps
     block_rows = max(time_horizon + 1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, row_bytes)))
-    # Segments of one step take two rows each. An update of nothing else must fit, or a full ring could wait for ever.
+    # Segments of one step take two rows each. An update of only these must fit, or a full ring could wait forever.
     worst_update = 2 * (buffer_size + time_horizon + 1)
-    # Blocks do not wrap: up to one block is skipped at the end, and one must fit behind what is held.
+    # Blocks do not wrap: up to one block is skipped at the end, and one must fit after the held rows.
     return RingSize(max(steps + steps // 8, worst_update) + 2 * block_rows, block_rows, grows=ring_steps is None)
 
 
 class DeviceRing:
-    """Rows are reserved at the head, in blocks that do not wrap, and freed at the tail.
+    """A ring of rows, reserved at the head in blocks that do not wrap, and freed at the tail.
 
-    Rows are named by *absolute* numbers that only grow; row a lies at place a modulo the capacity. Storage is allocated
-    again only by `grow`.
+    Rows have *absolute* numbers that only grow; row a is at place a modulo the capacity. Only `grow` allocates storage
+    again.
 
     Args:
-        columns: what a row holds.
-        capacity_rows: how many rows there are.
-        device: where they are.
+        columns: Columns of a row.
+        capacity_rows: Number of rows.
+        device: Device of the ring.
 
     Attributes:
-        columns: the descriptions.
-        storage: by column name, ``[capacity_rows, *shape]``.
-        capacity_rows: how many rows there are.
+        columns: Columns of a row.
+        storage: Tensors by column name, ``[capacity_rows, *shape]``.
+        capacity_rows: Number of rows.
     """
 
     def __init__(self, columns: Sequence[RingColumn], capacity_rows: int, device: torch.device) -> None:
@@ -107,10 +108,10 @@ class DeviceRing:
         return self._head - self._tail
 
     def reserve(self, rows: int) -> int | None:
-        """Reserves a block of rows that lie side by side.
+        """Reserves a block of contiguous rows.
 
         Returns:
-            The absolute number of the first one, or None if there is no room now.
+            Absolute number of the first row, or None if there is no room now.
         """
         place = self._head % self.capacity_rows
         skipped = self.capacity_rows - place if place + rows > self.capacity_rows else 0
@@ -123,13 +124,13 @@ class DeviceRing:
         return first
 
     def grow(self, capacity_rows: int) -> None:
-        """Moves to a larger storage. Absolute rows stay what they are; places do not.
+        """.torch.OutOfMemoryError The device has no room for old and new storage at once; nothing has changed.
 
         Args:
-            capacity_rows: how many rows there are from now on, more than before.
+            capacity_rows: New number of rows, larger than before.
 
         Raises:
-            torch.OutOfMemoryError: the device has no room for old and new storage at once; nothing has changed.
+            torch.OutOfMemoryError: The device has no room for old and new storage at once; nothing has changed.
         """
         rows = np.arange(self._tail, self._head)
         larger = {}
@@ -145,30 +146,30 @@ class DeviceRing:
         self._tail = self._head if row is None else row
 
     def restart(self, used_rows: int) -> None:
-        """Begins anew with absolute row 0 in place 0; the first ``used_rows`` count as used."""
+        """Restarts with absolute row 0 in place 0; the first ``used_rows`` count as used."""
         self._tail, self._head = 0, used_rows
 
     def release(self) -> None:
-        """Gives the storage back to the device; nothing can be reserved after that."""
+        """Frees the storage on the device; nothing can be reserved after that."""
         self.storage = {name: values.new_zeros((0, *values.shape[1:])) for name, values in self.storage.items()}
         self._tail = self._head = self.capacity_rows = 0
 
     def place(self, row: int) -> int:
-        """Returns where an absolute row lies."""
+        """Returns the place of an absolute row."""
         return row % self.capacity_rows
 
     def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns where absolute rows lie."""
+        """Returns the places of absolute rows."""
         return rows % self.capacity_rows
 
     def compact(self, kept: NDArray[np.int64]) -> int:
-        """Moves rows together at the tail, so that what was dropped between them takes no room.
+        """Moves rows together at the tail, so that dropped rows between them take no room.
 
         Args:
-            kept: the absolute rows to keep, ascending; all other rows are freed.
+            kept: Absolute rows to keep, ascending; all other rows are freed.
 
         Returns:
-            The new absolute number of the first one; the others follow it one by one.
+            New absolute number of the first row; the others follow consecutively.
         """
         first = self._tail
         self._head = first + len(kept)

@@ -1,6 +1,6 @@
-"""Sequences for recurrent networks: segments cut at every so many steps, and minibatches of whole sequences.
+"""Sequences for recurrent networks: segments cut at a fixed stride, and minibatches of whole sequences.
 
-Lengths are known on the host, so which rows a minibatch has is computed there, and sent to the device once an epoch.
+Lengths are known on the host, so the rows of all minibatches are computed there and sent to the device once per epoch.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Index = NDArray[np.int64]
 
 
 class Cut(NamedTuple):
-    """Q sequences that segments of N steps were cut into, on the host.
+    """Q sequences cut from segments of N steps, on the host.
 
     Attributes:
-        starts: ``[Q]``, the first step of each, 0 <= step < N.
+        starts: ``[Q]``, first step of each, 0 <= step < N.
         lengths: ``[Q]``, at least 1.
-        segments: ``[Q]``, the segment it is part of.
+        segments: ``[Q]``, segment to which each belongs.
     """
 
     starts: Index
@@ -38,12 +38,12 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SequenceTable:
-    """Sequences, and what networks remember before each.
+    """Sequences and the networks' memories before each.
 
     Attributes:
-        cut: where they are.
-        policy: ``[Q, memory_size]``, as actors recorded it.
-        critic: ``[Q, memory_size]`` of a critic with a memory of its own; None for a head on the policy's.
+        cut: Location of the sequences.
+        policy: ``[Q, memory_size]``, as recorded by actors.
+        critic: ``[Q, memory_size]`` of a critic with separate memory; None for a head on the policy's body.
     """
 
     cut: Cut
@@ -55,9 +55,9 @@ class Pack(NamedTuple):
     """S chosen sequences in packed order (see `learner.networks.lstm`).
 
     Attributes:
-        order: ``[S]``, the chosen ones, longest first.
+        order: ``[S]``, the chosen sequences, longest first.
         steps: ``[B]``, their steps.
-        batch_sizes: ``[L]``, sequences that have a step at each place.
+        batch_sizes: ``[L]``, number of sequences with a step at each position.
     """
 
     order: Index
@@ -66,11 +66,11 @@ class Pack(NamedTuple):
 
 
 def cut_segments(lengths: Index, stride: int) -> Cut:
-    """Cuts segments from their starts into sequences of ``stride`` steps; the last one of each may be shorter.
+    """Cuts segments from their starts into sequences of ``stride`` steps; the last of each may be shorter.
 
     Args:
-        lengths: ``[S]``, steps of the segments, which lie one after another.
-        stride: the longest sequence.
+        lengths: ``[S]``, steps of the contiguous segments.
+        stride: Steps of the longest sequence.
     """
     counts = -(-lengths // stride)
     segments = np.repeat(np.arange(len(lengths)), counts)
@@ -80,47 +80,50 @@ def cut_segments(lengths: Index, stride: int) -> Cut:
 
 
 def pack(cut: Cut, chosen: Index) -> Pack:
-    """Packs chosen sequences, at least one."""
+    """Packs chosen sequences; requires at least one."""
     order = chosen[np.argsort(-cut.lengths[chosen], kind="stable")]
     lengths = cut.lengths[order]
     places = np.arange(lengths[0])
-    batch_sizes = np.searchsorted(-lengths, -places, side="left")  # how many are longer than each place
+    batch_sizes = np.searchsorted(-lengths, -places, side="left")  # number of sequences longer than each position
     at = np.repeat(places, batch_sizes)
     sequence = np.arange(len(at)) - np.repeat(np.cumsum(batch_sizes) - batch_sizes, batch_sizes)
     return Pack(order, cut.starts[order][sequence] + at, batch_sizes)
 
 
 class PackedRows(NamedTuple):
-    """S sequences, each with what was seen after its last step, in packed order: R rows, of which B are steps.
+    """S sequences, each with the observation after its last step, in packed order: R rows, of which B are steps.
 
     Attributes:
-        rows: ``[R]``, where they are.
-        now: ``[B]``, which of the R are steps. What was seen after them are the rows from S on, in the same order.
-        batch_sizes: ``[L + 1]``, sequences that have a row at each place; those of the steps alone are ``[1:]`` of it.
+        rows: ``[R]``, locations of the rows.
+        now: ``[B]``, indices of the steps among the R rows. The observations after them are the rows from S on, in the
+            same order.
+        batch_sizes: ``[L + 1]``, number of sequences with a row at each position; ``[1:]`` of it counts only the steps.
+        order: ``[S]``, the sequences, longest first.
     """
 
     rows: Index
     now: Index
     batch_sizes: Index
+    order: Index
 
 
 def pack_with_next(starts: Index, lengths: Index) -> PackedRows:
-    """Packs sequences, at least one, whose final row follows their last step.
+    """Packs sequences whose final row follows their last step; requires at least one.
 
     Args:
-        starts: ``[S]``, where the first step of each is.
+        starts: ``[S]``, location of the first step of each.
         lengths: ``[S]``, steps of each, at least 1.
     """
     item = pack(Cut(starts, lengths + 1, np.zeros_like(starts)), np.arange(len(starts)))
     sizes = item.batch_sizes
-    # Every row but the first of each sequence was seen after a step, which is as many rows before it as there are
-    # sequences at that step's place.
+    # Every row except the first of each sequence follows a step. That step is as many rows earlier as there are
+    # sequences at its position.
     now = np.arange(sizes[0], len(item.steps)) - np.repeat(sizes[:-1], sizes[1:])
-    return PackedRows(item.steps, now, sizes)
+    return PackedRows(item.steps, now, sizes, item.order)
 
 
 def split_by_steps(cut: Cut, chosen: Index, most_steps: int) -> Iterator[Index]:
-    """Splits sequences into runs of at most ``most_steps`` steps, or of one sequence that has more."""
+    """Splits sequences into groups of at most ``most_steps`` steps, or of one longer sequence."""
     ends = np.cumsum(cut.lengths[chosen])
     begin, done = 0, 0
     while begin < len(chosen):
@@ -133,9 +136,9 @@ class SequenceMinibatches:
     """Draws minibatches of whole sequences.
 
     Args:
-        batch_size: steps in a minibatch, if all its sequences are whole.
-        stride: steps of a whole sequence.
-        generator: of the permutations; on the CPU, for the host must know which sequences are drawn.
+        batch_size: Steps in a minibatch, if all its sequences are whole.
+        stride: Steps of a whole sequence.
+        generator: Generator of the permutations, on the CPU, because the host must know which sequences are drawn.
     """
 
     def __init__(self, batch_size: int, stride: int, generator: torch.Generator) -> None:
@@ -147,11 +150,11 @@ class SequenceMinibatches:
     ) -> Iterator[tuple[dict[str, Tensor], Sequences]]:
         """Yields minibatches that share no sequence, of ``batch_size // stride`` each; the remainder is left out.
 
-        With fewer sequences than that there is one smaller minibatch.
+        With fewer sequences there is one smaller minibatch.
 
         Args:
-            sources: the columns, by step.
-            table: the sequences.
+            sources: The columns, by step.
+            table: The sequences.
         """
         total = len(table.cut.starts)
         size = min(self.sequences, total)
@@ -166,11 +169,11 @@ class SequenceMinibatches:
 
 
 def sequences_of(table: SequenceTable, item: Pack, which: Tensor) -> Sequences:
-    """Returns the memories that packed sequences begin with.
+    """Returns the memories with which packed sequences begin.
 
     Args:
-        table: all sequences.
-        item: the packed ones.
+        table: All sequences.
+        item: The packed sequences.
         which: ``[S]`` int64, their ``order`` on the device.
     """
     critic = None if table.critic is None else table.critic.index_select(0, which)
@@ -182,8 +185,8 @@ class Portion(NamedTuple):
 
     Attributes:
         steps: ``[B]`` int64.
-        firsts: ``[B]`` int64, the first step of each one's sequence; the step itself without memory.
-        sequences: how they are sequences of the policy; None without memory.
+        firsts: ``[B]`` int64, first step of each step's sequence; the step itself without memory.
+        sequences: Layout of the policy's sequences; None without memory.
     """
 
     steps: Tensor
@@ -192,7 +195,7 @@ class Portion(NamedTuple):
 
 
 def all_steps(count: int, table: SequenceTable | None, *, most: int, device: torch.device) -> Iterator[Portion]:
-    """Yields all of ``count`` steps in portions of at most ``most``, or of one sequence that has more."""
+    """Yields all of ``count`` steps in portions of at most ``most``, or of one longer sequence."""
     if table is None:
         for steps in torch.split(torch.arange(count, device=device), most):
             yield Portion(steps, steps, None)
@@ -202,7 +205,7 @@ def all_steps(count: int, table: SequenceTable | None, *, most: int, device: tor
 
 
 def sampled_steps(count: int, table: SequenceTable | None, *, sample: int, device: torch.device) -> Portion:
-    """Returns about ``sample`` of ``count`` steps, evenly spread; whole sequences, at least one, with a memory."""
+    """Returns about ``sample`` of ``count`` steps, evenly spread; with memory, at least one whole sequence."""
     if table is None:
         size = min(sample, count)
         steps = torch.arange(size, device=device) * count // size

@@ -1,4 +1,4 @@
-"""Staging: how rows get from host arrays into the ring without the trainer's waiting for a copy."""
+"""Staging: copies rows from host arrays into the ring without making the trainer wait."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Block = Mapping[str, NDArray[Any]]
 
 
 class Staging(Protocol):
-    """Takes blocks of rows to a ring: `open` one, fill it, `commit` it; `join` before the ring is read."""
+    """Copies blocks of rows to a ring: `open` one, fill it, `commit` it; `join` before the ring is read."""
 
     def open(self, first_row: int, rows: int) -> Block:
         """Returns the arrays to fill for a block that `DeviceRing.reserve` granted."""
 
     def commit(self) -> None:
-        """Sends off the open block."""
+        """Starts the copy of the open block."""
 
     def join(self) -> None:
-        """Makes all work that is queued on the device from now on see every committed block."""
+        """Makes all work queued on the device from now on see every committed block."""
 
 
 class DirectStaging:
-    """On a CPU the ring itself is filled.
+    """Fills the ring directly, without a buffer in between; for CPUs.
 
     Args:
-        ring: where rows go.
+        ring: Receives the rows.
     """
 
     def __init__(self, ring: DeviceRing) -> None:
@@ -44,19 +44,19 @@ class DirectStaging:
         return {name: tensor[place : place + rows].numpy() for name, tensor in self._ring.storage.items()}
 
     def commit(self) -> None:
-        """Has nothing to do."""
+        """Does nothing."""
 
     def join(self) -> None:
-        """Has nothing to do."""
+        """Does nothing."""
 
 
 class PinnedStaging:
-    """Two pinned host buffers that take turns, copied on a stream of their own.
+    """Copies blocks from two alternating pinned host buffers on a separate stream.
 
     Args:
-        ring: where rows go.
-        block_rows: the largest block.
-        device: a CUDA device.
+        ring: Receives the rows.
+        block_rows: Rows of the largest block.
+        device: A CUDA device.
     """
 
     def __init__(self, ring: DeviceRing, block_rows: int, device: torch.device) -> None:
@@ -68,14 +68,14 @@ class PinnedStaging:
         self._rows = 0
 
     def open(self, first_row: int, rows: int) -> Block:
-        """Returns views of a pinned buffer; waits only if its last copy is still under way."""
+        """Returns views of a pinned buffer; waits only if its last copy is not complete."""
         slot = self._slots[0]
         slot.copied.synchronize()
         self._place, self._rows = self._ring.place(first_row), rows
         return {name: view[:rows] for name, view in slot.views.items()}
 
     def commit(self) -> None:
-        """Queues the copy behind everything that may still read the ring."""
+        """Queues the copy after all work that may still read the ring."""
         slot = self._slots[0]
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
@@ -86,12 +86,12 @@ class PinnedStaging:
         self._slots.reverse()
 
     def join(self) -> None:
-        """Lets the present stream wait for the copies; the host does not wait."""
+        """Makes the current stream wait for the copies; the host does not wait."""
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
 
 class _Slot:
-    """One pinned host buffer for each column, and the event that says that its copy is done."""
+    """One pinned host buffer for each column, and the event that marks its copy as complete."""
 
     def __init__(self, ring: DeviceRing, block_rows: int) -> None:
         self.buffers: dict[str, Tensor] = {
@@ -103,7 +103,7 @@ class _Slot:
 
 
 def staging_for(ring: DeviceRing, block_rows: int, device: torch.device) -> Staging:
-    """Returns the staging that suits the device."""
+    """Returns the staging for the device."""
     if device.type == "cuda":
         return PinnedStaging(ring, block_rows, device)
     return DirectStaging(ring)

@@ -1,4 +1,4 @@
-"""From the host to the training device: indices and flags of an update, in copies that the host does not wait for."""
+"""Copies indices and flags of an update from the host to the training device without making the host wait."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """Takes an array to a device without a wait for what is queued there.
+    """Copies an array to a device without waiting for work queued there.
 
-    A copy to a GPU comes from pinned memory: one from any other lets the host wait until the device has done everything
-    before it. torch keeps the pinned memory until the copy is over. On a CPU nothing is copied.
+    A copy to a GPU uses pinned memory: a copy from other memory makes the host wait until the device has done all
+    earlier work. torch keeps the pinned memory until the copy is complete. On a CPU nothing is copied.
 
     Args:
-        array: of any shape, contiguous; not to be changed afterwards.
-        device: where it is needed.
+        array: Contiguous array of any shape; must not be changed afterwards.
+        device: Target device.
     """
     tensor = torch.from_numpy(array)
     if device.type == "cuda":

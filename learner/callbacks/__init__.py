@@ -1,1 +1,1 @@
-"""Code of the user's that hears what happens in a run: what it is told, how it is found, and where it runs."""
+"""The user's code that receives events of a run: the events, its loading, and the threads it runs in."""

@@ -1,22 +1,40 @@
-"""What a callback is told, and what it looks like."""
+"""The events of a run and the interface of callbacks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class RunStarted:
-    """A learner has started, and listens.
+class RunRequests:
+    """Requests of a callback to its run. Each call returns at once, from any thread; the run acts between two turns.
 
     Attributes:
-        run_id: the run's name.
-        folder: of the run.
-        generation: how many times its learner was started.
-        resumed: it goes on from a checkpoint.
-        seed: of the run.
-        address: where actors connect.
+        stop: Ends the run normally, with the reason ``callback``; actors exit.
+        save_checkpoint: Saves a checkpoint of each behavior and the run state.
+        evaluate: Evaluates the current policies as configured in ``rollcast.evaluation``, even without
+            ``interval_steps``; waits for a running evaluation, and for the pause after an abandoned one.
+    """
+
+    stop: Callable[[], object]
+    save_checkpoint: Callable[[], object]
+    evaluate: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A learner has started and listens.
+
+    Attributes:
+        run_id: Name of the run.
+        folder: Folder of the run.
+        generation: Number of times its learner was started.
+        resumed: Whether the run continues from a checkpoint.
+        seed: Seed of the run.
+        address: Address for actors.
+        requests: Requests to the run.
     """
 
     run_id: str
@@ -25,6 +43,7 @@ class RunStarted:
     resumed: bool
     seed: int
     address: str
+    requests: RunRequests
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +51,13 @@ class PolicyUpdated:
     """An update is complete and its policy published.
 
     Attributes:
-        behavior: whose.
-        version: completed updates.
-        env_steps_trained: steps in them.
-        episodes: finished training episodes.
-        mean_return: over the newest of them, None before the first.
-        mean_lag: versions between acting and learning, over the rows of the update.
-        log_prob_error_max: largest difference between recorded and own log-probability on its fresh rows.
+        behavior: Name of the behavior.
+        version: Completed updates.
+        env_steps_trained: Steps in these updates.
+        episodes: Finished training episodes.
+        mean_return: Mean over the newest of these episodes; None before the first.
+        numbers: Numbers that the trainer reports for the update, under the names of ``numbers`` in ``rollcast-learner
+            status --json``: loss, entropy_nats, mean_lag, log_prob_error_max, ...
     """
 
     behavior: str
@@ -46,19 +65,29 @@ class PolicyUpdated:
     env_steps_trained: int
     episodes: int
     mean_return: float | None
-    mean_lag: float
-    log_prob_error_max: float
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def mean_lag(self) -> float:
+        """Versions between acting and learning, averaged over the rows of the update."""
+        return self.numbers.get("mean_lag", 0.0)
+
+    @property
+    def log_prob_error_max(self) -> float:
+        """Largest difference between recorded and recomputed log-probability on fresh rows of the update."""
+        return self.numbers.get("log_prob_error_max", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodesFinished:
-    """Training episodes have ended, since this was told last.
+    """Training episodes have ended since the last event of this kind.
 
     Attributes:
-        behavior: whose.
-        episodes: finished training episodes, all of the run.
-        finished: those of them that are new.
-        returns: theirs, oldest first; of very many, the newest (``rollcast.reward_buffer_episodes``).
+        behavior: Name of the behavior.
+        episodes: Finished training episodes of the whole run.
+        finished: Number of new episodes.
+        returns: Returns of the new episodes, oldest first; if there are very many, only the newest
+            (``rollcast.reward_buffer_episodes``).
     """
 
     behavior: str
@@ -69,12 +98,12 @@ class EpisodesFinished:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
-    """A checkpoint is on the disk.
+    """A checkpoint was written to disk.
 
     Attributes:
-        behavior: whose; empty for the run state, from which a restarted learner goes on.
-        step: of the trainer; of the run state, the steps trained by all.
-        path: the file.
+        behavior: Name of the behavior; empty for the run state, from which a restarted learner continues.
+        step: Step of the trainer; for the run state, the steps trained by all trainers.
+        path: The file.
     """
 
     behavior: str
@@ -84,13 +113,13 @@ class CheckpointSaved:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The run has ended, and everything of it is on the disk.
+    """The run has ended and is completely written to disk.
 
     Attributes:
-        reason: ``target_return``, ``max_steps``, ``max_wall_seconds``, ``signal``, ``operator``, ``trainer_failed``, or
-            ``error`` where the learner ended by an error of another kind.
-        error: that, in one line; empty if there was none.
-        folder: of the run; ``summary.json`` in it says what the run came to.
+        reason: ``target_return``, ``target_rating``, ``max_steps``, ``max_wall_seconds``, ``signal``, ``operator``, ``callback``,
+            ``trainer_failed``, or ``error`` if the learner ended with another error.
+        error: The error in one line; empty without one.
+        folder: Folder of the run; its ``summary.json`` holds the result.
     """
 
     reason: str
@@ -102,27 +131,27 @@ Event = RunStarted | PolicyUpdated | EpisodesFinished | CheckpointSaved | RunEnd
 
 
 class Callback:
-    """What hears of a run; override what you want to hear. Any object with some of these methods will do.
+    """Receives events of a run; override the methods you need. Any object with some of these methods also works.
 
-    Each callback has a thread of its own and hears one thing after another, so it needs no locks, and what takes long
-    delays neither training nor others. What waits is bounded: if a callback is too slow, it misses the oldest updates
-    and episodes. What it raises is logged; after ten calls in a row that raised it is switched off.
+    Each callback has a separate thread and receives one event after another, so it needs no locks, and slow code delays
+    neither training nor other callbacks. The number of waiting events is limited: a callback that is too slow misses
+    the oldest updates and episodes. Exceptions are logged; after ten consecutive ones the callback is switched off.
     """
 
     def on_start(self, event: RunStarted) -> None:
-        """Hears that the learner listens."""
+        """Called when the learner listens."""
 
     def on_update(self, event: PolicyUpdated) -> None:
-        """Hears of an update."""
+        """Called after an update."""
 
     def on_episode(self, event: EpisodesFinished) -> None:
-        """Hears of episodes that ended, several at a time."""
+        """Called after episodes have ended, several at a time."""
 
     def on_checkpoint(self, event: CheckpointSaved) -> None:
-        """Hears of a checkpoint."""
+        """Called after a checkpoint was written."""
 
     def on_end(self, event: RunEnded) -> None:
-        """Hears that the run has ended; the learner waits ten seconds for this."""
+        """Called when the run has ended; the learner waits ten seconds for this."""
 
 
 METHODS: dict[type, str] = {
@@ -132,4 +161,4 @@ METHODS: dict[type, str] = {
     CheckpointSaved: "on_checkpoint",
     RunEnded: "on_end",
 }
-"""Which method hears of which event."""
+"""Method for each type of event."""

@@ -1,4 +1,4 @@
-"""Makes the callbacks of a run, and runs each in a thread of its own, so that nothing it does reaches the training."""
+"""Creates the callbacks of a run and runs each in a separate thread, so that it cannot disturb training."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ ENTRY_POINTS = "rollcast.callbacks"
 _SETTING = "rollcast.callbacks"
 
 MAX_WAITING = 1000
-"""Events that wait for a slow callback; of more, the oldest are left out."""
+"""Most events that wait for a slow callback; beyond that, the oldest are left out."""
 MAX_FAILURES = 10
-"""Calls in a row that may raise before a callback is switched off."""
+"""Consecutive calls that may raise before a callback is switched off."""
 END_SECONDS = 10.0
-"""How long the end of a run waits for one callback."""
+"""Seconds that the end of a run waits for one callback."""
 _LOG_SECONDS = 60.0
 
 
 class CallbackRunner:
-    """Tells one callback what happens.
+    """Passes events to one callback.
 
     Args:
-        name: as the run file has it.
-        callback: any object with some of the methods of `learner.callbacks.base.Callback`.
-        clock: monotonic seconds.
+        name: Name in the run file.
+        callback: Any object with some of the methods of `learner.callbacks.base.Callback`.
+        clock: Returns monotonic seconds.
 
     Attributes:
-        failures: calls that raised.
-        missed: events that were left out, because too many waited.
-        is_off: it was switched off, for it raised too often in a row.
+        failures: Number of calls that raised.
+        missed: Number of events left out because too many waited.
+        is_off: Whether it was switched off after too many consecutive failures.
     """
 
     def __init__(self, name: str, callback: object, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,17 +53,17 @@ class CallbackRunner:
         self._is_ending = False
         self._in_a_row = 0
         self._throttle = Throttle(_LOG_SECONDS, clock)
-        # Once, and here: looking for an attribute may run code of the user's, and events come from the trainer's thread.
+        # Once, and here: attribute access may run the user's code, and events come from the trainers' thread.
         self._methods = {kind: self._method(callback, name) for kind, name in METHODS.items()}
         self._thread = threading.Thread(target=self._run, name=f"callback {name}", daemon=True)
         self._thread.start()
 
     def hears(self, kind: type) -> bool:
-        """Says whether the callback has a method for events of a kind, and is not switched off."""
+        """Returns whether the callback has a method for events of a type and is not switched off."""
         return not self.is_off and self._methods[kind] is not None
 
     def tell(self, event: Event) -> None:
-        """Hands it an event, and returns at once; from any thread."""
+        """Passes an event and returns at once; callable from any thread."""
         if not self.hears(type(event)):
             return
         with self._changed:
@@ -74,7 +74,7 @@ class CallbackRunner:
             self._changed.notify()
 
     def end(self, event: RunEnded, seconds: float = END_SECONDS) -> None:
-        """Tells it that the run has ended, and waits until it has heard everything, but no longer than some seconds."""
+        """Reports the end of the run, and waits until all events were received, at most ``seconds``."""
         self.tell(event)
         with self._changed:
             self._is_ending = True
@@ -82,7 +82,10 @@ class CallbackRunner:
         self._thread.join(seconds)
         if self._thread.is_alive():
             log.warning(
-                "callback_not_over", callback=self.name, waited_seconds=seconds, action="the run ends without it"
+                "callback_not_over",
+                callback=self.name,
+                waited_seconds=seconds,
+                action="the run ends without waiting for it",
             )
         elif self.missed or self.failures:
             log.info("callback_over", callback=self.name, failures=self.failures, missed=self.missed)
@@ -129,13 +132,13 @@ class CallbackRunner:
 
 
 def load_callbacks(names: Sequence[str]) -> list[tuple[str, object]]:
-    """Makes each callback: what its name stands for is called without arguments.
+    """Creates each callback by calling what its name refers to, without arguments.
 
     Args:
-        names: of entry points, or ``module:callable``.
+        names: Names of entry points, or ``module:callable``.
 
     Raises:
-        UserError: a name is unknown, or its callback cannot be made.
+        UserError: A name is unknown, or its callback cannot be created.
     """
     made: list[tuple[str, object]] = []
     for name in dict.fromkeys(names):
@@ -143,12 +146,12 @@ def load_callbacks(names: Sequence[str]) -> list[tuple[str, object]]:
         if not plugins.make(_SETTING, name, lambda callback=callback: _heard(callback)):  # type: ignore[misc]
             raise UserError(
                 ExitCode.RUN_FILE,
-                f"{_SETTING} names {name!r}, but what it makes has none of {', '.join(METHODS.values())}",
+                f"{_SETTING} names {name!r}, but the object it returns has none of the methods {', '.join(METHODS.values())}",
             )
         made.append((name, callback))
     return made
 
 
 def _heard(callback: object) -> list[str]:
-    """Returns the methods that a callback has; looking for them may run code of the user's."""
+    """Returns the methods that a callback has; attribute access may run the user's code."""
     return [method for method in METHODS.values() if callable(getattr(callback, method, None))]

@@ -1,1 +1,1 @@
-"""What of a run outlives its process: the run folder, recovery state, checkpoints, and their list."""
+"""Everything of a run that outlives its process: the run folder, recovery state, checkpoints, and their list."""

@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is meant by a word: ``best``, a step, or a file. ``last`` is the run state."""
+"""Finds the checkpoint of a run for a choice: ``best``, a step, or a file. ``last`` is the run state."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class BehaviorCheckpoint:
     """One behavior at one step.
 
     Attributes:
-        behavior: its name.
-        step: trainer steps.
-        state: what the trainer's ``state_dict`` returned.
+        behavior: Name of the behavior.
+        step: Steps of the trainer.
+        state: Result of the trainer's ``state_dict``.
     """
 
     behavior: str
@@ -38,7 +38,7 @@ def read_behavior(path: Path) -> BehaviorCheckpoint:
     """Reads a checkpoint of one behavior.
 
     Raises:
-        BadCheckpoint: it is missing, damaged, or something else.
+        BadCheckpoint: The checkpoint is missing or damaged, or the file is of another kind.
     """
     document = read_document(path, BEHAVIOR_KIND)
     state = document.get("state")
@@ -51,32 +51,48 @@ def read_behavior(path: Path) -> BehaviorCheckpoint:
     return BehaviorCheckpoint(str(document.get("behavior")), step, state)
 
 
-def chosen_path(folder: Path, behavior: str, choice: str, status: TrainingStatus) -> Path:
-    """Returns the file that a word means; whether it is there is found when it is read.
-
-    Args:
-        folder: of the run.
-        behavior: its name.
-        choice: ``best``, a step, or a path.
-        status: of the run.
+def read_initial(behavior: str, path: Path) -> BehaviorCheckpoint:
+    """Reads the checkpoint from which a behavior of a new run starts.
 
     Raises:
-        UserError: ``BAD_CHECKPOINT``: the run has no best one yet, or no step is so large.
+        UserError: ``BAD_CHECKPOINT``: the file is missing or cannot be read.
+    """
+    try:
+        return read_behavior(path)
+    except BadCheckpoint as error:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"behavior {behavior!r} cannot start from a checkpoint: {error}; name another run (--initialize-from) or file "
+            "(init_path), or remove the setting",
+        ) from error
+
+
+def chosen_path(folder: Path, behavior: str, choice: str, status: TrainingStatus) -> Path:
+    """Returns the path of the file for a choice; the file may not exist.
+
+    Args:
+        folder: Folder of the run.
+        behavior: Name of the behavior.
+        choice: ``best``, a step, or a path.
+        status: Training status of the run.
+
+    Raises:
+        UserError: ``BAD_CHECKPOINT``: the run has no best checkpoint yet, or the step is too large.
     """
     name = safe_name(behavior)
     if choice == BEST:
         if status.best(behavior) is None:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
-                f"the run in {folder} has no best checkpoint of {behavior!r} yet: it is kept once "
-                "rollcast.reward_buffer_episodes have ended or an evaluation was made; take last",
+                f"the run in {folder} has no best checkpoint of {behavior!r} yet: the first is saved after an "
+                "evaluation, or after rollcast.reward_buffer_episodes episodes; use last",
             )
         return folder / name / BEST_FILE
     if choice.isdecimal() and len(choice.lstrip("0")) > _MAX_DIGITS:
         raise UserError(
             ExitCode.BAD_CHECKPOINT,
-            f"checkpoint {choice[:_MAX_DIGITS]}... is a number of {len(choice)} digits, and steps go to {MAX_COUNT}: take "
-            f"a step that is kept, best or last ({behavior!r})",
+            f"behavior {behavior!r}: checkpoint {choice[:_MAX_DIGITS]}... has {len(choice)} digits, but the largest step is "
+            f"{MAX_COUNT}; name best, last or a kept step",
         )
     if choice.isdecimal():
         return folder / name / f"{name}-{int(choice)}.pt"
@@ -84,10 +100,10 @@ def chosen_path(folder: Path, behavior: str, choice: str, status: TrainingStatus
 
 
 def load_chosen(folder: Path, behavior: str, choice: str, status: TrainingStatus) -> BehaviorCheckpoint:
-    """Reads the checkpoint that a word means.
+    """Reads the checkpoint for a choice.
 
     Raises:
-        UserError: ``BAD_CHECKPOINT``: it is missing or cannot be read.
+        UserError: ``BAD_CHECKPOINT``: the checkpoint is missing or cannot be read.
     """
     path = chosen_path(folder, behavior, choice, status)
     try:
@@ -96,5 +112,5 @@ def load_chosen(folder: Path, behavior: str, choice: str, status: TrainingStatus
         kept = ", ".join(str(entry.steps) for entry in status.checkpoints(behavior)) or "none"
         raise UserError(
             ExitCode.BAD_CHECKPOINT,
-            f"behavior {behavior!r}: {error}; steps that are kept: {kept}; besides there are best and last",
+            f"behavior {behavior!r}: {error}; name best, last or a kept step (kept: {kept})",
         ) from error

@@ -1,8 +1,8 @@
-"""Checkpoint files: what may be in one, and how one is read that may be damaged, foreign or hostile.
+"""Checkpoint files: their content, and safe reading of damaged, foreign or hostile ones.
 
-A file is a zip archive as torch writes it, with a dictionary of plain values and tensors. Nothing in it is code:
-reading uses torch's restricted loader. torch does not compare the archive's checksums when it loads, so that a flipped
-bit in a weight would go unnoticed; they are compared here.
+A file is a zip archive as torch writes it, with a dictionary of plain values and tensors. It contains no code: reading
+uses torch's restricted loader. torch does not compare the archive's checksums on loading, so that a flipped bit in a
+weight would go unnoticed; they are compared here.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _PLAIN_TYPES = frozenset({type(None), bool, int, float, str, bytes})
 
 
 class CheckpointFailed(Exception):  # noqa: N818 - the protocol's name for it
-    """A checkpoint could not be written; the one before it is intact, and training can go on."""
+    """A checkpoint could not be written; the one before it is intact, and training can continue."""
 
 
 class BadCheckpoint(Exception):  # noqa: N818 - after its exit code
-    """A file is not a checkpoint that can be used.
+    """The file is not a usable checkpoint.
 
     Args:
-        path: the file.
-        reason: what is wrong with it, in words that follow its name.
+        path: The file.
+        reason: Text that follows the file name in the message.
     """
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -44,13 +44,13 @@ class BadCheckpoint(Exception):  # noqa: N818 - after its exit code
 
 
 def plain(value: Any, where: str = "state") -> Any:
-    """Returns a copy that can be written and read back: plain values, and tensors on the CPU without their graph.
+    """Returns a copy that can be written and read: plain values, and tensors on the CPU without their graph.
 
-    A tensor that is a view of a larger one is copied, for torch would write the larger one. Numpy's numbers and enums,
-    which the restricted loader refuses, become plain numbers.
+    A tensor that is a view of a larger one is copied, because torch would write the larger one. Numpy's numbers and
+    enums, which the restricted loader refuses, become plain numbers.
 
     Raises:
-        TypeError: something else is in it (an array, a set, an object); the message says where.
+        TypeError: The value contains anything else (an array, a set, an object); the message says where.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -76,27 +76,27 @@ def plain(value: Any, where: str = "state") -> Any:
 
 
 def encode_document(kind: str, content: Mapping[str, Any]) -> bytes:
-    """Makes the bytes of a checkpoint file.
+    """Returns the bytes of a checkpoint file.
 
     Args:
-        kind: what it is a checkpoint of; checked on reading.
-        content: plain values and tensors; see `plain`.
+        kind: Kind of the checkpoint; checked on reading.
+        content: Plain values and tensors; see `plain`.
 
     Raises:
-        TypeError: there is something else in it.
+        TypeError: The content holds anything else.
     """
     buffer = io.BytesIO()
-    # In memory first: torch answers a full disk with an error of its own that does not name it.
+    # In memory first: torch reports a full disk with an error that does not name it.
     torch.save({"format": FORMAT, "kind": kind, **plain(content)}, buffer)
     return buffer.getvalue()
 
 
 @contextlib.contextmanager
 def saving(path: Path) -> Iterator[None]:
-    """Turns whatever the file system refuses inside the block into `CheckpointFailed`.
+    """Converts every file system error inside the block to `CheckpointFailed`.
 
     Args:
-        path: what is saved, for the message.
+        path: The file to save, for the message.
     """
     try:
         yield
@@ -110,19 +110,21 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
     """Reads a checkpoint file.
 
     Raises:
-        BadCheckpoint: it is missing, damaged, of another program or version, or of another kind.
+        BadCheckpoint: The file is missing, damaged, of another program or version, or of another kind.
     """
     _check_archive(path)
     try:
         document = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a file that somebody else made can provoke in the loader
+    except Exception as error:  # anything that a foreign file can provoke in the loader
         raise BadCheckpoint(path, f"is not a checkpoint of Rollcast ({type(error).__name__} while reading)") from error
     if isinstance(document, dict) and "Policy" in document and "format" not in document:
-        raise BadCheckpoint(path, "is a checkpoint of ML-Agents, whose weights Rollcast does not take over")
+        raise BadCheckpoint(path, "is a checkpoint of ML-Agents, whose weights Rollcast cannot load")
     if not isinstance(document, dict) or not isinstance(document.get("format"), int):
         raise BadCheckpoint(path, "is not a checkpoint of Rollcast (it has no format number)")
     if document["format"] != FORMAT:
-        raise BadCheckpoint(path, f"has format {document['format']}, this version of Rollcast reads format {FORMAT}")
+        raise BadCheckpoint(
+            path, f"has format {document['format']}, but this version of Rollcast reads format {FORMAT}"
+        )
     if document.get("kind") != kind:
         raise BadCheckpoint(path, f"is a checkpoint of kind {document.get('kind')!r}, not {kind!r}")
     return document
@@ -132,7 +134,7 @@ def _check_archive(path: Path) -> None:
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             unpacked_bytes = sum(entry.file_size for entry in archive.infolist())
-            if unpacked_bytes > path.stat().st_size:  # torch stores and does not compress
+            if unpacked_bytes > path.stat().st_size:  # torch stores without compression
                 raise BadCheckpoint(path, f"is not a checkpoint of Rollcast (it unpacks to {unpacked_bytes} bytes)")
             damaged = archive.testzip()
     except FileNotFoundError as error:

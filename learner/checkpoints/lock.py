@@ -1,88 +1,107 @@
-"""One learner in one run folder."""
+"""A lock that allows only one learner in a run folder."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import time
 from pathlib import Path
 
 import structlog
+from filelock import lock_descriptor
 
 from learner.common.exits import ExitCode, UserError
+from learner.common.platform import open_descriptor
 
 LOCK_NAME = ".lock"
 
 _TRIES = 5
+_LOOKS = 2
 _TRY_SECONDS = 0.05
+_MAX_BYTES = 20
 
 log = structlog.get_logger(__name__)
 
 
 class FolderLock:
-    """Held from construction to `release`, or to the death of the process, however it dies.
+    """A lock held from construction to `release`, or to the end of the process, however it ends.
 
-    The lock is on an open file, not on the existence of one, so nothing has to be cleaned up after a crash.
+    The lock is on an open file, not on the existence of one, so a crash leaves nothing to clean up.
 
     Args:
-        folder: the run folder; it exists.
+        folder: The existing run folder.
 
     Raises:
-        UserError: another process holds it.
-        OSError: the folder cannot be written.
+        UserError: Another process holds the lock.
+        OSError: The folder cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._descriptor: int | None = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor, _ = open_descriptor(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+        self._descriptor: int | None = descriptor
         try:
-            _take(self._descriptor)
-        except OSError as error:
-            self._refuse_or_go_on(folder, error)
+            is_taken = _take(descriptor, _TRIES)
+        except OSError:
+            # Some network file systems have no locks; a run must be possible there too.
+            log.warning("run_folder_not_locked", folder=str(folder), action="do not start a second learner in it")
             return
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"{os.getpid()}\n".encode("ascii"))
+        if not is_taken:
+            holder = _holder(descriptor)
+            self.release()
+            message = f"{holder} is running in {folder}: stop it first, or choose another --run-id"
+            raise UserError(ExitCode.RUN_FOLDER_EXISTS, message)
+        os.ftruncate(descriptor, 0)
+        # A line break first: on Windows other processes cannot read the first byte while the lock is held.
+        os.write(descriptor, f"\n{os.getpid()}\n".encode("ascii"))
 
     @staticmethod
     def is_held(folder: Path) -> bool:
-        """Says whether a learner runs in a folder; False where that cannot be told (no locks, not readable)."""
+        """Returns whether a learner runs in a folder; False if unknown (no locks, not readable)."""
         try:
-            descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = _open_to_look(folder / LOCK_NAME)
         except OSError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            return error.errno == errno.EWOULDBLOCK
+            return not _take(descriptor, _LOOKS)
+        except OSError:
+            return False
         finally:
             os.close(descriptor)
-        return False
 
     def release(self) -> None:
-        """Lets others in. Calling it again does nothing."""
+        """Releases the lock. Calling it again does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _refuse_or_go_on(self, folder: Path, error: OSError) -> None:
-        if self._descriptor is None or error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            # Some network file systems have no locks; that must not forbid results on them.
-            log.warning("the run folder cannot be locked, so start no second learner in it", folder=str(folder))
-            return
-        holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
-        self.release()
-        who = f"another learner (process {holder})" if holder.isdecimal() else "another learner"
-        message = f"{who} is running in {folder}: stop it first, or choose another --run-id"
-        raise UserError(ExitCode.RUN_FOLDER_EXISTS, message)
+
+def _open_to_look(path: Path) -> int:
+    """Opens a lock to inspect it; for writing if allowed, because a lock over NFS needs it.
+
+    Raises:
+        OSError: The lock does not exist or cannot be read.
+    """
+    try:
+        return open_descriptor(path, os.O_RDWR)[0]
+    except PermissionError:
+        return open_descriptor(path, os.O_RDONLY)[0]
 
 
-def _take(descriptor: int) -> None:
-    """Locks a file; whoever looks whether a run is running holds it for a moment, so once is not enough."""
-    for tries_left in range(_TRIES - 1, -1, -1):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES) or not tries_left:
-                raise
-        time.sleep(_TRY_SECONDS)
+def _take(descriptor: int, tries: int) -> bool:
+    """Locks a file. Retries, because a process that checks whether a learner runs holds the lock for a moment.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
+    for tries_left in range(tries - 1, -1, -1):
+        if lock_descriptor(descriptor, blocking=False):
+            return True
+        if tries_left:
+            time.sleep(_TRY_SECONDS)
+    return False
+
+
+def _holder(descriptor: int) -> str:
+    """Returns a description of the process that holds a lock."""
+    os.lseek(descriptor, 1, os.SEEK_SET)
+    number = os.read(descriptor, _MAX_BYTES).decode("ascii", "replace").strip()
+    return f"another learner (process {number})" if number.isdecimal() else "another learner"

@@ -1,4 +1,4 @@
-"""The names of files in a run folder: which a behavior may have, and which a start that trained nothing leaves."""
+"""File names in a run folder: names for behaviors, and names of files that a start without training leaves."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ PREVIOUS_RUN_STATE: Final = "run_state.previous.pt"
 GENERATION: Final = "generation"
 CONFIGURATION: Final = "configuration.yaml"
 SOURCES: Final = "configuration_sources.json"
+NEWEST: Final = "checkpoint.pt"
+"""The newest checkpoint of a behavior, in its folder."""
 LAST: Final = "last"
-"""The word for the newest checkpoint of all: the run state."""
+"""Name of the newest checkpoint of all: the run state."""
 
 _OF_ANY_START: Final = frozenset(
     {LOCK_NAME, GENERATION, CONFIGURATION, SOURCES, "events.jsonl", "logs", "run_logs", "wandb", "wandb_id"}
@@ -27,14 +29,14 @@ _OWN_NAMES: Final = _OF_ANY_START | {PROGRESS_FILE, SUMMARY_FILE}
 _OWN_SUFFIXES: Final = (".onnx", ".pt", ".tmp")
 _MAX_GENERATION_BYTES: Final = 4096
 _MAX_BYTES: Final = 160
-"""Of a folder name. File systems allow 255 bytes, and ``-<step>.onnx`` is added."""
+"""Most bytes of a folder name. File systems allow 255 bytes, and ``-<step>.onnx`` is added."""
 
 
 def safe_name(name: str) -> str:
-    """Returns a file name for a behavior: its own name where that is possible, else one that resembles it.
+    """Returns a file name for a behavior: its own name if possible, otherwise a similar one.
 
-    A changed name ends in eight hexadecimal digits of the original's SHA-256, so that no two behaviors share a folder.
-    The result has no separators, does not begin with a dot, and is none of the run folder's own names.
+    A changed name ends with eight hexadecimal digits of the original's SHA-256, so that no two behaviors share a
+    folder. The result has no separators, does not begin with a dot, and is none of the run folder's own names.
     """
     encoded = name.encode("utf-8", "replace")
     if name_problem(name) is None and _is_free(name) and len(encoded) <= _MAX_BYTES:
@@ -44,18 +46,32 @@ def safe_name(name: str) -> str:
     return f"{kept or 'behavior'}-{hashlib.sha256(encoded).hexdigest()[:8]}"
 
 
+def initial_checkpoint(behavior: str, init_path: str | None, source: Path | None) -> Path | None:
+    """Returns the file whose networks a behavior of a new run starts with; None for new networks.
+
+    Args:
+        behavior: Name of the behavior.
+        init_path: The setting of that name: a ``.pt`` file, or the name of such a file in the other run's folder.
+        source: Folder of the run that ``initialize_from`` names.
+    """
+    if init_path is None and source is None:
+        return None
+    path = Path(init_path or NEWEST)
+    return source / safe_name(behavior) / path if source is not None and path.name == str(path) else path
+
+
 def _is_free(name: str) -> bool:
     return name not in _OWN_NAMES and not name.startswith("run_state.") and not name.endswith((".", *_OWN_SUFFIXES))
 
 
 def holds_a_run(path: Path) -> bool:
-    """Says whether a run folder holds anything that a new run must not be mixed with, or write over.
+    """Returns whether a run folder holds anything that a new run must not mix with or overwrite.
 
-    Checkpoints, models, statistics, and files that are not the learner's count; so does a run state, unless the summary
-    of the newest start says that no step was trained. Logs and settings do not, nor empty folders of behaviors.
+    Checkpoints, models, statistics and foreign files count; a run state counts unless the summary of the newest start
+    says that no step was trained. Logs, settings and empty folders of behaviors do not count.
 
     Raises:
-        OSError: the folder cannot be read.
+        OSError: The folder cannot be read.
     """
     return any(not _is_of_no_account(entry) for entry in path.iterdir())
 
@@ -72,7 +88,7 @@ def _is_of_no_account(entry: Path) -> bool:
 
 
 def _is_newest(summary: Path) -> bool:
-    """Whether the summary is that of the newest start: the state may be of another else."""
+    """Returns whether the summary is of the newest start; otherwise the run state may be of a different start."""
     try:
         newest = read_regular(summary.with_name(GENERATION), _MAX_GENERATION_BYTES).strip()
     except OSError:
@@ -81,7 +97,7 @@ def _is_newest(summary: Path) -> bool:
 
 
 def _counts_nothing(path: Path) -> bool:
-    """Whether a summary, or what was noted on the way, is ours and has no trained step; a damaged one is a run's."""
+    """Returns whether a summary or progress file is the learner's and has no trained step; False for a damaged one."""
     content = read_small_json(path)
     if "generation" not in content:
         return False

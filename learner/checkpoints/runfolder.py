@@ -1,27 +1,29 @@
-"""The folder of a run: where everything is, who may use it, and how often it was started.
+"""The folder of a run: the locations of its files, its lock, and its number of starts.
 
 ::
 
-    results/<run_id>/configuration.yaml, configuration_sources.json   the resolved settings and where each came from
-    results/<run_id>/generation                                        how often a learner has started here
-    results/<run_id>/run_state.pt, run_state.previous.pt               what a restart goes on from
+    results/<run_id>/configuration.yaml, configuration_sources.json   the resolved settings and the source of each
+    results/<run_id>/generation                                        number of starts of a learner here
+    results/<run_id>/run_state.pt, run_state.previous.pt               the state that a restart continues from
     results/<run_id>/<Behavior>.onnx                                   the model, at the end
     results/<run_id>/<Behavior>/<Behavior>-<step>.pt, .onnx            checkpoints; checkpoint.pt is the newest
-    results/<run_id>/<Behavior>/last_replay_buffer.npz                 replay memory, where it is to be saved
+    results/<run_id>/<Behavior>/last_replay_buffer.npz                 replay memory, if it is saved
     results/<run_id>/<Behavior>/stats.csv, events.out.tfevents.*       statistics
     results/<run_id>/run_logs/training_status.json                     their list, lessons, ratings
-    results/<run_id>/versions.json, events.jsonl, logs/                what it was made with, what happened, the log
-    results/<run_id>/progress.json, summary.json                       how far it is, what it came to
+    results/<run_id>/versions.json, events.jsonl, logs/                versions used, events, the log
+    results/<run_id>/progress.json, summary.json                       progress and result
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import structlog
 
@@ -29,6 +31,7 @@ from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.names import (
     CONFIGURATION,
     GENERATION,
+    NEWEST,
     PREVIOUS_RUN_STATE,
     RUN_STATE,
     SOURCES,
@@ -42,21 +45,21 @@ from learner.settings.load import to_yaml
 from learner.settings.names import name_problem
 
 _STATISTICS = ("events.out.*", "stats.csv", "last_replay_buffer*.npz")
-"""What another run's statistics, or its experience, would be mixed up with."""
+"""Statistics or experience of another run, which must not be mixed with a new one."""
 _MAX_GENERATION_BYTES = 4096
-_MAX_GENERATION_DIGITS = 18  # it travels as uint64
+_MAX_GENERATION_DIGITS = 18  # it is sent as uint64
 
 log = structlog.get_logger(__name__)
 
 
 class RunFolder:
-    """The folder of a run, locked until it is closed; made by `open_run_folder`.
+    """The folder of a run, locked until closed; created by `open_run_folder`.
 
     Args:
-        path: the folder.
-        lock: the lock on it.
-        resuming: whether this start goes on from ``run_state.pt``.
-        initialize_from: the folder of the run whose weights this one starts from, or None.
+        path: The folder.
+        lock: Lock on the folder.
+        resuming: Whether this start continues from ``run_state.pt``.
+        initialize_from: Folder of the run whose weights this run starts from, or None.
     """
 
     def __init__(self, path: Path, lock: FolderLock, *, resuming: bool, initialize_from: Path | None) -> None:
@@ -67,35 +70,35 @@ class RunFolder:
 
     @property
     def run_id(self) -> str:
-        """The name of the run."""
+        """Name of the run."""
         return self.path.name
 
     @property
     def run_state(self) -> Path:
-        """The newest recovery checkpoint."""
+        """Path of the newest recovery checkpoint."""
         return self.path / RUN_STATE
 
     @property
     def previous_run_state(self) -> Path:
-        """The one before it."""
+        """Path of the recovery checkpoint before it."""
         return self.path / PREVIOUS_RUN_STATE
 
     @property
     def run_logs(self) -> Path:
-        """The folder of the status file and of logs; made here."""
+        """Folder of the status file and of logs; created here."""
         return _made(self.path / "run_logs")
 
     @property
     def training_status(self) -> Path:
-        """ML-Agents' list of checkpoints, lessons and ratings."""
+        """Path of ML-Agents' list of checkpoints, lessons and ratings."""
         return self.path / "run_logs" / "training_status.json"
 
     def behavior(self, name: str) -> Path:
-        """Returns the folder of a behavior's checkpoints and TensorBoard files; made here."""
+        """Returns the folder of a behavior's checkpoints and TensorBoard files; created here."""
         return _made(self.behavior_place(name))
 
     def behavior_place(self, name: str) -> Path:
-        """Returns where `behavior` is, whether it is there or not."""
+        """Returns the path of `behavior` without creating it."""
         return self.path / safe_name(name)
 
     def checkpoint(self, name: str, step: int, suffix: str) -> Path:
@@ -104,20 +107,20 @@ class RunFolder:
 
     def newest_checkpoint(self, name: str) -> Path:
         """Returns ``<Behavior>/checkpoint.pt``."""
-        return self.behavior(name) / "checkpoint.pt"
+        return self.behavior(name) / NEWEST
 
     def final_model(self, name: str) -> Path:
         """Returns ``<Behavior>.onnx``."""
         return self.path / f"{safe_name(name)}.onnx"
 
     def next_generation(self, at_least: int = 0) -> int:
-        """Counts this start, and returns its number; it is on the disk before this returns.
+        """Counts this start and returns its number, already written to disk.
 
         Args:
-            at_least: the generation of the loaded state; the result is larger, even if the file was lost.
+            at_least: Generation of the loaded state; the result is larger, even if the file was lost.
 
         Raises:
-            UserError: the file cannot be read or written.
+            UserError: The file cannot be read or written.
         """
         path = self.path / GENERATION
         generation = max(_read_generation(path), at_least) + 1
@@ -128,10 +131,10 @@ class RunFolder:
         return generation
 
     def write_configuration(self, document: Mapping[str, Value], sources: Mapping[str, str]) -> None:
-        """Writes the resolved settings, and where each value came from.
+        """Writes the resolved settings and the source of each value.
 
         Raises:
-            UserError: they cannot be written.
+            UserError: The files cannot be written.
         """
         try:
             write_file(self.path / CONFIGURATION, to_yaml(document).encode("utf-8"))
@@ -140,7 +143,7 @@ class RunFolder:
             raise _cannot_write(error) from error
 
     def close(self) -> None:
-        """Lets another learner use the folder."""
+        """Releases the folder for other learners."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -152,6 +155,20 @@ class RunFolder:
         self.close()
 
 
+class FoundFolder(NamedTuple):
+    """The folder that a start would use.
+
+    Attributes:
+        path: The folder; possibly not existing yet.
+        resuming: Whether the run is resumed.
+        source: Folder of the run whose networks it starts with, or None.
+    """
+
+    path: Path
+    resuming: bool
+    source: Path | None
+
+
 def open_run_folder(
     results_dir: Path | str,
     run_id: str,
@@ -160,20 +177,20 @@ def open_run_folder(
     force: bool = False,
     initialize_from: str | None = None,
 ) -> RunFolder:
-    """Opens or makes the folder of a run, and locks it.
+    """Opens or creates the folder of a run and locks it.
 
     A folder in which nothing was trained or saved (`holds_a_run`) counts as new.
 
     Args:
-        results_dir: the folder of all runs.
-        run_id: the name of the run.
-        resume: go on with the run, which must be there; ``"auto"``: if it is there.
-        force: start anew in a folder that holds a run. Its files stay, but for statistics; its recovery state is
-            kept as ``run_state.replaced.pt``, so that a later resume cannot take it for the new run's.
-        initialize_from: another run whose weights this one starts from; without effect where a run is resumed.
+        results_dir: Folder of all runs.
+        run_id: Name of the run.
+        resume: True continues the run, which must exist; ``"auto"`` continues it if it exists.
+        force: Starts a new run in a folder that holds a run. Its files stay, except for statistics; its recovery state
+            is kept as ``run_state.replaced.pt``, so that a later resume cannot mistake it for that of the new run.
+        initialize_from: Another run whose weights this one starts from; has no effect if a run is resumed.
 
     Raises:
-        UserError: ``RUN_FOLDER_EXISTS``, ``NOTHING_TO_RESUME``, or ``RUN_FILE`` for names and rights.
+        UserError: ``RUN_FOLDER_EXISTS``, ``NOTHING_TO_RESUME``, or ``RUN_FILE`` for names and permissions.
     """
     path, source = _named(Path(results_dir), run_id, resume=resume, force=force, initialize_from=initialize_from)
     try:
@@ -187,7 +204,7 @@ def open_run_folder(
     except OSError as error:
         raise _cannot_use(path, error) from error
     if resuming and source is not None:
-        log.info("the run is resumed, so initialize_from has no effect", run_id=run_id)
+        log.info("initialize_from_ignored", run_id=run_id, reason="the run is resumed")
     return RunFolder(path, lock, resuming=resuming, initialize_from=None if resuming else source)
 
 
@@ -198,45 +215,61 @@ def check_run_folder(
     resume: bool | Literal["auto"] = False,
     force: bool = False,
     initialize_from: str | None = None,
-) -> None:
-    """Looks whether `open_run_folder` would take these arguments; changes nothing.
+) -> FoundFolder:
+    """Checks whether `open_run_folder` would accept these arguments; changes nothing.
 
     Raises:
-        UserError: it would not; another learner that runs there is found by `open_run_folder` only.
+        UserError: It would refuse them. Only `open_run_folder` finds another learner that runs there.
     """
-    path, _ = _named(Path(results_dir), run_id, resume=resume, force=force, initialize_from=initialize_from)
+    path, source = _named(Path(results_dir), run_id, resume=resume, force=force, initialize_from=initialize_from)
     try:
-        if path.exists():
-            _decide(path, resume=resume, force=force)
+        resuming = path.exists() and _decide(path, resume=resume, force=force)
+        _require_writable(path)
     except OSError as error:
         raise _cannot_use(path, error) from error
+    return FoundFolder(path, resuming, None if resuming else source)
+
+
+def _require_writable(path: Path) -> None:
+    """Checks that a folder can be created and written to.
+
+    Raises:
+        OSError: The folder cannot be created or written to.
+    """
+    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not nearest.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
 
 
 def _named(
     root: Path, run_id: str, *, resume: bool | Literal["auto"], force: bool, initialize_from: str | None
 ) -> tuple[Path, Path | None]:
-    """Returns the folder of a run and of the one it starts from, where the names are sound and there is what must be."""
+    """Returns the folders of a run and of the run it starts from, after checking names and existence."""
     path = _child(root, run_id, "--run-id")
     if force and resume:
-        raise UserError(ExitCode.USAGE, "--force (start anew) and --resume (go on) contradict each other: give one")
+        raise UserError(
+            ExitCode.USAGE, "--force (start over) and --resume (continue) exclude each other: give only one"
+        )
     if resume is True and not path.is_dir():
         raise UserError(ExitCode.NOTHING_TO_RESUME, f"there is no run {run_id!r} in {root}{_runs_there(root)}")
     return path, None if initialize_from is None else _source_run(root, initialize_from)
 
 
 def _decide(path: Path, *, resume: bool | Literal["auto"], force: bool) -> bool:
-    """Says whether to resume; raises where the flags do not fit what is there."""
+    """Returns whether to resume; raises if the flags do not fit the folder."""
     has_state = (path / RUN_STATE).exists() or (path / PREVIOUS_RUN_STATE).exists()
     if resume == "auto":
         return has_state
     if resume:
         if not has_state:
-            message = f"{path} holds no {RUN_STATE} to go on from: start it anew with --force, or use --resume=auto"
+            message = f"{path} holds no {RUN_STATE} to resume from: start over with --force, or use --resume=auto"
             raise UserError(ExitCode.NOTHING_TO_RESUME, message)
         return True
     if not force and holds_a_run(path):
         message = (
-            f"{path} already holds a run: go on with --resume, start anew with --force, or choose another --run-id"
+            f"{path} already holds a run: continue with --resume, start over with --force, or choose another --run-id"
         )
         raise UserError(ExitCode.RUN_FOLDER_EXISTS, message)
     return False
@@ -252,7 +285,7 @@ def _clean(path: Path, *, resuming: bool, force: bool) -> None:
         (path / PREVIOUS_RUN_STATE).unlink(missing_ok=True)
         if (path / RUN_STATE).exists():
             (path / RUN_STATE).replace(path / "run_state.replaced.pt")
-    elif not resuming:  # a state in which nothing was trained: a later resume shall not take it for the new run's
+    elif not resuming:  # a state without training: a later resume must not mistake it for that of the new run
         for name in (RUN_STATE, PREVIOUS_RUN_STATE):
             (path / name).unlink(missing_ok=True)
 
@@ -260,7 +293,9 @@ def _clean(path: Path, *, resuming: bool, force: bool) -> None:
 def _child(root: Path, name: str, option: str) -> Path:
     problem = name_problem(name)
     if problem is not None:
-        raise UserError(ExitCode.RUN_FILE, f"{option} {name!r} {problem}; it is the name of a folder in {root}")
+        raise UserError(
+            ExitCode.RUN_FILE, f"{option} {name!r} {problem}; it must be a valid name for a folder in {root}"
+        )
     return root / name
 
 
@@ -291,8 +326,8 @@ def _read_generation(path: Path) -> int:
     if not text.isdecimal() or len(text) > _MAX_GENERATION_DIGITS:
         raise UserError(
             ExitCode.BAD_CHECKPOINT,
-            f"{path} shall hold one number, how often this run was started, and does not: write one into it that is "
-            "larger than any before (the learner logs it at each start), or choose another --run-id",
+            f"{path} does not hold the number of starts of this run: write a number larger than any generation in the log, "
+            "or choose another --run-id",
         )
     return int(text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,7 @@ from learner.common.files import read_regular, write_file
 STATS_FORMAT_VERSION = "0.3.0"
 _METADATA = "metadata"
 _MAX_BYTES = 64 * 2**20
+_STARTED_OVER = "the list of checkpoints starts empty"
 
 log = structlog.get_logger(__name__)
 
@@ -26,12 +27,12 @@ class CheckpointEntry:
     """One checkpoint in the list.
 
     Attributes:
-        steps: trainer steps.
-        file_path: the model, or the ``.pt`` file where no model could be exported.
-        reward: mean episode return since the last update, or of the newest episodes if none has ended since; None
-            before the first.
-        creation_time: seconds since the epoch.
-        auxillary_file_paths: its other files. (The spelling is ML-Agents'.)
+        steps: Steps of the trainer.
+        file_path: The model, or the ``.pt`` file if no model could be exported.
+        reward: Mean episode return since the last update, or of the newest episodes if none has ended since; None
+            before the first episode.
+        creation_time: Seconds since the epoch.
+        auxillary_file_paths: Further files. (The spelling is ML-Agents'.)
     """
 
     steps: int
@@ -45,7 +46,7 @@ class CheckpointEntry:
         return {
             "steps": self.steps,
             "file_path": self.file_path,
-            # JSON has no number that is none
+            # JSON cannot represent NaN or infinity
             "reward": self.reward if self.reward is not None and math.isfinite(self.reward) else None,
             "creation_time": self.creation_time,
             "auxillary_file_paths": list(self.auxillary_file_paths),
@@ -53,7 +54,7 @@ class CheckpointEntry:
 
     @classmethod
     def from_json(cls, value: object) -> Self | None:
-        """Returns the entry, or None if that is not one."""
+        """Returns the entry, or None if the value is not one."""
         if not isinstance(value, Mapping):
             return None
         steps, file_path, reward = value.get("steps"), value.get("file_path"), value.get("reward")
@@ -70,9 +71,10 @@ class BestEntry:
     """The best checkpoint of a behavior.
 
     Attributes:
-        entry: as checkpoints are listed; its reward is what it was chosen by.
-        measure: ``evaluation`` (mean return of one) or ``training`` (mean return of the newest training episodes).
-        revision: of the lessons it was measured under: returns of another lesson compare with nothing.
+        entry: Entry as in the list of checkpoints; its reward decided the choice.
+        measure: ``evaluation`` (mean return of an evaluation) or ``training`` (mean return of the newest training
+            episodes).
+        revision: Revision of the lessons under which it was measured: returns of different lessons are not comparable.
     """
 
     entry: CheckpointEntry
@@ -80,18 +82,18 @@ class BestEntry:
     revision: int
 
     def is_beaten_by(self, reward: float, measure: str, revision: int) -> bool:
-        """Whether another measurement takes its place: it is better, or of another kind or a later lesson."""
+        """Returns whether another measurement replaces it: it is better, of another kind, or of a later lesson."""
         if (measure, revision) != (self.measure, self.revision):
             return True
         return self.entry.reward is None or reward > self.entry.reward
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the entry as it is listed."""
+        """Returns the entry as JSON."""
         return {**self.entry.to_json(), "measure": self.measure, "lesson_revision": self.revision}
 
     @classmethod
     def from_json(cls, value: object) -> Self | None:
-        """Returns the entry, or None if that is not one."""
+        """Returns the entry, or None if the value is not one."""
         entry = CheckpointEntry.from_json(value)
         if entry is None or not isinstance(value, Mapping):
             return None
@@ -103,7 +105,7 @@ class TrainingStatus:
     """The status file of a run, in memory.
 
     Args:
-        sections: what the file held, without its metadata.
+        sections: Content of the file without its metadata.
     """
 
     def __init__(self, sections: Mapping[str, Mapping[str, Any]] | None = None) -> None:
@@ -111,16 +113,16 @@ class TrainingStatus:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Reads the file. One that is missing is empty; one that is damaged too, with a warning: no run ends for it."""
+        """Reads the file; a missing one counts as empty, and so does a damaged one, with a warning."""
         try:
             document = json.loads(read_regular(path, _MAX_BYTES))
         except FileNotFoundError:
             return cls()
         except (OSError, ValueError, RecursionError) as error:
-            log.warning("the training status cannot be read and is begun anew", file=str(path), reason=str(error))
+            log.warning("training_status_not_read", file=str(path), reason=str(error), action=_STARTED_OVER)
             return cls()
         if not isinstance(document, dict):
-            log.warning("the training status is not a map and is begun anew", file=str(path))
+            log.warning("training_status_not_read", file=str(path), reason="it is not a map", action=_STARTED_OVER)
             return cls()
         return cls({name: part for name, part in document.items() if name != _METADATA and isinstance(part, dict)})
 
@@ -135,7 +137,7 @@ class TrainingStatus:
         self._section(behavior)["checkpoints"] = [entry.to_json() for entry in entries]
 
     def set_final(self, behavior: str, entry: CheckpointEntry) -> None:
-        """Sets the checkpoint that the run ended with."""
+        """Sets the final checkpoint of the run."""
         self._section(behavior)["final_checkpoint"] = entry.to_json()
 
     def set_best(self, behavior: str, best: BestEntry) -> None:
@@ -150,18 +152,22 @@ class TrainingStatus:
         """Sets the number of the lesson of an environment parameter."""
         self._section(parameter)["lesson_num"] = lesson
 
-    def lesson(self, parameter: str) -> int | None:
-        """Returns the number of the lesson of an environment parameter."""
-        value = self._sections.get(parameter, {}).get("lesson_num")
-        return value if type(value) is int else None
+    def set_elo(self, behavior: str, elo: float) -> None:
+        """Sets the rating of a behavior with self-play."""
+        self._section(behavior)["elo"] = elo
+
+    def lessons(self, parameters: Iterable[str]) -> dict[str, int]:
+        """Returns the number of the lesson of each environment parameter that has one."""
+        found = {name: self._sections.get(name, {}).get("lesson_num") for name in parameters}
+        return {name: number for name, number in found.items() if type(number) is int}
 
     def write(self, path: Path) -> None:
         """Writes the file, whole or not at all.
 
         Raises:
-            WriteFailed: it cannot be written.
+            WriteFailed: The file cannot be written.
         """
-        # The metadata last: a behavior could bear that name.
+        # The metadata last, because a behavior could have that name.
         text = json.dumps({**self._sections, _METADATA: _metadata()}, indent=4, ensure_ascii=False)
         write_file(path, f"{text}\n".encode("utf-8", "replace"))
 

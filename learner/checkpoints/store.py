@@ -1,8 +1,8 @@
 """Writes and finds the checkpoints of a run.
 
-Two kinds: the *run state*, one file for everything, from which a restarted learner goes on (weights, optimizers,
-ledger and sessions of one moment); and *behavior checkpoints*, one per behavior and interval, which people keep, load
-into Unity, and start other runs from.
+There are two kinds: the *run state*, one file for everything, from which a restarted learner continues (weights,
+optimizers, ledger and sessions of one moment); and *behavior checkpoints*, one per behavior and interval, which users
+keep, load into Unity, and start other runs from.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from typing import Any
 
 import structlog
 
-from learner.checkpoints.choice import BEHAVIOR_KIND, BEST_FILE, BEST_MODEL, BehaviorCheckpoint, read_behavior
+from learner.checkpoints.choice import BEHAVIOR_KIND, BEST_FILE, BEST_MODEL, BehaviorCheckpoint, read_initial
 from learner.checkpoints.documents import (
     BadCheckpoint,
     encode_document,
     read_document,
     saving,
 )
-from learner.checkpoints.names import PREVIOUS_RUN_STATE, RUN_STATE, safe_name
+from learner.checkpoints.names import PREVIOUS_RUN_STATE, RUN_STATE, initial_checkpoint
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.status import BestEntry, CheckpointEntry, TrainingStatus
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import read_regular, write_file
+from learner.common.plugins import in_one_line
 from learner.common.saved_values import count, reason, shown
 
 FIRST_INTERVAL_SECONDS = 1.0
 
 
 class RecoverySchedule:
-    """Says when to save: after the first update, then at intervals that double from 1 s to the one that was set.
+    """Decides when to save: after the first update, then at intervals that double from 1 s to the configured one.
 
-    So a crash early in a run, which is when most crashes happen, costs seconds and not a minute; and a run in which
-    nothing is trained (paused, or without actors) writes nothing.
+    A crash early in a run, when most crashes happen, therefore costs seconds and not a minute; a run without training
+    (paused, or without actors) writes nothing.
 
     Example::
 
@@ -46,8 +47,8 @@ class RecoverySchedule:
             schedule.saved(updates=trainer.version)
 
     Args:
-        checkpoint_seconds: the longest interval (``rollcast.checkpoint_seconds``).
-        clock: seconds that only grow.
+        checkpoint_seconds: Longest interval in seconds (``rollcast.checkpoint_seconds``).
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, checkpoint_seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,44 +59,44 @@ class RecoverySchedule:
         self._saved_updates = 0
 
     def is_due(self, *, updates: int) -> bool:
-        """Says whether to save now.
+        """Returns whether to save now.
 
         Args:
-            updates: completed updates of all behaviors in this process so far.
+            updates: Completed updates of all behaviors in this process so far.
         """
         if updates <= self._saved_updates:
             return False
         return self._next_at is None or self._clock() >= self._next_at
 
     def saved(self, *, updates: int) -> None:
-        """Notes that all of ``updates`` is saved, by whatever occasion; the next interval is twice as long."""
+        """Records that all of ``updates`` are saved, for whatever reason; the next interval is twice as long."""
         self._saved_updates = updates
         self._next_at = self._clock() + self._interval
         self._interval = min(2.0 * self._interval, self._longest)
 
     def failed(self) -> None:
-        """Notes that saving failed: it is tried again after the present interval."""
+        """Records that saving failed; it is retried after the current interval."""
         self._next_at = self._clock() + self._interval
 
 
 _RUN_STATE_KIND = "run_state"
 _MAX_MODEL_BYTES = 2**31
-"""An ONNX file is one protobuf message, and those end there."""
+"""Largest ONNX file, which is one protobuf message."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedRunState:
-    """Everything a restart needs, of one moment. Plain values and tensors only (`documents.plain`).
+    """Everything a restart needs, from one moment. Plain values and tensors only (`documents.plain`).
 
     Attributes:
-        generation: the learner's start that wrote it.
+        generation: Generation of the learner that wrote it.
         ledger: `learner.ingest.ledger.Ledger.state_dict`.
-        sessions: the session table's state.
-        behaviors_table: the behavior table's state.
-        trainers: the state of each trainer, by behavior name.
-        extra: what else a run keeps (lessons, counters), by the name of its owner.
+        sessions: State of the session table.
+        behaviors_table: State of the behavior table.
+        trainers: State of each trainer, by behavior name.
+        extra: Further state (lessons, counters), by the name of its owner.
     """
 
     generation: int
@@ -114,35 +115,35 @@ Export = Callable[[Path], object]
 
 
 def encode_behavior(behavior: str, step: int, state: Mapping[str, Any]) -> bytes:
-    """Makes the bytes of a behavior checkpoint.
+    """Returns the bytes of a behavior checkpoint.
 
     Raises:
-        TypeError: something in the state cannot be saved.
+        TypeError: Something in the state cannot be saved.
     """
     return encode_document(BEHAVIOR_KIND, {"behavior": behavior, "step": step, "state": state})
 
 
 class CheckpointStore:
-    """The checkpoints of one run.
+    """Writes, lists and finds the checkpoints of one run.
 
     Args:
-        folder: the run's folder, open.
-        wall_clock: seconds since the epoch, for the list of checkpoints.
+        folder: The run's open folder.
+        wall_clock: Returns seconds since the epoch, for the list of checkpoints.
     """
 
     def __init__(self, folder: RunFolder, *, wall_clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
-        # A run that starts anew in an old folder lists, and later deletes, only checkpoints of its own.
+        # A new run in an old folder lists, and later deletes, only its own checkpoints.
         self.status = TrainingStatus.load(folder.training_status) if folder.resuming else TrainingStatus()
         self._wall_clock = wall_clock
         self._saved_here: dict[str, CheckpointEntry] = {}
 
     def save_run_state(self, state: SavedRunState) -> Path:
-        """Writes the run state; the one before it stays as ``run_state.previous.pt``.
+        """Writes the run state; the one before it is kept as ``run_state.previous.pt``.
 
         Raises:
-            CheckpointFailed: it cannot be written; both old files are intact.
-            TypeError: something in it cannot be saved.
+            CheckpointFailed: The run state cannot be written; both old files are intact.
+            TypeError: Something in the state cannot be saved.
         """
         content = {"generation": state.generation, **{part: getattr(state, part) for part in _RUN_STATE_PARTS}}
         data = encode_document(_RUN_STATE_KIND, content)
@@ -152,13 +153,13 @@ class CheckpointStore:
         return path
 
     def load_run_state(self) -> SavedRunState | None:
-        """Reads the run state, or the one before it with a warning, where the newest is damaged.
+        """Reads the run state, or the one before it with a warning if the newest is damaged.
 
         Returns:
-            None where there is neither.
+            None if there is neither.
 
         Raises:
-            UserError: ``BAD_CHECKPOINT``: there is one, and none can be read.
+            UserError: ``BAD_CHECKPOINT``: run states exist, and none can be read.
         """
         problems = []
         for path in (self.folder.run_state, self.folder.previous_run_state):
@@ -175,7 +176,7 @@ class CheckpointStore:
             return None
         raise UserError(
             ExitCode.BAD_CHECKPOINT,
-            f"{problems[0]}: put back a copy of it, or start anew with --force"
+            f"{problems[0]}: restore a copy of it, or start over with --force"
             f" (--initialize-from=RUN starts from the weights of another run's checkpoint.pt)",
             [str(problem) for problem in problems],
         )
@@ -190,19 +191,19 @@ class CheckpointStore:
         keep_checkpoints: int,
         export: Callable[[Path], object] | None = None,
     ) -> Path:
-        """Writes ``<Behavior>-<step>.pt``, the model beside it, ``checkpoint.pt`` and the status; deletes the oldest.
+        """Writes ``<Behavior>-<step>.pt``, its model, ``checkpoint.pt`` and the status; deletes the oldest.
 
         Args:
-            behavior: its name.
-            step: trainer steps; a checkpoint of the same step is replaced.
-            state: what the trainer's ``state_dict`` returned.
-            reward: mean episode return since the last update; see `CheckpointEntry`.
-            keep_checkpoints: how many stay, the oldest steps go first; 0 or less keeps all.
-            export: writes the model to the path it is given. If it fails there is no model, and a warning.
+            behavior: Name of the behavior.
+            step: Steps of the trainer; replaces a checkpoint of the same step.
+            state: Result of the trainer's ``state_dict``.
+            reward: Mean episode return since the last update; see `CheckpointEntry`.
+            keep_checkpoints: Number of checkpoints to keep, with the lowest steps deleted first; 0 or less keeps all.
+            export: Writes the model to the given path. A failure logs a warning and leaves no model.
 
         Raises:
-            CheckpointFailed: a file cannot be written; older checkpoints are intact.
-            TypeError: something in the state cannot be saved.
+            CheckpointFailed: A file cannot be written; older checkpoints are intact.
+            TypeError: Something in the state cannot be saved.
         """
         data = encode_behavior(behavior, step, state)
         with saving(self.folder.path):
@@ -220,19 +221,19 @@ class CheckpointStore:
     def save_best(
         self, behavior: str, data: bytes, *, step: int, reward: float, measure: str, revision: int, export: Export
     ) -> Path:
-        """Writes ``<Behavior>/best.pt``, the model beside it, and the status. Retention leaves them alone.
+        """Writes ``<Behavior>/best.pt``, its model, and the status. Retention does not delete them.
 
         Args:
-            behavior: its name.
-            data: from `encode_behavior`.
-            step: trainer steps.
-            reward: what it was chosen by.
-            measure: see `BestEntry`.
-            revision: see `BestEntry`.
-            export: writes the model to the path it is given.
+            behavior: Name of the behavior.
+            data: Result of `encode_behavior`.
+            step: Steps of the trainer.
+            reward: Return by which it was chosen.
+            measure: See `BestEntry`.
+            revision: See `BestEntry`.
+            export: Writes the model to the given path.
 
         Raises:
-            CheckpointFailed: it cannot be written; the one before it is intact.
+            CheckpointFailed: The checkpoint cannot be written; the one before it is intact.
         """
         folder = self.folder.behavior(behavior)
         path, model = folder / BEST_FILE, folder / BEST_MODEL
@@ -245,15 +246,15 @@ class CheckpointStore:
         return path
 
     def finish_behavior(self, behavior: str) -> Path | None:
-        """Copies the model of the newest checkpoint to ``<Behavior>.onnx`` and notes it as the final one.
+        """Copies the model of the newest checkpoint to ``<Behavior>.onnx`` and records it as the final one.
 
         Returns:
-            The copy; None where there is no model.
+            The copy; None without a model.
 
         Raises:
-            CheckpointFailed: it cannot be written.
+            CheckpointFailed: The checkpoint cannot be written.
         """
-        # A run that was resumed from an older state may list steps that it has not reached again.
+        # A run resumed from an older state may list steps that it has not reached again.
         newest = self._saved_here.get(behavior) or next(reversed(self.status.checkpoints(behavior)), None)
         if newest is None:
             return None
@@ -272,73 +273,62 @@ class CheckpointStore:
         """Writes ``training_status.json``.
 
         Raises:
-            CheckpointFailed: it cannot be written.
+            CheckpointFailed: The checkpoint cannot be written.
         """
         with saving(self.folder.training_status):
             self.status.write(self.folder.run_logs / self.folder.training_status.name)
 
     def load_initial(self, behavior: str, init_path: str | None = None) -> BehaviorCheckpoint | None:
-        """Reads what a behavior of a new run starts from: another run's weights and optimizer.
+        """Reads the state from which a behavior of a new run starts: another run's weights and optimizer.
 
-        The trainer that takes the state over sets its step to 0.
+        The trainer that loads the state sets its step to 0.
 
         Args:
-            behavior: its name.
-            init_path: the setting of that name: a ``.pt`` file, or the name of one in the other run's folder.
+            behavior: Name of the behavior.
+            init_path: The setting of that name: a ``.pt`` file, or the name of such a file in the other run's folder.
 
         Returns:
-            None where nothing was asked for, or this run is resumed.
+            None if nothing was requested, or this run is resumed.
 
         Raises:
             UserError: ``BAD_CHECKPOINT``: the file is missing or cannot be read.
         """
         if self.folder.resuming:
             return None
-        source = self.folder.initialize_from
-        if init_path is None and source is None:
-            return None
-        path = Path(init_path or "checkpoint.pt")
-        if source is not None and path.name == str(path):
-            path = source / safe_name(behavior) / path
-        try:
-            return read_behavior(path)
-        except BadCheckpoint as error:
-            message = f"behavior {behavior!r} cannot start from {error}: name another run or file, or leave it out"
-            raise UserError(ExitCode.BAD_CHECKPOINT, message) from error
+        path = initial_checkpoint(behavior, init_path, self.folder.initialize_from)
+        return None if path is None else read_initial(behavior, path)
 
     def _entry(self, step: int, reward: float | None, *files: Path) -> CheckpointEntry:
-        present = [str(file) for file in files if file.exists()]
+        present = [file.as_posix() for file in files if file.exists()]
         return CheckpointEntry(step, present[0], reward, self._wall_clock(), tuple(present[1:]))
 
     def _list(self, behavior: str, entry: CheckpointEntry, keep_checkpoints: int) -> None:
-        """Adds a checkpoint to the list and takes the oldest others off it, files and all."""
+        """Adds a checkpoint to the list and removes the oldest others, including their files."""
         others = [other for other in self.status.checkpoints(behavior) if other.steps != entry.steps]
         surplus = max(len(others) + 1 - keep_checkpoints, 0) if keep_checkpoints > 0 else 0
         self.status.set_checkpoints(behavior, sorted([*others[surplus:], entry], key=lambda listed: listed.steps))
         self.save_status()
         with saving(self.folder.path):
-            for old in others[:surplus]:  # after the list was written, so that it never names what is not there
+            for old in others[:surplus]:  # after the list was written, so that it never names missing files
                 for suffix in (".pt", ".onnx"):
                     self.folder.checkpoint(behavior, old.steps, suffix).unlink(missing_ok=True)
 
     def _note_fallback(self, used: Path, problems: list[BadCheckpoint]) -> None:
-        """Moves a damaged newest state aside: at the next save it would else replace the good one before it."""
+        """Moves a damaged newest state aside: the next save would otherwise replace the intact older state."""
         for problem in problems:
             aside = problem.path.with_name("run_state.damaged.pt")
             with contextlib.suppress(OSError):
                 problem.path.replace(aside)
-            log.warning(
-                "resuming from the state before the newest", reason=str(problem), used=str(used), kept=str(aside)
-            )
+            log.warning("previous_run_state_used", reason=str(problem), used=str(used), kept=str(aside))
         if used == self.folder.previous_run_state and not problems:
-            log.warning("resuming from the state before the newest", reason=f"{self.folder.run_state} is missing")
+            log.warning("previous_run_state_used", reason=f"{self.folder.run_state} is missing", used=str(used))
 
 
 def read_run_state(folder: Path) -> SavedRunState | None:
-    """Reads the run state of a folder that may belong to another learner, or the one before it; changes nothing.
+    """Reads the run state, or the one before it, of a folder that may belong to another learner; changes nothing.
 
     Returns:
-        None where there is neither, or none can be read.
+        None if there is neither, or none can be read.
     """
     for name in (RUN_STATE, PREVIOUS_RUN_STATE):
         with contextlib.suppress(BadCheckpoint):
@@ -350,7 +340,7 @@ def _export(export: Callable[[Path], object], model: Path) -> None:
     try:
         export(model)
     except Exception as error:  # noqa: BLE001 - a model that cannot be exported costs the model, never the run
-        log.warning("the model could not be exported", file=str(model), reason=f"{type(error).__name__}: {error}")
+        log.warning("model_not_exported", file=str(model), reason=in_one_line(error))
 
 
 def _read_run_state(path: Path) -> SavedRunState:

@@ -1,222 +1,271 @@
-"""Draws the curves of runs beside each other: `rollcast-learner compare`."""
+"""Compares groups of runs over their seeds, for `rollcast-learner compare`."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+
+from learner.commands.list_runs import read_run
+from learner.commands.run_groups import BY_NAME, BY_RUN, Group, Member, grouped, read_settings
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import open_regular
-from learner.observe.csvfile import COLUMNS, STATS_FILE
-from learner.observe.text import printable
+from learner.common.seed_statistics import Interval, Scores, improvement, improvement_interval, iqm, iqm_interval
+from learner.common.text import printable
+from learner.observe.curves import Curve, read_curves
 
-RETURN_KEY = "Environment/Cumulative Reward"
-_MAX_LINE_CHARS = 10_000
-_LARGEST = 1e15
-"""What is larger is damage, or a return that diverged: no scale could show it beside others, nor matplotlib draw it."""
+_UNFINISHED = frozenset({"running", "waiting", "paused", "failed", "killed", "stopped"})
+_FEW_SEEDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
-    """One statistic of one behavior of one run.
+class Request:
+    """Selects the runs, the statistic and the groups of a comparison.
 
     Attributes:
-        run_id: the run.
-        behavior: the name of its folder.
-        steps: environment steps trained.
-        seconds: since the behavior was first declared.
-        values: finite ones.
+        results_dir: Folder of all runs.
+        runs: Names of runs in it, or paths of run folders.
+        key: Name of the statistic.
+        by: What makes a group: ``settings``, ``name``, ``run``, or a setting by its dotted path.
+        behavior: The only behavior to compare; None compares all.
+        episodes: Least number of episodes behind each point of a curve.
+        at_steps: Environment steps at which runs are compared; None compares their ends.
+        scales: Scores that count as 0 and 1, by behavior, which make several behaviors comparable; empty for none.
     """
 
-    run_id: str
-    behavior: str
+    results_dir: Path
+    runs: Sequence[str]
+    key: str
+    by: str
+    behavior: str | None
+    episodes: int
+    at_steps: int | None
+    scales: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The results of one group.
+
+    Attributes:
+        group: Its label.
+        seeds: Number of runs.
+        iqm: Interquartile mean of their scores.
+        interval: 95 % bootstrap interval of it; None for a single run.
+        median: Median score.
+        mean: Mean score.
+        min: Lowest score.
+        max: Highest score.
+        steps: Lowest and highest number of environment steps at which the scores were taken.
+        improvement: Probability that a run of this group scores more than one of the first group; None for the first.
+        improvement_interval: 95 % bootstrap interval of it; None for single runs.
+    """
+
+    group: str
+    seeds: int
+    iqm: float
+    interval: Interval | None
+    median: float
+    mean: float
+    min: float
+    max: float
+    steps: tuple[int, int]
+    improvement: float | None
+    improvement_interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A group with the scores of its runs.
+
+    Attributes:
+        group: The group.
+        scores: ``[N]``, for each run the value of its curve at the compared step.
+        steps: The step of each score.
+    """
+
+    group: Group
+    scores: Scores
     steps: tuple[int, ...]
-    seconds: tuple[float, ...]
-    values: tuple[float, ...]
 
 
-def read_curves(run: Path, key: str) -> list[Curve]:
-    """Returns the curves of a statistic, one for each behavior of a run that has it.
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The groups of one behavior, and their results.
 
-    Rows that make no sense are left out, and those with numbers beyond 1e15.
+    Attributes:
+        behavior: Name of the behavior's folder.
+        scored: Groups in the order of their first runs.
+        rows: Results in the same order.
+    """
+
+    behavior: str
+    scored: tuple[Scored, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def groups(self) -> list[Group]:
+        """Returns the groups in order."""
+        return [one.group for one in self.scored]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole comparison.
+
+    Attributes:
+        request: What was asked for.
+        comparisons: One for each behavior, at least one.
+        together: Results over all behaviors, with normalized scores; empty without scales.
+        notes: Reasons for caution, one line each.
+    """
+
+    request: Request
+    comparisons: tuple[Comparison, ...]
+    together: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+def compare(request: Request) -> Report:
+    """Reads the runs and compares them.
 
     Raises:
-        UserError: the run has no such statistic, or no statistics at all.
+        UserError: A run lacks the statistic or a setting, or does not reach the steps.
     """
-    if not run.is_dir():
-        raise UserError(
-            ExitCode.USAGE, f"there is no run {printable(run.name)!r} in {run.parent}: see rollcast-learner runs"
-        )
-    files = sorted(run.glob(f"*/{STATS_FILE}"))
-    curves, keys = [], set[str]()
-    for file in files:
-        curve, found = _read(file, run.name, key)
-        keys |= found
-        if curve.values:
-            curves.append(curve)
-    if not files:
+    members = list(_members(request))
+    behaviors = list(dict.fromkeys(member.curve.behavior for member in members))
+    if request.behavior is not None and request.behavior not in behaviors:
+        known = ", ".join(map(printable, behaviors))
+        raise UserError(ExitCode.USAGE, f"--behavior {printable(request.behavior)!r}: the runs have only {known}")
+    chosen = behaviors if request.behavior is None else [request.behavior]
+    comparisons = tuple(
+        _compared(name, [one for one in members if one.curve.behavior == name], request) for name in chosen
+    )
+    together = _together(comparisons, request.scales) if request.scales else ()
+    return Report(request, comparisons, together, tuple(_notes(comparisons)))
+
+
+def _members(request: Request) -> Iterator[Member]:
+    folders: dict[Path, Path] = {}
+    for name in request.runs:
+        folder = _folder(name, request.results_dir)
+        folders.setdefault(folder.absolute(), folder)
+    for folder in folders.values():
+        for curve in read_curves(folder, request.key, request.episodes):
+            settings = {} if request.by in {BY_NAME, BY_RUN} else read_settings(folder, curve.behavior)
+            yield Member(folder, curve, settings)
+
+
+def _folder(name: str, results_dir: Path) -> Path:
+    """Returns the folder of a run from its name, or from its path, also one in the current folder."""
+    path, inside = Path(name), results_dir / name
+    return path if len(path.parts) > 1 or (path.is_dir() and not inside.is_dir()) else inside
+
+
+def _compared(behavior: str, members: Sequence[Member], request: Request) -> Comparison:
+    scored = []
+    for group in grouped(members, request.by):
+        found = [(member.curve, _place(member.curve, request.at_steps)) for member in group.members]
+        scores = np.array([curve.values[place] for curve, place in found])
+        scored.append(Scored(group, scores, tuple(curve.steps[place] for curve, place in found)))
+    rows = _rows([one.group.label for one in scored], [[one.scores] for one in scored], [one.steps for one in scored])
+    return Comparison(behavior, tuple(scored), rows)
+
+
+def _place(curve: Curve, at_steps: int | None) -> int:
+    """Returns the index of the newest point up to a step; of the last one for None.
+
+    Raises:
+        UserError: The curve ends before the step, or begins after it.
+    """
+    if at_steps is None:
+        return len(curve.steps) - 1
+    if not curve.steps[0] <= at_steps <= curve.steps[-1]:
         raise UserError(
             ExitCode.USAGE,
-            f"{run} has no {STATS_FILE}: it has not trained up to its first summary (summary_freq), or "
-            "rollcast.stats_writers leaves csv out",
+            f"--at {at_steps:,}: the curve of {printable(curve.run_id)} is from step {curve.steps[0]:,} to "
+            f"{curve.steps[-1]:,}; choose a step that all runs have, or omit --at to compare their ends",
         )
-    if not curves:
-        known = ", ".join(sorted(keys)[:30]) or "none"
-        raise UserError(ExitCode.USAGE, f"{run} has no values of {key!r}; --key takes one of: {known}")
-    return curves
+    return bisect_right(curve.steps, at_steps) - 1
 
 
-def _read(path: Path, run_id: str, key: str) -> tuple[Curve, set[str]]:
-    """Returns a curve, maybe an empty one, and the names of all statistics in the file."""
-    steps: list[int] = []
-    seconds: list[float] = []
-    values: list[float] = []
-    keys: set[str] = set()
-    try:
-        with io.TextIOWrapper(open_regular(path), "utf-8", errors="replace", newline="") as file:
-            lines = (line for line in iter(lambda: file.readline(_MAX_LINE_CHARS), "") if "\0" not in line)
-            for row in csv.reader(lines):
-                if len(row) != len(COLUMNS) or row[0] == COLUMNS[0]:
-                    continue
-                keys.add(row[2])
-                if row[2] != key:
-                    continue
-                try:
-                    step, second, value = int(row[0]), float(row[1]), float(row[3])
-                except ValueError:
-                    continue
-                if 0 <= step <= _LARGEST and 0 <= second <= _LARGEST and abs(value) <= _LARGEST:  # nor NaN
-                    steps.append(step)
-                    seconds.append(second)
-                    values.append(value)
-    except (OSError, csv.Error) as error:
-        raise UserError(ExitCode.USAGE, f"{path} cannot be read: {error}") from None
-    return Curve(run_id, path.parent.name, tuple(steps), tuple(seconds), tuple(values)), {printable(k) for k in keys}
-
-
-# Okabe and Ito (2008), "Color universal design": told apart with any kind of colour vision; their yellow, which is faint
-# on white, is left out.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_STYLES = ("-", "--", "-.", ":")
-_LABELS = {RETURN_KEY: "mean episode return", "Environment/Episode Length": "mean episode length"}
-_WIDTH_INCHES = 12.0
-_HEIGHT_INCHES = 4.8
-_ROW_INCHES = 0.22
-_LETTER_INCHES = 0.09
-_LINE_INCHES = 0.7
-"""Of the legend, which stands below the curves and makes the picture higher instead of the curves smaller."""
-_SMOOTHED = 9
-"""Points in the running mean of a curve that has many."""
-_MAX_RAW = 45
-"""Points of the longest curve that is drawn as it is."""
-
-
-def compare(results_dir: Path, runs: Sequence[str], key: str, out: Path) -> Path:
-    """Draws a statistic of runs against steps and against time, and returns the picture's path.
+def _rows(labels: Sequence[str], scores: Sequence[Sequence[Scores]], steps: Sequence[Sequence[int]]) -> tuple[Row, ...]:
+    """Returns the results of groups.
 
     Args:
-        results_dir: the folder of all runs.
-        runs: names of runs in it, or paths of run folders.
-        key: of the statistic.
-        out: the PNG file.
+        labels: Their names.
+        scores: Of each group an array ``[N_m]`` for each of M tasks.
+        steps: Environment steps of each group's scores.
+    """
+    rows = []
+    for place, (label, tasks) in enumerate(zip(labels, scores, strict=True)):
+        every = np.concatenate(tasks)
+        rows.append(
+            Row(
+                group=label,
+                seeds=len(every),
+                iqm=iqm(tasks),
+                interval=iqm_interval(tasks),
+                median=float(np.median(every)),
+                mean=float(every.mean()),
+                min=float(every.min()),
+                max=float(every.max()),
+                steps=(min(steps[place]), max(steps[place])),
+                improvement=improvement(tasks, scores[0]) if place else None,
+                improvement_interval=improvement_interval(tasks, scores[0]) if place else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _together(comparisons: Sequence[Comparison], scales: Mapping[str, tuple[float, float]]) -> tuple[Row, ...]:
+    """Returns results over all behaviors, of the groups that have runs of each.
 
     Raises:
-        UserError: a run has no such curve, matplotlib is missing, or the file cannot be written.
+        UserError: A behavior has no scale, or no group has runs of all behaviors.
     """
-    if out.suffix.lower() != ".png":
-        raise UserError(ExitCode.USAGE, f"--out {out} must end in .png, the one kind of picture there is")
-    curves = [curve for name in dict.fromkeys(runs) for curve in read_curves(_folder(results_dir, name), key)]
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 - an extra, and a second to import
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ModuleNotFoundError as error:
+    names = [one.behavior for one in comparisons]
+    if set(names) != set(scales):
         raise UserError(
-            ExitCode.MISSING_EXTRA,
-            f"compare needs the module {error.name!r}; in the checkout: pip install '.[plots]'",
-        ) from None
-    with mpl.rc_context({"text.usetex": False, "text.parse_math": False, "font.size": 10}):
-        names = _names(curves)
-        columns = _legend_columns(names)
-        height = _HEIGHT_INCHES + _ROW_INCHES * -(-len(names) // columns)
-        figure: Any = Figure(figsize=(_WIDTH_INCHES, height), dpi=120, layout="constrained")
-        FigureCanvasAgg(figure)  # never a window
-        _draw(figure, curves, names, key)
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-        try:
-            figure.savefig(out, format="png")
-        except OSError as error:
-            raise UserError(ExitCode.USAGE, f"{out} cannot be written: {error.strerror or error}") from None
-    return out
+            ExitCode.USAGE,
+            f"--scale needs one BEHAVIOR=LOW,HIGH for each compared behavior, {', '.join(map(printable, names))}, and got "
+            + ", ".join(map(printable, scales)),
+        )
+    found = [{one.group.label: one for one in comparison.scored} for comparison in comparisons]
+    labels = [label for label in found[0] if all(label in of_behavior for of_behavior in found)]
+    if not labels:
+        raise UserError(
+            ExitCode.USAGE,
+            "--scale: no group has runs of every behavior; --by trainer_type, --by name or another --by makes groups "
+            "across behaviors",
+        )
+    scores = [
+        [
+            (of_behavior[label].scores - scales[name][0]) / (scales[name][1] - scales[name][0])
+            for name, of_behavior in zip(names, found, strict=True)
+        ]
+        for label in labels
+    ]
+    return _rows(labels, scores, [[step for part in found for step in part[label].steps] for label in labels])
 
 
-def _folder(results_dir: Path, name: str) -> Path:
-    path = Path(name)
-    return path if len(path.parts) > 1 else results_dir / name
-
-
-def _legend_columns(names: Sequence[str]) -> int:
-    widest = max(len(name) for name in names) * _LETTER_INCHES + _LINE_INCHES
-    return max(1, min(len(names), int(_WIDTH_INCHES / widest)))
-
-
-def _draw(figure: Any, curves: Sequence[Curve], names: Sequence[str], key: str) -> None:
-    by_steps, by_time = figure.subplots(1, 2, sharey=True)
-    unit, unit_seconds = _time_unit(max((curve.seconds[-1] for curve in curves), default=0.0))
-    for place, (curve, name) in enumerate(zip(curves, names, strict=True)):
-        look = {
-            "color": _COLORS[place % len(_COLORS)],
-            "linestyle": _STYLES[place // len(_COLORS) % len(_STYLES)],
-            "marker": "o" if len(curve.values) == 1 else None,
-        }
-        _line(by_steps, curve.steps, curve.values, name, look)
-        _line(by_time, [second / unit_seconds for second in curve.seconds], curve.values, name, look)
-    by_steps.set_xlabel("environment steps trained")
-    by_time.set_xlabel(f"time since the first actor joined ({unit})")
-    is_smoothed = any(len(curve.values) > _MAX_RAW for curve in curves)
-    smoothing = f"\nrunning mean of {_SMOOTHED} points over the points themselves" if is_smoothed else ""
-    by_steps.set_ylabel(printable(_LABELS.get(key, key), 60) + smoothing)
-    by_steps.xaxis.set_major_formatter(_in_thousands)
-    for axes in (by_steps, by_time):
-        axes.grid(visible=True, color="#DDDDDD", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlim(left=0)
-
-
-def _line(axes: Any, x: Sequence[float], y: Sequence[float], name: str, look: dict[str, Any]) -> None:
-    if len(y) <= _MAX_RAW:
-        axes.plot(x, y, label=name, linewidth=1.8, **look)
-        return
-    axes.plot(x, y, color=look["color"], linewidth=0.8, alpha=0.3)
-    axes.plot(x, _running_mean(y), label=name, linewidth=1.8, **look)
-
-
-def _running_mean(values: Sequence[float]) -> list[float]:
-    """Returns the mean of each value with those around it: fewer at the ends."""
-    half = _SMOOTHED // 2
-    windows = (values[max(0, place - half) : place + half + 1] for place in range(len(values)))
-    return [sum(window) / len(window) for window in windows]
-
-
-def _names(curves: Sequence[Curve]) -> list[str]:
-    """Returns what the legend says: the run, and the behavior where a name alone would not do."""
-    several = len({curve.behavior for curve in curves}) > 1
-    return [printable(f"{curve.run_id} · {curve.behavior}" if several else curve.run_id, 40) for curve in curves]
-
-
-def _time_unit(seconds: float) -> tuple[str, float]:
-    if seconds >= 3 * 3600:
-        return "hours", 3600.0
-    return ("minutes", 60.0) if seconds >= 300 else ("seconds", 1.0)
-
-
-def _in_thousands(value: float, _position: int) -> str:
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
+def _notes(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """Yields what a reader of the results must know."""
+    groups = [group for one in comparisons for group in one.groups]
+    if any(len(group.members) < _FEW_SEEDS for group in groups):
+        yield (
+            f"groups with fewer than {_FEW_SEEDS} seeds have intervals that are too narrow (75 % instead of 95 % for 3 "
+            "normally distributed seeds); with fewer than 4, the IQM is the mean"
+        )
+    for folder in dict.fromkeys(member.folder for group in groups for member in group.members):
+        row = read_run(folder, 0.0)
+        if row.state in _UNFINISHED:
+            yield f"{printable(row.run_id)} is {row.state}: it is compared up to its newest summary"
+    for group in groups:
+        seeds = Counter(member.seed for member in group.members if member.seed)
+        again = [seed for seed, count in seeds.items() if count > 1]
+        if again:
+            yield f"{group.label} has the seed {', '.join(again)} more than once: such runs may not be independent"

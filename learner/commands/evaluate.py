@@ -1,4 +1,4 @@
-"""The command line of ``rollcast-learner evaluate``; torch is loaded once it is clear what is wanted."""
+"""Parses the command line of ``rollcast-learner evaluate``; loads torch only after the arguments are checked."""
 
 from __future__ import annotations
 
@@ -9,45 +9,82 @@ from pathlib import Path
 from learner.common.exits import ExitCode, UserError
 
 _EPILOG = """\
-The policy is served at the run's own address (--address for another one), and whatever actors connect play it: start
-them as for training. The episodes are shared out equally among the actors that are there once --actors of them have
-come, and of each actor the first episodes to begin count, so that short ones are not favoured. Nothing is written into
-the run's folder. The results are printed; --json FILE keeps them as JSON, --json - prints that instead.
+The learner serves the policy at the run's own address, or at --address. Actors that connect play it: start them as for
+training. The episodes are divided equally among the actors connected once --actors of them have joined. The first
+episodes of each actor to begin count, so that short ones are not favoured. Nothing is written into the run's folder.
+The results are printed; --json FILE also writes them as JSON, and --json - prints JSON instead.
+
+With --env, evaluate itself starts an actor and ends it afterwards. It then uses a free port, unless --address is given:
+
+  rollcast-learner evaluate RUN --env CartPole-v1 --episodes 10 --video videos
+  rollcast-learner evaluate RUN --env mine:Maze --actor-args --frame-stack 4 --num-envs 8
+  rollcast-learner evaluate RUN --env connect_four_v3 --pettingzoo --actor-args --team 'player_1=1'
 """
+_OF_OWN_ACTOR = ("pettingzoo", "video", "video_every", "actor_args")
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("which", metavar="RUN", help="a run's folder, or its id")
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="where run folders are")
-    parser.add_argument("--episodes", metavar="N", type=_count, default=100, help="of each behavior (default: 100)")
-    parser.add_argument("--actors", metavar="N", type=_count, default=1, help="begin once so many came (default: 1)")
-    parser.add_argument("--behavior", metavar="NAME", help="measure this one alone")
+    parser.add_argument("which", metavar="RUN", help="folder or id of a run")
+    parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
     parser.add_argument(
-        "--checkpoint", metavar="WHICH", default="last", help="last (default), best, a step, or a .pt file"
+        "--episodes", metavar="N", type=_count, default=100, help="episodes of each behavior (default: 100)"
+    )
+    parser.add_argument(
+        "--actors", metavar="N", type=_count, default=1, help="begin when N actors have joined (default: 1)"
+    )
+    parser.add_argument("--behavior", metavar="NAME", help="measure only this behavior")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="WHICH",
+        default="last",
+        help="policy to measure: last (default), best, a step, or a .pt file",
     )
     way = parser.add_mutually_exclusive_group()
     way.add_argument(
-        "--deterministic", action="store_true", help="the likeliest action (default: as the run file says)"
+        "--deterministic", action="store_true", help="take the most likely action (default: as in the run file)"
     )
-    way.add_argument("--stochastic", action="store_true", help="actions are drawn, as in training")
-    parser.add_argument("--seed", metavar="N", type=_seed, help="of the environments (default: the run's)")
-    parser.add_argument("--json", metavar="FILE", help="write the results there as JSON; - prints them")
-    parser.add_argument("--address", metavar="HOST:PORT", help="where actors connect (default: the run's)")
-    parser.add_argument("--insecure", action="store_const", const="true", help="allow plain text beyond this machine")
-    parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if there is one)")
+    way.add_argument("--stochastic", action="store_true", help="sample actions, as in training")
+    parser.add_argument("--seed", metavar="N", type=_seed, help="seed of the environments (default: the run's)")
+    parser.add_argument("--json", metavar="FILE", help="write the results to FILE as JSON; - prints them")
+    parser.add_argument("--address", metavar="HOST:PORT", help="address for actors (default: the run's)")
+    parser.add_argument(
+        "--insecure",
+        action="store_const",
+        const="true",
+        help="allow plain text on addresses that other machines can reach",
+    )
+    parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
     parser.add_argument("--max-wall-seconds", metavar="S", help="give up after S seconds")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
+    own = parser.add_argument_group("start an actor")
+    own.add_argument("--env", metavar="ID", help="start an actor with this environment: an id, or module:callable")
+    own.add_argument(
+        "--pettingzoo", action="store_true", default=None, help="the environment is one of rollcast-actor pettingzoo"
+    )
+    own.add_argument("--video", metavar="DIR", help="film the actor's first environment into DIR, one .mp4 per episode")
+    own.add_argument(
+        "--video-every",
+        metavar="N",
+        type=_count,
+        help="film only each Nth episode, beginning with the first (default: 1)",
+    )
+    own.add_argument(
+        "--actor-args",
+        nargs=argparse.REMAINDER,
+        metavar="...",
+        help="flags for the actor; takes all that follow, so it must be last",
+    )
     parser.set_defaults(run=_evaluate)
 
 
 def run_folder(which: str, results_dir: Path) -> Path:
-    """Returns the folder of a run that is named by its path or its id.
+    """Returns the folder of a run from its path or its id.
 
     Raises:
-        UserError: there is none, or it has no settings.
+        UserError: The run does not exist or has no settings.
     """
     for folder in (Path(which), results_dir / which):
         if (folder / "configuration.yaml").is_file():
@@ -55,29 +92,50 @@ def run_folder(which: str, results_dir: Path) -> Path:
     raise UserError(
         ExitCode.NOTHING_TO_RESUME,
         f"there is no run {which!r}: neither {Path(which)} nor {results_dir / which} has a configuration.yaml; "
-        "`rollcast-learner runs` lists what there is",
+        "rollcast-learner runs lists the runs",
     )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 10**6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 1000000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000000")
     return int(text)
 
 
 def _seed(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 2147483647")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 2147483647")
     return int(text)
 
 
+def _check_own_actor(parsed: argparse.Namespace) -> None:
+    """Refuses options of the evaluation's own actor if it starts none.
+
+    Raises:
+        UserError: An option needs a missing flag, which the message names.
+    """
+    given = [name for name in _OF_OWN_ACTOR if getattr(parsed, name) is not None]
+    if given and parsed.env is None:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise UserError(
+            ExitCode.USAGE, f"{flag} needs an actor that evaluate starts: add --env with an id or module:callable"
+        )
+    if parsed.video_every is not None and parsed.video is None:
+        raise UserError(ExitCode.USAGE, "--video-every needs a folder for the videos: add --video DIR")
+    if parsed.pettingzoo and parsed.video is not None:
+        raise UserError(ExitCode.USAGE, "--video films environments of Gymnasium; leave it out with --pettingzoo")
+
+
 def _evaluate(parsed: argparse.Namespace) -> int:
+    _check_own_actor(parsed)
     folder = run_folder(parsed.which, Path(parsed.results_dir))
     try:
         from learner.settings.load import load_run_options  # noqa: PLC0415 - help needs none of it
 
         over = ("address", "insecure", "torch_device", "max_wall_seconds", "log_format")
         flags = {name: value for name in over if (value := getattr(parsed, name)) is not None}
+        if parsed.env is not None:
+            flags.setdefault("address", "127.0.0.1:0")
         loaded = load_run_options(
             folder / "configuration.yaml",
             cli=flags,
@@ -85,11 +143,23 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             environ=dict(os.environ),
         )
         from learner.commands.evaluate_run import EvaluationRequest, evaluate  # noqa: PLC0415 - torch takes seconds to load
+        from learner.commands.own_actor import ActorRequest  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise UserError(
             ExitCode.MISSING_EXTRA,
-            f"evaluate needs the module {error.name!r}; in the checkout: pip install '.[learner]'",
+            f"evaluate needs the module {error.name!r}; pip install 'rollcast[learner]'",
         ) from None
+    own = None
+    if parsed.env is not None:
+        own = ActorRequest(
+            env=parsed.env,
+            behavior=parsed.behavior,
+            video=None if parsed.video is None else Path(parsed.video),
+            video_every=parsed.video_every or 1,
+            log_format=loaded.options.rollcast.log_format,
+            arguments=tuple(parsed.actor_args or ()),
+            kind="pettingzoo" if parsed.pettingzoo else "gym",
+        )
     request = EvaluationRequest(
         folder=folder,
         loaded=loaded,
@@ -99,5 +169,6 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         behavior=parsed.behavior,
         is_deterministic=True if parsed.deterministic else False if parsed.stochastic else None,
         seed=max(0, loaded.options.env_settings.seed) if parsed.seed is None else parsed.seed,
+        own_actor=own,
     )
     return evaluate(request, json_file=parsed.json)

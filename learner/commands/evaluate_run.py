@@ -1,8 +1,7 @@
-"""``rollcast-learner evaluate``: so many episodes of a run's policy, by whatever actors connect."""
+"""Implements ``rollcast-learner evaluate``: plays episodes of a run's policy on the actors that connect."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -15,38 +14,50 @@ import structlog
 from rollcast.enums import AssignmentRole
 from rollcast.v1 import policy_pb2
 
-from learner.commands.finished_run import SavedPolicies
+from learner.commands.finished_run import SavedPolicies, restore_behaviors, without_training_limits
+from learner.commands.own_actor import ActorRequest, OwnActor
+from learner.commands.two_sides import play
 from learner.common.exits import ExitCode, UserError
 from learner.evaluation.round import Candidate, EvaluationRound, players
-from learner.link.commands import StartEvaluation
-from learner.link.evaluation import EvaluationResult, Played
+from learner.front.front import Front
+from learner.link.channel import Link, Transport, as_it_is
+from learner.link.control import Finished
+from learner.link.evaluation import EvaluationResult, EvaluationSink, Played
+from learner.link.to_front import StartEvaluation
 from learner.observe import logs
 from learner.observe.address import BoundAddresses
-from learner.run.policy_server import PolicyServer, ServeConfig
-from learner.service.server import require_free
+from learner.observe.display import Display, how_to_start
+from learner.run.context import RunContext
+from learner.run.run import Acting, Run
+from learner.run.statistics import Statistics
+from learner.service.server import require_descriptors, require_free
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
 from learner.trainers.base import Trainer
+from learner.trainers.parts import RunPart, Trainers
 
 log = structlog.get_logger(__name__)
 
+EVALUATED = "evaluated"
+"""Stop reason of a run that has played all its episodes."""
 SETTLE_SECONDS = 1.0
-"""Actors are shared out once nobody has come for so long: those of one script do not start at the same moment."""
+"""Seconds without a new actor before actors are assigned: the actors of one script do not start at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """What is asked for.
+    """Arguments of an evaluation.
 
     Attributes:
-        folder: of the run.
-        loaded: its settings, with the command line's over them.
+        folder: Run folder.
+        loaded: Settings of the run, overridden by the command line.
         checkpoint: ``last``, ``best``, a step, or a file.
-        episodes: of each behavior.
-        actors: how many are waited for.
-        behavior: the only one to be measured; None measures all.
-        is_deterministic: the mode of the distribution acts; None leaves it to the run file.
-        seed: of the environments.
+        episodes: Episodes of each behavior.
+        actors: Number of actors to wait for.
+        behavior: The only behavior to evaluate; None evaluates all.
+        is_deterministic: Whether the mode of the distribution acts; None uses the run file's setting.
+        seed: Seed of the environments.
+        own_actor: The actor to start; None waits for actors that are started elsewhere.
     """
 
     folder: Path
@@ -57,36 +68,48 @@ class EvaluationRequest:
     behavior: str | None
     is_deterministic: bool | None
     seed: int
+    own_actor: ActorRequest | None = None
 
 
-class OfflineEvaluation:
-    """Waits for actors, shares the episodes out, and ends when all were played; an `EpisodeScheduler` and `EvaluationSink`.
+class OfflineEvaluation(RunPart, EvaluationSink):
+    """Waits for actors, distributes the episodes, and ends the run when all are played.
 
     Args:
-        request: what is asked for.
-        policy_server: serves the policies.
+        request: Arguments of the evaluation.
+        context: Shared state of the run.
+        states: States of the policies that act.
     """
 
-    def __init__(self, request: EvaluationRequest, policy_server: PolicyServer) -> None:
+    def __init__(self, request: EvaluationRequest, context: RunContext, states: SavedPolicies) -> None:
         self._request = request
-        self._policy_server = policy_server
+        self._context = context
+        self._states = states
         self._running: EvaluationRound | None = None
         self._present: Sequence[Candidate] = ()
         self._changed_at = time.monotonic()
         self._ordered: set[str] = set()
         self._steps: dict[str, int] = {}
-        self._told_of = (0, 0)  # actors that are connected, and those of them that can play
+        self._told_of = (0, 0)  # numbers of connected actors, and of those that can play
 
-    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
-        """Takes a finished episode."""
+    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
+        """Adds a finished episode."""
         if self._running is not None:
-            self._running.add((behavior, team), assignment_id, played)
+            self._running.add((behavior, team), order, played)
 
-    def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
-        """Begins once all are here, and ends once all was played."""
-        wanted = [name for name in trainers if self._request.behavior in {None, name}]
-        self._steps = {name: trainers[name].get_step for name in wanted}
-        present = players(self._policy_server.sessions, wanted)
+    def trainer_added(self, trainer: Trainer) -> None:
+        """Loads a trainer's state.
+
+        Raises:
+            UserError: The state is missing or does not fit.
+        """
+        self._states.load(trainer)
+
+    def after_turn(self, trainers: Trainers) -> None:
+        """Begins once all actors are present, and ends once all episodes are played."""
+        wanted = {name: trainer for name, trainer in trainers.items() if self._request.behavior in {None, name}}
+        self._steps = {name: trainer.get_step for name, trainer in wanted.items()}
+        indices = {trainer.context.behavior.index: name for name, trainer in wanted.items()}
+        present = players(self._context.roster.actors, indices)
         if present != self._present:
             self._present, self._changed_at = present, time.monotonic()
         if self._running is None:
@@ -94,7 +117,7 @@ class OfflineEvaluation:
                 if len(present) >= self._request.actors:
                     self._begin(wanted)
                 else:
-                    self._tell_who_is_missing(wanted, len(present))
+                    self._tell_who_is_missing(list(wanted), len(present))
             return
         live = {candidate.session_id for candidate in present}
         for session_id in self._ordered - live:
@@ -102,10 +125,15 @@ class OfflineEvaluation:
         self._ordered &= live
         self._deal(self._running)
         if self._running.is_done:
-            self._policy_server.stopping.ask_anywhere("evaluated", True)
+            self._context.link.to_front.send(Finished(EVALUATED))
+
+    @property
+    def is_done(self) -> bool:
+        """True if all episodes were played."""
+        return self._running is not None and self._running.is_done
 
     def results(self) -> list[EvaluationResult]:
-        """Returns what was played, by behavior; after the end."""
+        """Returns the results by behavior; call it after the end."""
         running = self._running
         if running is None:
             return []
@@ -122,19 +150,19 @@ class OfflineEvaluation:
             if (played := running.played(name))
         ]
 
-    def _begin(self, wanted: Sequence[str]) -> None:
-        found = {name: policy for name in wanted if (policy := self._policy_server.store.latest(name)) is not None}
-        if not found:
+    def _begin(self, wanted: Trainers) -> None:
+        if not wanted:
             return
-        versions = {name: (each.description.generation, each.description.version) for name, each in found.items()}
-        # What acts is published as it shall act; the order only says it.
-        is_deterministic = all(each.description.deterministic for each in found.values())
+        found = {name: trainer.published for name, trainer in wanted.items()}
+        versions = {name: (each.generation, each.version) for name, each in found.items()}
+        # The published policy already acts in this mode; the order only records it.
+        is_deterministic = all(each.deterministic for each in found.values())
         self._running = EvaluationRound(self._request.episodes, versions, is_deterministic=is_deterministic)
         log.info("evaluation_begins", actors=len(self._present), episodes=self._request.episodes, steps=self._steps)
 
     def _tell_who_is_missing(self, wanted: Sequence[str], players_present: int) -> None:
-        """Says, each time that it changes, that actors have come and what they cannot begin without."""
-        connected = sum(session.is_connected for session in self._policy_server.sessions.live())
+        """Logs, each time it changes, which actors have joined and what is missing to begin."""
+        connected = sum(actor.is_connected for actor in self._context.roster.actors)
         if (connected, players_present) == self._told_of:
             return
         self._told_of = (connected, players_present)
@@ -144,31 +172,33 @@ class OfflineEvaluation:
                 connected=connected,
                 that_can_play=players_present,
                 needed=self._request.actors,
-                behaviors=list(wanted),
+                behaviors=wanted,
             )
 
     def _deal(self, running: EvaluationRound) -> None:
         for order in running.deal(self._present):
             self._ordered.add(order.session_id)
-            self._policy_server.commands.send(StartEvaluation(order))
+            self._context.link.to_front.send(StartEvaluation(order))
 
 
-def evaluate(request: EvaluationRequest, *, json_file: str | None) -> int:
-    """Evaluates, prints what it came to, and returns the exit code.
+def evaluate(request: EvaluationRequest, *, json_file: str | None, transport: Transport = as_it_is) -> int:
+    """Runs an evaluation, prints its results, and returns the exit code.
 
     Args:
-        request: what is asked for.
-        json_file: where the results go as JSON; ``-`` is standard output, in place of the table.
+        request: Arguments of the evaluation.
+        json_file: File for the results as JSON; ``-`` writes them to standard output, in place of the table.
+        transport: Function through which messages between the service and the trainers pass.
 
     Raises:
-        UserError: the run, its checkpoint, the file or an address cannot be used.
+        UserError: The run, its checkpoint, the file or an address cannot be used.
     """
     if json_file not in {None, "-"}:
         _check_target(json_file)
     service = request.loaded.options.rollcast
     logs.configure(service.log_format, "info")
+    require_descriptors(service)
     require_free(service.address, "--address")
-    results, is_complete, named = asyncio.run(_evaluate(request))
+    results, is_complete, named = _play(request, transport)
     document = {
         "run": str(request.folder),
         "checkpoint": request.checkpoint,
@@ -178,6 +208,8 @@ def evaluate(request: EvaluationRequest, *, json_file: str | None) -> int:
         "behaviors": [result.document() for result in results],
     }
     text = json.dumps(document, indent=2)
+    if request.own_actor is not None and request.own_actor.video is not None:
+        log.info("videos", folder=str(request.own_actor.video))
     if json_file == "-":
         sys.stdout.write(f"{text}\n")
     else:
@@ -188,11 +220,11 @@ def evaluate(request: EvaluationRequest, *, json_file: str | None) -> int:
 
 
 def table(results: Sequence[EvaluationResult], named: Mapping[str, int] | None = None) -> str:
-    """Returns results for people; one line each for returns and lengths.
+    """Returns the results as text, with one line each for returns and lengths.
 
     Args:
-        results: of each behavior.
-        named: the step that the checkpoint of a behavior has by its name, where one was chosen.
+        results: Result of each behavior.
+        named: Step in the name of each behavior's checkpoint, if one was chosen.
     """
     lines = []
     for result in results:
@@ -207,47 +239,57 @@ def table(results: Sequence[EvaluationResult], named: Mapping[str, int] | None =
 
 
 def _more(result: EvaluationResult, named_step: int | None) -> str:
-    """Says why a checkpoint is called by a larger step than its policy has."""
+    """Explains why a checkpoint's name has a larger step than its policy."""
     if named_step is None or named_step <= result.step:
         return ""
-    return f"; its checkpoint is named {named_step}: {named_step - result.step} steps were collected and not trained"
+    return f"; its checkpoint is named {named_step}, because {named_step - result.step} more steps were collected but not trained"
 
 
-async def _evaluate(request: EvaluationRequest) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
-    sittings: list[OfflineEvaluation] = []
-
-    def direct(policy_server: PolicyServer) -> OfflineEvaluation:
-        sittings.append(OfflineEvaluation(request, policy_server))
-        return sittings[0]
-
+def _play(request: EvaluationRequest, transport: Transport) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
     states = SavedPolicies(request.folder, request.checkpoint, request.behavior)
-    options = _acting_options(request.loaded.options, states.names)
-    config = ServeConfig(
-        options=options,
-        run_id=request.folder.resolve().name,
-        generation=1,
-        seed=request.seed,
-        load=states.load,
-        task=policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE)),
-        is_deterministic=request.is_deterministic,
-        behaviors_table=states.behaviors_table,
+    options = _acting_options(without_training_limits(request.loaded), states.names)
+    link, run_id = Link(transport), request.folder.resolve().name
+    context = RunContext(options, link, run_id=run_id, generation=1, seed=request.seed)
+    states.restore_lessons(context.lessons)
+    task = policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE))
+    front = Front(options, link, run_id=run_id, generation=1, seed=request.seed, task=task)
+    if states.behaviors_table is not None:
+        restore_behaviors(front, states.behaviors_table)
+    evaluation, statistics = OfflineEvaluation(request, context, states), Statistics(context.meters)
+    own = None if request.own_actor is None else OwnActor(request.own_actor, lambda: evaluation.is_done)
+    run = Run(
+        context,
+        (evaluation, statistics) if own is None else (evaluation, own, statistics),
+        trains=Acting(request.is_deterministic),
+        statistics=statistics,
+        evaluations=evaluation,
     )
-    stop = await PolicyServer(config, direct).run(lambda bound: _announce(request, bound))
-    if stop.error is not None:
-        raise stop.error
-    return sittings[0].results(), stop.reason == "evaluated", states.named_steps
+    display = Display(None, options.rollcast.summary_seconds)
+
+    def listening(bound: BoundAddresses, _page: str) -> None:
+        if own is None:
+            _announce(request, bound)
+        else:
+            own.start(bound.address)
+
+    try:
+        ending = play(front, run, listening, display)
+    finally:
+        if own is not None:
+            own.close()
+    return evaluation.results(), ending.reason == EVALUATED, states.named_steps
 
 
 def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:
-    """Returns a run file with the behaviors of the run alone: actors that have others have come to the wrong run.
+    """Returns a run file with only the behaviors of the run, so that actors of other runs are refused.
 
     Raises:
-        UserError: the run file has one of them no more.
+        UserError: The run file no longer has one of the behaviors.
     """
-    changes: dict[str, object] = {"rollcast": options.rollcast.model_copy(update={"lockstep": None})}
-    if names:
-        changes |= {"behaviors": {name: options.settings_for(name) for name in names}, "default_settings": None}
-    return options.model_copy(update=changes)
+    if not names:
+        return options
+    behaviors = {name: options.settings_for(name) for name in names}
+    return options.model_copy(update={"behaviors": behaviors, "default_settings": None})
 
 
 def _announce(request: EvaluationRequest, bound: BoundAddresses) -> None:
@@ -256,23 +298,23 @@ def _announce(request: EvaluationRequest, bound: BoundAddresses) -> None:
         "waiting_for_actors",
         address=bound.address,
         missing=missing,
-        start=f"rollcast-actor gym --env ID --learner {bound.address}   (or: rollcast-actor unity --env BUILD ...)",
+        start=how_to_start(bound.address),
     )
 
 
 def _check_target(json_file: str) -> None:
-    """Looks whether a file can be written, before hours of episodes are played for it.
+    """Checks that a file is writable before hours of episodes are played for it.
 
     Raises:
-        UserError: it cannot.
+        UserError: The file is not writable.
     """
     path = Path(json_file)
     if not json_file or path.is_dir():
         reason = "is a folder" if json_file else "names no file"
     elif not path.parent.is_dir():
-        reason = f"has no folder to be in: make {path.parent}"
+        reason = f"is in a folder that does not exist, {path.parent}"
     elif not os.access(path if path.exists() else path.parent, os.W_OK):
-        reason = "may not be written"
+        reason = "is not writable"
     else:
         return
     raise UserError(ExitCode.USAGE, f"--json {json_file!r} {reason}; name a file that can be written, or - to print it")

@@ -1,4 +1,4 @@
-"""What a finished run has to be evaluated with: which behaviors, what they see and do, and the states that act."""
+"""Reads a finished run for evaluation: its behaviors, their specs, and the states of their policies."""
 
 from __future__ import annotations
 
@@ -6,30 +6,37 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
+from rollcast.errors import WireError
+
 from learner.checkpoints.choice import load_chosen, read_behavior
 from learner.checkpoints.documents import BadCheckpoint
-from learner.checkpoints.names import LAST, RUN_STATE, safe_name
+from learner.checkpoints.names import LAST, NEWEST, RUN_STATE, safe_name
 from learner.checkpoints.status import TrainingStatus
 from learner.checkpoints.store import read_run_state
 from learner.common.exits import ExitCode, UserError
+from learner.curriculum.lessons import Lessons
+from learner.front.front import Front
+from learner.settings.load import LoadedRun
+from learner.settings.options import RunOptions
 from learner.trainers.base import Trainer
 
 
 class SavedPolicies:
-    """The states of a run that are to act, found and read before anybody is asked to play.
+    """Finds and reads the states to evaluate before any actor plays.
 
     Args:
-        folder: of the run.
+        folder: Run folder.
         checkpoint: ``last``, ``best``, a step, or a file.
-        behavior: the only one to be measured; None measures all.
+        behavior: The only behavior to evaluate; None evaluates all.
 
     Attributes:
-        behaviors_table: what the run's behaviors see and do; None where the run state is gone or cannot be read.
-        names: of the behaviors; empty where nothing tells.
-        named_steps: what the chosen checkpoints are called by, steps that were collected and not trained included.
+        behaviors_table: Specs of the run's behaviors; None if the run state is missing or unreadable.
+        names: Names of the behaviors; empty if unknown.
+        named_steps: Steps in the names of the chosen checkpoints, which include steps collected but not trained.
 
     Raises:
-        UserError: there is no such behavior or checkpoint, or it cannot be read.
+        UserError: The behavior or checkpoint does not exist or cannot be read.
     """
 
     def __init__(self, folder: Path, checkpoint: str, behavior: str | None) -> None:
@@ -45,33 +52,37 @@ class SavedPolicies:
             raise UserError(
                 ExitCode.USAGE,
                 f"--behavior {behavior!r}: the run in {folder} has no such behavior, only {', '.join(self.names)}; "
-                "name one of these, or leave it out",
+                "name one of these, or omit --behavior",
             )
         self._states = {name: self._found(name) for name in self.names}
 
+    def restore_lessons(self, lessons: Lessons) -> None:
+        """Sets the lessons that the run is in, so that it is evaluated under the parameters of its last episodes."""
+        lessons.set_numbers(self._status.lessons(lessons.numbers()))
+
     def load(self, trainer: Trainer) -> None:
-        """Gives a trainer its state.
+        """Loads a trainer's state.
 
         Raises:
-            UserError: there is none, or it does not fit.
+            UserError: The state is missing or does not fit.
         """
         name = trainer.brain_name
         state = self._states.get(name)
         trainer.load_state_dict(self._found(name) if state is None else state)
 
     def _names(self) -> tuple[str, ...]:
-        """Returns what the run state tells, or else the newest checkpoints."""
+        """Returns the names in the run state, or otherwise those of the newest checkpoints."""
         if self.behaviors_table is not None:
             try:
                 return tuple(str(row["name"]) for row in self.behaviors_table["behaviors"])
             except (KeyError, TypeError) as error:
                 raise UserError(
                     ExitCode.BAD_CHECKPOINT,
-                    f"{self._folder / RUN_STATE} lists no behaviors; put back another copy of it, or remove it to "
-                    "evaluate checkpoints of single behaviors",
+                    f"{self._folder / RUN_STATE} lists no behaviors; restore another copy of it, or remove it to "
+                    "evaluate the checkpoints in the folders of the behaviors",
                 ) from error
         names = []
-        for path in sorted(self._folder.glob("*/checkpoint.pt")):
+        for path in sorted(self._folder.glob(f"*/{NEWEST}")):
             try:
                 names.append(read_behavior(path).behavior)
             except BadCheckpoint as error:
@@ -82,8 +93,8 @@ class SavedPolicies:
         if not names and self._checkpoint == LAST:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
-                f"the run in {self._folder} has neither a run state nor a checkpoint that can be read; name a .pt file "
-                "with --checkpoint",
+                f"the run in {self._folder} has no readable run state and no readable checkpoint; name a .pt file with "
+                "--checkpoint",
             )
         return tuple(names)
 
@@ -93,7 +104,35 @@ class SavedPolicies:
             newest = self._newest.get(name)
             if isinstance(newest, Mapping):
                 return newest
-            choice = str(self._folder / safe_name(name) / "checkpoint.pt")  # the run state is gone, or lacks it
+            choice = str(self._folder / safe_name(name) / NEWEST)  # the run state is missing or lacks the behavior
         found = load_chosen(self._folder, name, choice, self._status)
         self.named_steps[name] = found.step
         return found.state
+
+
+def without_training_limits(loaded: LoadedRun) -> RunOptions:
+    """Returns a run's settings without those that only training needs: lock-step and the run file's time limit.
+
+    A limit given to this command by a flag or the environment remains.
+    """
+    service = loaded.options.rollcast
+    is_of_run_file = loaded.sources.get("rollcast.max_wall_seconds") == "yaml"
+    limit = None if is_of_run_file else service.max_wall_seconds
+    changes = {"lockstep": None, "max_wall_seconds": limit}
+    return loaded.options.model_copy(update={"rollcast": service.model_copy(update=changes)})
+
+
+def restore_behaviors(front: Front, saved: Mapping[str, Any]) -> None:
+    """Declares the behaviors of a saved run before actors join; actors must declare the same.
+
+    Raises:
+        UserError: The run file no longer has one of the behaviors, or the saved run is damaged.
+    """
+    try:
+        front.behaviors.load_state_dict(saved)
+    except (AttributeError, DecodeError, KeyError, TypeError, ValueError, WireError) as error:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"the behaviors in the run state are inconsistent ({type(error).__name__}: {error}); restore another copy "
+            "of run_state.pt",
+        ) from error

@@ -1,12 +1,10 @@
-"""``rollcast-learner serve --inference``: actors act with a run's policy, nothing is learned and nothing is saved."""
+"""Implements ``rollcast-learner serve --inference``: actors use a run's policy; nothing is learned or saved."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Mapping
-from functools import partial
 
 import structlog
 from rollcast.enums import AssignmentRole, Purpose
@@ -16,51 +14,93 @@ from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.names import LAST
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import CheckpointStore
+from learner.commands.announcing import announce
+from learner.commands.finished_run import restore_behaviors, without_training_limits
+from learner.commands.two_sides import play
 from learner.common.exits import ExitCode
-from learner.link.evaluation import EvaluationResult, Played
+from learner.front.front import Front, Site
+from learner.link.channel import Link, Transport, as_it_is
+from learner.link.evaluation import EvaluationResult, EvaluationSink, Played
 from learner.observe.address import BoundAddresses, remove_addresses
-from learner.run.policy_server import PolicyServer, ServeConfig
-from learner.run.setup import announce, choose_seed
+from learner.observe.display import Display
+from learner.run.context import RunContext
+from learner.run.run import Acting, Run
+from learner.run.setup import choose_seed
+from learner.run.statistics import Statistics
 from learner.settings.load import LoadedRun
 from learner.trainers.base import Trainer
+from learner.trainers.parts import RunPart, Trainers
 from learner.web.status_site import http_address_is_default
 
 log = structlog.get_logger(__name__)
 
 
-class Watching:
-    """Tells now and then what actors reach; an `EpisodeScheduler` and `EvaluationSink` that decides nothing.
-
-    Each time that as many episodes have ended as the mean return is over, they make one result in the metrics.
+class SavedPolicy(RunPart):
+    """Loads the trainers' states, from the resumed run or from the run that this one starts from.
 
     Args:
-        policy_server: serves the policies.
-        window_episodes: how many.
-        every_seconds: time between two lines of the log.
+        store: Checkpoints of the run folder.
+        saved: Each trainer's part of the run state.
+        choice: The checkpoint to use; ``last`` is the run state.
     """
 
-    def __init__(self, policy_server: PolicyServer, *, window_episodes: int, every_seconds: float) -> None:
-        self._policy_server = policy_server
+    def __init__(self, store: CheckpointStore, saved: Mapping[str, Mapping[str, object]], choice: str) -> None:
+        self._store = store
+        self._saved = saved
+        self._choice = choice
+
+    def trainer_added(self, trainer: Trainer) -> None:
+        """Loads a trainer's state.
+
+        Raises:
+            UserError: The state cannot be read or does not fit.
+        """
+        name, store = trainer.brain_name, self._store
+        if name in self._saved and self._choice != LAST:
+            trainer.load_state_dict(load_chosen(store.folder.path, name, self._choice, store.status).state)
+        elif name in self._saved:
+            trainer.load_state_dict(self._saved[name])
+        elif (initial := store.load_initial(name, trainer.trainer_settings.init_path)) is not None:
+            trainer.load_initial_state(initial.state)
+        else:
+            log.warning(
+                "untrained_policy", behavior=name, reason="the run is not resumed and starts from no checkpoint"
+            )
+
+
+class Watching(RunPart, EvaluationSink):
+    """Logs the returns of the actors periodically.
+
+    Whenever a full window of episodes has ended, their result is added to the metrics.
+
+    Args:
+        context: Shared state of the run.
+        window_episodes: Episodes in the mean return.
+        every_seconds: Seconds between two log lines.
+    """
+
+    def __init__(self, context: RunContext, *, window_episodes: int, every_seconds: float) -> None:
+        self._context = context
         self._window_episodes = window_episodes
         self._every_seconds = every_seconds
         self._told_at = time.monotonic()
         self._newest: dict[str, deque[Played]] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
-        """Takes a finished episode."""
-        del team, assignment_id
+    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
+        """Adds a finished episode."""
+        del team, order
         newest = self._newest.setdefault(behavior, deque(maxlen=self._window_episodes))
         newest.append(played)
         self._counts[behavior] = self._counts.get(behavior, 0) + 1
         if self._counts[behavior] % self._window_episodes == 0:
             returns = EvaluationResult.of(behavior, newest, step=0, version=0, is_deterministic=False).returns
-            self._policy_server.metrics.behavior(behavior).note_evaluation(
-                mean=returns.mean, std=returns.std, episodes=self._window_episodes, step=0
-            )
+            meters = self._context.meters.behavior(behavior)
+            meters.note_evaluation(self._window_episodes)
+            meters.show_evaluation(mean=returns.mean, std=returns.std, step=0)
 
-    def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
-        """Says what was reached, if it is time."""
+    def after_turn(self, trainers: Trainers) -> None:
+        """Logs the results if it is time."""
         now = time.monotonic()
         if now - self._told_at < self._every_seconds:
             return
@@ -74,64 +114,48 @@ class Watching:
                 step=trainer.get_step,
                 episodes=self._counts.get(name, 0),
                 mean_return=mean,
-                actors=len(self._policy_server.sessions.live()),
+                actors=len(self._context.roster.actors),
             )
 
 
-def serve_inference(loaded: LoadedRun, folder: RunFolder) -> int:
-    """Acts until it is stopped, and returns the exit code.
+def serve_inference(loaded: LoadedRun, folder: RunFolder, transport: Transport = as_it_is) -> int:
+    """Serves a policy until it is stopped, and returns the exit code.
 
     Raises:
-        UserError: there is nothing to act with, or an address cannot be had.
+        UserError: There is no policy, an address is unavailable, or a policy failed.
     """
-    return asyncio.run(_serve(loaded, folder))
-
-
-async def _serve(loaded: LoadedRun, folder: RunFolder) -> int:
-    options, service = loaded.options, loaded.options.rollcast
+    options = without_training_limits(loaded)
+    service = options.rollcast
     store = CheckpointStore(folder)
     state = store.load_run_state() if folder.resuming else None
-    config = ServeConfig(
-        options=options,
+    link = Link(transport)
+    generation = folder.next_generation(at_least=0 if state is None else state.generation)
+    seed = choose_seed(options, {} if state is None else state.extra)
+    context = RunContext(options, link, run_id=folder.run_id, generation=generation, seed=seed, folder=folder.path)
+    context.lessons.set_numbers(store.status.lessons(context.lessons.numbers()))
+    front = Front(
+        options,
+        link,
         run_id=folder.run_id,
-        generation=folder.next_generation(at_least=0 if state is None else state.generation),
-        seed=choose_seed(options, {} if state is None else state.extra),
-        load=partial(_load, store, {} if state is None else state.trainers, service.resume_checkpoint),
+        generation=generation,
+        seed=seed,
         task=policy_pb2.BehaviorAssignment(
             role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.LEARN), purpose=Purpose.EVALUATE
         ),
-        has_site=True,
-        falls_back=http_address_is_default(loaded),
-        folder=folder.path,
-        behaviors_table=None if state is None else state.behaviors_table,
+        site=Site(folder.path, falls_back=http_address_is_default(loaded)),
     )
-    watching = partial(Watching, window_episodes=service.reward_buffer_episodes, every_seconds=service.summary_seconds)
+    if state is not None:
+        restore_behaviors(front, state.behaviors_table)
+    watching = Watching(context, window_episodes=service.reward_buffer_episodes, every_seconds=service.summary_seconds)
+    statistics = Statistics(context.meters)
+    policy = SavedPolicy(store, {} if state is None else state.trainers, service.resume_checkpoint)
+    run = Run(context, (policy, watching, statistics), trains=Acting(), statistics=statistics, evaluations=watching)
+
+    def tell(bound: BoundAddresses, page: str) -> None:
+        announce(folder, bound, page=page, generation=context.generation, seed=context.seed, inference=True)
+
     try:
-        stop = await PolicyServer(config, watching).run(partial(_announce, folder, config))
+        play(front, run, tell, Display(None, service.summary_seconds))
     finally:
         remove_addresses(folder.path)
-    if stop.error is not None:
-        raise stop.error
     return ExitCode.OK
-
-
-def _load(store: CheckpointStore, saved: Mapping[str, Mapping[str, object]], choice: str, trainer: Trainer) -> None:
-    """Gives a trainer the state that acts.
-
-    Raises:
-        UserError: it cannot be read or does not fit.
-    """
-    name = trainer.brain_name
-    if name in saved and choice != LAST:
-        trainer.load_state_dict(load_chosen(store.folder.path, name, choice, store.status).state)
-    elif name in saved:
-        trainer.load_state_dict(saved[name])
-    elif (initial := store.load_initial(name, trainer.trainer_settings.init_path)) is not None:
-        trainer.load_initial_state(initial.state)
-    else:
-        log.warning("untrained_policy", behavior=name, reason="no run is resumed, and none is begun from")
-
-
-def _announce(folder: RunFolder, config: ServeConfig, bound: BoundAddresses) -> None:
-    page = f"http://{bound.http}/" if bound.http else ""
-    announce(folder, bound, page=page, generation=config.generation, seed=config.seed, inference=True)

@@ -1,4 +1,4 @@
-"""Reads what runs there are, in which state, and how far: from small files alone, so that hundreds take no second."""
+"""Lists runs with their state and progress. Reads small files only, so that hundreds of runs take less than a second."""
 
 from __future__ import annotations
 
@@ -13,14 +13,20 @@ from typing import Any
 from learner.checkpoints.lock import FolderLock
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
+from learner.common.text import MAX_TEXT_CHARS, printable
 from learner.observe.journal import JOURNAL_FILE
 from learner.observe.summary import PROGRESS_FILE, SUMMARY_FILE, finite, read_small_json
-from learner.observe.text import MAX_TEXT_CHARS, number, printable
+from learner.observe.text import aligned, number
 
 _MARKS = ("generation", "configuration.yaml", SUMMARY_FILE, "run_state.pt", PROGRESS_FILE)
-"""A folder with one of these is a run's."""
+"""A folder with one of these files is a run folder."""
 _TAIL_BYTES = 8192
-_STATES = {"target_return": "finished", "max_steps": "finished", "max_wall_seconds": "finished"}
+_STATES = {
+    "target_return": "finished",
+    "target_rating": "finished",
+    "max_steps": "finished",
+    "max_wall_seconds": "finished",
+}
 _FAILURES = frozenset({"trainer_failed", "error"})
 
 
@@ -29,17 +35,17 @@ class RunRow:
     """One run.
 
     Attributes:
-        run_id: the name of its folder.
-        state: ``running``, ``waiting`` or ``paused`` while a learner has the folder; else ``finished``, ``stopped`` (it
-            can go on), ``failed``, ``killed`` (its learner went without a word), ``unstarted`` (no start of it came as far as to listen), or
-            ``unknown``.
-        reason: why it ended, empty if nobody said.
-        generation: how many times its learner was started; 0 if nobody said.
-        env_steps_trained: all behaviors together; None if nobody said.
-        max_steps: of them together; None if nobody said.
-        mean_return: of the behavior that has one, the first; None if there is none.
-        best_return: the best mean return it has had; None if there is none.
-        age_seconds: since something of it was written last.
+        run_id: Name of its folder.
+        state: ``running``, ``waiting`` or ``paused`` while a learner uses the folder; otherwise ``finished``,
+            ``stopped`` (it can be resumed), ``failed``, ``killed`` (its learner ended without a report), ``unstarted``
+            (no learner of it ever listened), or ``unknown``.
+        reason: Why it ended; empty if unknown.
+        generation: Number of starts of its learner; 0 if unknown.
+        env_steps_trained: Trained steps of all behaviors together; None if unknown.
+        max_steps: Limit of all behaviors together; None if unknown.
+        mean_return: Mean return of the first behavior that has one; None if there is none.
+        best_return: Best mean return of that behavior; None if there is none.
+        age_seconds: Seconds since one of its files was last written.
     """
 
     run_id: str
@@ -54,12 +60,12 @@ class RunRow:
 
 
 def list_runs(results_dir: Path) -> list[RunRow]:
-    """Returns the runs in a folder, the one that was last written to first.
+    """Returns the runs in a folder, the most recently written first.
 
-    Folders and files of any content are read without an error.
+    Files of any content are read without an error.
 
     Raises:
-        UserError: the folder cannot be read.
+        UserError: The folder cannot be read.
     """
     try:
         with os.scandir(results_dir) as entries:
@@ -74,11 +80,11 @@ def list_runs(results_dir: Path) -> list[RunRow]:
 
 
 def read_run(folder: Path, now: float) -> RunRow:
-    """Returns what the files of a run say.
+    """Returns a run's row from its files.
 
     Args:
-        folder: the run's.
-        now: seconds since the epoch.
+        folder: Run folder.
+        now: Current time, in seconds since the epoch.
     """
     summary, progress = read_small_json(folder / SUMMARY_FILE), read_small_json(folder / PROGRESS_FILE)
     generation = _generation(folder)
@@ -119,7 +125,7 @@ def _state(folder: Path, generation: int, summary: Mapping[str, Any], progress: 
 
 
 def _last_event(folder: Path) -> dict[str, Any]:
-    """Returns the last whole event of the journal."""
+    """Returns the last complete event of the journal."""
     try:
         with open_regular(folder / JOURNAL_FILE) as file:
             size = file.seek(0, os.SEEK_END)
@@ -192,15 +198,15 @@ def _times(folder: Path) -> Iterator[float]:
 
 
 _HEADINGS = ("run", "state", "reason", "starts", "steps trained", "of", "return", "best", "age")
-_LEFT = frozenset({0, 1, 2})
+_LEFT = frozenset({"run", "state", "reason"})
 _MAX_NAME_CHARS = 40
 
 
 def runs_text(results_dir: Path, *, as_json: bool) -> str:
-    """Returns what `rollcast-learner runs` prints.
+    """Returns the output of `rollcast-learner runs`.
 
     Raises:
-        UserError: the folder of results cannot be read.
+        UserError: The folder of results cannot be read.
     """
     rows = list_runs(results_dir)
     if as_json:
@@ -210,15 +216,7 @@ def runs_text(results_dir: Path, *, as_json: bool) -> str:
 
 def table(rows: Sequence[RunRow]) -> str:
     """Returns a table with one line for each run."""
-    cells = [_HEADINGS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(_HEADINGS))]
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if place in _LEFT else text.rjust(width)
-            for place, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
-    )
+    return "\n".join(aligned([_HEADINGS, *map(_cells, rows)], _LEFT))
 
 
 def _cells(row: RunRow) -> tuple[str, ...]:
@@ -240,7 +238,7 @@ def _count(value: int | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """Returns a time in the one unit that people would use, as in ``3 h``."""
+    """Returns a duration in one readable unit, as in ``3 h``."""
     if seconds is None:
         return "-"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -12,10 +14,13 @@ import grpc
 from rollcast.channels import channel_options
 from rollcast.errors import WireError, from_rpc_error
 from rollcast.limits import MAX_CHUNK_BYTES
+from rollcast.tls import ClientSecurity, IdentityError
 from rollcast.v1 import control_pb2, control_pb2_grpc
 
+from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
-from learner.observe.address import find_running, page_url
+from learner.common.text import printable
+from learner.observe.address import ADDRESS_FILE, BoundAddresses, page_url, read_addresses
 from learner.web.operator_token import TOKEN_FILE, read_token
 
 CALL_SECONDS = 5.0
@@ -24,32 +29,51 @@ _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE
 
 
 class Operator:
-    """Calls of the ControlService at one address; use it in a `with` block.
+    """Calls the ControlService at one address; use it in a `with` block.
 
-    Every method raises UserError: UNREACHABLE if the learner does not answer or cannot do it, PROTOCOL_MISMATCH if who
-    answers is no learner, NOT_SAVED if there is no checkpoint.
+    Every method raises UserError: UNREACHABLE if the learner does not answer or cannot carry out the call,
+    PROTOCOL_MISMATCH if the server is not a learner, NOT_SAVED if there is no checkpoint.
     """
 
-    def __init__(self, address: str, *, page: str = "") -> None:
+    def __init__(self, address: str, *, page: str = "", security: ClientSecurity | None = None) -> None:
         self.address = address
         self.page = page
-        self._channel = grpc.insecure_channel(address, options=channel_options(MAX_CHUNK_BYTES))
+        self._security = security or ClientSecurity()
+        try:
+            self._metadata = self._security.metadata()
+            self._channel = self._security.sync_channel(address, channel_options(MAX_CHUNK_BYTES))
+        except IdentityError as error:
+            raise UserError(ExitCode.UNREACHABLE, str(error)) from None
         self._stub = control_pb2_grpc.ControlServiceStub(self._channel)
 
     @classmethod
-    def find(cls, control: str | None, run_id: str | None, results_dir: Path) -> Operator:
-        """Returns an operator for a control address, or for the run of that name, or for the only run there is.
+    def find(
+        cls, control: str | None, run: str | None, results_dir: Path, given: ClientSecurity | None = None
+    ) -> Operator:
+        """Returns an operator for a control address, for a run (its folder or name), or for the only running one.
+
+        The authority and the token are those of the run folder, unless others are given.
 
         Raises:
-            UserError: no address was given and none, or more than one, was found.
+            UserError: No address was given, and no running learner or more than one was found.
         """
+        asked = given or ClientSecurity()
         if control is not None:
-            return cls(control)
-        _, addresses = find_running(run_id, results_dir)
-        return cls(addresses.control, page=page_url(addresses.http))
+            return cls(control, security=_security(_at(control, results_dir), asked))
+        return cls.of(find_running(run, results_dir)[1], asked)
+
+    @classmethod
+    def of(cls, addresses: BoundAddresses, given: ClientSecurity | None = None) -> Operator:
+        """Returns an operator for a running learner on this machine.
+
+        Raises:
+            UserError: A file of its identity cannot be read.
+        """
+        url = page_url(addresses.http, tls=addresses.tls)
+        return cls(addresses.control, page=url, security=_security(addresses, given or ClientSecurity()))
 
     def __enter__(self) -> Self:
-        """Returns itself."""
+        """Returns the operator."""
         return self
 
     def __exit__(
@@ -59,34 +83,58 @@ class Operator:
         self._channel.close()
         if isinstance(error, grpc.RpcError):
             cause = from_rpc_error(error)
-            text = f"the learner at {self.address} did not do it: {cause}"
+            text = f"the request to the learner at {self.address} failed: {cause}"
+            if cause.code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
+                raise UserError(
+                    ExitCode.NOT_ALLOWED, f"the learner at {self.address} refused this command: {cause}"
+                ) from None
             if cause.code is grpc.StatusCode.UNAVAILABLE and not cause.reason:  # from gRPC itself, not from a learner
                 text = f"no learner answers at {self.address}; if it was killed, start it again with --resume"
+                host, _, port = self.address.rpartition(":")
+                text = self._security.problem(host.strip("[]"), int(port)) or text
             raise UserError(_exit_code(cause), text) from None
 
     def status(self) -> control_pb2.StatusResponse:
         """Returns the state of the run."""
-        return self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS)
+        return self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS, metadata=self._metadata)
 
     def pause(self) -> None:
         """Pauses the run."""
-        self._stub.Pause(control_pb2.PauseRequest(), timeout=CALL_SECONDS)
+        self._stub.Pause(control_pb2.PauseRequest(), timeout=CALL_SECONDS, metadata=self._metadata)
 
     def resume(self) -> None:
         """Ends a pause."""
-        self._stub.Resume(control_pb2.ResumeRequest(), timeout=CALL_SECONDS)
+        self._stub.Resume(control_pb2.ResumeRequest(), timeout=CALL_SECONDS, metadata=self._metadata)
 
     def save_checkpoint(self) -> str:
         """Saves a checkpoint and returns its path on the learner's machine."""
-        return self._stub.SaveCheckpoint(control_pb2.SaveCheckpointRequest(), timeout=SAVE_SECONDS).path
+        return self._stub.SaveCheckpoint(
+            control_pb2.SaveCheckpointRequest(), timeout=SAVE_SECONDS, metadata=self._metadata
+        ).path
 
     def drain(self, *, final: bool) -> None:
-        """Ends the run; `final` lets the actors exit too."""
-        self._stub.Drain(control_pb2.DrainRequest(final=final), timeout=CALL_SECONDS)
+        """Ends the run; with `final` the actors exit too."""
+        self._stub.Drain(control_pb2.DrainRequest(final=final), timeout=CALL_SECONDS, metadata=self._metadata)
 
     def accepts_actors(self) -> bool:
-        """Says whether the run waits or trains, as against paused, draining or failed."""
+        """Returns whether the run waits or trains, and is not paused, draining or failed."""
         return self.status().state in {control_pb2.RUN_STATE_WAITING, control_pb2.RUN_STATE_TRAINING}
+
+
+def _security(found: BoundAddresses | None, given: ClientSecurity) -> ClientSecurity:
+    """Returns the given identity, completed by that of a run folder."""
+    ca, token = given.ca, given.token_file
+    if found is not None and ca is None and found.tls:
+        ca = Path(found.ca) if found.ca else None
+    if found is not None and token is None and found.token and os.access(found.token, os.R_OK):
+        token = Path(found.token)
+    return replace(given, ca=ca, token_file=token)
+
+
+def _at(control: str, results_dir: Path) -> BoundAddresses | None:
+    """Returns the addresses of the running learner with a control address; None if it is not in the folder."""
+    found = (read_addresses(path.parent) for path in results_dir.glob(f"*/{ADDRESS_FILE}"))
+    return next((each for each in found if each is not None and each.control == control), None)
 
 
 def _exit_code(cause: WireError) -> ExitCode:
@@ -95,27 +143,77 @@ def _exit_code(cause: WireError) -> ExitCode:
     return ExitCode.PROTOCOL_MISMATCH if cause.code is grpc.StatusCode.UNIMPLEMENTED else ExitCode.UNREACHABLE
 
 
+def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddresses]:
+    """Returns the folder and the addresses of a run, or of the only running one.
+
+    Args:
+        run: Run folder or name of a run; None takes the only running one.
+        results_dir: Folder in which named runs are searched.
+
+    Raises:
+        UserError: UNREACHABLE if the run is not running, or none is; USAGE if more than one is running.
+    """
+    if run is not None:
+        places = (Path(run), results_dir / run)
+        folder = next((place for place in places if (place / ADDRESS_FILE).is_file()), places[-1])
+        if folder is places[-1] and not folder.is_dir():
+            folder = next((place for place in places if place.is_dir()), folder)
+    else:
+        found = sorted(results_dir.glob(f"*/{ADDRESS_FILE}"))
+        if not found:
+            raise UserError(
+                ExitCode.UNREACHABLE,
+                f"no running learner found in {results_dir}{_newest(results_dir)}: start one with rollcast-learner serve "
+                "RUN.yaml, or name a run elsewhere (its folder or its id), or give --control HOST:PORT",
+            )
+        if len(found) > 1:
+            raise UserError(
+                ExitCode.USAGE,
+                f"{len(found)} running learners found in {results_dir}; name the run (its folder or its id), or give "
+                "--control HOST:PORT",
+            )
+        folder = found[0].parent
+    addresses = read_addresses(folder)
+    if addresses is None:
+        raise UserError(
+            ExitCode.UNREACHABLE,
+            f"{folder / ADDRESS_FILE} does not exist: no learner runs in that folder; start one with "
+            f"rollcast-learner serve RUN.yaml --run-id {folder.name} --resume=auto",
+        )
+    return folder, addresses
+
+
+def _newest(results_dir: Path) -> str:
+    """Returns the newest run of a folder and how it ended, in brackets; empty if there is none."""
+    rows = list_runs(results_dir) if results_dir.is_dir() else []
+    if not rows:
+        return ""
+    row = rows[0]
+    state = f"{row.state}: {row.reason}" if row.reason else row.state
+    return f" (the newest run, {printable(row.run_id)}, is {state})"
+
+
 CONNECT_SECONDS: Final = 2.0
 
 
-def page_link(run_id: str | None, results_dir: Path) -> str:
-    """Returns the address of the page with the operator's token behind ``#``, which a browser sends to nobody.
+def page_link(run: str | None, results_dir: Path) -> str:
+    """Returns the URL of the page with the operator's token after ``#``, which browsers send to no server.
 
-    Where the token was given in a file of the user's, the link is without it: the page asks.
+    If the token comes from a user's file, the URL omits it and the page asks for it.
 
     Args:
-        run_id: the run; None takes the only running one.
-        results_dir: where run folders are.
+        run: Run folder or name; None takes the only running one.
+        results_dir: Folder of all runs.
 
     Raises:
-        UserError: no learner runs there, it does not answer, serves no page, or keeps its token from this user.
+        UserError: No learner runs there, it does not answer, it serves no page, or this user cannot read its token.
     """
-    folder, addresses = find_running(run_id, results_dir)
+    folder, addresses = find_running(run, results_dir)
     if not addresses.http:
         raise UserError(
             ExitCode.UNREACHABLE, f"the learner of {folder} serves no page; start it with rollcast.http: true"
         )
-    url = page_url(addresses.http)
+    url = page_url(addresses.http, tls=addresses.tls)
     _require_answer(url)
     token = read_token(folder)
     if token is not None:
@@ -123,7 +221,7 @@ def page_link(run_id: str | None, results_dir: Path) -> str:
     if (folder / TOKEN_FILE).exists():
         raise UserError(
             ExitCode.UNREACHABLE,
-            f"{folder / TOKEN_FILE} is for the learner's user alone; the page without buttons is at {url}",
+            f"{folder / TOKEN_FILE} is readable only by the user who runs the learner; the page without buttons is at {url}",
         )
     return url
 

@@ -1,72 +1,165 @@
-"""What would keep a run from starting, as far as it can be seen without starting it; nothing here needs torch."""
+"""Finds reasons why a run cannot start, as far as they are visible without starting it.
+
+torch is imported only for checks that need it: of checkpoints, devices and users' code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from learner.checkpoints.names import LAST
-from learner.checkpoints.runfolder import check_run_folder
+from rollcast.demonstrations.faults import BadDemonstration
+from rollcast.demonstrations.reading import check_demonstrations
+
+from learner.checkpoints.names import LAST, NEWEST, initial_checkpoint
+from learner.checkpoints.runfolder import FoundFolder, check_run_folder
 from learner.common import plugins
 from learner.common.exits import ExitCode, UserError
+from learner.publish.frozen import UnusableModel, check_model
+from learner.settings.extensions import ENCODERS, load
 from learner.settings.load import LoadedRun
+from learner.settings.network import VISUAL_ENCODERS, NetworkSettings
 from learner.settings.options import RunOptions
-from learner.settings.rules import unsupported
+from learner.settings.rewards import LearnedSignalSettings
+from learner.settings.rules import endless_lessons, small_rings, unsupported
 from learner.settings.service import OWN_STATS_WRITERS
+from learner.settings.trainer import TrainerSettings
 
 
 def check_supported(loaded: LoadedRun) -> None:
-    """Looks whether the settings ask for what is not built yet, or for demonstrations or code that are not there.
+    """Checks that the settings need no missing feature, and that their files, code and devices can be used.
 
-    Code of the user's is imported, and not called.
+    Users' code is imported but not called.
 
     Raises:
-        UserError: they do; ``details`` names all of it.
+        UserError: A check failed; ``details`` names every problem.
     """
-    problems = unsupported(loaded.options)
-    if problems:
-        raise UserError(ExitCode.RUN_FILE, "the run file asks for what is not built yet", problems)
-    service, checkpoints = loaded.options.rollcast, loaded.options.checkpoint_settings
+    options = loaded.options
+    _refuse(ExitCode.RUN_FILE, "the run file has settings that are not supported", unsupported(options))
+    service, checkpoints = options.rollcast, options.checkpoint_settings
     if service.resume_checkpoint != LAST and not checkpoints.resume:
         raise UserError(
             ExitCode.USAGE,
-            f"--checkpoint {service.resume_checkpoint} says what a resumed run goes on from, and none is resumed: give "
-            "--resume, or begin another run with --initialize-from and init_path",
+            f"--checkpoint {service.resume_checkpoint} needs a run to resume: add --resume, or start a new run with "
+            "--initialize-from or init_path",
         )
-    missing = list(_missing_demonstrations(loaded.options))
-    if missing:
-        raise UserError(ExitCode.RUN_FILE, "the run file names demonstrations that are not there", missing)
-    for error in _missing_code(loaded.options):
+    if not checkpoints.inference:  # acting needs none of these files
+        for summary, find in _IN_FILES.items():
+            _refuse(ExitCode.RUN_FILE, summary, list(find(options)))
+    for error in _missing_code(options):
         raise error
+    _check_device(options)
 
 
 def missing_parts(options: RunOptions) -> list[str]:
-    """Returns one line for each demonstration, statistics writer and callback that the settings name and is not there."""
-    return [*_missing_demonstrations(options), *(error.message for error in _missing_code(options))]
+    """Returns one line for each demonstration, lesson and part of code in the settings that cannot be used."""
+    finders = () if options.checkpoint_settings.inference else _IN_FILES.values()
+    found = [line for find in finders for line in find(options)]
+    return [*found, *(error.message for error in _missing_code(options))]
 
 
-def _missing_demonstrations(options: RunOptions) -> Iterator[str]:
-    """Yields one line for each path without a file or folder; what is in it is read when its behavior comes."""
+def check_folder(loaded: LoadedRun) -> None:
+    """Checks that ``serve`` can start in the run folder and load the checkpoints that it starts from; changes nothing.
+
+    Raises:
+        UserError: The folder does not allow it, or a checkpoint is missing, damaged, or another trainer's.
+    """
+    checkpoints = loaded.options.checkpoint_settings
+    found = check_run_folder(
+        checkpoints.results_dir,
+        checkpoints.run_id,
+        resume=checkpoints.resume,
+        force=checkpoints.force,
+        initialize_from=checkpoints.initialize_from,
+    )
+    if found.resuming:
+        _check_resumed(loaded.options, found.path)
+    else:
+        _check_initial(loaded.options, found)
+
+
+def check_start(loaded: LoadedRun) -> None:
+    """Checks that settings, run folder and named files let ``serve`` start; changes nothing.
+
+    Raises:
+        UserError: They do not; the error has the exit code of ``serve``.
+    """
+    check_supported(loaded)
+    token_file = loaded.options.rollcast.operator_token_file
+    if loaded.options.rollcast.http and token_file is not None:
+        from learner.web.operator_token import token_from_file  # noqa: PLC0415 - rarely needed
+
+        token_from_file(Path(token_file))
+    check_folder(loaded)
+
+
+def _refuse(code: ExitCode, summary: str, problems: Sequence[str]) -> None:
+    """Raises an error if there are problems; a single one becomes the message."""
+    if len(problems) == 1:
+        raise UserError(code, problems[0])
+    if problems:
+        raise UserError(code, summary, problems)
+
+
+def _blocks(options: RunOptions) -> dict[str, TrainerSettings]:
+    """Returns the settings of every behavior, and the defaults, by path."""
     blocks = {f"behaviors.{name}": settings for name, settings in options.behaviors.items()}
     if options.default_settings is not None:
         blocks["default_settings"] = options.default_settings
-    for path, settings in blocks.items():
+    return blocks
+
+
+def _unusable_demonstrations(options: RunOptions) -> Iterator[str]:
+    """Yields one line for each path without demonstrations; their fit is checked when the behavior is declared."""
+    for path, settings in _blocks(options).items():
         named = {
             "behavioral_cloning": settings.behavioral_cloning,
             "reward_signals.gail": settings.reward_signals.gail,
         }
         for key, block in named.items():
-            if block is not None and not Path(block.demo_path).exists():
-                yield f"{path}.{key}.demo_path: {block.demo_path} does not exist; name a .demo file, or a folder of them"
+            if block is None:
+                continue
+            setting = f"{path}.{key}.demo_path"
+            if not Path(block.demo_path).exists():
+                yield f"{setting}: {block.demo_path} does not exist; name a .demo file, or a folder of them"
+                continue
+            try:
+                check_demonstrations(Path(block.demo_path))
+            except BadDemonstration as error:
+                yield f"{setting}: {error}"
+
+
+def _unusable_opponents(options: RunOptions) -> Iterator[str]:
+    """Yields one line for each frozen opponent without a model; its fit is checked when the behavior is declared."""
+    for path, settings in _blocks(options).items():
+        named = {} if settings.self_play is None else settings.self_play.frozen_opponents
+        for name, file in named.items():
+            try:
+                check_model(Path(file))
+            except UnusableModel as error:
+                yield f"{path}.self_play.frozen_opponents.{name}: {file}: {error}"
+
+
+_IN_FILES: dict[str, Callable[[RunOptions], Iterator[str]]] = {
+    "the run file names demonstrations that cannot be used": _unusable_demonstrations,
+    "the run file names frozen opponents that cannot be used": _unusable_opponents,
+    "the run file has lessons that never end": endless_lessons,
+    "rollcast.device_ring_steps is too small": small_rings,
+}
+"""Problems in the run file and its named files that prevent training: a summary, and the function that finds them."""
 
 
 def _missing_code(options: RunOptions) -> Iterator[UserError]:
-    """Yields an error for each writer and callback that cannot be imported; acting alone needs neither."""
+    """Yields an error for each encoder, writer and callback that cannot be imported; acting needs only the first."""
+    for path, settings in _blocks(options).items():
+        for setting, network in _networks(path, settings):
+            if network.vis_encode_type not in VISUAL_ENCODERS:
+                yield from _error_of(setting, network.vis_encode_type)
     if options.checkpoint_settings.inference:
         return
     service = options.rollcast
-    # What their groups of entry points are called, too.
+    # The settings are named like their groups of entry points.
     named = {"rollcast.stats_writers": service.stats_writers, "rollcast.callbacks": service.callbacks}
     for setting, names in named.items():
         own = dict.fromkeys(OWN_STATS_WRITERS if setting == "rollcast.stats_writers" else (), print)
@@ -78,23 +171,94 @@ def _missing_code(options: RunOptions) -> Iterator[UserError]:
     if "wandb" in service.stats_writers and find_spec("wandb") is None:
         yield UserError(
             ExitCode.MISSING_EXTRA,
-            "rollcast.stats_writers names wandb, but the module 'wandb' is not installed; in the checkout: pip install "
-            "'.[wandb]'",
+            "rollcast.stats_writers names wandb, but the module 'wandb' is not installed; "
+            "pip install 'rollcast[wandb]'",
         )
 
 
-def check_start(loaded: LoadedRun) -> None:
-    """Looks whether the settings and the run folder would let ``serve`` start; changes nothing.
+def _networks(path: str, settings: TrainerSettings) -> Iterator[tuple[str, NetworkSettings]]:
+    """Yields each network's settings of a behavior, with the path of its encoder."""
+    yield f"{path}.network_settings.vis_encode_type", settings.network_settings
+    for name, signal in settings.reward_signals.active().items():
+        if isinstance(signal, LearnedSignalSettings):
+            yield f"{path}.reward_signals.{name}.network_settings.vis_encode_type", signal.network_settings
+
+
+def _error_of(setting: str, encoder: str) -> Iterator[UserError]:
+    try:
+        load(setting, encoder, ENCODERS)
+    except UserError as error:
+        yield error
+
+
+def _check_device(options: RunOptions) -> None:
+    """Checks that the named device exists if it may be missing, and that it suits lock-step.
 
     Raises:
-        UserError: they would not, with the exit code that ``serve`` would end with.
+        UserError: The device cannot be used.
     """
-    check_supported(loaded)
-    checkpoints = loaded.options.checkpoint_settings
-    check_run_folder(
-        checkpoints.results_dir,
-        checkpoints.run_id,
-        resume=checkpoints.resume,
-        force=checkpoints.force,
-        initialize_from=checkpoints.initialize_from,
-    )
+    is_lockstep = options.rollcast.lockstep is not None
+    if options.torch_settings.device in {None, "cpu"} and not is_lockstep:
+        return
+    from learner.run.setup import require_repeatable, usable_device  # noqa: PLC0415 - torch takes seconds to load
+
+    device = usable_device(options)
+    if is_lockstep:
+        require_repeatable(device)
+
+
+_ANY = "(any)"
+"""Name for the behaviors that the run file does not list."""
+
+
+def _check_initial(options: RunOptions, found: FoundFolder) -> None:
+    """Checks the checkpoints that behaviors start from: those of listed behaviors, and one that all others share.
+
+    Raises:
+        UserError: A checkpoint is missing, damaged, or of another trainer.
+    """
+    paths = {
+        name: (path, settings)
+        for name, settings in options.behaviors.items()
+        if (path := initial_checkpoint(name, settings.init_path, found.source)) is not None
+    }
+    default = options.default_settings
+    if default is not None and default.init_path is not None:
+        path = initial_checkpoint(_ANY, default.init_path, found.source)
+        if path == Path(default.init_path):  # one file for all unlisted behaviors
+            paths[_ANY] = path, default
+    if paths:
+        from learner.commands.initial import initial_problem  # noqa: PLC0415 - torch takes seconds to load
+
+        is_training = not options.checkpoint_settings.inference
+        problems = [initial_problem(name, *each, is_training=is_training) for name, each in paths.items()]
+        _refuse(
+            ExitCode.BAD_CHECKPOINT,
+            "the run cannot start from its checkpoints",
+            [problem for problem in problems if problem],
+        )
+    elif found.source is not None and not any(found.source.glob(f"*/{NEWEST}")):
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"--initialize-from names the run {found.source.name!r}, but {found.source} holds no {NEWEST} of any behavior; "
+            "name a run that has saved one, or omit --initialize-from",
+        )
+
+
+def _check_resumed(options: RunOptions, folder: Path) -> None:
+    """Checks the checkpoints from which a run resumes, if they are not the run state.
+
+    Raises:
+        UserError: A checkpoint is missing or damaged.
+    """
+    choice = options.rollcast.resume_checkpoint
+    if choice == LAST:
+        return
+    from learner.checkpoints.choice import load_chosen  # noqa: PLC0415 - torch takes seconds to load
+    from learner.checkpoints.status import TrainingStatus  # noqa: PLC0415
+    from learner.checkpoints.store import read_run_state  # noqa: PLC0415
+
+    state = read_run_state(folder)
+    status = TrainingStatus.load(folder / "run_logs" / "training_status.json")
+    for name in () if state is None else state.trainers:
+        load_chosen(folder, name, choice, status)

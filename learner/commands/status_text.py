@@ -1,4 +1,4 @@
-"""The state of a run as an operator reads it in a terminal: text, or JSON for scripts."""
+"""Formats the state of a run for operators: as text, or as JSON for scripts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from typing import Final, TextIO
 from google.protobuf.json_format import MessageToDict
 from rollcast.v1 import control_pb2, session_pb2
 
+from learner.common.text import printable
 from learner.observe import text
+from learner.observe.behavior_state import FIELDS
 
 _HEADER = ("actor", "name", "link", "seen", "steps/s", "lag", "credit", "waits", "round trip")
+_MEAN_EPISODES: Final = 100
 _LEFT = frozenset({"name", "link", "waits"})
 
 
 def status_document(status: control_pb2.StatusResponse, indent: int | None = 2) -> str:
-    """Returns the state as JSON; zeros are written, so that every key is there."""
+    """Returns the state as JSON; includes zeros, so that every key is present."""
     document = MessageToDict(status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
     return json.dumps(document, indent=indent)
 
 
 def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
-    """Returns the state as text: the run, what holds it back, a block for each behavior, a table of the actors.
+    """Returns the state as text: the run, what limits it, a block for each behavior, a table of the actors.
 
     Args:
-        status: the state.
-        page: where the status page is, if that is known.
+        status: State of the run.
+        page: URL of the status page; empty if unknown.
     """
     state = control_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
     lines = [f"run {status.run_id}, generation {status.generation}: {state}, up {status.uptime_seconds:.0f} s"]
@@ -44,32 +47,33 @@ def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
         lines.append(_lockstep_line(status.lockstep))
     lines += _actor_lines(status)
     if status.last_error:
-        lines.append(f"last error: {text.printable(status.last_error)}")
+        lines.append(f"last error: {printable(status.last_error)}")
     return "\n".join(lines)
 
 
 def _lesson_line(row: control_pb2.LessonStatus) -> str:
-    name = text.printable(row.name, 80)
-    return f"{text.printable(row.parameter, 80)}: lesson {row.number + 1} of {row.lessons}, {name}"
+    name = printable(row.name, 80)
+    return f"{printable(row.parameter, 80)}: lesson {row.number + 1} of {row.lessons}, {name}"
 
 
 def _lockstep_line(row: control_pb2.LockstepStatus) -> str:
-    said = "reproducible" if row.reproducible else f"NOT REPRODUCIBLE: {text.printable(row.reason)}"
+    said = "reproducible" if row.reproducible else f"NOT REPRODUCIBLE: {printable(row.reason)}"
     return (
-        f"lock-step: {row.joined} of {row.actors} actors, round {row.round} done, {row.quota_steps} steps an agent, a restart "
-        f"goes on after round {row.checkpoint_round}; {said}"
+        f"lock-step: {row.joined} of {row.actors} actors, round {row.round} done, {row.quota_steps} steps per agent, a "
+        f"restart continues after round {row.checkpoint_round}; {said}"
     )
 
 
 def _behavior_lines(row: control_pb2.BehaviorStatus) -> list[str]:
     books = row.books
-    mean_return = f"{row.mean_return_100:.1f}" if row.HasField("mean_return_100") else "none yet"
+    numbers = _numbers(row)
     return [
         (
-            f"{text.printable(row.behavior)}: version {row.version}, {row.env_steps_taken} steps taken of "
-            f"{row.max_steps}, {row.env_steps_per_second:.0f} a second"
+            f"{printable(row.behavior)}: version {row.version}, {row.env_steps_taken} steps taken of "
+            f"{row.max_steps}, {row.env_steps_per_second:.0f} per second"
         ),
-        f"  mean return {mean_return} of the last 100 of {row.episodes} episodes{_measured(row)}, lag {row.mean_lag:.2f}",
+        f"  {_mean_return(row)}{_measured(row)}",
+        *([f"  {numbers}"] if numbers else []),
         (
             f"  received {books.received} = trained {books.trained} + dropped ({_reasons(books.dropped)}) + queued "
             f"{books.queued} + lost ({_reasons(books.lost)}); duplicate {books.duplicate}; "
@@ -78,32 +82,52 @@ def _behavior_lines(row: control_pb2.BehaviorStatus) -> list[str]:
     ]
 
 
+def _mean_return(row: control_pb2.BehaviorStatus) -> str:
+    if not row.HasField("mean_return_100"):
+        return f"no mean return after {row.episodes} episodes" if row.episodes else "no episode has ended yet"
+    over = f"last {_MEAN_EPISODES} of {row.episodes}" if row.episodes > _MEAN_EPISODES else f"{row.episodes}"
+    return f"mean return {row.mean_return_100:.1f} of the {over} episode{'s' if row.episodes != 1 else ''}"
+
+
+def _numbers(row: control_pb2.BehaviorStatus) -> str:
+    """Returns the numbers with a label, in the table of fields or among the trainer's own fields."""
+    said = {}
+    for each in FIELDS:
+        value = row.numbers[each.name] if each.label and each.name in row.numbers else None
+        if value is not None:
+            said[each.label] = text.figure(int(value) if isinstance(each.default, int) else value)
+    own = {label: text.number(row.numbers[name]) for name, label in sorted(row.labels.items()) if name in row.numbers}
+    return ", ".join(f"{printable(label)} {value}" for label, value in {**said, **own}.items())
+
+
 def _measured(row: control_pb2.BehaviorStatus) -> str:
-    """Says what the last evaluation came to, and which checkpoint is the best, as far as there are any."""
-    evaluated = f", {row.evaluation_return_mean:.1f} evaluated" if row.HasField("evaluation_return_mean") else ""
-    best = f", best {row.best_return:.1f} at step {row.best_step}" if row.HasField("best_return") else ""
+    """Returns the result of the last evaluation and the best checkpoint, if any."""
+    evaluated = (
+        f", {row.evaluation_return_mean:.1f} in the last evaluation" if row.HasField("evaluation_return_mean") else ""
+    )
+    best = f", best checkpoint {row.best_return:.1f} at step {row.best_step}" if row.HasField("best_return") else ""
     return evaluated + best
 
 
 def _actor_lines(status: control_pb2.StatusResponse) -> list[str]:
-    """Returns a table with a row for each actor, each row followed by the actor's own books."""
+    """Returns a table with a row for each actor, each row followed by the actor's own counts."""
     if not status.actors:
-        return []
+        return ["no actor is connected"]
     names = [row.behavior for row in status.behaviors]
-    table = _aligned([_HEADER, *(_cells(actor) for actor in status.actors)])
+    table = text.aligned([_HEADER, *(_cells(actor) for actor in status.actors)], _LEFT)
     lines = table[:1]
     for actor, row in zip(status.actors, table[1:], strict=True):
-        lines += [row, *_books_lines(actor, names)]
+        lines += [row, *_environment_lines(actor), *_books_lines(actor, names)]
     return lines
 
 
 def _cells(actor: control_pb2.ActorStatus) -> tuple[str, ...]:
     waits = "-"
     if actor.HasField("wait_ratio"):
-        waits = " ".join(part for part in (f"{actor.wait_ratio:.0%}", text.printable(actor.waits_for)) if part)
+        waits = " ".join(part for part in (f"{actor.wait_ratio:.0%}", printable(actor.waits_for)) if part)
     return (
         str(actor.actor_index),
-        text.printable(actor.actor_name, 40),
+        printable(actor.actor_name, 40),
         "connected" if actor.connected else "away",
         f"{actor.last_seen_ms / 1000:.1f} s",
         text.speed(actor.env_steps_per_second),
@@ -114,27 +138,27 @@ def _cells(actor: control_pb2.ActorStatus) -> tuple[str, ...]:
     )
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if title in _LEFT else cell.rjust(width)
-            for title, cell, width in zip(_HEADER, row, widths, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
+def _environment_lines(actor: control_pb2.ActorStatus) -> list[str]:
+    """Returns the problems of the actor's environments: a call that does not return, failures."""
+    state, lines = actor.environments, []
+    if state.hanging:
+        lines.append(f"       {printable(state.hanging)} for {state.hanging_seconds:.0f} s")
+    if state.failures:
+        times = "once" if state.failures == 1 else f"{state.failures} times"
+        ago = text.duration(actor.environment_failed_seconds)
+        lines.append(f"       environments failed {times}, most recently {ago} ago: {printable(state.error)}")
     return lines
 
 
 def _books_lines(actor: control_pb2.ActorStatus, names: Sequence[str]) -> list[str]:
-    """Returns for each behavior the version that acts and the actor's own books."""
+    """Returns for each behavior the version that acts and the actor's own counts."""
     versions = {report.behavior_index: report.version for report in actor.policies}
     errors = {report.behavior_index: report.error for report in actor.policies}
     books = {row.behavior_index: row for row in actor.books}
     lines = []
     for index in sorted(versions.keys() | books.keys()):
-        name = text.printable(names[index]) if index < len(names) else str(index)
-        line = f"       {name}, as last reported: version {versions.get(index, 'none yet')}"
+        name = printable(names[index]) if index < len(names) else str(index)
+        line = f"       {name}, last report: version {versions.get(index, 'none yet')}"
         if index in books:
             row = books[index]
             line += (
@@ -143,12 +167,12 @@ def _books_lines(actor: control_pb2.ActorStatus, names: Sequence[str]) -> list[s
             )
         lines.append(line)
         if errors.get(index):
-            lines.append(f"       its newest policy does not act: {text.printable(errors[index])}")
+            lines.append(f"       its newest policy cannot be used: {printable(errors[index])}")
     return lines
 
 
 def _reasons(counts: Iterable[session_pb2.ReasonCount]) -> str:
-    return ", ".join(f"{text.printable(entry.reason)} {entry.steps}" for entry in counts) or "none"
+    return ", ".join(f"{printable(entry.reason)} {entry.steps}" for entry in counts) or "none"
 
 
 _CLEAR: Final = "\x1b[2J"
@@ -158,13 +182,13 @@ _BELOW: Final = "\x1b[J"
 
 
 def watch(read: Callable[[], str], seconds: float, output: TextIO, *, separator: str = "\n\n") -> None:
-    """Shows a text until Ctrl-C, which ends it in good order. To be called in the main thread.
+    """Shows a text repeatedly until Ctrl-C, which ends it normally. Call it in the main thread.
 
     Args:
-        read: returns the text.
-        seconds: between two readings.
-        output: where to.
-        separator: between two texts where nothing can be drawn over.
+        read: Returns the text.
+        seconds: Seconds between two readings.
+        output: Output stream.
+        separator: Text between two texts if the output is not a terminal.
     """
     is_terminal = output.isatty()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -185,7 +209,7 @@ def watch(read: Callable[[], str], seconds: float, output: TextIO, *, separator:
 
 
 def _drawn(text: str) -> str:
-    """Returns what replaces the picture before; what does not fit the terminal is left out, as a scroll would spoil it."""
+    """Returns the text that replaces the previous picture, without lines beyond the terminal, which would scroll it."""
     columns, rows = shutil.get_terminal_size()
     lines = [line[at : at + columns] for line in text.splitlines() for at in range(0, max(1, len(line)), columns)]
     return _HOME + "".join(line + _END_OF_LINE for line in lines[: rows - 1]) + _BELOW

@@ -1,8 +1,8 @@
-"""What the learner's exit codes mean, and the one exception a user sees without a traceback.
+"""The learner's exit codes, and the one exception that users see without a traceback.
 
-The codes are in ranges, so that a script or a restart policy can tell the kinds apart: 10-19 the configuration,
-20-29 the network, 30-39 the protocol, 40-49 the training; 130 is the shell's number for Ctrl-C. A run stopped by ``rollcast.max_wall_seconds`` ends with
-``OK``: it did what it was asked to do, and its last summary line says that the time limit ended it.
+The codes are in ranges, so that a script or a restart policy can distinguish them: 10-19 configuration, 20-29 network,
+30-39 protocol, 40-49 training; 130 is the shell's number for Ctrl-C. A run stopped by ``rollcast.max_wall_seconds``
+ends with ``OK``, and its last summary line says that the time limit ended it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Self
 
 
 class ExitCode(enum.IntEnum):
-    """The exit code of a ``rollcast-learner`` command; ``help`` says in one line what it means."""
+    """Exit code of a ``rollcast-learner`` command; ``help`` describes it in one line."""
 
     help: str
 
-    OK = 0, "the command did what it was asked to do (a run that reached its time limit included)"
+    OK = 0, "the command succeeded, which includes a run that reached its time limit"
 
     USAGE = 10, "the command line is wrong"
     RUN_FILE = 11, "the run file or a setting is missing or invalid"
@@ -26,20 +26,24 @@ class ExitCode(enum.IntEnum):
     MISSING_EXTRA = 14, "an optional part of Rollcast that this command needs is not installed"
     BAD_CHECKPOINT = 15, "a checkpoint cannot be read or does not match the run file"
 
+    SHADOWED = 19, "another package named learner hides Rollcast's"
+
     PORT_IN_USE = 20, "an address to listen on is taken or not allowed"
-    UNREACHABLE = 21, "the learner did not answer, or does not serve"
+    UNREACHABLE = 21, "the learner does not answer, or does not accept actors"
 
-    PROTOCOL_MISMATCH = 30, "the other side answers, but is no learner of this version of the protocol"
+    NOT_ALLOWED = 22, "the learner does not know this command's token or certificate, or its role is not enough"
 
-    TRAINER_FAILED = 40, "a trainer raised an error; the last checkpoint is kept"
-    POLICY_CHECK_FAILED = 41, "the exported policy does not compute what the trained one computes"
-    EVALUATION_CUT_SHORT = 42, "an evaluation ended before all its episodes were played; what was played is printed"
-    NOT_SAVED = 43, "something is not on the disk: a checkpoint, a run's last model or summary, a command's output"
+    PROTOCOL_MISMATCH = 30, "the server that answers is not a learner with this version of the protocol"
 
-    INTERRUPTED = 130, "a signal ended the learner at once: while it started, or a third one while it stopped"
+    TRAINER_FAILED = 40, "a trainer or the service raised an error; the last checkpoint is kept"
+    POLICY_CHECK_FAILED = 41, "the exported policy and the trained one compute different results"
+    EVALUATION_CUT_SHORT = 42, "an evaluation ended before all its episodes were played; the results so far are printed"
+    NOT_SAVED = 43, "something could not be saved: a checkpoint, a run's last model or summary, or a command's output"
+
+    INTERRUPTED = 130, "a signal ended the learner at once: any signal during the start, or the third during the end"
 
     def __new__(cls, value: int, help_text: str) -> Self:
-        """Makes a member from its number and its help text."""
+        """Creates a member from its number and its help text."""
         member = int.__new__(cls, value)
         member._value_ = value
         member.help = help_text
@@ -47,12 +51,12 @@ class ExitCode(enum.IntEnum):
 
 
 class UserError(Exception):
-    """Something the user can put right; shown as its message alone, without a traceback.
+    """Raised for an error that the user can correct; shown as its message without a traceback.
 
     Args:
-        exit_code: the code the process ends with.
-        message: one line that states the value, the limit and the next step.
-        details: every problem found, one line each, where there is more than one.
+        exit_code: Exit code of the process.
+        message: One line that states the value, the limit and the next step.
+        details: Every problem found, one line each, if there are several.
     """
 
     def __init__(self, exit_code: ExitCode, message: str, details: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: what every part of the learner writes with."""
+"""Writes files completely or not at all, for every part of the learner."""
 
 from __future__ import annotations
 
@@ -11,51 +11,53 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from learner.common.platform import open_descriptor, replace_file
+
 TEMPORARY_PREFIX = ".tmp-"
-"""How unfinished files begin; one that is left over belongs to a process that was killed."""
+"""Prefix of unfinished files; a remaining one belongs to a process that was killed."""
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
-"""What file systems answer that cannot flush a folder (some network ones); the file itself is flushed all the same."""
+"""Errors of file systems that cannot flush a folder (some network ones); the file itself is still flushed."""
 
 
 class WriteFailed(Exception):  # noqa: N818 - it says what happened
-    """A file could not be written; what was there before is as it was.
+    """Raised if a file could not be written; an earlier version is unchanged.
 
     Args:
-        path: the file.
-        error: what the operating system said.
+        path: Path of the file.
+        error: Error of the operating system.
     """
 
     def __init__(self, path: Path, error: OSError) -> None:
         self.path = path
         self.reason = error.strerror or str(error)
-        super().__init__(f"cannot write {path}: {self.reason}; what was there before is untouched")
+        super().__init__(f"cannot write {path}: {self.reason}; the earlier file is unchanged")
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
-    """Opens a new file that takes the place of ``path`` when the block ends, and disappears when it raises.
+    """Opens a new file that replaces ``path`` when the block ends, and is removed if the block raises.
 
-    The bytes are on the disk before the name changes, and the name is before this returns: whoever opens ``path``, after
-    a crash too, finds the old file or the new one, never a part.
+    The bytes are on disk before the file is renamed, and the new name is on disk before this function returns. A reader
+    of ``path`` finds the old file or the new one, never a part, even after a crash.
 
     Args:
-        path: the file.
-        keep: the name under which the file that is replaced stays, if there is one.
+        path: Path of the file.
+        keep: Path under which the replaced file is kept, if there is one.
 
     Raises:
-        WriteFailed: the disk is full, the folder cannot be written, ...
+        WriteFailed: The write failed, for example because the disk is full or the folder is read-only.
     """
     temporary = _temporary(path.parent)
     try:
-        # Not tempfile.mkstemp: its files can be read by their owner alone, and others read results.
+        # Not tempfile.mkstemp: only the owner could read its files, and other users read results.
         with temporary.open("xb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
         if keep is not None and path.exists():
             _keep(path, keep)
-        temporary.replace(path)
+        replace_file(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
         raise WriteFailed(path, error) from error
@@ -64,56 +66,56 @@ def atomic_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
 
 
 def write_file(path: Path, data: bytes, *, keep: Path | None = None) -> None:
-    """Puts ``data`` in the place of ``path``, whole or not at all; see `atomic_file`.
+    """Replaces ``path`` with a file that holds ``data``, completely or not at all; see `atomic_file`.
 
     Raises:
-        WriteFailed: it cannot be written.
+        WriteFailed: The file cannot be written.
     """
     with atomic_file(path, keep=keep) as stream:
         stream.write(data)
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY, buffering: int = -1) -> BinaryIO:
-    """Opens a file; a pipe or device in its place, which might never answer or end, is an error.
+def open_regular(path: Path, flags: int = os.O_RDONLY, buffering: int = -1, *, follow_links: bool = True) -> BinaryIO:
+    """Opens a regular file. A pipe or device in its place, which might block forever, is an error.
 
     Args:
-        path: the file.
-        flags: those of ``os.open``; with ``O_RDWR`` it can be written to as well, with ``O_WRONLY`` only that.
-        buffering: as in ``open``.
+        path: Path of the file.
+        flags: Flags of ``os.open``; ``O_RDWR`` makes the file writable too, ``O_WRONLY`` makes it write-only.
+        buffering: As in ``open``.
+        follow_links: With False, a symbolic link is an error.
 
     Raises:
-        OSError: there is no such file, or it is of another kind.
+        OSError: The file does not exist or is not a regular file.
     """
-    mode = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}[flags & os.O_ACCMODE]
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    descriptor, mode = open_descriptor(path, flags, follow_links=follow_links)
     kind = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(kind):
         os.close(descriptor)
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        raise OSError(errno.EINVAL, "is no regular file", str(path))
-    # The mode truncates nothing here: only `open` with a name does.
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    # The mode truncates nothing here; only `open` with a name does.
     return cast("BinaryIO", os.fdopen(descriptor, mode, buffering))
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:
-    """Returns what a file holds.
+    """Returns the content of a file.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or is larger than that.
+        OSError: The file cannot be read, is not a regular file, or is larger than `max_bytes`.
     """
     with open_regular(path) as stream:
         size_bytes = os.fstat(stream.fileno()).st_size
         if size_bytes > max_bytes:
-            raise OSError(errno.EFBIG, f"has {size_bytes} bytes, more than {max_bytes}", str(path))
+            raise OSError(errno.EFBIG, f"it has {size_bytes} bytes; the limit is {max_bytes}", str(path))
         return stream.read(size_bytes)
 
 
 def sync_folder(folder: Path) -> None:
-    """Flushes the names in a folder to the disk, where its file system can.
+    """Flushes the names in a folder to disk, if its file system can.
 
     Raises:
-        OSError: the disk failed.
+        OSError: The disk failed.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY)
@@ -127,7 +129,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes unfinished files of killed processes; call it only where nobody else can be writing."""
+    """Removes unfinished files of killed processes; call it only while no other process can write."""
     for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
         with contextlib.suppress(OSError):
             path.unlink()
@@ -138,18 +140,18 @@ def _temporary(folder: Path) -> Path:
 
 
 def _keep(path: Path, keep: Path) -> None:
-    """Gives a file a second name, so that there is a file at ``path`` at every moment."""
+    """Gives a file a second name, so that `path` always exists."""
     second = _temporary(path.parent)
     try:
         second.hardlink_to(path)
-        second.replace(keep)
-    except OSError:  # a file system without links: for a moment there is no file at ``path``
-        path.replace(keep)
+        replace_file(second, keep)
+    except OSError:  # a file system without links: `path` is missing for a moment
+        replace_file(path, keep)
     finally:
         _forget(second)
 
 
 def _forget(temporary: Path) -> None:
-    """Removes what a failure may have left; a folder that is gone or read-only refuses that, too."""
+    """Removes what a failure left; a folder that is gone or read-only may refuse this too."""
     with contextlib.suppress(OSError):
         temporary.unlink()

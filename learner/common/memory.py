@@ -1,21 +1,23 @@
-"""How much memory is free."""
+"""Measures free memory."""
 
 from __future__ import annotations
 
-import os
+import sys
 from pathlib import Path
 from typing import Final
+
+from learner.common.platform import memory_bytes
 
 _MEMINFO: Final = Path("/proc/meminfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
-    """Returns what can be taken without pushing anything out: of the machine, and of the container if it has a limit.
+    """Returns the available memory in bytes, of the machine or of its container if that has a limit.
 
     Args:
-        meminfo: of Linux; without it, all the machine's memory counts as free.
-        cgroup: of this container (version 2).
+        meminfo: Linux's file; without it, the memory that `memory_bytes` returns counts as free.
+        cgroup: Folder of this container (version 2).
     """
     free = _machine_bytes(meminfo)
     limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
@@ -29,8 +31,8 @@ def _machine_bytes(meminfo: Path) -> int:
             if name == "MemAvailable":
                 return int(value.split()[0]) * 1024
     except (OSError, ValueError, IndexError):
-        pass  # another system, or another form: the next best number follows
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        pass  # another system or format: use the next best number
+    return memory_bytes() or sys.maxsize  # unknown: only an explicit limit applies
 
 
 def _number(path: Path) -> int | None:

@@ -1,7 +1,7 @@
-"""Finds what users add: by the name of an entry point that an installed package declares, or as `module:callable`.
+"""Finds users' extensions: by the entry point of an installed package, or as `module:callable`.
 
-Whatever it raises is the user's error, ``sys.exit`` and KeyboardInterrupt included: a real Ctrl-C raises nothing in the
-learner, whose commands leave it to the system, or handle it, from their first line on (`learner.cli.main`).
+Any exception of an extension is the user's error, including ``sys.exit`` and KeyboardInterrupt: a real Ctrl-C raises
+nothing in the learner, whose commands leave it to the system or handle it from their first line (`learner.cli.main`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from learner.common.exits import ExitCode, UserError
+from learner.common.text import printable
 
 
 def find(setting: str, name: str, group: str, own: Mapping[str, Callable[..., Any] | str]) -> Callable[..., Any]:
-    """Returns the callable of a name that a run file gives.
+    """Returns the callable for a name in a run file.
 
     Args:
-        setting: where the name stands, for messages.
-        name: one of ours, of an entry point, or ``module:callable``; modules of the folder the learner was started in
-            are found, too.
-        group: of the entry points.
-        own: what comes with Rollcast, by name, or ``module:callable`` of it; nothing that is installed takes its place.
+        setting: Setting that holds the name, for messages.
+        name: A built-in name, an entry point, or ``module:callable``; modules in the learner's working directory are
+            found too.
+        group: Group of the entry points.
+        own: Built-in callables by name, or their ``module:callable``; no installed package replaces them.
 
     Raises:
-        UserError: there is no such name, or what it names cannot be imported.
+        UserError: The name is unknown, or its target cannot be imported.
     """
     ours = own.get(name)
     if ours is not None:
@@ -43,17 +44,17 @@ def find(setting: str, name: str, group: str, own: Mapping[str, Callable[..., An
         known = ", ".join(sorted({*own, *(point.name for point in entry_points(group=group))})) or "none"
         raise UserError(
             ExitCode.RUN_FILE,
-            f"{setting} names {name!r}, which nothing installed here declares (known: {known}); install the package "
-            f"that does (entry point group {group}), or write module:callable",
+            f"{setting} names {name!r}, which no installed package declares (known: {known}); install the package that "
+            f"declares it (entry point group {group}), or write module:callable",
         )
     return _load(setting, name, found[0])
 
 
 def make(setting: str, name: str, call: Callable[[], Any]) -> Any:
-    """Calls what `find` returned, with an error that names it.
+    """Calls the result of `find`, and names it in errors.
 
     Raises:
-        UserError: it raised; a UserError of its own goes through.
+        UserError: The call raised an exception; a UserError passes unchanged.
     """
     try:
         return call()
@@ -64,12 +65,17 @@ def make(setting: str, name: str, call: Callable[[], Any]) -> Any:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Returns what kind of error it is and what it says; messages of other people's code may have many lines."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    """Returns an error's type and message in one short line; messages of users' code may have many lines, or fail."""
+    try:
+        said = str(error)
+    except BaseException as failure:  # noqa: BLE001 - reporting an error must not fail
+        said = f"its message cannot be formatted ({type(failure).__name__})"
+    # Protobuf rejects half of a surrogate pair, which file names can contain.
+    return printable(" ".join(f"{type(error).__name__}: {said}".split()))
 
 
 def place_of(error: BaseException) -> str:
-    """Returns the innermost place of a traceback that is not in torch: ``file, line N, in function``; empty without one."""
+    """Returns the innermost traceback entry outside torch: ``file, line N, in function``; empty if there is none."""
     frames = [
         (frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -87,12 +93,14 @@ def _load(setting: str, name: str, point: EntryPoint) -> Callable[..., Any]:
         found: Any = importlib.import_module(module.strip())
         for part in attribute.strip().split("."):
             found = getattr(found, part)
-    except BaseException as error:  # whatever a module of the user's raises while it is imported
+    except BaseException as error:  # any exception of a user's module during its import
         raise UserError(
             ExitCode.RUN_FILE,
             f"{setting} names {name!r} ({point.value}), which cannot be imported: {in_one_line(error)}",
         ) from error
     if not callable(found):
-        raise UserError(ExitCode.RUN_FILE, f"{setting} names {name!r} ({point.value}), which is no function or class")
+        raise UserError(
+            ExitCode.RUN_FILE, f"{setting} names {name!r} ({point.value}), which is not a function or class"
+        )
     checked: Callable[..., Any] = found
     return checked

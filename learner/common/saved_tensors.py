@@ -1,4 +1,4 @@
-"""Single tensors of a checkpoint, checked before they are taken over; numbers and texts: `learner.common.saved_values`."""
+"""Checks single tensors of a checkpoint before they are used; numbers and text: `learner.common.saved_values`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from torch import Tensor
 
 
 def require_numbers(name: str, saved: Tensor, dtype: torch.dtype) -> None:
-    """Looks whether a saved tensor holds finite numbers of a type.
+    """Checks that a saved tensor holds finite numbers of a type.
 
     Raises:
-        ValueError: it does not.
+        ValueError: The tensor is of another type, or holds a number that is not finite.
     """
-    if saved.dtype != dtype:  # a float64 may be beyond what a float32 holds
-        raise ValueError(f"{name} is of type {saved.dtype} in the saved state and {dtype} here")
+    if saved.dtype != dtype:  # a float64 value may exceed the range of float32
+        raise ValueError(f"{name} has type {saved.dtype} in the saved state, but must have type {dtype}")
     if not bool(torch.isfinite(saved).all()):
-        raise ValueError(f"{name} holds numbers that are not finite")
+        raise ValueError(f"{name} holds NaN or infinite values")

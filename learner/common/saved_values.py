@@ -1,7 +1,7 @@
-"""Single values of a checkpoint, checked as they are taken out: of the right type, in range, finite.
+"""Checks single values of a checkpoint as they are read: type, range, finiteness.
 
-A file may be whole, of the right format, and hold nonsense. Whoever takes over a state turns what is raised here into an
-error with the name of the file (`learner.run.checkpointing`) or of the behavior (`learner.trainers.rl`).
+A file may be complete and of the right format, and still hold invalid values. The callers turn these errors into one
+with the name of the file (`learner.run.checkpointing`) or of the behavior (`learner.trainers.rl`).
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any, Final
 from rollcast.limits import MAX_STEPS
 
 MAX_COUNT: Final = MAX_STEPS
-"""No count of a run comes near, and float64 holds every whole number up to here."""
+"""Limit of counts: no run comes near it, and float64 represents every integer up to it."""
 MAX_CLAIMED: Final = 2**100
-"""What actors claim is kept as it is and adds up over all of them: no state may be refused because one of them lied."""
+"""Limit of sums of actors' reported counts, which are not checked: one false report must not make a state invalid."""
 _MAX_SHOWN: Final = 60
 _MAX_REASON: Final = 1000
-"""Characters: names and numbers of a file go into messages, and a file may have any."""
+"""Most characters of a message: names and numbers from a file may be of any length."""
 _SHOWN_TYPES: Final = (type(None), bool, int, float, str, bytes)
 
 
 def count(state: Mapping[Any, Any], key: str | int, *, most: int = MAX_COUNT) -> int:
-    """Returns a whole number from 0 to ``most``.
+    """Returns an integer from 0 to ``most``.
 
     Raises:
-        KeyError: it is missing.
-        ValueError: it is something else.
+        KeyError: The value is missing.
+        ValueError: The value is invalid.
     """
     value = state[key]
     if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{key} is {shown(value)}, and must be a whole number from 0 to {most}")
+        raise ValueError(f"{key} is {shown(value)}, but must be a whole number from 0 to {most}")
     return value
 
 
@@ -39,12 +39,12 @@ def number(state: Mapping[Any, Any], key: str | int, *, least: float = -math.inf
     """Returns a finite number from ``least`` to ``most``.
 
     Raises:
-        KeyError: it is missing.
-        ValueError: it is something else.
+        KeyError: The value is missing.
+        ValueError: The value is invalid.
     """
     value = state[key]
     if type(value) not in (int, float) or not math.isfinite(value) or not least <= value <= most:
-        raise ValueError(f"{key} is {shown(value)}, and must be a finite number{_bounds(least, most)}")
+        raise ValueError(f"{key} is {shown(value)}, but must be a finite number{_bounds(least, most)}")
     return float(value)
 
 
@@ -52,12 +52,12 @@ def numbers(state: Mapping[Any, Any], key: str | int) -> list[float]:
     """Returns a list of finite numbers.
 
     Raises:
-        KeyError: it is missing.
-        ValueError: it is something else.
+        KeyError: The value is missing.
+        ValueError: The value is invalid.
     """
     values = state[key]
     if not isinstance(values, list | tuple):
-        raise ValueError(f"{key} is {shown(values)}, and must be a list of numbers")  # noqa: TRY004 - a fault of the file
+        raise ValueError(f"{key} is {shown(values)}, but must be a list of numbers")  # noqa: TRY004 - a fault of the file
     return [number({key: value}, key) for value in values]
 
 
@@ -65,30 +65,30 @@ def text(state: Mapping[Any, Any], key: str | int) -> str:
     """Returns a text.
 
     Raises:
-        KeyError: it is missing.
-        ValueError: it is something else.
+        KeyError: The value is missing.
+        ValueError: The value is invalid.
     """
     value = state[key]
     if type(value) is not str:
-        raise ValueError(f"{key} is {shown(value)}, and must be a text")
+        raise ValueError(f"{key} is {shown(value)}, but must be text")
     return value
 
 
 def flag(state: Mapping[Any, Any], key: str | int) -> bool:
-    """Returns true or false.
+    """Returns a boolean.
 
     Raises:
-        KeyError: it is missing.
-        ValueError: it is something else.
+        KeyError: The value is missing.
+        ValueError: The value is invalid.
     """
     value = state[key]
     if type(value) is not bool:
-        raise ValueError(f"{key} is {shown(value)}, and must be true or false")
+        raise ValueError(f"{key} is {shown(value)}, but must be true or false")
     return value
 
 
 def shown(value: object) -> str:
-    """Returns what a message says of a value: itself if it is short and plain, else what it is."""
+    """Returns a value's text for a message: the value itself if it is short and plain, otherwise its type."""
     if type(value) not in _SHOWN_TYPES:
         return f"a {type(value).__name__}"
     if type(value) is int and value.bit_length() > _MAX_SHOWN * 3:
@@ -97,10 +97,10 @@ def shown(value: object) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Returns in one line what an error says of a file: torch's own messages have many, a KeyError's is a bare key."""
+    """Returns an error of a file in one line: torch's messages have many lines, and a KeyError's is a bare key."""
     told = " ".join(str(error).split())
     if isinstance(error, KeyError):
-        told = f"{shown(error.args[0]) if error.args else 'something'} is missing in it"
+        told = f"{shown(error.args[0]) if error.args else 'something'} is missing"
     elif not isinstance(error, ValueError) or not told:
         told = f"{type(error).__name__}: {told}"
     return told if len(told) <= _MAX_REASON else f"{told[:_MAX_REASON]}..."

@@ -1,39 +1,36 @@
-"""Which lesson each environment parameter is in, and when the next one begins."""
+"""Tracks the current lesson of each environment parameter and begins the next ones."""
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from rollcast.enums import ResetMode
 from rollcast.v1 import policy_pb2
 
-from learner.common.saved_values import count, number, numbers
+from learner.common.saved_values import count, number
+from learner.curriculum.measures import EVALUATION, REWARD, MeasureBuffers, statistic
 from learner.curriculum.samplers import seeded
 from learner.observe.view import LessonView
-from learner.settings.parameters import CompletionCriteria, ParameterSettings
+from learner.settings.parameters import ParameterSettings
 
-_MAX_EPISODES = 10**6
-"""Kept of one behavior, however long a lesson shall be at least: the mean of more would not be told from it."""
-_OLD_SHARE = 0.25
-"""Of the smoothed reward before, in the next one (ML-Agents' number)."""
+NOTHING_ELSE: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class LessonChange:
-    """A parameter that is in its next lesson.
+    """A parameter that has reached its next lesson.
 
     Attributes:
-        parameter: its name.
-        number: of the lesson that begins, from 0.
-        lessons: how many there are.
-        lesson: name of the lesson that begins.
-        completed: name of the one before.
-        require_reset: environments are to be reset for it.
+        parameter: Name of the parameter.
+        number: Number of the lesson that begins, from 0.
+        lessons: Number of lessons.
+        lesson: Name of the lesson that begins.
+        completed: Name of the completed lesson.
+        require_reset: Whether environments must be reset for it.
     """
 
     parameter: str
@@ -44,87 +41,22 @@ class LessonChange:
     require_reset: bool
 
 
-class ReturnBuffers:
-    """The returns of the newest episodes, for each behavior that a lesson looks at.
-
-    As many are kept as the longest `min_lesson_length` of those lessons, and one at least.
-
-    Args:
-        parameters: all environment parameters.
-    """
-
-    def __init__(self, parameters: Mapping[str, ParameterSettings]) -> None:
-        lengths: dict[str, int] = {}
-        for settings in parameters.values():
-            for lesson in settings.curriculum:
-                criteria = lesson.completion_criteria
-                if criteria is not None:
-                    longest = max(criteria.min_lesson_length, lengths.get(criteria.behavior, 1))
-                    lengths[criteria.behavior] = min(longest, _MAX_EPISODES)
-        self._buffers = {name: deque[float](maxlen=length) for name, length in lengths.items()}
-
-    def add(self, behavior: str, value: float) -> bool:
-        """Adds the return of an episode; says whether any lesson looks at this behavior."""
-        buffer = self._buffers.get(behavior)
-        if buffer is None or not math.isfinite(value):
-            return False
-        buffer.append(value)
-        return True
-
-    def clear(self) -> None:
-        """Forgets the episodes of all behaviors."""
-        for buffer in self._buffers.values():
-            buffer.clear()
-
-    def is_long_enough(self, criteria: CompletionCriteria) -> bool:
-        """Returns whether there are as many episodes as a lesson needs."""
-        return len(self._buffers[criteria.behavior]) >= min(criteria.min_lesson_length, _MAX_EPISODES)
-
-    def reward(self, criteria: CompletionCriteria, smoothed: float) -> float | None:
-        """Returns the mean return, smoothed if the lesson wants it so; None without episodes.
-
-        Args:
-            criteria: of the lesson.
-            smoothed: what this returned for the same parameter the last time, 0 at first.
-        """
-        buffer = self._buffers[criteria.behavior]
-        if not buffer:
-            return None
-        mean = sum(buffer) / len(buffer)
-        return _OLD_SHARE * smoothed + (1.0 - _OLD_SHARE) * mean if criteria.signal_smoothing else mean
-
-    def state_dict(self) -> dict[str, list[float]]:
-        """Returns all buffers."""
-        return {name: list(buffer) for name, buffer in self._buffers.items()}
-
-    def load_state_dict(self, state: Mapping[str, Iterable[float]]) -> None:
-        """Continues from `state_dict`; behaviors that no lesson looks at any more are left out.
-
-        Raises:
-            TypeError, ValueError: it is not what was saved.
-        """
-        for name in state:
-            if name in self._buffers:
-                self._buffers[name].clear()
-                self._buffers[name].extend(numbers(state, name))
-
-
 class Lessons:
     """All environment parameters of a run.
 
-    A lesson is over when its measure is more than its threshold and there were as many episodes as it asks for. Only
-    episodes count that began with the present parameters; a new lesson of any parameter begins with none. Lessons go
-    forward, one at a time. It is looked after each episode, and whenever steps have come.
+    A lesson is over when its measure exceeds its threshold over the required number of episodes. Only episodes that
+    began with the current parameters count; a new lesson of any parameter begins without episodes. Lessons advance one
+    at a time. They are checked after each episode, evaluation, reported value and report of steps.
 
-    Episodes and progress come from the trainer thread; everything else may be read from any thread.
+    Episodes and progress come from the trainers' thread; everything else may be read from any thread.
 
     Args:
-        parameters: the run file's, resolved; None if it has none.
-        seed: of the run.
+        parameters: Resolved parameters of the run file; None without any.
+        seed: Seed of the run.
 
     Attributes:
-        revision: grows with each change of the parameters; 0 if there are none.
-        since_revision: the revision of the newest lesson: episodes with an older one are of earlier lessons. 0 before
+        revision: Grows with each change of the parameters; 0 without parameters.
+        since_revision: Revision of the newest lesson: episodes with an older one belong to earlier lessons. 0 before
             the first change.
     """
 
@@ -133,18 +65,22 @@ class Lessons:
         self._samplers = seeded(self._parameters, seed)
         self._numbers: Mapping[str, int] = dict.fromkeys(self._parameters, 0)
         self._smoothed = dict.fromkeys(self._parameters, 0.0)
-        self._buffers = ReturnBuffers(self._parameters)
+        self._buffers = MeasureBuffers(self._parameters)
         self._progress: dict[str, float] = {}
         self._changes: list[LessonChange] = []
         self.revision = 1 if self._parameters else 0
         self.since_revision = 0
 
     def numbers(self) -> Mapping[str, int]:
-        """Returns the number of the lesson that each parameter is in, from 0; in the run file's order."""
+        """Returns the number of each parameter's current lesson, from 0, in the run file's order."""
         return self._numbers
 
+    def are_last(self) -> bool:
+        """Returns whether each parameter is in its last lesson."""
+        return all(number + 1 == len(self._parameters[name].curriculum) for name, number in self._numbers.items())
+
     def view(self) -> tuple[LessonView, ...]:
-        """Returns what operators see."""
+        """Returns the lessons as shown to operators."""
         return tuple(
             LessonView(
                 name, number, len(self._parameters[name].curriculum), self._parameters[name].curriculum[number].name
@@ -153,10 +89,10 @@ class Lessons:
         )
 
     def assignment(self, *, reset: bool = False) -> policy_pb2.Assignment | None:
-        """Returns what actors are told; None if there are no parameters.
+        """Returns the assignment for actors; None without parameters.
 
         Args:
-            reset: environments shall begin anew at once.
+            reset: Whether environments reset at once.
         """
         if not self._parameters:
             return None
@@ -168,34 +104,52 @@ class Lessons:
             reset=policy_pb2.ResetMode.ValueType(mode),
         )
 
-    def add_episode(self, behavior: str, value: float, revision: int | None) -> None:
-        """Notes a finished training episode.
+    def measures(self, behavior: str) -> frozenset[str]:
+        """Returns the measures of a behavior that lessons use; see `learner.curriculum.measures`."""
+        return self._buffers.measures(behavior)
+
+    def add_episode(
+        self, behavior: str, value: float, revision: int | None, others: Mapping[str, float] = NOTHING_ELSE
+    ) -> None:
+        """Records a finished training episode.
 
         Args:
-            behavior: its name, without a team.
-            value: the return.
-            revision: of the parameters it began with; None if the actor did not say: it has none to set.
+            behavior: Name of the behavior, without a team.
+            value: Return of the episode.
+            revision: Revision of the parameters with which it began; None if the actor reported none, because it sets
+                no parameters.
+            others: Further measures of the episode (`measures`).
         """
-        if revision == self.revision and self._buffers.add(behavior, value):
+        if revision == self.revision and self._buffers.add(behavior, {**others, REWARD: value}):
+            self._look()
+
+    def add_statistic(self, behavior: str, name: str, value: float) -> None:
+        """Records a value that an environment reported outside its episodes."""
+        if self._buffers.add(behavior, {statistic(name): value}):
+            self._look()
+
+    def add_evaluation(self, behavior: str, mean: float) -> None:
+        """Records the mean return of an evaluation that began under the current parameters."""
+        if self._buffers.add(behavior, {EVALUATION: mean}):
             self._look()
 
     def note_progress(self, behavior: str, progress: float) -> None:
-        """Notes that steps of a behavior have come.
+        """Records that steps of a behavior have arrived.
 
         Args:
-            behavior: its name.
-            progress: its steps by its `max_steps`.
+            behavior: Name of the behavior.
+            progress: Its steps divided by its `max_steps`.
         """
         self._progress[behavior] = progress
         self._look()
 
     def take_changes(self) -> list[LessonChange]:
-        """Returns what has changed since this was asked last."""
+        """Returns the changes since the last call."""
         changes, self._changes = self._changes, []
         return changes
 
     def set_numbers(self, numbers: Mapping[str, int]) -> None:
-        """Begins in other lessons; parameters that do not exist are left out, numbers beyond the last mean the last."""
+        """Sets the lessons; ignores unknown parameters, and limits numbers to the last lesson."""
         fitting = {
             name: min(max(0, number), len(self._parameters[name].curriculum) - 1)
             for name, number in numbers.items()
@@ -206,7 +160,7 @@ class Lessons:
             self._begin(wanted)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that a restart needs, as plain values."""
+        """Returns the state that a restart needs, as plain values."""
         return {
             "revision": self.revision,
             "since_revision": self.since_revision,
@@ -217,10 +171,10 @@ class Lessons:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state_dict`. Where the run file has other parameters by now the revision grows.
+        """Continues from `state_dict`. The revision grows if the run file now has other parameters.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not what was saved.
+            KeyError, TypeError, ValueError: The state is not one that was saved here.
         """
         if not self._parameters or not state:
             return
@@ -237,7 +191,7 @@ class Lessons:
             self._smoothed[name] = number({name: 0.0, **state["smoothed"]}, name)
 
     def _look(self) -> None:
-        """Looks at all parameters, and begins what is to begin."""
+        """Checks all parameters and begins due lessons."""
         over = [name for name in self._parameters if self._is_over(name)]
         if not over:
             return
@@ -263,21 +217,21 @@ class Lessons:
             return False
         if criteria.measure == "progress":
             return self._progress.get(criteria.behavior, 0.0) > criteria.threshold
-        reward = self._buffers.reward(criteria, self._smoothed[parameter])
-        if reward is None:
+        mean = self._buffers.mean(criteria, self._smoothed[parameter])
+        if mean is None:
             return False
         if criteria.signal_smoothing:
-            self._smoothed[parameter] = reward
-        return reward > criteria.threshold
+            self._smoothed[parameter] = mean
+        return mean > criteria.threshold
 
     def _begin(self, numbers: Mapping[str, int]) -> None:
-        self._numbers = dict(numbers)  # a new one: other threads read the old one
+        self._numbers = dict(numbers)  # a new dict: other threads read the old one
         self._buffers.clear()
         self.revision += 1
         self.since_revision = self.revision
 
     def _digest(self) -> str:
-        """Names what the parameters are, apart from their revision."""
+        """Returns a digest of the parameters without their revision."""
         assignment = policy_pb2.Assignment(
             environment_parameters={name: self._samplers[name][number] for name, number in self._numbers.items()},
             parameter_order=self._parameters,
@@ -286,5 +240,5 @@ class Lessons:
 
 
 def no_lessons() -> Lessons:
-    """Returns those of a run without environment parameters."""
+    """Returns the lessons of a run without environment parameters."""
     return Lessons(None, seed=0)

@@ -1,4 +1,4 @@
-"""Environment parameters of the run file as messages, with the seeds that samplers without one get."""
+"""Converts environment parameters of the run file to messages, with seeds for samplers without one."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _UNIFORM = policy_pb2.UniformSampler
 
 
 def seeded(parameters: Mapping[str, ParameterSettings], run_seed: int) -> dict[str, tuple[policy_pb2.Sampler, ...]]:
-    """Returns what each lesson of each parameter is drawn from.
+    """Returns the samplers of each lesson of each parameter.
 
-    A sampler whose seed is -1 gets the run's seed plus its place among those: parameters in the run file's order, in
-    each its lessons. So a lesson keeps its seed, whatever lessons of others are on.
+    A sampler with seed -1 gets the run's seed plus its index among all such samplers, ordered by parameter in the run
+    file and then by lesson. A lesson therefore keeps its seed, whatever the current lessons of other parameters.
     """
     offset = 0
     samplers: dict[str, tuple[policy_pb2.Sampler, ...]] = {}
@@ -39,7 +39,7 @@ def seeded(parameters: Mapping[str, ParameterSettings], run_seed: int) -> dict[s
 
 
 def _message(sampler: Sampler, seed: int) -> policy_pb2.Sampler:
-    seed &= 2**31 - 1  # what players hold
+    seed &= 2**31 - 1  # range of seeds that players accept
     match sampler.sampler_parameters:
         case ConstantParameters(value=value):
             return policy_pb2.Sampler(constant=value, seed=seed)

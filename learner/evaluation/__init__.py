@@ -1,1 +1,1 @@
-"""Evaluation: who plays how many episodes with which policy, and what came of it. Nothing of it is training."""
+"""Evaluation: selects actors, episodes and policies, and collects the results. None of it is training."""

@@ -1,4 +1,4 @@
-"""The best policy so far: kept beside the newest checkpoints, chosen by evaluations or by training returns."""
+"""Keeps the best policy so far next to the newest checkpoints, chosen by evaluations or by training returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import structlog
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.store import CheckpointStore, Export, encode_behavior
 from learner.curriculum.lessons import Lessons
-from learner.observe.metrics.learner import LearnerMetrics
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
@@ -22,19 +21,19 @@ log = structlog.get_logger(__name__)
 EVALUATION: Final = "evaluation"
 TRAINING: Final = "training"
 CHECKPOINT_SHARE: Final = 10
-"""While training returns rise they do with each update; so a best checkpoint is written at most ten times as often as
-a recovery checkpoint."""
+"""Rising training returns set a new best with each update; a best checkpoint is therefore written at most ten times as
+often as a recovery checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy as it was when its evaluation began: training has gone on when the result is there.
+    """The state of a policy when its evaluation begins; training continues meanwhile.
 
     Attributes:
-        behavior: its name.
-        step: trainer steps.
-        data: the checkpoint.
-        export: writes the model.
+        behavior: Name of the behavior.
+        step: Steps of the trainer.
+        data: Content of the checkpoint.
+        export: Writes the model.
     """
 
     behavior: str
@@ -44,10 +43,10 @@ class Candidate:
 
     @classmethod
     def of(cls, trainer: Trainer) -> Self:
-        """Returns the present state of a trainer.
+        """Returns the current state of a trainer.
 
         Raises:
-            TypeError: it cannot be saved; a fault in the trainer.
+            TypeError: The state cannot be saved; a fault in the trainer.
         """
         name, step = trainer.brain_name, trainer.get_step
         policy = copy.deepcopy(trainer.get_policy(name))
@@ -61,22 +60,21 @@ class Candidate:
 
 
 class BestKeeper:
-    """Keeps the best checkpoint of each behavior; in the trainer thread.
+    """Keeps the best checkpoint of each behavior; used in the trainers' thread.
 
-    Where a run evaluates, evaluations decide; else the mean return of the newest training episodes, as soon as there
-    are as many as it is meant to be over. A new lesson makes another task: its first measurement takes the place of
-    what was best under the one before.
+    In a run with evaluations, they decide; otherwise the mean return of the newest training episodes does, once there
+    are enough episodes. A new lesson is another task: its first measurement replaces the best result of the lesson
+    before.
 
     Args:
-        store: writes the files.
-        lessons: what the environments are set to.
-        evaluates: whether the run evaluates.
-        metrics: where it is shown.
-        on_best: told what is best, by behavior, return and step.
-        every_seconds: least time between two checkpoints that training returns cause.
-        on_saved: told of each: behavior, step, file.
-        on_not_saved: told why one is not.
-        clock: monotonic seconds.
+        store: Writes the files.
+        lessons: Lessons that set the environment parameters.
+        evaluates: Whether the run evaluates by itself.
+        on_best: Called with the best result: behavior, return, step.
+        every_seconds: Least time between two checkpoints that training returns cause.
+        on_saved: Called for each checkpoint: behavior, step, file.
+        on_not_saved: Called with the reason if one cannot be written.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -85,7 +83,6 @@ class BestKeeper:
         lessons: Lessons,
         *,
         evaluates: bool,
-        metrics: LearnerMetrics,
         on_best: Callable[[str, float, int], object],
         every_seconds: float,
         on_saved: Callable[[str, int, Path], object],
@@ -95,7 +92,6 @@ class BestKeeper:
         self._store = store
         self._lessons = lessons
         self._evaluates = evaluates
-        self._metrics = metrics
         self._on_best = on_best
         self._every_seconds = every_seconds
         self._on_saved = on_saved
@@ -104,23 +100,25 @@ class BestKeeper:
         self._looked_at: dict[str, float] = {}
 
     def begin(self, trainer: Trainer) -> None:
-        """Shows what a run that goes on has kept."""
+        """Shows the best result that a resumed run has kept."""
         best = self._store.status.best(trainer.brain_name)
         if best is not None and best.entry.reward is not None:
             self._show(trainer.brain_name, best.entry.reward, best.entry.steps)
 
     def note_evaluation(self, candidate: Candidate, mean_return: float) -> bool:
-        """Keeps an evaluated policy if it is the best so far; returns whether it is."""
-        return self._is_best(candidate.behavior, mean_return, EVALUATION) and self._keep(
-            candidate, mean_return, EVALUATION
-        )
+        """Keeps an evaluated policy if it is the best so far; returns whether it is.
+
+        In a run that does not evaluate by itself, a requested evaluation decides nothing.
+        """
+        is_best = self._evaluates and self._is_best(candidate.behavior, mean_return, EVALUATION)
+        return is_best and self._keep(candidate, mean_return, EVALUATION)
 
     def after_turn(self, trainers: Mapping[str, Trainer], *, is_last: bool = False) -> None:
-        """Looks at the training returns.
+        """Checks the training returns.
 
         Args:
-            trainers: of the run.
-            is_last: the run ends, so it is now or never.
+            trainers: Trainers of the run.
+            is_last: Whether the run ends, so that this is the last chance.
         """
         if self._evaluates:
             return
@@ -139,7 +137,6 @@ class BestKeeper:
         return best is None or best.is_beaten_by(reward, measure, self._lessons.since_revision)
 
     def _show(self, behavior: str, reward: float, step: int) -> None:
-        self._metrics.behavior(behavior).note_best(reward, step)
         self._on_best(behavior, reward, step)
 
     def _keep(self, candidate: Candidate, reward: float, measure: str) -> bool:

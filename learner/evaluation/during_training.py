@@ -1,10 +1,11 @@
-"""Evaluation while a run trains: now and then some actors play whole episodes that nothing learns from."""
+"""Evaluation during training: at intervals some actors play whole episodes that are not trained."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -13,33 +14,31 @@ from learner.checkpoints.store import CheckpointStore
 from learner.curriculum.lessons import Lessons
 from learner.evaluation.best import CHECKPOINT_SHARE, BestKeeper, Candidate
 from learner.evaluation.round import EvaluationRound, players
-from learner.ingest.sessions import SessionTable
-from learner.link.commands import EndEvaluation, Send, StartEvaluation
-from learner.link.evaluation import EvaluationResult, Played
-from learner.observe.metrics.learner import LearnerMetrics
+from learner.link.evaluation import EvaluationResult, EvaluationSink, Played
+from learner.link.to_front import EndEvaluation, Release, Send, StartEvaluation
+from learner.observe.meters import RunMeters
 from learner.observe.stats import Aggregation
-from learner.observe.view import Bottleneck
-from learner.publish.store import PolicyStore
 from learner.settings.service import EvaluationSettings, ServiceSettings
-from learner.status.record import RunRecord
-from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer
+from learner.trainers.parts import Ending, RunPart, Trainers
+from learner.trainers.roster import Roster
 
 log = structlog.get_logger(__name__)
 
 
 TOLD_AFTER_SECONDS: Final = 60.0
-"""One that takes longer is told of, and again each time that it has taken twice as long."""
+"""Seconds after which a long evaluation is logged, and again each time its duration has doubled."""
 REST_FACTOR: Final = 9
-"""After one that was given up none begins for so many times as long as it took: at most a tenth of the time is lost."""
+"""Multiple of an abandoned evaluation's duration that passes before the next one: at most a tenth of the time is lost.
+"""
 
 
 class StallTimer:
-    """The clock of one evaluation.
+    """Measures the duration of one evaluation.
 
     Args:
-        max_silent_seconds: how long no episode may end.
-        clock: monotonic seconds.
+        max_silent_seconds: Longest time without a finished episode.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, max_silent_seconds: float, clock: Callable[[], float]) -> None:
@@ -50,30 +49,30 @@ class StallTimer:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken."""
+        """Seconds since the evaluation began."""
         return self._clock() - self._began_at
 
     @property
     def silent_seconds(self) -> float:
-        """For how long no episode has ended."""
+        """Seconds since an episode last ended."""
         return self._clock() - self._heard_at
 
     @property
     def is_over(self) -> bool:
-        """Whether it is to be given up."""
+        """Returns whether the evaluation must be abandoned."""
         return self.silent_seconds >= self._max_silent_seconds
 
     @property
     def rests_until(self) -> float:
-        """When the next one may begin if this one is given up now, on the clock."""
+        """Time on the clock at which the next evaluation may begin if this one is abandoned now."""
         return self._clock() + REST_FACTOR * self.seconds
 
     def note_episode(self) -> None:
-        """An episode has ended."""
+        """Notes a finished episode."""
         self._heard_at = self._clock()
 
     def is_to_be_told(self) -> bool:
-        """Returns whether it is time to say how long it has taken; true once each time."""
+        """Returns whether the duration must be logged now; true once for each threshold."""
         if self.seconds < self._told_after:
             return False
         while self._told_after <= self.seconds:
@@ -82,38 +81,36 @@ class StallTimer:
 
 
 LOOK_SECONDS: Final = 1.0
-"""So often it is looked which actors train meanwhile: turns may be a thousand a second, and actors a thousand."""
+"""Seconds between checks of which actors are training; a check at every turn would be slow with many actors."""
 
 
 class Evaluator:
-    """Makes an evaluation whenever a trainer has come so many steps further; in the trainer thread.
+    """Starts an evaluation at regular intervals of trainer steps; used in the trainers' thread.
 
-    One evaluation is of all behaviors at once, as an actor resets all of its behaviors at once. What was measured is the
-    policy of the moment at which it began; training goes on meanwhile, with the other actors.
+    One evaluation covers all behaviors, because an actor resets all of its behaviors at once. It measures the policies
+    from the moment at which it began; training continues with the other actors.
 
     Args:
-        settings: how often, how long, by how many.
-        sessions: the actors.
-        store: keeps the measured versions available.
-        best: told of each result.
-        send: hands the service a command: what actors are to play.
-        metrics: where results are shown.
-        on_result: told of each result.
-        clock: monotonic seconds.
+        settings: Interval, episodes and actors of evaluations.
+        roster: The connected actors.
+        best: Receives each result.
+        send: Sends the service the orders for actors, and the versions that are no longer measured.
+        meters: Counts evaluations.
+        on_result: Called with each result.
+        clock: Returns monotonic seconds.
 
     Attributes:
-        obstacle: says why nobody trains, while all actors evaluate; else empty. May be read from any thread.
+        obstacle: The reason why no actor trains while all evaluate; otherwise empty.
     """
 
     def __init__(
         self,
         settings: EvaluationSettings,
-        sessions: SessionTable,
-        store: PolicyStore,
+        roster: Roster,
         best: BestKeeper,
         send: Send,
         *,
-        metrics: LearnerMetrics,
+        meters: RunMeters,
         on_result: Callable[[EvaluationResult], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -122,50 +119,70 @@ class Evaluator:
         self._not_before = self._look_at = clock()
         self.obstacle = ""
         self._settings = settings
-        self._sessions = sessions
-        self._store = store
+        self._roster = roster
         self._best = best
-        self._metrics = metrics
+        self._meters = meters
         self._on_result = on_result
         self._send = send
         self._running: EvaluationRound | None = None
         self._candidates: dict[str, Candidate] = {}
         self._intervals: dict[str, int] = {}
         self._ordered: set[str] = set()
+        self._orders = count(1)
+        self._measured: dict[int, str] = {}
+        self._is_requested = False
 
-    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
-        """Takes a finished episode; one that no running evaluation asked for counts nowhere."""
-        if self._running is not None and self._running.add((behavior, team), assignment_id, played):
+    @property
+    def is_running(self) -> bool:
+        """True while an evaluation runs."""
+        return self._running is not None
+
+    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
+        """Takes a finished episode; ignores one that no running evaluation ordered."""
+        if self._running is not None and self._running.add((behavior, team), order, played):
             self._stall_timer.note_episode()
 
-    def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
-        """Begins, goes on with, or ends an evaluation."""
-        if self._settings.interval_steps is None:
-            return
+    def after_turn(self, trainers: Trainers) -> None:
+        """Begins, continues or ends an evaluation."""
         if self._running is not None:
             self._go_on(self._running, trainers)
-        elif self._clock() >= self._not_before and self._is_due(trainers, self._settings.interval_steps):
+        elif self._clock() >= self._not_before and (self._is_requested or self._is_due(trainers)):
             self._begin(trainers)
 
-    def _is_due(self, trainers: Mapping[str, Trainer], interval_steps: int) -> bool:
-        """Whether any trainer has passed a multiple of the interval since its last evaluation, or its start."""
-        is_due = False
+    def request(self) -> None:
+        """Requests an evaluation, regardless of the interval; callable from any thread."""
+        self._is_requested = True
+
+    def _is_due(self, trainers: Trainers) -> bool:
+        """Returns whether any trainer has passed a multiple of the interval since its start or last evaluation."""
+        interval_steps, is_due = self._settings.interval_steps, False
+        if interval_steps is None:
+            return False
         for name, trainer in trainers.items():
             passed = trainer.get_step // interval_steps
             is_due |= passed > self._intervals.setdefault(name, passed) and trainer.should_still_train
         return is_due
 
-    def _begin(self, trainers: Mapping[str, Trainer]) -> None:
+    def _begin(self, trainers: Trainers) -> None:
         training = {name: trainer for name, trainer in trainers.items() if trainer.should_still_train}
-        free = players(self._sessions, training)[: self._settings.actors]
+        measured = {trainer.context.behavior.index: name for name, trainer in training.items()}
+        free = players(self._roster.actors, measured)[: self._settings.actors]
         if not free:
-            return  # nobody is here; it stays due
+            return  # no actor is connected; the evaluation stays due
+        self._is_requested = False
+        self._measured = measured
         for trainer in training.values():
-            trainer.publish_present()  # what is kept below is what is measured
-        pinned = {name: policy for name in training if (policy := self._store.pin(name)) is not None}
-        versions = {name: (each.description.generation, each.description.version) for name, each in pinned.items()}
-        found = EvaluationRound(self._settings.episodes, versions, is_deterministic=self._settings.deterministic)
-        self._candidates = {name: Candidate.of(training[name]) for name in pinned}
+            trainer.publish_present(keep=True)  # makes the candidate below the measured policy
+        versions = {
+            name: (trainer.published.generation, trainer.published.version) for name, trainer in training.items()
+        }
+        found = EvaluationRound(
+            self._settings.episodes,
+            versions,
+            is_deterministic=self._settings.deterministic,
+            numbers=self._orders,
+        )
+        self._candidates = {name: Candidate.of(trainer) for name, trainer in training.items()}
         interval_steps = self._settings.interval_steps or 1
         self._intervals.update({name: trainer.get_step // interval_steps for name, trainer in training.items()})
         self._running, self._stall_timer = found, StallTimer(self._settings.max_silent_seconds, self._clock)
@@ -174,7 +191,7 @@ class Evaluator:
             self._send(StartEvaluation(order))
         log.debug("evaluation_began", versions=versions, actors=len(free))
 
-    def _go_on(self, running: EvaluationRound, trainers: Mapping[str, Trainer]) -> None:
+    def _go_on(self, running: EvaluationRound, trainers: Trainers) -> None:
         over = [name for name in running.versions if name not in trainers or not trainers[name].should_still_train]
         if running.is_done or over:
             self._end(running, trainers)
@@ -183,12 +200,12 @@ class Evaluator:
             self._give_up(running)
             self._end(running, trainers)
             return
-        live = {session.session_id for session in self._sessions.live()}
+        live = self._roster.session_ids
         for session_id in self._ordered - live:
             running.lose(session_id)
         self._ordered &= live
         if running.missing > 0:
-            for order in running.deal(players(self._sessions, running.versions)[: self._settings.actors]):
+            for order in running.deal(players(self._roster.actors, self._measured)[: self._settings.actors]):
                 self._ordered.add(order.session_id)
                 self._send(StartEvaluation(order))
         self._tell(running)
@@ -201,21 +218,21 @@ class Evaluator:
             silent_seconds=round(self._stall_timer.silent_seconds),
             episodes=f"{running.finished}/{running.episodes}",
             none_for_seconds=round(self._not_before - self._clock()),
-            action="look at its actors' logs; if episodes take longer, raise rollcast.evaluation.max_silent_seconds",
+            action="check the logs of its actors; if episodes take longer, raise rollcast.evaluation.max_silent_seconds",
         )
 
     def _tell(self, running: EvaluationRound) -> None:
-        """Shows what the evaluation holds up, and says in the log how long it has taken, if it is long."""
+        """Shows whether training waits for the evaluation, and logs its duration if it is long."""
         if self._clock() < self._look_at:
             return
         self._look_at = self._clock() + LOOK_SECONDS
-        present = {candidate.session_id for candidate in players(self._sessions, running.versions)}
+        present = {candidate.session_id for candidate in players(self._roster.actors, self._measured)}
         is_alone = bool(present) and present <= self._ordered
         seconds = round(self._stall_timer.seconds)
         episodes = f"{running.finished}/{running.episodes}"
         self.obstacle = (
-            f"nobody trains while every actor plays an evaluation ({episodes} episodes after {seconds} s); an actor "
-            "more than rollcast.evaluation.actors would train meanwhile"
+            f"training waits while every actor plays an evaluation ({episodes} episodes after {seconds} s); with more "
+            "actors than rollcast.evaluation.actors, the others continue to train"
             if is_alone
             else ""
         )
@@ -233,18 +250,18 @@ class Evaluator:
             given_up_after_silent_seconds=self._settings.max_silent_seconds,
         )
 
-    def _end(self, running: EvaluationRound, trainers: Mapping[str, Trainer]) -> None:
+    def _end(self, running: EvaluationRound, trainers: Trainers) -> None:
         self._running, self.obstacle = None, ""
         for session_id in self._ordered:
             self._send(EndEvaluation(session_id))
         self._ordered.clear()
         for name, (_, version) in running.versions.items():
-            self._store.unpin(name)
+            self._send(Release(name))
             played = running.played(name)
             if played and name in trainers:
                 self._report(trainers[name], running, version, played)
             else:
-                self._metrics.behavior(name).note_empty_evaluation()
+                self._meters.behavior(name).note_empty_evaluation()
         self._candidates = {}
 
     def _report(self, trainer: Trainer, running: EvaluationRound, version: int, played: list[Played]) -> None:
@@ -264,13 +281,7 @@ class Evaluator:
             stats.add_stat("Evaluation/Episode Length", episode.length)
         stats.set_stat("Evaluation/Step", candidate.step)
         returns = result.returns
-        self._metrics.behavior(name).note_evaluation(
-            mean=returns.mean,
-            std=returns.std,
-            episodes=result.episodes,
-            step=candidate.step,
-            is_complete=result.is_complete,
-        )
+        self._meters.behavior(name).note_evaluation(result.episodes, is_complete=result.is_complete)
         is_best = result.is_complete and self._best.note_evaluation(candidate, returns.mean)
         log.info(
             "evaluation",
@@ -287,75 +298,84 @@ class Evaluator:
         self._on_result(result)
 
 
-class EvaluationManager:
-    """Evaluations and best checkpoints of one run; an `EvaluationSink`. In the trainer thread.
+class EvaluationManager(RunPart, EvaluationSink):
+    """Manages evaluations and best checkpoints of one run.
 
     Args:
-        service: how often, how long, by how many.
-        checkpoints: writes the files.
-        sessions: the actors.
-        store: the policies.
-        send: hands the service a command: what actors are to play.
-        lessons: what the environments are set to.
-        metrics: where results are shown.
-        record: keeps them.
-        run_status: shows them to operators.
+        service: Interval, episodes and actors of evaluations.
+        checkpoints: Writes the files.
+        roster: The connected actors.
+        send: Sends the service the orders for actors, and the versions that are no longer measured.
+        lessons: Lessons that set the environment parameters.
+        meters: Counts and shows results.
+        on_result: Called with each result.
+        on_saved: Called for each best checkpoint: behavior, step, file.
+        on_not_saved: Called with the reason if one cannot be written.
     """
 
     def __init__(
         self,
         service: ServiceSettings,
         checkpoints: CheckpointStore,
-        sessions: SessionTable,
-        store: PolicyStore,
+        roster: Roster,
         send: Send,
         *,
         lessons: Lessons,
-        metrics: LearnerMetrics,
-        record: RunRecord,
-        run_status: RunStatus,
+        meters: RunMeters,
+        on_result: Callable[[EvaluationResult], object],
+        on_saved: Callable[[str, int, Path], object],
+        on_not_saved: Callable[[str], object],
     ) -> None:
-        self._record = record
-        self._run_status = run_status
+        self._meters = meters
+        self._lessons = lessons
+        self._revision = lessons.revision
+        self._on_result = on_result
         self._best = BestKeeper(
             checkpoints,
             lessons,
             evaluates=service.evaluation.interval_steps is not None,
-            metrics=metrics,
-            on_best=run_status.note_best,
+            on_best=self._show_best,
             every_seconds=service.checkpoint_seconds / CHECKPOINT_SHARE,
-            on_saved=record.note_saved,
-            on_not_saved=record.note_not_saved,
+            on_saved=on_saved,
+            on_not_saved=on_not_saved,
         )
-        self._evaluator = Evaluator(
-            service.evaluation, sessions, store, self._best, send, metrics=metrics, on_result=self._note
-        )
+        self._evaluator = Evaluator(service.evaluation, roster, self._best, send, meters=meters, on_result=self._note)
 
-    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
         """Takes a finished episode of an evaluation."""
-        self._evaluator.add(behavior, team, assignment_id, played)
+        self._evaluator.add(behavior, team, order, played)
 
-    def begin(self, trainer: Trainer) -> None:
-        """Shows what a run that goes on has kept of a behavior."""
+    def request(self) -> None:
+        """Requests an evaluation of the current policies; callable from any thread."""
+        self._evaluator.request()
+
+    def trainer_added(self, trainer: Trainer) -> None:
+        """Shows the best result that a resumed run has kept of a behavior."""
         self._best.begin(trainer)
 
-    def after_turn(self, trainers: Mapping[str, Trainer]) -> None:
-        """Looks whether there is something to measure or to keep."""
+    def after_turn(self, trainers: Trainers) -> None:
+        """Checks whether there is anything to measure or keep."""
+        if not self._evaluator.is_running:
+            self._revision = self._lessons.revision  # of the evaluation that may begin now
         self._evaluator.after_turn(trainers)
         self._best.after_turn(trainers)
 
-    def finish(self, trainers: Mapping[str, Trainer]) -> None:
-        """The run ends: what is best now is kept now."""
-        self._best.after_turn(trainers, is_last=True)
+    def finish(self, trainers: Trainers, ending: Ending) -> bool:
+        """Keeps the current best result, as this is the last chance."""
+        if ending.is_good:
+            self._best.after_turn(trainers, is_last=True)
+        return True
 
-    def bottleneck(self, found: Bottleneck) -> Bottleneck:
-        """Returns a bottleneck as it is to be shown: while all actors evaluate, that is what holds the run up.
-
-        May be called from any thread.
-        """
-        obstacle = self._evaluator.obstacle
-        return replace(found, name="none", text=obstacle) if obstacle else found
+    def obstacle(self) -> str:
+        """Returns why no actor trains while all evaluate; otherwise an empty text."""
+        return self._evaluator.obstacle
 
     def _note(self, result: EvaluationResult) -> None:
-        self._record.note_evaluation(result)
-        self._run_status.note_evaluation(result.behavior, result.returns.mean)
+        self._on_result(result)
+        returns = result.returns
+        if result.is_complete and self._revision == self._lessons.revision:
+            self._lessons.add_evaluation(result.behavior, returns.mean)
+        self._meters.behavior(result.behavior).show_evaluation(mean=returns.mean, std=returns.std, step=result.step)
+
+    def _show_best(self, behavior: str, reward: float, step: int) -> None:
+        self._meters.behavior(behavior).show_best(reward, step)

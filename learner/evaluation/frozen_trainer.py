@@ -1,6 +1,6 @@
-"""A trainer that does not train: the policy of a saved state, and nothing else of what it was trained with.
+"""A trainer that does not train: it loads only the policy of a saved state.
 
-So acting needs no demonstrations, no replay memory and no critic, and of a saved state only the policy must fit.
+Acting therefore needs no demonstrations, no replay memory and no critic, and only the policy of a saved state must fit.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 from rollcast.specs import BehaviorSpec
 
-from learner.ingest.behaviors import NOT_TRAINING
-from learner.link.experience import Pace, QueuedChunk
+from learner.link.to_front import NOT_TRAINING, Pace
+from learner.link.to_trainers import Experience
 from learner.networks.fit import require_fit
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import SquashedPolicyNetwork
@@ -20,17 +20,17 @@ from learner.trainers.on_policy import ahead_limit_steps
 from learner.trainers.rl import RLTrainer
 
 _POLICY: Final = "policy."
-"""What the names of its parameters begin with, beside those of critics."""
+"""Prefix of the policy's parameter names, which separates them from those of critics."""
 
 
 class FrozenTrainer(RLTrainer):
-    """Publishes the policy of one behavior, hands on what is played with it, and drops every step; for all of our trainers.
+    """Publishes the policy of one behavior, forwards its episodes, and drops every step; replaces any built-in trainer.
 
     Args:
-        context: everything from outside; its ``is_training`` is False.
+        context: Everything the trainer receives from the run; its ``is_training`` is False.
 
     Raises:
-        UserError: the settings do not fit the behavior.
+        UserError: The settings do not fit the behavior.
     """
 
     @property
@@ -38,33 +38,33 @@ class FrozenTrainer(RLTrainer):
         return self.trainer_settings.traits.squashed
 
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
-        """Makes the network that acts, with the initial weights of its trainer."""
+        """Creates the acting network, with the initial weights of its trainer."""
         kind = SquashedPolicyNetwork if self._is_squashed else PolicyNetwork
         weights = torch.Generator().manual_seed(self.context.seed)
         return kind(spec, self.trainer_settings.network_settings, weights).to(self.context.device)
 
     def create_optimizer(self) -> None:
-        """Needs none."""
+        """Does nothing: no optimizer is needed."""
 
     def _publish_statistics(self) -> None:
-        """Has none: what a normalizer shows is saved with its network."""
+        """Does nothing: the statistics of a normalizer are saved with its network."""
 
     def model_state(self) -> dict[str, Any]:
-        """Returns the policy alone; nobody saves it."""
+        """Returns only the policy; it is never saved."""
         parameters = self.policy.state_dict()
         return {
             "networks" if self._is_squashed else "network": {f"{_POLICY}{key}": parameters[key] for key in parameters}
         }
 
     def load_model_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over the policy of what a trainer's `model_state` returned.
+        """Loads the policy from the result of a trainer's `model_state`.
 
         Raises:
-            ValueError, KeyError, TypeError, RuntimeError: it does not fit.
+            ValueError, KeyError, TypeError, RuntimeError: The state does not fit.
         """
         networks = state["networks" if self._is_squashed else "network"]
         if not isinstance(networks, Mapping):
-            raise TypeError(f"the networks are a {type(networks).__name__}")
+            raise TypeError(f"the networks are a {type(networks).__name__}, not a map")
         found = {
             name.removeprefix(_POLICY): value
             for name, value in networks.items()
@@ -73,30 +73,29 @@ class FrozenTrainer(RLTrainer):
         require_fit(found, self.policy.state_dict())
         self.policy.load_state_dict(found)
 
-    def _process_trajectory(self, item: QueuedChunk) -> None:
+    def _process_trajectory(self, item: Experience) -> None:
         self.tally.add(item.chunk)
-        if item.chunk.rows:
-            self.context.ledger.drop_queued(self.brain_name, NOT_TRAINING, item.chunk.rows)
+        self.context.settlement.drop(NOT_TRAINING, item.chunk.rows)
 
     def is_trainable(self) -> bool:
         """Returns False."""
         return False
 
     def setup(self) -> None:
-        """Never happens."""
+        """Does nothing, because it is never called."""
 
     def train(self) -> None:
-        """Never happens."""
+        """Does nothing, because it is never called."""
 
     def sync_models(self) -> None:
-        """Never happens."""
+        """Does nothing, because it is never called."""
 
     def teardown(self) -> None:
-        """Never happens."""
+        """Does nothing, because it is never called."""
 
     def finish(self) -> None:
-        """Has collected nothing."""
+        """Does nothing: no experience was collected."""
 
-    def _set_pace(self) -> None:
-        """Lets actors run as in training."""
-        self.queue.set_pace(Pace(ahead_limit_steps=ahead_limit_steps(self.trainer_settings)))
+    def pace(self) -> Pace:
+        """Returns the same pace as in training."""
+        return Pace(ahead_limit_steps=ahead_limit_steps(self.trainer_settings))

@@ -1,17 +1,18 @@
-"""One evaluation: shares its episodes out among actors and collects what they play.
+"""One evaluation: distributes its episodes over actors and collects the results.
 
-Shares are equal and settled before anything is played. If whoever ends first got more, the mean would be that of fast
-actors and of short episodes; which episodes of an actor count, the actor settles in the same spirit
-(`actor_client.rollout.evaluation.Quota`). What a lost actor did not finish, others play.
+Shares are equal and fixed in advance. If actors that finish first got more episodes, the mean would favor fast actors
+and short episodes. The actor selects its counted episodes by the same principle
+(`actor_client.rollout.evaluation.Quota`). Episodes that a lost actor did not finish are given to others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
-from learner.ingest.sessions import SessionTable
 from learner.link.evaluation import Order, Played
+from learner.link.to_trainers import Actor
 
 BehaviorId = tuple[str, int]
 """Name and team."""
@@ -22,8 +23,8 @@ class Candidate:
     """An actor that can play.
 
     Attributes:
-        session_id: its session.
-        behavior_ids: those of its behavior ids that are to be measured.
+        session_id: Session of the actor.
+        behavior_ids: Behavior ids of the actor to measure.
     """
 
     session_id: str
@@ -35,7 +36,7 @@ class _Share:
     order: Order
     played: dict[BehaviorId, list[Played]]
     episodes: int = field(init=False)
-    """What it comes to: less than was ordered once its actor is lost."""
+    """Episodes in this share: fewer than ordered once its actor is lost."""
 
     def __post_init__(self) -> None:
         self.episodes = self.order.episodes
@@ -49,12 +50,21 @@ class EvaluationRound:
     """Collects `episodes` of each behavior id.
 
     Args:
-        episodes: how many.
-        versions: generation and version of each behavior's policy.
-        is_deterministic: the mode of the distribution acts.
+        episodes: Number of episodes.
+        versions: Generation and version of each behavior's policy.
+        is_deterministic: Whether the mode of the distribution acts.
+        numbers: Yields order numbers that were not used before; from 1 if None.
     """
 
-    def __init__(self, episodes: int, versions: Mapping[str, tuple[int, int]], *, is_deterministic: bool) -> None:
+    def __init__(
+        self,
+        episodes: int,
+        versions: Mapping[str, tuple[int, int]],
+        *,
+        is_deterministic: bool,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
+        self._numbers = count(1) if numbers is None else numbers
         self.versions = dict(versions)
         self.is_deterministic = is_deterministic
         self.episodes = episodes
@@ -62,29 +72,29 @@ class EvaluationRound:
 
     @property
     def missing(self) -> int:
-        """Episodes that nobody was asked for."""
+        """Episodes that are not assigned to any actor."""
         return self.episodes - sum(share.episodes for share in self._shares)
 
     @property
     def is_done(self) -> bool:
-        """Whether all episodes were played."""
+        """Returns whether all episodes were played."""
         return self.missing <= 0 and all(share.is_done for share in self._shares)
 
     @property
     def finished(self) -> int:
-        """Episodes that were played, of each behavior."""
+        """Number of finished episodes of each behavior."""
         return sum(min(len(played[: share.episodes]) for played in share.played.values()) for share in self._shares)
 
     @property
     def orders(self) -> tuple[Order, ...]:
-        """All orders, those of lost actors too."""
+        """All orders, including those of lost actors."""
         return tuple(share.order for share in self._shares)
 
     def deal(self, candidates: Sequence[Candidate]) -> list[Order]:
-        """Shares out what is missing, equally, among actors that have nothing to play.
+        """Distributes the unassigned episodes equally among actors that have nothing to play.
 
         Args:
-            candidates: who is here; who has an unfinished share gets no other.
+            candidates: The available actors; an actor with an unfinished share gets no other.
         """
         busy = {share.order.session_id for share in self._shares if not share.is_done}
         free = [candidate for candidate in candidates if candidate.session_id not in busy and candidate.behavior_ids]
@@ -96,15 +106,15 @@ class EvaluationRound:
             episodes = least + (place < more)
             if not episodes:
                 break
-            order = Order(candidate.session_id, episodes, self.versions, self.is_deterministic)
+            order = Order(next(self._numbers), candidate.session_id, episodes, self.versions, self.is_deterministic)
             self._shares.append(_Share(order, {behavior_id: [] for behavior_id in candidate.behavior_ids}))
             orders.append(order)
         return orders
 
-    def add(self, behavior_id: BehaviorId, assignment_id: int, played: Played) -> bool:
-        """Takes a finished episode; returns whether it is one of this evaluation."""
+    def add(self, behavior_id: BehaviorId, order: int, played: Played) -> bool:
+        """Takes a finished episode; returns whether it belongs to this evaluation."""
         for share in self._shares:
-            if assignment_id and share.order.assignment_id == assignment_id:
+            if share.order.number == order:
                 found = share.played.get(behavior_id)
                 if found is None or len(found) >= share.episodes:
                     return False
@@ -113,13 +123,13 @@ class EvaluationRound:
         return False
 
     def lose(self, session_id: str) -> None:
-        """An actor has gone: its share ends with what it has played, and the rest is missing again."""
+        """Ends the share of a lost actor; its unfinished episodes become unassigned again."""
         for share in self._shares:
             if share.order.session_id == session_id and not share.is_done:
                 share.episodes = min(len(played) for played in share.played.values())
 
     def played(self, behavior: str) -> list[Played]:
-        """Returns the episodes of a behavior, those of all its teams."""
+        """Returns the episodes of a behavior, over all its teams."""
         return [
             episode
             for share in self._shares
@@ -129,26 +139,21 @@ class EvaluationRound:
         ]
 
 
-def players(sessions: SessionTable, behaviors: Collection[str]) -> list[Candidate]:
-    """Returns the connected actors that have any of some behaviors, by their index.
+def players(actors: Iterable[Actor], behaviors: Mapping[int, str]) -> list[Candidate]:
+    """Returns the connected actors that have any of the given behaviors.
 
     Args:
-        sessions: who takes part.
-        behaviors: names, without teams.
+        actors: Actors that take part.
+        behaviors: Names by index.
     """
-    with sessions.lock:
-        live = sorted(sessions.live(), key=lambda session: session.actor_index)
-        found = [
-            Candidate(
-                session.session_id,
-                frozenset(
-                    (account.behavior, team)
-                    for account in session.accounts.values()
-                    if account.behavior in behaviors
-                    for team in account.teams
-                ),
-            )
-            for session in live
-            if session.is_connected
-        ]
+    found = [
+        Candidate(
+            actor.session_id,
+            frozenset(
+                (behaviors[index], team) for index, teams in actor.teams.items() if index in behaviors for team in teams
+            ),
+        )
+        for actor in sorted(actors, key=lambda actor: actor.actor_index)
+        if actor.is_connected
+    ]
     return [candidate for candidate in found if candidate.behavior_ids]

@@ -1,1 +1,1 @@
-"""Stops 5 and 6 of a step's way: check what actors send, account for it, queue it for the trainers. No torch here."""
+"""Checks, accounts for and queues what actors send: stops 5 and 6 of a step's path. Imports no torch."""

@@ -1,4 +1,4 @@
-"""The behaviors of a run: the first declaration defines one, later ones must match."""
+"""Tracks the behaviors of a run: the first declaration defines a behavior, later declarations must match."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from rollcast.v1 import spec_pb2
 
 from learner.common.exits import UserError
 from learner.ingest.judgements import Judge, Judgements
-from learner.ingest.ledger import Ledger
-from learner.ingest.queue import TrajectoryQueue
-from learner.ingest.round_queue import RoundQueue
-from learner.ingest.wakeup import Wakeup
+from learner.ingest.ledger import Ledger, LedgerError
+from learner.ingest.queue import Send, TrajectoryQueue
+from learner.link.to_front import Done, Settled
+from learner.link.to_trainers import Declared
 from learner.settings.names import name_problem
 from learner.settings.options import RunOptions
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
 
-NOT_TRAINING: Final = "not_training"
 MAX_BEHAVIORS: Final = 256
 
 
@@ -32,15 +31,15 @@ class Behavior:
     """One trained policy of the run.
 
     Attributes:
-        index: names it on the wire.
-        name: without a team.
-        spec: what it sees and does.
-        settings: its block of the run file.
-        queue: where its chunks wait.
-        max_policy_lag: rows of an open segment older than this many versions force a cut; 0 sets no limit.
-        cut_at_swap: open segments are cut at each policy swap.
-        training: False once it has no trainer (any more): chunks are then dropped{not_training} on arrival. Use
-            `BehaviorTable.stop_training` to end it.
+        index: Index on the wire.
+        name: Name without a team.
+        spec: Observations and actions.
+        settings: Trainer settings from the run file.
+        queue: Counts the chunks that wait for its trainer.
+        max_policy_lag: Versions after which a row of an open segment forces a cut; 0 sets no limit.
+        cut_at_swap: Whether open segments are cut at each policy swap.
+        training: False if it has no trainer (any more): its chunks are then dropped{not_training} on arrival. Use
+            `BehaviorTable.end_training` to end it.
     """
 
     index: int
@@ -53,98 +52,105 @@ class Behavior:
     training: bool = True
 
     @property
+    def plays_matches(self) -> bool:
+        """Whether it has self-play, so that its behavior ids act only in matches."""
+        return self.settings.self_play is not None
+
+    @property
     def time_horizon(self) -> int:
-        """The longest segment, in steps."""
+        """Longest segment, in steps."""
         return self.settings.time_horizon
 
     @property
     def memory_stride(self) -> int:
-        """Memory is recorded every so many rows; 0 for a policy without memory."""
-        memory = self.settings.network_settings.memory
-        return 0 if memory is None else memory.sequence_length
+        """Rows between two records of memory; 0 for a policy without memory."""
+        return self.settings.memory_stride
 
     @property
     def memory_size(self) -> int:
-        """Numbers of memory of an agent; 0 for a policy without memory."""
+        """Number of memory values of an agent; 0 for a policy without memory."""
         memory = self.settings.network_settings.memory
         return 0 if memory is None else memory.memory_size
+
+    @property
+    def declared(self) -> Declared:
+        """The message that declares it to the trainers."""
+        return Declared(
+            index=self.index,
+            name=self.name,
+            spec=self.spec,
+            settings=self.settings,
+            time_horizon=self.time_horizon,
+            memory_size=self.memory_size,
+            memory_stride=self.memory_stride,
+            max_policy_lag=self.max_policy_lag,
+            cut_at_swap=self.cut_at_swap,
+            queue_bytes=self.queue.capacity_bytes,
+        )
 
 
 class BehaviorTable:
     """All behaviors of a run, by index and by name. Thread-safe.
 
     Args:
-        options: the run file.
-        ledger: its lock makes ending a training one moment with its books.
-        judge: says what training a behavior takes.
-
-    Attributes:
-        to_service: wakes the service: a pace changed, room appeared.
-        to_trainer: wakes the trainer loop: a chunk came, a behavior was declared.
+        options: The run file.
+        ledger: The ledger, in which the trainers' results are booked.
+        judge: Judges what training a behavior requires.
+        send: Sends a message to the trainers.
     """
 
-    def __init__(self, options: RunOptions, ledger: Ledger, judge: Judge) -> None:
-        self.to_service = Wakeup()
-        self.to_trainer = threading.Event()
+    def __init__(self, options: RunOptions, ledger: Ledger, judge: Judge, send: Send) -> None:
         self._options = options
         self._ledger = ledger
+        self._send = send
         self._lock = threading.Lock()
         self._behaviors: list[Behavior] = []
         self._by_name: dict[str, Behavior] = {}
-        self._untaken: list[Behavior] = []
         self._restored = 0
         self._judgements = Judgements(judge, self.service)
 
     @property
     def service(self) -> ServiceSettings:
-        """The service's own settings."""
+        """Settings of the service."""
         return self._options.rollcast
 
     @property
     def restored(self) -> int:
-        """How many behaviors came from the checkpoint: only their indices mean the same as before a restart."""
+        """Number of behaviors restored from the checkpoint; only these keep their indices across a restart."""
         return self._restored
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
-        """Returns the behavior of a declaration; the first one of the run makes it.
+        """Returns the behavior of a declaration; the first declaration of the run creates it.
 
-        A declaration that is the first of its behavior is judged, which takes seconds at most; no lock is held meanwhile.
+        A behavior's first declaration is judged, which takes a few seconds at most; no lock is held meanwhile.
 
         Args:
-            spec: what the actor says it sees and does.
-            team: the team of the behavior id; all teams share one behavior.
-            agents: how many agents of it act at the same time, over all actors.
+            spec: Observations and actions that the actor declared.
+            team: Team of the behavior id; all teams share one behavior.
+            agents: Number of agents of the behavior that act at the same time, over all actors.
 
         Raises:
-            UnknownBehavior: the run file has no such behavior.
-            SpecMismatch: another actor declared it differently; both sides are in the metadata.
-            StepTooLarge: one step does not fit the largest chunk.
-            RingTooSmall: the ring on the training device cannot hold an update and what runs ahead of it.
-            Untrainable: an observation has no network, a picture is too small for its encoder, or memory does not
+            UnknownBehavior: The run file has no such behavior.
+            SpecMismatch: Another actor declared it differently; both sides are in the metadata.
+            StepTooLarge: One step does not fit the largest chunk.
+            RingTooSmall: The ring on the training device cannot hold an update and the experience ahead of it.
+            Untrainable: An observation has no network, a picture is too small for its encoder, or memory does not
                 suffice.
-            BadSpec: the name or the team cannot be used.
+            BadSpec: The name or the team is invalid.
         """
         if team < 0:
-            raise BadSpec(f"team {team} of {spec.name!r} is negative; teams count from 0")
+            raise BadSpec(f"team {team} of {spec.name!r} is negative; teams are numbered from 0")
         settings = self._settings_for(spec.name)
         known = self._known(spec)
-        self._check_step(spec, settings)  # a known one too: after a restart the run file may allow smaller chunks
+        self._check_step(spec, settings)  # known behaviors too: after a restart the run file may allow smaller chunks
         self._check_ring(spec, settings, max(1, agents))
         if known is not None:
             return known
         try:
-            behavior = self._judged(spec, settings)
+            return self._judged(spec, settings)
         except Exception:
             self._judgements.forget(spec)
             raise
-        self.to_trainer.set()
-        return behavior
-
-    def take_new(self) -> list[Behavior]:
-        """Returns the behaviors that were declared (or loaded) since the last call; for the trainer loop."""
-        with self._lock:
-            taken, self._untaken = self._untaken, []
-            return taken
 
     def by_index(self, index: int) -> Behavior | None:
         """Returns the behavior of an index, or None."""
@@ -155,26 +161,57 @@ class BehaviorTable:
         """Returns the behavior of a name without a team, or None."""
         return self._by_name.get(name)
 
+    def plays_matches(self, name: str) -> bool:
+        """Returns whether a behavior has self-play.
+
+        Raises:
+            BadSpec, UnknownBehavior: The run file has no such behavior.
+        """
+        behavior = self._by_name.get(name)
+        return self._settings_for(name).self_play is not None if behavior is None else behavior.plays_matches
+
     def all(self) -> tuple[Behavior, ...]:
         """Returns all behaviors in the order of their indices."""
         with self._lock:
             return tuple(self._behaviors)
 
-    def stop_training(self, behavior: Behavior) -> int:
-        """Ends the training of a behavior: what waits in its queue, and all that comes, is dropped{not_training}.
+    @property
+    def has_ended_training(self) -> bool:
+        """True if behaviors exist and none of them is trained any more."""
+        behaviors = self.all()
+        return bool(behaviors) and not any(behavior.training for behavior in behaviors)
 
-        Returns:
-            The number of steps that waited.
+    def unsettled_steps(self, behavior: Behavior) -> int:
+        """Returns the steps that count against a trainer's limit: queued, or settled with their updates still owed."""
+        return self._ledger.queued(behavior.name) + behavior.queue.pace.owed_steps
+
+    def settle(self, message: Settled) -> None:
+        """Books a trainer's results.
+
+        Raises:
+            LedgerError: The books would no longer balance, or the trainer has taken chunks that were never sent;
+                nothing has changed then.
+        """
+        behavior = self._behaviors[message.behavior]
+        sent = behavior.queue.sequence
+        if message.through > sent:
+            raise LedgerError(
+                f"the trainer took {message.through} chunks of {behavior.name}, but only {sent} were sent"
+            )
+        with self._ledger.lock:
+            self._ledger.settle(behavior.name, message.trained, message.dropped)
+            behavior.queue.settle(message.through, message.pace)
+
+    def end_training(self, message: Done) -> None:
+        """Ends the training of a behavior: later chunks are dropped{not_training} on arrival.
+
+        Steps on their way to the trainers stay queued until the trainers report them dropped.
         """
         with self._ledger.lock:
-            behavior.training = False
-            steps = sum(item.chunk.rows for item in behavior.queue.drain())
-            self._ledger.drop_queued(behavior.name, NOT_TRAINING, steps)
-        behavior.queue.touch()
-        return steps
+            self._behaviors[message.behavior].training = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns names and specs (as bytes of their message) in the order of the indices, for a checkpoint."""
+        """Returns names and specs (as serialized messages) in the order of the indices, for a checkpoint."""
         with self._lock:
             return {
                 "behaviors": [
@@ -187,31 +224,31 @@ class BehaviorTable:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a checkpoint; indices stay what they were. `take_new` then returns every behavior.
+        """Restores from a checkpoint. Indices are kept, and every behavior is declared to the trainers.
 
-        All are to be trained, also one that was done: its trainer ends it again, unless the run file allows more now.
+        All behaviors are trained, including finished ones: their training ends again unless the run file now allows
+        more steps.
 
         Raises:
-            UserError: the run file no longer has one of the behaviors.
-            BadSpec: a saved spec is damaged.
-            ValueError: behaviors have been declared already, or one is there twice.
+            UserError: The run file no longer has one of the behaviors.
+            BadSpec: A saved spec is damaged.
+            ValueError: Behaviors have already been declared, or one occurs twice.
         """
         with self._lock:
             if self._behaviors:
-                raise ValueError("behaviors have been declared already; load the table before the service starts")
+                raise ValueError("behaviors are already declared; load the table before the service starts")
             for saved in state["behaviors"]:
                 spec = BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(saved["spec"]))
                 if spec.name in self._by_name:
-                    raise ValueError(f"the behavior {spec.name} is there twice")
+                    raise ValueError(f"behavior {spec.name} is in the table twice")
                 self._add(spec, self._options.settings_for(spec.name))
             self._restored = len(self._behaviors)
-        self.to_trainer.set()
 
     def _known(self, spec: BehaviorSpec) -> Behavior | None:
         """Returns the behavior of a spec; None before its first declaration.
 
         Raises:
-            SpecMismatch: another actor declared it differently.
+            SpecMismatch: Another actor declared it differently.
         """
         behavior = self._by_name.get(spec.name)
         if behavior is not None:
@@ -219,20 +256,20 @@ class BehaviorTable:
         return behavior
 
     def _judged(self, spec: BehaviorSpec, settings: TrainerSettings) -> Behavior:
-        """Adds a behavior if it can be trained beside the others, or returns the one that another actor added meanwhile.
+        """Adds a behavior if it can be trained with the others, or returns the one that another actor has added.
 
         Raises:
-            Untrainable, UnknownBehavior, SpecMismatch: see `declare`.
+            Untrainable, UnknownBehavior, SpecMismatch: See `declare`.
         """
         found = self._judgements.footprint(spec, settings)
-        self._taken_bytes(self.all())  # judges restored ones, so that nothing waits under the lock
+        self._taken_bytes(self.all())  # judges restored behaviors, so that nothing waits under the lock
         with self._lock:
             known = self._known(spec)
             if known is not None:
                 return known
             self._judgements.check(spec, found, self._taken_bytes(self._behaviors))
             if len(self._behaviors) >= MAX_BEHAVIORS:
-                raise UnknownBehavior(f"the run has {MAX_BEHAVIORS} behaviors already, the most there may be")
+                raise UnknownBehavior(f"the run already has {MAX_BEHAVIORS} behaviors, the maximum")
             return self._add(spec, settings)
 
     def _taken_bytes(self, behaviors: Iterable[Behavior]) -> int:
@@ -244,25 +281,21 @@ class BehaviorTable:
             name=spec.name,
             spec=spec,
             settings=settings,
-            queue=self._make_queue(settings),
+            queue=self._make_queue(),
             max_policy_lag=max_policy_lag(settings, self.service),
             cut_at_swap=self.service.on_policy == "strict" and settings.traits.on_policy,
         )
         self._behaviors.append(behavior)
-        self._by_name[behavior.name] = behavior
-        self._untaken.append(behavior)
+        self._send(behavior.declared)
+        self._by_name[behavior.name] = behavior  # visible from now on without the lock: the trainers know it
         return behavior
 
-    def _make_queue(self, settings: TrainerSettings) -> TrajectoryQueue:
-        size = self._queue_bytes()
-        if self.service.lockstep is None:
-            return TrajectoryQueue(size, to_service=self.to_service, to_trainer=self.to_trainer)
-        memory = settings.network_settings.memory
-        stride = 0 if memory is None else memory.sequence_length
-        return RoundQueue(size, memory_stride=stride, to_service=self.to_service, to_trainer=self.to_trainer)
+    def _make_queue(self) -> TrajectoryQueue:
+        in_rounds = self.service.lockstep is not None
+        return TrajectoryQueue(len(self._behaviors), self._queue_bytes(), self._send, in_rounds=in_rounds)
 
     def _queue_bytes(self) -> int:
-        """The share of a behavior in `queue_bytes`; behaviors under default_settings are not known beforehand."""
+        """Returns the share of `queue_bytes` per listed behavior; others are not known in advance."""
         share = self.service.queue_bytes // max(1, len(self._options.behaviors))
         return max(share, self.service.max_chunk_bytes)
 
@@ -283,11 +316,11 @@ class BehaviorTable:
         if need > limit:
             advice = "lower memory_size" if memory_bytes > need // 2 else "send smaller observations"
             if need <= MAX_CHUNK_BYTES:
-                advice += f", or raise rollcast.max_chunk_bytes in the run file to {need} at least"
+                advice += f", or raise rollcast.max_chunk_bytes in the run file to at least {need}"
             elif limit < MAX_CHUNK_BYTES:
-                advice += f" (rollcast.max_chunk_bytes may be {MAX_CHUNK_BYTES} at most)"
+                advice += f" (rollcast.max_chunk_bytes can be at most {MAX_CHUNK_BYTES})"
             raise StepTooLarge(
-                f"one step of {spec.name} needs up to {need} bytes, and a chunk holds at most {limit}: {advice}",
+                f"one step of {spec.name} needs up to {need} bytes, but a chunk holds at most {limit}: {advice}",
                 metadata={"behavior": spec.name, "step_bytes": str(need), "max_chunk_bytes": str(limit)},
             )
 
@@ -296,19 +329,19 @@ class BehaviorTable:
         if ring_steps is None or settings.traits.replay:
             return  # the trainer makes its ring large enough, or has none
         buffer_size = settings.hyperparameters.buffer_size
-        chunk = chunk_steps(spec, self.service)
+        chunk = self.service.full_chunk_steps(spec.step_bytes)
         need = 2 * buffer_size + agents * settings.time_horizon + chunk
         if ring_steps < need:
             raise RingTooSmall(
                 f"{spec.name} needs a ring of {need} steps (2 * buffer_size {buffer_size} + {agents} agents * "
-                f"time_horizon {settings.time_horizon} + a chunk of {chunk}), and rollcast.device_ring_steps is "
+                f"time_horizon {settings.time_horizon} + a chunk of {chunk}), but rollcast.device_ring_steps is "
                 f"{ring_steps}: raise it, or lower buffer_size, time_horizon or the number of agents",
                 metadata={"behavior": spec.name, "ring_steps": str(ring_steps), "needed_steps": str(need)},
             )
 
 
 def max_policy_lag(settings: TrainerSettings, service: ServiceSettings) -> int:
-    """Returns how many versions may lie between acting and learning; 0 sets no limit, as for replay: all its steps are old."""
+    """Returns the most versions allowed between acting and learning; 0 sets no limit, as for replay."""
     if settings.traits.replay:
         return 0
     if service.max_policy_lag is not None:
@@ -316,17 +349,12 @@ def max_policy_lag(settings: TrainerSettings, service: ServiceSettings) -> int:
     return settings.traits.max_policy_lag
 
 
-def chunk_steps(spec: BehaviorSpec, service: ServiceSettings) -> int:
-    """Returns the steps of a full chunk."""
-    return service.max_chunk_steps or -(-service.target_chunk_bytes // spec.step_bytes)
-
-
 def _check_same(ours: BehaviorSpec, theirs: BehaviorSpec) -> None:
     differences = mismatches(ours, theirs)
     if differences:
         shown = "; ".join(differences)
         raise SpecMismatch(
-            f"{ours.name} was declared differently by the first actor of this run: {shown}. Start this actor with the "
-            "same environment, or train the new one as another run",
+            f"{ours.name} was declared differently by the first actor of this run: {shown}. Start this actor with "
+            "the same environment, or train the new environment in another run",
             metadata={"behavior": ours.name, "differences": shown, "run": repr(ours), "actor": repr(theirs)},
         )

@@ -1,17 +1,16 @@
-"""How far actors may run ahead: pure functions, the same for steps and for bytes.
+"""Decides how far actors may run ahead: pure functions for steps and for bytes.
 
 A grant is absolute and cumulative over a session, and never falls. It has three parts:
 
     granted = settled + allowance + reserved
 
-*settled* is what the session produced and is off its hands: received, or given up by the actor. The *allowance* covers
-the segments that its agents are in; without it, open segments that nobody can complete would fill the limit for good.
-What lies above is *reserved* from the limit that all sessions share.
+*settled* is the amount that the session produced and its actor no longer holds: received, or given up by the actor.
+The *allowance* covers the current segments of its agents; without it, open segments that cannot be completed would
+fill the limit for good. The rest is *reserved* from the limit that all sessions share.
 
-While the limit is passed nothing is granted, the allowance neither: what was sent would renew it with each chunk, and
-actors would run ahead without end. Nobody is stuck by this, because a limit is more than what a trainer needs for its
-next turn; the turn makes room. So what is unsettled, at the learner and at its actors, stays within the limit and one
-allowance for each session.
+Above the limit nothing is granted, not even the allowance: each chunk sent would renew it, and actors would run ahead
+without end. This cannot block a run, because a limit exceeds what a trainer needs for its next turn, and the turn makes
+room. So the unsettled amount, at the learner and at its actors, stays within the limit plus one allowance per session.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_GRANT = 2**62
-"""Stays well inside the wire's uint64; as a limit in bytes it means none."""
+"""Far below the wire's uint64 maximum; as a limit in bytes it means no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one session has of one behavior, in steps or in bytes.
+    """One session's credit with one behavior, in steps or in bytes.
 
     Attributes:
-        settled: produced and off the actor's hands, cumulative.
-        allowance: what it may have open beside its part of the limit.
-        granted: the last grant, cumulative.
+        settled: Amount produced and no longer held by the actor, cumulative.
+        allowance: Amount that may be open in addition to the session's part of the limit.
+        granted: Last grant, cumulative.
     """
 
     settled: int
@@ -38,19 +37,19 @@ class Share:
 
     @property
     def reserved(self) -> int:
-        """What it may still use of the common limit."""
+        """Amount that the session may still use of the common limit."""
         return max(0, self.granted - self.settled - self.allowance)
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What all sessions share of one behavior, in steps or in bytes.
+    """Credit that all sessions of one behavior share, in steps or in bytes.
 
     Attributes:
-        limit: how much may be unsettled or reserved.
-        unsettled: waits for the trainer, or is held by it.
-        reserved: sum of all sessions' `Share.reserved`.
-        sessions: how many share.
+        limit: Most that may be unsettled or reserved.
+        unsettled: Amount that waits for the trainer, or is held by it.
+        reserved: Sum of `Share.reserved` over all sessions.
+        sessions: Number of sessions.
     """
 
     limit: int
@@ -60,7 +59,7 @@ class Common:
 
     @property
     def fair(self) -> int:
-        """What each session would have in reserve if all had the same."""
+        """Equal share of each session in the limit."""
         return max(0, self.limit - self.unsettled) // max(1, self.sessions)
 
 
@@ -77,8 +76,8 @@ def step_allowance(agents: int, time_horizon: int) -> int:
 def grant(common: Common, share: Share) -> int:
     """Returns the new cumulative grant of a session.
 
-    It is at least the old one, and while the limit is not passed at least settled + allowance. Above that it grows
-    towards a fair reserve, by no more than what is free: so unsettled + reserved never passes the limit through a grant.
+    The grant never falls, and below the limit it is at least settled + allowance. Beyond that it grows towards a fair
+    reserve by at most the free amount, so a grant never takes unsettled + reserved past the limit.
     """
     if common.unsettled > common.limit:
         return min(MAX_GRANT, share.granted)
@@ -88,10 +87,10 @@ def grant(common: Common, share: Share) -> int:
 
 
 def is_worth_sending(common: Common, share: Share) -> bool:
-    """Says whether a grant is worth a message of its own.
+    """Returns whether a grant deserves a separate message.
 
-    Acks carry grants anyway, so that small growth waits for the next ack. A session with nothing in reserve may be
-    waiting, and gets whatever there is.
+    Acks carry grants, so small growth waits for the next ack. A session with nothing in reserve may be waiting, and
+    receives any credit there is.
     """
     growth = grant(common, share) - share.granted
     quantum = 1 if share.reserved == 0 else max(1, common.fair // 4)

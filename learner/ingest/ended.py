@@ -1,4 +1,4 @@
-"""Records of sessions that are over: the steps they took, what their actors gave up, and enough to settle a late report."""
+"""Records sessions that have ended: their steps, the steps their actors gave up, and enough to settle a late report."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from rollcast.limits import MAX_REASONS
+
 from learner.common.saved_values import MAX_CLAIMED, count, flag, text
 from learner.ingest.ledger import ROLLBACK, Ledger
 from learner.ingest.session import MAX_LOST_STEPS, Account, ActorCounters, ActorSession
+
+OTHER: Final = "other"
+"""Reason of steps whose own reason is one too many: actors choose the words, and each would be kept for ever."""
 
 
 @dataclass(slots=True)
@@ -17,17 +22,18 @@ class GivenUp:
     """Steps of one behavior that actors took and gave up, by reason.
 
     Attributes:
-        discarded: before they became part of a chunk.
-        dropped: in chunks that were never acked.
+        discarded: Given up before they became part of a chunk.
+        dropped: Given up in chunks that were never acked.
     """
 
     discarded: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: GivenUp) -> None:
-        """Adds the counts of another one."""
-        self.discarded.update(other.discarded)
-        self.dropped.update(other.dropped)
+        """Adds another record's counts; from `MAX_REASONS` on, new reasons count as `OTHER`."""
+        for own, others in ((self.discarded, other.discarded), (self.dropped, other.dropped)):
+            for reason, steps in others.items():
+                own[reason if reason in own or len(own) < MAX_REASONS else OTHER] += steps
 
     def state_dict(self) -> dict[str, dict[str, int]]:
         """Returns the counts as plain values, for a checkpoint."""
@@ -35,33 +41,35 @@ class GivenUp:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> GivenUp:
-        """Makes the counts from a checkpoint.
+        """Creates the counts from a checkpoint.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not what was saved.
+            KeyError, TypeError, ValueError: The state is invalid.
         """
         discarded, dropped = (
             {str(reason): count(state[kind], reason, most=MAX_CLAIMED) for reason in state[kind]}
             for kind in ("discarded", "dropped")
         )
-        return cls(Counter(discarded), Counter(dropped))
+        found = cls()
+        found.add(cls(Counter(discarded), Counter(dropped)))  # saved by a build without the limit, perhaps
+        return found
 
 
 class GivenUpBook:
-    """Totals over all sessions, those that are over included. The caller holds the ledger's lock."""
+    """Totals over all sessions, including ended ones. The caller holds the ledger's lock."""
 
     def __init__(self) -> None:
         self._ended: dict[int, GivenUp] = {}
-        self._restored: dict[str, dict[int, GivenUp]] = {}  # of sessions whose actors have not reported since
+        self._restored: dict[str, dict[int, GivenUp]] = {}  # last counts of actors that have not reported since
 
     def end(self, session: ActorSession) -> None:
-        """Takes in a session that is over."""
+        """Adds a session that has ended."""
         for account in session.accounts.values():
             self._ended.setdefault(account.index, GivenUp()).add(self._of(session.session_id, account))
         self._restored.pop(session.session_id, None)
 
     def total(self, behavior_index: int, sessions: Iterable[ActorSession]) -> GivenUp:
-        """Returns the counts of a behavior: those of sessions that are over, and of these."""
+        """Returns the counts of a behavior over the ended sessions and the given ones."""
         total = GivenUp()
         total.add(self._ended.get(behavior_index, GivenUp()))
         for session in sessions:
@@ -71,7 +79,7 @@ class GivenUpBook:
         return total
 
     def state_dict(self, sessions: Iterable[ActorSession]) -> dict[str, Any]:
-        """Returns everything as plain values, for a checkpoint."""
+        """Returns the state as plain values, for a checkpoint."""
         return {
             "ended": {index: given_up.state_dict() for index, given_up in self._ended.items()},
             "sessions": {
@@ -84,12 +92,12 @@ class GivenUpBook:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a checkpoint."""
+        """Restores from a checkpoint."""
         self._ended = _by_index(state["ended"])
         self._restored = {str(session_id): _by_index(saved) for session_id, saved in state["sessions"].items()}
 
     def _of(self, session_id: str, account: Account) -> GivenUp:
-        """Returns what an actor said last, in this process or in an earlier one: its counts go on with its session."""
+        """Returns an actor's last counts, reported to this process or, before it reports again, to an earlier one."""
         if account.counters is not None:
             return GivenUp(Counter(account.counters.discarded), Counter(account.counters.dropped))
         return self._restored.get(session_id, {}).get(account.index, GivenUp())
@@ -100,18 +108,18 @@ def _by_index(state: Mapping[Any, Any]) -> dict[int, GivenUp]:
 
 
 MAX_RECORDS: Final = 1024
-"""Sessions that ended without a farewell and may still be asked for."""
+"""Most records of sessions that ended without a goodbye and may still be requested."""
 
 
 @dataclass(slots=True)
 class EndedAccount:
-    """What a session that is over had sent of one behavior, as far as it is in the books.
+    """The booked steps of one behavior in a session that has ended.
 
     Attributes:
-        behavior: its name.
-        produced_steps: taken by the actor, as far as it said.
-        received_steps: in the books, lost ones included.
-        lost_steps: in the books on the actor's word alone, at most `MAX_LOST_STEPS`.
+        behavior: Name of the behavior.
+        produced_steps: Steps taken by the actor, as far as it reported them.
+        received_steps: Steps in the ledger, including lost ones.
+        lost_steps: Steps in the ledger that only the actor reports as lost, at most `MAX_LOST_STEPS`.
     """
 
     behavior: str
@@ -121,10 +129,10 @@ class EndedAccount:
 
     @classmethod
     def from_state(cls, *values: object) -> Self:
-        """Makes an account from a checkpoint.
+        """Creates an account from a checkpoint.
 
         Raises:
-            KeyError, ValueError: it is not what was saved.
+            KeyError, ValueError: The state is invalid.
         """
         state = dict(zip(("behavior", "produced_steps", "received_steps", "lost_steps"), values, strict=True))
         produced, received = (count(state, key, most=MAX_CLAIMED) for key in ("produced_steps", "received_steps"))
@@ -133,20 +141,22 @@ class EndedAccount:
 
 @dataclass(slots=True)
 class EndedSession:
-    """A session that is over.
+    """A session that has ended.
 
     Attributes:
-        accounts: by behavior index.
-        is_unknown: it is of an earlier generation and its actor has never come back: what it sent since the checkpoint
-            is unknown.
+        accounts: Accounts by behavior index.
+        is_unknown: Whether it belongs to an earlier generation and its actor never returned, so that the steps sent
+            since the checkpoint are unknown.
+        principal: Name of the principal that it belonged to; empty if actors are not identified.
     """
 
     accounts: dict[int, EndedAccount] = field(default_factory=dict)
     is_unknown: bool = False
+    principal: str = ""
 
 
 class EndedSessions:
-    """Totals and records of the sessions that are over. The caller holds the ledger's lock."""
+    """Totals and records of the sessions that have ended. The caller holds the ledger's lock."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -154,18 +164,18 @@ class EndedSessions:
         self._records: dict[str, EndedSession] = {}
 
     def steps_taken(self, behavior_index: int) -> int:
-        """Returns the steps of a behavior that were taken in sessions that are over."""
+        """Returns the steps of a behavior taken in ended sessions."""
         return self._taken_steps[behavior_index]
 
     def unknown(self, behavior: str) -> int:
-        """Returns how many of the records are unknown and knew a behavior."""
+        """Returns the number of records of unknown sessions that include a behavior."""
         return sum(
             record.is_unknown and any(account.behavior == behavior for account in record.accounts.values())
             for record in self._records.values()
         )
 
     def add(self, session: ActorSession, *, said_farewell: bool) -> None:
-        """Takes in a session that is over; a record stays only if its actor may still ask for it."""
+        """Adds a session that has ended; keeps a record only if its actor may still request it."""
         for account in session.accounts.values():
             self._taken_steps[account.index] += account.produced_steps
         if not said_farewell:
@@ -173,7 +183,7 @@ class EndedSessions:
                 account.index: EndedAccount(account.behavior, account.produced_steps, account.received_steps)
                 for account in session.accounts.values()
             }
-            self._keep(session.session_id, EndedSession(accounts, is_unknown=session.is_awaited))
+            self._keep(session.session_id, EndedSession(accounts, session.is_awaited, session.principal))
 
     def settle(
         self,
@@ -182,20 +192,24 @@ class EndedSessions:
         *,
         is_older: bool,
         name_of: Callable[[int], str | None],
+        principal: str = "",
     ) -> None:
-        """Books what an actor reports of a session that cannot go on, as far as it can be believed.
+        """Books an actor's report on a session that cannot resume, as far as the report is credible.
 
         Args:
-            session_id: the session it asked for.
-            reports: its counters.
-            is_older: the session is of an earlier generation: what was acked there and is not in the books was lost
-                with the learner's last process.
-            name_of: the behavior of an index at the time of the session; None if nobody can tell.
+            session_id: The session that the actor requested.
+            reports: The actor's counters.
+            is_older: Whether the session belongs to an earlier generation: steps acked there and missing from the
+                ledger were lost with the learner's last process.
+            name_of: Returns the behavior of an index at the time of the session; None if unknown.
+            principal: Name of the caller; a session of another one is not settled.
         """
         record = self._records.get(session_id)
+        if record is not None and record.principal != principal:
+            return
         if record is None and not is_older:
-            return  # its record was given up long ago; the books already hold what was received
-        record = record or EndedSession()
+            return  # its record was discarded long ago; the ledger already holds the received steps
+        record = record or EndedSession(principal=principal)
         for report in reports:
             name = name_of(report.behavior_index)
             if name is None:
@@ -212,12 +226,13 @@ class EndedSessions:
         self._keep(session_id, record)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything as plain values, for a checkpoint."""
+        """Returns the state as plain values, for a checkpoint."""
         return {
             "taken_steps": dict(self._taken_steps),
             "records": {
                 session_id: {
                     "is_unknown": record.is_unknown,
+                    "principal": record.principal,
                     "accounts": {
                         index: [account.behavior, account.produced_steps, account.received_steps, account.lost_steps]
                         for index, account in record.accounts.items()
@@ -228,10 +243,10 @@ class EndedSessions:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a checkpoint.
+        """Restores from a checkpoint.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: it is not what was saved.
+            AttributeError, KeyError, TypeError, ValueError: The state is invalid.
         """
         taken = state["taken_steps"]
         self._taken_steps = Counter({int(index): count(taken, index, most=MAX_CLAIMED) for index in taken})
@@ -239,6 +254,7 @@ class EndedSessions:
             str(session_id): EndedSession(
                 {int(index): EndedAccount.from_state(*values) for index, values in saved["accounts"].items()},
                 flag(saved, "is_unknown"),
+                text({"principal": ""} | saved, "principal"),  # missing in files of earlier builds
             )
             for session_id, saved in state["records"].items()
         }

@@ -1,48 +1,71 @@
-"""Stops 5 and 6 of a step's way, for one chunk: place it, check it, account for it, queue it."""
+"""Finds the place of a chunk, checks it, accounts for it and queues it: stops 5 and 6 of a step's path."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Final
 
-from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap
+from numpy.typing import NDArray
+from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap, Untrainable
 from rollcast.trajectories import Chunk
 from rollcast.v1 import trajectory_pb2
 
-from learner.ingest.behaviors import NOT_TRAINING, Behavior, BehaviorTable
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.groups import note_groups
 from learner.ingest.ledger import Ledger
+from learner.ingest.matches import OPPONENT, GivenMatches
 from learner.ingest.session import Account, ActorSession
 from learner.ingest.sessions import SessionTable
-from learner.ingest.validate import Rejected, decode, judge
-from learner.link.experience import QueuedChunk
+from learner.ingest.validate import Rejected, check_header, decode, judge, judge_generation, takes
+from learner.link.to_front import NOT_TRAINING
 from learner.observe.metrics.learner import IntakeMetrics
 from learner.observe.metrics.values import CREDIT_EXCEEDED, MALFORMED
+
+ASSIGNMENT: Final = "episode/assignment"
+"""Column with the assignment of an episode: the wire's ids, replaced by the trainers' order numbers on intake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A chunk that was checked and is not in the books yet."""
+    """A chunk that has been checked and is not in the ledger yet.
+
+    Attributes:
+        behavior: Its behavior.
+        account: Account of its sender.
+        rejected: Why its rows are refused; None if they are accepted.
+        chunk: The arrays.
+        encoded_bytes: Size on the wire, in bytes.
+        resident_bytes: Memory of the unpacked arrays, in bytes.
+        received_at: When it was received, in monotonic seconds.
+    """
 
     behavior: Behavior
     account: Account
     rejected: Rejected | None
-    item: QueuedChunk
+    chunk: Chunk
+    encoded_bytes: int
+    resident_bytes: int
+    received_at: float
 
     @property
     def has_room(self) -> bool:
-        """Says whether it can be settled now; if not, the reader waits, and so does the network behind it."""
-        return self.rejected is not None or self.behavior.queue.has_room(self.item.resident_bytes)
+        """True if it can be settled now; if not, reading pauses and network flow control holds the sender back."""
+        return self.rejected is not None or self.behavior.queue.has_room(self.resident_bytes)
 
 
 class ChunkIntake:
-    """Takes chunks in. For the service's event loop alone; what it books is one transaction under the ledger's lock.
+    """Accepts chunks, each in one transaction under the ledger's lock. For the service's event loop alone.
 
     Args:
-        behaviors: what can be sent.
-        sessions: who sends.
-        ledger: the books.
-        newest_version: the newest published version of a behavior; None before the first.
-        metrics: where chunks are counted.
+        behaviors: The declared behaviors.
+        sessions: The sessions that send chunks.
+        ledger: The ledger of steps.
+        newest_version: Returns the newest published version of a behavior; None before the first.
+        order_numbers: Returns the trainers' order numbers of a session's assignment ids; 0 for none.
+        matches: The matches that sessions were told of.
+        on_agents: Called when a session's number of agents changes, before that chunk is queued.
+        metrics: Metrics in which chunks are counted.
     """
 
     def __init__(
@@ -52,6 +75,9 @@ class ChunkIntake:
         ledger: Ledger,
         *,
         newest_version: Callable[[str], int | None],
+        order_numbers: Callable[[str, NDArray[Any]], NDArray[Any]],
+        matches: GivenMatches,
+        on_agents: Callable[[], object],
         metrics: IntakeMetrics,
     ) -> None:
         self._metrics = metrics
@@ -59,15 +85,19 @@ class ChunkIntake:
         self._sessions = sessions
         self._ledger = ledger
         self._newest_version = newest_version
+        self._order_numbers = order_numbers
+        self._matches = matches
+        self._on_agents = on_agents
         self._max_chunk_bytes = behaviors.service.max_chunk_bytes
 
     def examine(self, session: ActorSession, message: trajectory_pb2.Chunk, encoded_bytes: int) -> Examined | None:
-        """Checks a chunk; None for one that was settled before (it is counted, and acked again).
+        """Checks a chunk. Returns None for a chunk that was settled before, which is counted and acked again.
 
         Raises:
-            SequenceGap: its predecessors are missing.
-            MalformedChunk: a fault of form.
-            CreditExceeded: its sender had no credit for its steps.
+            SequenceGap: Earlier chunks are missing.
+            MalformedChunk: The form of the chunk is invalid.
+            CreditExceeded: The sender had no credit for its steps.
+            Untrainable: A group has agents of two behaviors, one of which is trained by groups.
         """
         self._metrics.received.inc()
         self._metrics.wire_bytes.inc(encoded_bytes)
@@ -76,57 +106,96 @@ class ChunkIntake:
             self._count_duplicate(session, message)
             return None
         try:
+            check_header(message, encoded_bytes, self._max_chunk_bytes)
             behavior, account = self._addressed(session, message)
-            chunk = decode(message, behavior, encoded_bytes, self._max_chunk_bytes)
-            rejected = judge(chunk, behavior, self._sessions.generation, self._newest_version(behavior.name))
-            if rejected is None:
-                _check_credit(account, chunk)
-        except (MalformedChunk, CreditExceeded) as error:
-            self._metrics.rejected(MALFORMED if isinstance(error, MalformedChunk) else CREDIT_EXCEEDED)
+            chunk, rejected = self._judged(session, behavior, account, message)
+        except (MalformedChunk, CreditExceeded, Untrainable) as error:
+            self._metrics.rejected(CREDIT_EXCEEDED if isinstance(error, CreditExceeded) else MALFORMED)
             error.metadata.setdefault("sequence", str(message.sequence))
             raise
-        item = QueuedChunk(
-            chunk=chunk,
-            session_id=session.session_id,
-            actor_index=session.actor_index,
+        assignments = chunk.columns.get(ASSIGNMENT)
+        if assignments is not None:
+            chunk.columns[ASSIGNMENT] = self._order_numbers(session.session_id, assignments)
+        return Examined(
+            behavior,
+            account,
+            rejected,
+            chunk,
             encoded_bytes=encoded_bytes,
+            resident_bytes=max(encoded_bytes, sum(column.nbytes for column in chunk.columns.values())),
             received_at=self._sessions.clock(),
         )
-        return Examined(behavior, account, rejected, item)
+
+    def _judged(
+        self,
+        session: ActorSession,
+        behavior: Behavior,
+        account: Account,
+        message: trajectory_pb2.Chunk,
+    ) -> tuple[Chunk, Rejected | None]:
+        """Returns a chunk, and why its rows are refused. What is cheap to check is checked before a column is unpacked."""
+        outdated = judge_generation(message, self._sessions.generation)
+        if outdated is not None:
+            return outdated.chunk, outdated
+        _check_credit(account, message.rows)
+        chunk = decode(message, behavior)
+        rejected = judge(chunk, behavior, self._newest_version(behavior.name))
+        if rejected is None and behavior.plays_matches:
+            rejected = self._judge_match(session, behavior, chunk)
+        note_groups(session, account, chunk, self._behaviors.by_index)
+        return chunk, rejected
 
     def settle(self, session: ActorSession, examined: Examined) -> Rejected | None:
-        """Books an examined chunk: ledger, session and queue in one transaction.
+        """Books a checked chunk in ledger, session and queue, in one transaction.
 
         Returns:
             Why its rows were refused; None if they are queued.
 
         Raises:
-            SequenceGap: another stream of the session settled something in between.
-            QueueFullError: `Examined.has_room` was not asked.
+            SequenceGap: Another stream of the session settled a chunk in between.
+            QueueFullError: The caller did not check `Examined.has_room`.
         """
-        item, behavior = examined.item, examined.behavior
-        chunk = item.chunk
+        chunk, behavior = examined.chunk, examined.behavior
         with self._ledger.lock:
             if self._is_settled(session, chunk.sequence):
                 self._ledger.duplicate(behavior.name, chunk.rows)
                 return None
             rejected = examined.rejected
-            if rejected is None and not behavior.training:
-                rejected = Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is not trained any more")
+            if rejected is None and not takes(behavior, chunk):
+                rejected = Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is no longer trained")
             if rejected is not None:
                 self._ledger.reject(behavior.name, rejected.reason, rejected.steps)
                 self._metrics.rejected(rejected.reason)
             else:
-                behavior.queue.put(item)
+                self._note_agents(examined.account, chunk)
+                behavior.queue.put(
+                    chunk,
+                    session_id=session.session_id,
+                    actor_index=session.actor_index,
+                    encoded_bytes=examined.encoded_bytes,
+                    resident_bytes=examined.resident_bytes,
+                    received_at=examined.received_at,
+                )
                 self._ledger.enqueue(behavior.name, chunk.rows)
-            self._update(session, examined.account, chunk, item.encoded_bytes)
-        self._metrics.decoded_bytes.inc(item.resident_bytes)
+            self._update(session, examined.account, chunk, examined.encoded_bytes)
+        self._metrics.decoded_bytes.inc(examined.resident_bytes)
         return rejected
+
+    def _judge_match(self, session: ActorSession, behavior: Behavior, chunk: Chunk) -> Rejected | None:
+        """Verifies the matches of a chunk; returns why its rows are refused, None if they are not of an opponent."""
+        self._matches.verify(session.session_id, behavior.name, chunk)
+        place = self._matches.opponent_segment(session.session_id, behavior.name, chunk)
+        if place is None:
+            return None
+        detail = (
+            f"segment {place}: team {chunk.team} of {behavior.name} acts as an opponent, whose rows are not trained"
+        )
+        return Rejected(chunk, OPPONENT, chunk.rows, detail)
 
     def _is_settled(self, session: ActorSession, sequence: int) -> bool:
         if sequence > session.next_sequence:
             raise SequenceGap(
-                f"chunk {sequence} came, and {session.next_sequence} is next: open the stream again and resend",
+                f"received chunk {sequence}, expected chunk {session.next_sequence}: reopen the stream and resend",
                 metadata={"sequence": str(sequence), "next_sequence": str(session.next_sequence)},
             )
         return sequence <= session.acked_through
@@ -159,16 +228,21 @@ class ChunkIntake:
         account.received_bytes += encoded_bytes
         account.produced_steps = max(account.produced_steps, chunk.produced_steps)
         account.discarded_steps = max(account.discarded_steps, sum(chunk.discarded.values()))
-        if chunk.agents:
-            account.agents = chunk.agents
+        self._note_agents(account, chunk)
         self._sessions.touch(session)
 
+    def _note_agents(self, account: Account, chunk: Chunk) -> None:
+        if chunk.agents and chunk.agents != account.agents:
+            account.agents = chunk.agents
+            self._on_agents()
 
-def _check_credit(account: Account, chunk: Chunk) -> None:
-    if not account.is_covered(chunk.rows):
+
+def _check_credit(account: Account, rows: int) -> None:
+    if not account.is_covered(rows):
         share = account.step_share
         raise CreditExceeded(
-            f"a chunk of {chunk.rows} steps of {account.behavior} comes after {share.settled} steps that were received or "
-            f"given up, and credit was granted for {share.granted}: take no step without credit (Credit.steps_through)",
-            metadata={"rows": str(chunk.rows), "settled": str(share.settled), "granted": str(share.granted)},
+            f"a chunk of {rows} steps of {account.behavior} follows {share.settled} steps that were "
+            f"received or given up, but credit was granted for only {share.granted}: take no step without credit "
+            "(Credit.steps_through)",
+            metadata={"rows": str(rows), "settled": str(share.settled), "granted": str(share.granted)},
         )

@@ -1,9 +1,10 @@
-"""Stop 6 of a step's way: the books that say what became of every step an actor sent.
+"""Stop 6 of a step's path: the ledger, which records the fate of every step that an actor sent.
 
-    received = trained + dropped{reason} + queued + lost{event}        at every moment
+    received = trained + dropped{reason} + queued + lost{event}        at all times
 
-One step has one fate. *Queued* is everything between acceptance and its fate: the queue, staging, the device ring and
-an unfinished update buffer. *Trained* is a step in a buffer whose update completed, or that entered replay memory.
+Each step has one fate. *Queued* covers everything between acceptance and that fate: the queue, staging, the device ring
+and an unfinished update buffer. *Trained* is a step in a buffer whose update completed, or that entered replay memory.
+The service keeps the books; trainers report the fate of queued steps in `learner.link.to_front.Settled`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from learner.common.saved_values import count
 RESTART = "restart"
 ROLLBACK = "rollback"
 _MAX_BOOKED = 2**62
-"""Of any count in a checkpoint. What an actor says it has lost adds 2**32 at most, and a message holds up to 2**64."""
+"""Largest saved count of steps. An actor's claimed losses add 2**32 at most; a message holds up to 2**64."""
 
 
 class LedgerError(ValueError):
-    """The books would no longer balance; a fault in the learner's own code."""
+    """Raised if the books would no longer balance; a bug in the learner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,13 @@ class LedgerBooks:
     """The books of one behavior at one moment, in steps.
 
     Attributes:
-        received: accepted for accounting.
-        trained: in a buffer whose update completed, or in replay memory.
-        dropped: by reason.
-        queued: accepted, fate open.
-        lost: by event: ``restart`` (queued when the learner ended), ``rollback`` (acked after the checkpoint).
-        duplicate: in chunks that came twice; outside the equation.
-        unknown_sessions: sessions of an earlier generation that have not come back; outside the equation.
+        received: Accepted for accounting.
+        trained: Steps in a buffer whose update completed, or in replay memory.
+        dropped: Dropped, by reason.
+        queued: Accepted, with their fate open.
+        lost: Lost, by event: ``restart`` (queued when the learner ended), ``rollback`` (acked after the checkpoint).
+        duplicate: Steps in chunks that were received twice; outside the equation.
+        unknown_sessions: Sessions of an earlier generation that have not returned; outside the equation.
     """
 
     received: int = 0
@@ -50,7 +51,7 @@ class LedgerBooks:
 
     @property
     def balanced(self) -> bool:
-        """Says whether the equation holds."""
+        """True if the equation holds."""
         fates = self.trained + sum(self.dropped.values()) + self.queued + sum(self.lost.values())
         return self.received == fates and self.queued >= 0
 
@@ -70,8 +71,8 @@ class Ledger:
     """The books of all behaviors, by name. Every method is one transaction.
 
     Attributes:
-        lock: held by every method; held by others around several steps that must be one moment (accepting a chunk,
-            taking a snapshot for the checkpoint). It may be taken again by the thread that holds it.
+        lock: Held by every method, and by callers around several operations that must be one transaction (accepting a
+            chunk, taking a snapshot for the checkpoint). Reentrant.
     """
 
     def __init__(self) -> None:
@@ -79,49 +80,51 @@ class Ledger:
         self._rows: dict[str, _Row] = {}
 
     def enqueue(self, behavior: str, steps: int) -> None:
-        """Notes steps that were accepted and wait: received and queued grow."""
+        """Books accepted steps: received and queued grow."""
         with self.lock:
             row = self._row(behavior, steps)
             row.received += steps
             row.queued += steps
 
     def reject(self, behavior: str, reason: str, steps: int) -> None:
-        """Notes steps that were refused on arrival: received and dropped grow."""
+        """Books steps that were refused on arrival: received and dropped grow."""
         with self.lock:
             row = self._row(behavior, steps)
             row.received += steps
             row.dropped[reason] += steps
 
-    def trained(self, behavior: str, steps: int) -> None:
-        """Notes queued steps whose update completed, or that entered replay memory.
-
-        Raises:
-            LedgerError: fewer steps are queued.
-        """
-        with self.lock:
-            self._leave_queue(behavior, steps).trained += steps
-
-    def drop_queued(self, behavior: str, reason: str, steps: int) -> None:
-        """Notes queued steps that will not be trained.
-
-        Raises:
-            LedgerError: fewer steps are queued.
-        """
-        with self.lock:
-            self._leave_queue(behavior, steps).dropped[reason] += steps
-
-    def lose(self, behavior: str, event: str, steps: int, *, queued: bool) -> None:
-        """Notes steps that an event took.
+    def settle(self, behavior: str, trained: int, dropped: Mapping[str, int]) -> None:
+        """Books the fate of queued steps.
 
         Args:
-            behavior: the behavior's name.
-            event: ``restart``, ``rollback``.
-            steps: how many.
-            queued: True if they stood in these books as queued; False if these books never saw them (an actor knows
-                of them), so that received grows too.
+            behavior: The behavior's name.
+            trained: Steps whose update completed, or that entered replay memory.
+            dropped: Untrained steps, by reason.
 
         Raises:
-            LedgerError: queued, and fewer steps are.
+            LedgerError: Fewer steps are queued, or a number is negative; nothing has changed then.
+        """
+        if trained < 0 or any(steps < 0 for steps in dropped.values()):
+            raise LedgerError(
+                f"{trained} trained and {dict(dropped)} dropped steps of {behavior}: neither number can be negative"
+            )
+        with self.lock:
+            row = self._leave_queue(behavior, trained + sum(dropped.values()))
+            row.trained += trained
+            row.dropped.update(dropped)
+
+    def lose(self, behavior: str, event: str, steps: int, *, queued: bool) -> None:
+        """Books steps that were lost in an event.
+
+        Args:
+            behavior: The behavior's name.
+            event: ``restart`` or ``rollback``.
+            steps: Number of steps.
+            queued: True if these books hold the steps as queued; False if only an actor reports them, so that received
+                grows too.
+
+        Raises:
+            LedgerError: `queued` is True and fewer steps are queued.
         """
         with self.lock:
             row = self._leave_queue(behavior, steps) if queued else self._row(behavior, steps)
@@ -130,31 +133,36 @@ class Ledger:
             row.lost[event] += steps
 
     def duplicate(self, behavior: str, steps: int) -> None:
-        """Notes steps of a chunk that had been settled before; outside the equation."""
+        """Books steps of a chunk that was already settled; outside the equation."""
         with self.lock:
             self._row(behavior, steps).duplicate += steps
 
     def unknown(self, behavior: str, sessions: int) -> None:
-        """Sets how many sessions of an earlier generation have not come back."""
+        """Sets the number of sessions of an earlier generation that have not returned."""
         with self.lock:
             self._row(behavior, sessions).unknown_sessions = sessions
 
     def books(self, behavior: str) -> LedgerBooks:
-        """Returns the books of a behavior; zeros if nothing is known of it."""
+        """Returns the books of a behavior; zeros if it is unknown."""
         with self.lock:
             row = self._rows.get(behavior, _Row())
             return LedgerBooks(
                 received=row.received,
                 trained=row.trained,
-                dropped=dict(+row.dropped),  # without reasons that never took a step
+                dropped=dict(+row.dropped),  # without reasons that have no steps
                 queued=row.queued,
                 lost=dict(+row.lost),
                 duplicate=row.duplicate,
                 unknown_sessions=row.unknown_sessions,
             )
 
+    def queued(self, behavior: str) -> int:
+        """Returns the queued steps of a behavior."""
+        row = self._rows.get(behavior)
+        return 0 if row is None else row.queued
+
     def behaviors(self) -> tuple[str, ...]:
-        """Returns the names of all behaviors in the books."""
+        """Returns the names of all behaviors in the ledger."""
         with self.lock:
             return tuple(self._rows)
 
@@ -174,11 +182,11 @@ class Ledger:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a checkpoint: what was queued in the process that wrote it is lost{restart}.
+        """Restores from a checkpoint; steps that were queued when it was saved are booked as lost{restart}.
 
         Raises:
-            LedgerError: the saved books do not balance.
-            AttributeError, KeyError, TypeError, ValueError: they are none.
+            LedgerError: The saved books do not balance.
+            AttributeError, KeyError, TypeError, ValueError: The state is invalid.
         """
         rows: dict[str, _Row] = {}
         for name, saved in state.items():
@@ -195,7 +203,7 @@ class Ledger:
             if row.received != row.trained + row.dropped.total() + row.lost.total():
                 raise LedgerError(
                     f"the books of {name} do not balance: received {row.received}, trained {row.trained}, dropped "
-                    f"{row.dropped.total()}, lost {row.lost.total()}, and {queued} of these were queued"
+                    f"{row.dropped.total()}, lost {row.lost.total()} (including {queued} that were queued)"
                 )
             rows[str(name)] = row
         with self.lock:
@@ -203,7 +211,7 @@ class Ledger:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Makes a ledger that continues from a checkpoint; see `load_state_dict`."""
+        """Creates a ledger from a checkpoint; see `load_state_dict`."""
         ledger = cls()
         ledger.load_state_dict(state)
         return ledger
@@ -216,7 +224,7 @@ class Ledger:
     def _leave_queue(self, behavior: str, steps: int) -> _Row:
         row = self._row(behavior, steps)
         if steps > row.queued:
-            raise LedgerError(f"{steps} steps of {behavior} cannot leave the queue: the books hold {row.queued} there")
+            raise LedgerError(f"{steps} steps of {behavior} cannot leave the queue: only {row.queued} are queued")
         row.queued -= steps
         return row
 

@@ -1,47 +1,68 @@
-"""Stop 6 of a step's way: where the service leaves chunks for a trainer, and the trainer leaves its pace for the service.
+"""Stop 6 of a step's path: the service's end of a behavior's queue, which sends chunks to the trainers and counts them.
 
-This is one of the two places where the service and the trainers meet (the other is `learner.publish.store`). Only plain
-arrays and numbers pass, so that a process boundary can run through it.
+The chunks wait at the trainers. `learner.link.to_front.Settled` reports which chunks a trainer has taken.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from learner.ingest.wakeup import Wakeup
-from learner.link.experience import Pace, QueuedChunk
+from rollcast.trajectories import Chunk
+
+from learner.link.to_front import Pace
+from learner.link.to_trainers import Experience, QueueFull, ToTrainers
+
+Send = Callable[[ToTrainers], object]
+
+UNLIMITED_STEPS: Final = 2**31
+UNLIMITED_BYTES: Final = 2**60
+"""Credit in a lock-step round, which is limited by its quota instead."""
 
 
 class QueueFullError(RuntimeError):
-    """A chunk was put although `TrajectoryQueue.has_room` would have said no."""
+    """Raised if a chunk is put although `TrajectoryQueue.has_room` returns False."""
+
+
+class _Waiting(NamedTuple):
+    sequence: int
+    steps: int
+    resident_bytes: int
 
 
 class TrajectoryQueue:
-    """Chunks in the order of arrival. One thread puts, one takes; both sides may look at it at any time.
+    """Counts the chunks of a behavior that its trainer has not taken yet. One thread writes, any may read.
 
     Args:
-        capacity_bytes: memory the waiting chunks may hold. Credit keeps well-behaved actors below it; behind that, the
-            service stops reading from the network.
-        to_service: woken when room appears or the pace changes.
-        to_trainer: set when a chunk comes.
+        behavior_index: Index of the behavior.
+        capacity_bytes: Memory for the waiting chunks, in bytes. Credit keeps well-behaved actors below it; above it,
+            the service stops reading from the network.
+        send: Sends a message to the trainers.
+        in_rounds: Whether the run is in lock-step: rounds, not credit or holds, keep actors from running ahead, and a
+            whole round must fit.
     """
 
-    def __init__(
-        self, capacity_bytes: int, *, to_service: Wakeup | None = None, to_trainer: threading.Event | None = None
-    ) -> None:
+    def __init__(self, behavior_index: int, capacity_bytes: int, send: Send, *, in_rounds: bool = False) -> None:
         if capacity_bytes <= 0:
-            raise ValueError(f"capacity_bytes must be over 0, got {capacity_bytes}")
+            raise ValueError(f"capacity_bytes must be above 0, got {capacity_bytes}")
         self.capacity_bytes = capacity_bytes
-        self._to_service = to_service
-        self._to_trainer = to_trainer
-        self._changed = threading.Condition()
-        self._items: deque[QueuedChunk] = deque()
+        self._behavior_index = behavior_index
+        self._send = send
+        self._in_rounds = in_rounds
+        self._waiting: deque[_Waiting] = deque()
+        self._sequence = 0
         self._queued_steps = 0
         self._queued_bytes = 0
-        self._taken_steps = 0
         self._pace = Pace()
-        self._is_dirty = True
+        self._has_pace = False
+        self._is_told_full = False
+
+    @property
+    def sequence(self) -> int:
+        """Sequence of the newest chunk sent; 0 before the first."""
+        return self._sequence
 
     @property
     def queued_steps(self) -> int:
@@ -50,100 +71,87 @@ class TrajectoryQueue:
 
     @property
     def queued_bytes(self) -> int:
-        """Memory that the waiting chunks hold."""
+        """Memory of the waiting chunks, in bytes."""
         return self._queued_bytes
 
     @property
     def queued_chunks(self) -> int:
-        """Chunks that wait."""
-        return len(self._items)
-
-    @property
-    def unsettled_steps(self) -> int:
-        """Steps queued, or taken and not settled.
-
-        What was taken since the trainer last set its pace is part of it: otherwise the steps on their way from the one
-        count to the other would look like free room, and credit for them could not be taken back.
-        """
-        with self._changed:
-            return self._queued_steps + self._taken_steps + self._pace.held_steps
+        """Number of waiting chunks."""
+        return len(self._waiting)
 
     @property
     def pace(self) -> Pace:
-        """What the trainer said last."""
+        """The trainer's last pace; in lock-step without its limits, which would keep a round from ending."""
         return self._pace
 
     @property
+    def has_pace(self) -> bool:
+        """True once the trainer has set a pace."""
+        return self._has_pace
+
+    @property
     def credit_bytes(self) -> int:
-        """Memory that credit may be given for."""
-        return self.capacity_bytes
+        """Memory for which credit may be given, in bytes; unlimited in lock-step."""
+        return UNLIMITED_BYTES if self._in_rounds else self.capacity_bytes
 
     def has_room(self, resident_bytes: int) -> bool:
-        """Says whether a chunk may be put. An empty queue takes any chunk, or a large one could never pass."""
-        with self._changed:
-            return not self._items or self._queued_bytes + resident_bytes <= self.capacity_bytes
+        """Returns whether a chunk may be put; in lock-step, tells the trainers if it may not.
 
-    def put(self, item: QueuedChunk) -> None:
-        """Appends a chunk.
+        An empty queue accepts any chunk, so that a large one can pass.
+        """
+        has_room = not self._waiting or self._queued_bytes + resident_bytes <= self.capacity_bytes
+        if not has_room and self._in_rounds and not self._is_told_full:
+            self._is_told_full = True
+            self._send(QueueFull(self._behavior_index, self._queued_bytes, self.capacity_bytes))
+        return has_room
+
+    def put(
+        self,
+        chunk: Chunk,
+        *,
+        session_id: str,
+        actor_index: int,
+        encoded_bytes: int,
+        resident_bytes: int,
+        received_at: float,
+    ) -> None:
+        """Sends a chunk to the trainer.
+
+        Args:
+            chunk: The arrays.
+            session_id: Session of the sender.
+            actor_index: The sender's place in the run.
+            encoded_bytes: Size on the wire, in bytes.
+            resident_bytes: Memory of the arrays, in bytes.
+            received_at: When it was received, in monotonic seconds.
 
         Raises:
-            QueueFullError: there is no room for it; ask `has_room` first.
+            QueueFullError: There is no room for it; check `has_room` first.
         """
-        resident_bytes = item.resident_bytes
-        with self._changed:
-            if self._items and self._queued_bytes + resident_bytes > self.capacity_bytes:
-                raise QueueFullError(
-                    f"the queue holds {self._queued_bytes} of {self.capacity_bytes} bytes; no room for {resident_bytes}"
-                )
-            self._items.append(item)
-            self._queued_bytes += resident_bytes
-            self._queued_steps += item.chunk.rows
-            self._changed.notify_all()
-        if self._to_trainer is not None:
-            self._to_trainer.set()
+        if not self.has_room(resident_bytes):
+            raise QueueFullError(
+                f"the queue holds {self._queued_bytes} of {self.capacity_bytes} bytes; there is no room for "
+                f"{resident_bytes} more"
+            )
+        self._sequence += 1
+        self._waiting.append(_Waiting(self._sequence, chunk.rows, resident_bytes))
+        self._queued_bytes += resident_bytes
+        self._queued_steps += chunk.rows
+        self._send(
+            Experience(self._behavior_index, self._sequence, chunk, session_id, actor_index, encoded_bytes, received_at)
+        )
 
-    def get(self, timeout_seconds: float = 0.0) -> list[QueuedChunk]:
-        """Takes everything that waits, in the order of arrival; waits for the first chunk up to a time."""
-        with self._changed:
-            if not self._items and timeout_seconds > 0:
-                self._changed.wait_for(lambda: bool(self._items), timeout_seconds)
-            taken = list(self._items)
-            if not taken:
-                return taken
-            self._items.clear()
-            self._taken_steps += self._queued_steps
-            self._queued_steps = 0
-            self._queued_bytes = 0
-            self._is_dirty = True
-        self._wake_service()
-        return taken
+    def settle(self, through: int, pace: Pace) -> None:
+        """Stores a trainer's progress.
 
-    def drain(self) -> list[QueuedChunk]:
-        """Takes everything that waits: nothing is trained any more."""
-        return self.get()
-
-    def set_pace(self, pace: Pace) -> None:
-        """Says what the trainer holds and how far actors may run ahead; covers all that was taken so far."""
-        with self._changed:
-            is_news = pace != self._pace or self._taken_steps > 0
-            self._pace = pace
-            self._taken_steps = 0
-            self._is_dirty = self._is_dirty or is_news
-        if is_news:
-            self._wake_service()
-
-    def touch(self) -> None:
-        """Makes the service look again: something beside pace and room changed."""
-        with self._changed:
-            self._is_dirty = True
-        self._wake_service()
-
-    def take_dirty(self) -> bool:
-        """Says whether anything but an arrival happened since the last call; for the service alone."""
-        with self._changed:
-            was_dirty, self._is_dirty = self._is_dirty, False
-            return was_dirty
-
-    def _wake_service(self) -> None:
-        if self._to_service is not None:
-            self._to_service.set()
+        Args:
+            through: Sequence of the newest chunk that the trainer has taken.
+            pace: Pace from now on.
+        """
+        while self._waiting and self._waiting[0].sequence <= through:
+            taken = self._waiting.popleft()
+            self._queued_bytes -= taken.resident_bytes
+            self._queued_steps -= taken.steps
+        if self._in_rounds:
+            pace = replace(pace, ahead_limit_steps=UNLIMITED_STEPS, hold=None, until_version=0, update_steps=0)
+        self._pace, self._has_pace = pace, True

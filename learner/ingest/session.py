@@ -1,23 +1,28 @@
-"""What the learner knows of one actor: its session, and its accounts with the behaviors it declared."""
+"""The learner's record of one actor: its session, and its accounts with the behaviors it declared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
 from rollcast.errors import BadRequest
-from rollcast.limits import MAX_REASONS, MAX_STEPS, REASON_PATTERN
+from rollcast.limits import MAX_REASONS, MAX_STEPS, OLDEST_PROTOCOL_REVISION, REASON_PATTERN
 from rollcast.v1 import session_pb2
 
 from learner.common.saved_values import MAX_CLAIMED, MAX_COUNT, count, flag, text
 from learner.ingest.credit import MAX_GRANT, Share, step_allowance
+from learner.ingest.environments import EnvironmentNotes, EnvironmentState
+from learner.ingest.loop_time import LoopTime
 from learner.ingest.times import TimesWindow
+from learner.link.to_trainers import Actor
 
 MAX_LOST_STEPS = 2**32
-"""What an actor may claim to have lost, of one behavior, with a learner that went down. Nobody can check it. An actor of
-50,000 steps a second needs a whole day without a checkpoint for so many; by default one is written every minute."""
+"""Most steps of one behavior that an actor may report as lost with a stopped learner; the report cannot be verified. An
+actor at 50,000 steps per second needs a whole day without a checkpoint for so many; by default a checkpoint is written
+every minute.
+"""
 MAX_REPORTED = 2**64 - 1
 """The largest count a message holds."""
 MAX_PLACE = 2**32 - 1
@@ -29,7 +34,7 @@ _COUNTED_STEPS = ("produced", "open", "unacked", "acked", "ghost")
 
 @dataclass(frozen=True, slots=True)
 class ActorCounters:
-    """An actor's own books of one behavior, cumulative over the session; see ActorBooks in session.proto."""
+    """An actor's own counts of one behavior, cumulative over the session; see ActorBooks in session.proto."""
 
     behavior_index: int
     produced: int = 0
@@ -46,7 +51,7 @@ class ActorCounters:
         """Decodes and checks an actor's report.
 
         Raises:
-            BadRequest: a counter is out of bounds, or a reason is no word of the books.
+            BadRequest: A counter is out of bounds, or a reason is unknown to the ledger.
         """
         steps = {name: getattr(message, f"{name}_steps") for name in _COUNTED_STEPS}
         discarded, dropped = reasons_from(message.discarded), reasons_from(message.dropped)
@@ -54,13 +59,13 @@ class ActorCounters:
         largest = max(steps.values())
         if largest > MAX_STEPS:
             raise BadRequest(
-                f"a counter of behavior {message.behavior_index} is {largest}; at most {MAX_STEPS} is sane"
+                f"a counter of behavior {message.behavior_index} is {largest}; at most {MAX_STEPS} is allowed"
             )
         check_agents(counters.agents)
         return counters
 
     def to_message(self) -> session_pb2.ActorBooks:
-        """Encodes."""
+        """Encodes the counters."""
         steps: dict[str, Any] = {f"{name}_steps": getattr(self, name) for name in _COUNTED_STEPS}
         return session_pb2.ActorBooks(
             behavior_index=self.behavior_index,
@@ -73,7 +78,7 @@ class ActorCounters:
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """What acts at an actor; see PolicyReport in session.proto."""
+    """The policy that acts at an actor; see PolicyReport in session.proto."""
 
     behavior_index: int
     generation: int
@@ -82,11 +87,11 @@ class PolicyState:
 
     @classmethod
     def from_message(cls, message: session_pb2.PolicyReport) -> Self:
-        """Decodes; a long error is cut."""
+        """Decodes the state; truncates a long error."""
         return cls(message.behavior_index, message.generation, message.version, message.error[:MAX_ERROR_CHARACTERS])
 
     def to_message(self) -> session_pb2.PolicyReport:
-        """Encodes."""
+        """Encodes the state."""
         return session_pb2.PolicyReport(
             behavior_index=self.behavior_index, generation=self.generation, version=self.version, error=self.error
         )
@@ -97,25 +102,28 @@ class Account:
     """One session's account with one behavior. All counts are cumulative over the session.
 
     Attributes:
-        behavior: the behavior's name.
-        index: its index.
-        time_horizon: its longest segment.
-        max_chunk_bytes: the allowance in bytes.
-        teams: agents that it declared, by team.
-        agents: agents that act at present, all teams together.
-        produced_steps: taken by the actor, as far as it said.
-        received_steps: in chunks that were settled here, refused ones included; duplicates are not.
-        received_bytes: encoded size of those chunks.
-        acked_steps: acked, as far as the actor said.
-        discarded_steps: given up before they became part of a chunk, as far as the actor said.
-        dropped_steps: given up afterwards, as far as the actor said.
-        given_up_floor: what it will have given up once it has done what a resumption asks of it.
-        twice_steps: both received here and given up there: their ack was lost with the learner's last process.
-        granted_steps: the last grant.
-        granted_bytes: the last grant.
-        is_byte_limited: False after a rollback: nobody knows then how many bytes the actor has sent, and a limit that
-            is too low would stop it for good. The queue's capacity is then kept by not reading from the network.
-        counters: the actor's last report.
+        behavior: Name of the behavior.
+        index: Index of the behavior.
+        time_horizon: Longest segment of the behavior, in steps.
+        max_chunk_bytes: Allowance in bytes.
+        teams: Agents that the session declared, by team.
+        agents: Agents that act now, all teams together.
+        produced_steps: Steps taken by the actor, as far as it reported them.
+        received_steps: Steps in chunks that were settled here, including refused ones but not duplicates.
+        received_bytes: Encoded size of those chunks.
+        acked_steps: Steps acked, as far as the actor reported them.
+        discarded_steps: Steps given up before they became part of a chunk, as far as the actor reported them.
+        dropped_steps: Steps given up afterwards, as far as the actor reported them.
+        given_up_floor: Steps that it will have given up once it has carried out a resumption.
+        twice_steps: Steps received here that the actor also gave up: their ack was lost with the last learner process.
+        granted_steps: Last grant in steps.
+        follows_quota: Whether the actor follows quotas.
+        quota_through: Its quota, as a number of produced steps; None for none. See `learner.ingest.quotas`.
+        granted_bytes: Last grant in bytes.
+        is_byte_limited: False after a rollback: the bytes that the actor has sent are then unknown, and too low a limit
+            would stop it for good. Reading from the network then pauses to keep within the queue's capacity.
+        counters: The actor's last report.
+        groups: The newest groups of its agents.
     """
 
     behavior: str
@@ -135,10 +143,13 @@ class Account:
     granted_steps: int = 0
     granted_bytes: int = 0
     is_byte_limited: bool = True
+    follows_quota: bool = False
+    quota_through: int | None = None
     counters: ActorCounters | None = None
+    groups: dict[int, None] = field(default_factory=dict)
 
     def report(self, counters: ActorCounters) -> None:
-        """Takes in an actor's report. Counters never fall: a late report changes nothing."""
+        """Stores an actor's report. Counters never fall, so a late report changes nothing."""
         self.counters = counters
         self.produced_steps = max(self.produced_steps, counters.produced)
         self.acked_steps = max(self.acked_steps, counters.acked)
@@ -148,14 +159,14 @@ class Account:
             self.agents = counters.agents
 
     def roll_back(self, counters: ActorCounters) -> int:
-        """Takes in the report of an actor that comes back to a learner started anew from a checkpoint.
+        """Stores the report of an actor that returns to a learner restarted from a checkpoint.
 
-        What is open or unacked there counts as given up, since a new generation makes the actor drop it. Its reports
-        catch up later; until then, credit that ignored these steps would leave the actor stuck.
+        Steps that are open or unacked at the actor count as given up, since a new generation makes the actor drop them.
+        Its reports catch up later; until then, credit that ignored these steps would block the actor.
 
         Returns:
             Steps that were acked after the checkpoint and so are lost, at most `MAX_LOST_STEPS`; they count as received
-            from now on.
+                from now on.
         """
         self.report(counters)
         self.given_up_floor = max(self.given_up_floor, counters.produced - counters.acked)
@@ -164,6 +175,12 @@ class Account:
         self.received_steps += lost_steps
         self.twice_steps = max(0, self.received_steps - counters.acked)
         return lost_steps
+
+    @property
+    def credit_steps(self) -> int:
+        """Steps that the actor may still take, according to its last report."""
+        limit = self.granted_steps if self.quota_through is None else self.quota_through
+        return max(0, limit - self.produced_steps)
 
     @property
     def step_share(self) -> Share:
@@ -179,11 +196,11 @@ class Account:
         return Share(settled, self.max_chunk_bytes, self.granted_bytes)
 
     def is_covered(self, more_steps: int) -> bool:
-        """Says whether credit was granted for so many more received steps.
+        """Returns whether credit covers the given number of further received steps.
 
-        What the actor has produced is at least what it sent and gave up, and it must not pass `granted_steps`. The grant
-        is noted before it is sent and never falls, so an actor that obeys is always covered. One more allowance is
-        there for steps that an actor takes in the moment in which its credit changes.
+        The actor has produced at least the steps that it sent and gave up, and they must not exceed `granted_steps`.
+        The grant is recorded before it is sent and never falls, so an obedient actor is always covered. One additional
+        allowance covers steps that an actor takes while its credit changes.
         """
         share = self.step_share
         return share.settled + more_steps <= share.granted + share.allowance
@@ -195,12 +212,12 @@ class Account:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Makes an account from a checkpoint.
+        """Creates an account from a checkpoint.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not what was saved.
+            KeyError, TypeError, ValueError: The state is invalid.
         """
-        values = {"twice_steps": 0} | state  # checkpoints of earlier builds lack it
+        values = {"twice_steps": 0} | state  # missing in checkpoints of earlier builds
         teams = state["teams"]
         counts: dict[str, Any] = {name: count(values, name, most=MAX_CLAIMED) for name in _SAVED_ACCOUNT_COUNTS}
         return cls(
@@ -223,25 +240,31 @@ class ActorSession:
     """One actor's place in the run.
 
     Attributes:
-        session_id: names it.
-        epoch: grows with each opening; older ones are fenced.
-        actor_name: as the actor calls itself; may repeat.
-        instance_id: of the actor's process.
-        actor_index: its place, from 0.
-        generation: of the learner when it was last opened.
-        lease_until: monotonic seconds; it expires then.
-        last_seen: monotonic seconds.
-        acked_through: every chunk up to this sequence is settled.
-        accounts: by behavior index.
-        policies: what acts there, as last reported.
-        policy_lag: by how many versions that was older than the newest, when it was reported, the most over its
-            behaviors; None before anything was reported that can be compared.
-        times: where its actor's time goes, lately.
-        replaces: the session that the actor asked for when it got this one.
-        is_rolled_back: it came back to a learner started anew; see `Account.is_byte_limited`.
-        is_awaited: it came from a checkpoint and its actor has not come back.
-        is_connected: its upload stream is open.
-        had_stream: its upload stream was open at some time in this process.
+        session_id: Id of the session.
+        epoch: Grows with each opening; older openings are fenced.
+        actor_name: The actor's name for itself; may repeat.
+        instance_id: Id of the actor's process.
+        actor_index: Its place, from 0.
+        generation: Generation of the learner when it was last opened.
+        lease_until: When the lease expires, in monotonic seconds.
+        last_seen: When the actor was last heard, in monotonic seconds.
+        acked_through: Every chunk up to this sequence is settled.
+        accounts: Accounts by behavior index.
+        policies: Policies that act there, as last reported.
+        policy_lag: Largest policy lag over its behaviors when they were last reported, in versions; None before a
+            comparable report.
+        times: How its actor recently spent its time.
+        environments: State of its actor's environments.
+        replaces: The session that the actor requested when it got this one.
+        is_rolled_back: Whether it returned to a learner restarted from a checkpoint; see `Account.is_byte_limited`.
+        is_awaited: Whether it came from a checkpoint and its actor has not returned.
+        is_connected: Whether its upload stream is open.
+        had_stream: Whether its upload stream has ever been open in this process.
+        has_ended: Whether it has left the table of sessions for good.
+        protocol_revision: Revision of the protocol that both sides use, from its last opening.
+        opponent: Name of the script with which its actor plays opponents, from its last opening; empty for none.
+        loop_time: Time of the event loop that it takes.
+        principal: Name of the principal that it belongs to; empty if actors are not identified.
     """
 
     session_id: str
@@ -257,20 +280,26 @@ class ActorSession:
     policies: tuple[PolicyState, ...] = ()
     policy_lag: int | None = None
     times: TimesWindow = field(default_factory=TimesWindow)
+    environments: EnvironmentNotes = field(default_factory=EnvironmentNotes)
     replaces: str = ""
     is_rolled_back: bool = False
     is_awaited: bool = False
     is_connected: bool = False
     had_stream: bool = False
+    has_ended: bool = False
+    protocol_revision: int = OLDEST_PROTOCOL_REVISION
+    opponent: str = ""
+    loop_time: LoopTime = field(default_factory=LoopTime)
+    principal: str = ""
 
     @property
     def is_unused(self) -> bool:
-        """True if nothing was sent in it: an actor that did not hear the answer may have it again."""
+        """True if nothing was sent in it; an actor that missed the answer may then get this session again."""
         return self.acked_through == 0 and not self.had_stream
 
     @property
     def next_sequence(self) -> int:
-        """The sequence of the next chunk."""
+        """Sequence of the next chunk."""
         return self.acked_through + 1
 
     @property
@@ -278,9 +307,22 @@ class ActorSession:
         """Steps taken, all behaviors together."""
         return sum(account.produced_steps for account in self.accounts.values())
 
+    @property
+    def actor(self) -> Actor:
+        """The actor, as described to the trainers."""
+        return Actor(
+            session_id=self.session_id,
+            name=self.actor_name,
+            actor_index=self.actor_index,
+            is_connected=self.is_connected,
+            agents={index: max(1, account.agents) for index, account in self.accounts.items()},
+            teams={index: tuple(sorted(account.teams)) for index, account in self.accounts.items()},
+            opponent=self.opponent,
+        )
+
     def state_dict(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps, as plain values."""
-        saved = (*_SAVED_TEXTS, *_SAVED_COUNTS, "is_rolled_back")
+        """Returns the state as plain values, for a checkpoint."""
+        saved = (*_SAVED_TEXTS, *_SAVED_COUNTS, "is_rolled_back", "principal")
         accounts = [account.state_dict() for account in self.accounts.values()]
         return {name: getattr(self, name) for name in saved} | {"accounts": accounts}
 
@@ -288,10 +330,10 @@ class ActorSession:
     def from_state(
         cls, state: Mapping[str, Any], accounts: Iterable[Account], *, lease_until: float, last_seen: float
     ) -> Self:
-        """Makes a session of a checkpoint, which is awaited, with accounts made of that state.
+        """Creates an awaited session from a checkpoint, with accounts from the same checkpoint.
 
         Raises:
-            KeyError, ValueError: it is not what was saved.
+            KeyError, ValueError: The state is invalid.
         """
         texts: dict[str, Any] = {name: text(state, name) for name in _SAVED_TEXTS}
         counts: dict[str, Any] = {name: count(state, name, most=most) for name, most in _SAVED_COUNTS.items()}
@@ -299,25 +341,38 @@ class ActorSession:
             **texts,
             **counts,
             is_rolled_back=flag(state, "is_rolled_back"),
+            principal=text({"principal": ""} | dict(state), "principal"),  # missing in files of earlier builds
             accounts={account.index: account for account in accounts},
             lease_until=lease_until,
             last_seen=last_seen,
             is_awaited=True,
         )
 
+    def note_environments(self, state: EnvironmentState) -> None:
+        """Stores the state of the actor's environments; store the counters of the same report first."""
+        reports = [account.counters for account in self.accounts.values() if account.counters is not None]
+        self.environments.add(
+            state,
+            self.actor_name,
+            self.last_seen,
+            discarded_steps=sum(report.discarded.get("env_error", 0) for report in reports),
+            produced_steps=sum(report.produced for report in reports),
+        )
+
     def note_policies(
         self, policies: Iterable[PolicyState], newest: Callable[[str], int | None], generation: int
     ) -> None:
-        """Takes in what acts at the actor, and by how many versions it is older than what is published now.
+        """Stores which policies act at the actor, and their lag behind the newest published versions.
 
-        The difference is taken here and not when somebody asks: versions that came since a report say nothing of it.
+        The lag is computed here and not when it is read, because versions published after a report say nothing about
+        it.
 
         Args:
-            policies: as reported; what names no declared behavior is left out.
-            newest: the newest published version of a behavior, None before the first.
-            generation: of the learner; what acts of another one is not compared.
+            policies: Reported policies; those of undeclared behaviors are skipped.
+            newest: Returns the newest published version of a behavior, None before the first.
+            generation: Generation of the learner; policies of other generations are not compared.
         """
-        # One for each declared behavior: a list of any length, kept for all to see, could grow past any message.
+        # At most one per declared behavior: operators see this list, and a longer one could exceed a message.
         known = {policy.behavior_index: policy for policy in policies if policy.behavior_index in self.accounts}
         self.policies = tuple(known.values())
         lags = [
@@ -333,24 +388,26 @@ _SAVED_TEXTS = ("session_id", "actor_name", "instance_id", "replaces")
 _SAVED_COUNTS: Mapping[str, int] = MappingProxyType(
     {"epoch": MAX_CLAIMED, "actor_index": MAX_PLACE, "generation": MAX_COUNT, "acked_through": MAX_CLAIMED}
 )
-"""With the most that each may be."""
+"""Saved counts with their largest values."""
 
 
-def reasons_from(counts: Iterable[session_pb2.ReasonCount]) -> dict[str, int]:
+def reasons_from(counts: Collection[session_pb2.ReasonCount]) -> dict[str, int]:
     """Decodes a list of counts by reason.
 
     Raises:
-        BadRequest: a reason is no word of the books, there are too many, or their sum is out of bounds.
+        BadRequest: A reason is unknown to the ledger, there are too many, or their sum is out of bounds.
     """
+    if len(counts) > MAX_REASONS:
+        raise BadRequest(f"{len(counts)} reasons in one list; at most {MAX_REASONS} are allowed")
     found: dict[str, int] = {}
     for told in counts:
         if REASON_PATTERN.fullmatch(told.reason) is None:
-            raise BadRequest(f"{told.reason[:64]!r} is no reason: use lower-case letters, digits and underscores")
+            raise BadRequest(
+                f"{told.reason[:64]!r} is not a valid reason: use lower-case letters, digits and underscores"
+            )
         found[told.reason] = found.get(told.reason, 0) + told.steps
-        if len(found) > MAX_REASONS:
-            raise BadRequest(f"more than {MAX_REASONS} different reasons in one list")
     if sum(found.values()) > MAX_STEPS:
-        raise BadRequest(f"{sum(found.values())} steps in one list of reasons; at most {MAX_STEPS} are sane")
+        raise BadRequest(f"{sum(found.values())} steps in one list of reasons; at most {MAX_STEPS} are allowed")
     return found
 
 
@@ -360,7 +417,7 @@ def reasons_to(counts: dict[str, int]) -> list[session_pb2.ReasonCount]:
 
 
 def shown(count: int) -> int:
-    """Returns a count as a message can hold it: what strangers claim may add up to more."""
+    """Returns a count limited to the largest that a message holds: untrusted counts may add up to more."""
     return min(max(0, count), MAX_REPORTED)
 
 
@@ -368,7 +425,7 @@ def check_agents(agents: int) -> None:
     """Refuses a number of agents that no actor can have.
 
     Raises:
-        BadRequest: it is too large.
+        BadRequest: The number is too large.
     """
     if agents > MAX_AGENTS:
-        raise BadRequest(f"{agents} agents of one behavior at one actor; at most {MAX_AGENTS} are allowed")
+        raise BadRequest(f"{agents} agents of one behavior in one actor; at most {MAX_AGENTS} are allowed")

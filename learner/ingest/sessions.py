@@ -4,116 +4,34 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import count as count_up
 from typing import Any, Final
 
-from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
+from rollcast.errors import BadRequest, NotAllowed, SessionExpired, SessionFenced, TooManySessions
 
-from learner.common.saved_values import count
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions, GivenUp, GivenUpBook
 from learner.ingest.ledger import ROLLBACK, Ledger
-from learner.ingest.session import MAX_PLACE, Account, ActorCounters, ActorSession
-
-MAX_NAMES: Final = 4096
-"""Names remembered; the one not heard of for longest is forgotten first."""
-RETRY_SECONDS: Final = 5.0
-
-
-class Places:
-    """Remembers the place of each actor name, so that an actor that was restarted gets the same seeds again."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, int] = {}
-
-    def find(self, actor_name: str, live: Collection[int], awaited: Collection[int] = ()) -> int:
-        """Returns the place for an actor.
-
-        Args:
-            actor_name: may repeat.
-            live: places of the actors that are here.
-            awaited: places of those that were here before a restart of the learner, and may come back.
-        """
-        place = self._choose(actor_name, self._last.pop(actor_name, None), live, awaited)
-        self._last[actor_name] = place
-        if len(self._last) > MAX_NAMES:
-            del self._last[next(iter(self._last))]
-        return place
-
-    def _choose(self, actor_name: str, last: int | None, live: Collection[int], awaited: Collection[int]) -> int:
-        del actor_name
-        taken = {*live, *awaited}
-        return (
-            last
-            if last is not None and last not in taken
-            else next(index for index in count_up() if index not in taken)
-        )
-
-    def state_dict(self) -> dict[str, int]:
-        """Returns the places by name, for a checkpoint."""
-        return dict(self._last)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a checkpoint.
-
-        Raises:
-            TypeError, ValueError: it is not what was saved.
-        """
-        self._last = {str(name): count(state, name, most=MAX_PLACE) for name in state}
-
-
-class FixedPlaces(Places):
-    """Places from 0 to one less than the number of actors, so that a restarted actor is the one it was.
-
-    Args:
-        actors: how many places there are.
-        names: the names of the actors in the order of their places; None gives places by who came first.
-    """
-
-    def __init__(self, actors: int, names: Sequence[str] | None = None) -> None:
-        super().__init__()
-        self._actors = actors
-        self._names = None if names is None else tuple(names)
-
-    def _choose(self, actor_name: str, last: int | None, live: Collection[int], awaited: Collection[int]) -> int:
-        """Returns the place of an actor: if need be that of one that is awaited, and has not come.
-
-        Raises:
-            BadRequest: the run file names its actors, and not this one.
-            TooManySessions: the place is taken.
-        """
-        if self._names is not None:
-            if actor_name not in self._names:
-                raise BadRequest(
-                    f"the run is in lock-step, and its actors are {', '.join(self._names)} "
-                    f"(rollcast.lockstep.actor_names): start this one with --name, or add {actor_name!r}",
-                    metadata={"field": "actor_name"},
-                )
-            last = self._names.index(actor_name)
-        free = [place for place in range(self._actors) if place not in live]
-        if last in free:
-            return last
-        if self._names is not None or not free:
-            raise TooManySessions(
-                f"the run is in lock-step, and the place of {actor_name!r} is taken: stop the actor that has it, or "
-                "give this one another name",
-                retry_after_seconds=RETRY_SECONDS,
-            )
-        return next((place for place in free if place not in awaited), free[0])
-
+from learner.ingest.places import FixedPlaces, Places
+from learner.ingest.session import Account, ActorCounters, ActorSession
+from learner.ingest.times import REPORTS_PER_SECOND
+from learner.link.to_trainers import Actors
 
 MIN_RETURN_SECONDS: Final = 60.0
-"""After a restart of the learner, its actors have at least this long to come back: they retry every 30 s at most."""
+"""Shortest time that actors have to return after a restart of the learner: they retry every 30 s or more often."""
 FULL_RETRY_SECONDS: Final = 5.0
+REPORTS_OF_A_LEASE: Final = 3
+"""Reports that an actor may miss before its lease runs out."""
+MAX_CLAIMED_AGENTS: Final = 1024
+"""Most agents of a session and behavior that others must reckon with before it has sent steps."""
 MAX_TEAMS: Final = 64
-"""Of one behavior in one session."""
+"""Most teams of one behavior in one session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """The session that an actor had before, as it reports it; see ResumeSession in session.proto."""
+    """An actor's previous session, as the actor reports it; see ResumeSession in session.proto."""
 
     session_id: str
     epoch: int
@@ -124,21 +42,23 @@ class Resumption:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What an actor asks for."""
+    """An actor's request for a session."""
 
     actor_name: str
     instance_id: str
     resume: Resumption | None = None
+    principal: str = ""
+    max_sessions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What it gets.
+    """The answer to an `Opening`.
 
     Attributes:
-        session: its place.
-        resumed: the session that was asked for goes on, and its sequence with it.
-        ended: sessions that ended because of it.
+        session: The actor's session.
+        resumed: Whether the requested session resumes, with its sequence.
+        ended: Sessions that ended because of the opening.
     """
 
     session: ActorSession
@@ -147,13 +67,17 @@ class Opened:
 
 
 class SessionTable:
-    """All sessions. Every method is one transaction under the ledger's lock, so that a snapshot is one moment.
+    """All sessions. Every method is one transaction under the ledger's lock, so that a snapshot is consistent.
 
     Args:
-        behaviors: what can be declared; also gives the settings.
-        ledger: the books; its lock is shared.
-        generation: of this start of the learner.
-        clock: monotonic seconds; tests give their own.
+        behaviors: The declared behaviors and the settings.
+        ledger: The ledger of steps; its lock is shared.
+        generation: Number of this start of the learner.
+        clock: Returns monotonic seconds.
+
+    Attributes:
+        opened: Number of sessions opened for new actors since the learner started.
+        last_failure: One line on the last actor that ended with an error; empty if none did. Its text is untrusted.
     """
 
     def __init__(
@@ -171,6 +95,8 @@ class SessionTable:
         self._ledger = ledger
         self._lease_seconds = behaviors.service.lease_seconds
         self._max_sessions, self._limited_by = behaviors.service.session_limit
+        self.opened = 0
+        self.last_failure = ""
         self._sessions: dict[str, ActorSession] = {}
         lockstep = behaviors.service.lockstep
         self._places = Places() if lockstep is None else FixedPlaces(lockstep.actors, lockstep.actor_names)
@@ -179,43 +105,53 @@ class SessionTable:
 
     @property
     def lease_seconds(self) -> float:
-        """How long a silent session lives."""
-        return self._lease_seconds
+        """Lifetime of a silent session, in seconds; longer with very many sessions, whose actors report more rarely."""
+        return max(self._lease_seconds, REPORTS_OF_A_LEASE * len(self._sessions) / REPORTS_PER_SECOND)
 
     def live(self) -> tuple[ActorSession, ...]:
-        """Returns the sessions whose actors are (or were, within their lease) here."""
+        """Returns the sessions whose actors are present, or were within their lease."""
         with self.lock:
             return tuple(session for session in self._sessions.values() if not session.is_awaited)
 
-    def open(self, opening: Opening) -> Opened:
-        """Gives an actor its session: the one it had, or a new one.
+    def actors(self) -> Actors:
+        """Returns the message that tells the trainers which actors are present."""
+        with self.lock:
+            return Actors(
+                tuple(session.actor for session in self.live()),
+                {behavior.index: self.steps_taken(behavior.index) for behavior in self._behaviors.all()},
+            )
 
-        Opening twice with one instance id is harmless: a session in which nothing was sent yet is answered again.
+    def open(self, opening: Opening) -> Opened:
+        """Returns an actor's session: its previous one, or a new one.
+
+        Opening twice with one instance id is safe: a session in which nothing was sent yet is returned again.
 
         Raises:
-            SessionFenced: another process has the session that was asked for.
-            TooManySessions: the table is full.
+            NotAllowed: The requested session belongs to another principal.
+            SessionFenced: Another process owns the requested session.
+            TooManySessions: The table is full, or the principal has all the sessions that it may have.
         """
         with self.lock:
             known = self._resumable(opening)
             if known is not None and opening.resume is not None:
                 return Opened(self._resume(known, opening.resume), resumed=True)
             asked_for = opening.resume.session_id if opening.resume is not None else ""
-            twin = next((s for s in self._sessions.values() if s.instance_id == opening.instance_id), None)
-            if twin is not None and twin.is_unused and twin.replaces == asked_for:
+            twin = next((each for each in self._of(opening.principal) if each.instance_id == opening.instance_id), None)
+            if twin is not None and twin.is_unused and twin.replaces == asked_for and not twin.is_awaited:
                 twin.epoch += 1
                 self.touch(twin)
                 return Opened(twin, resumed=False)
             ended = [self._end(old) for old in (twin, self._forerunner(opening)) if old is not None]
+            self._check_share(opening)
             if len(self.live()) >= self._max_sessions:
                 raise TooManySessions(
-                    f"{self._max_sessions} actors are connected, the limit of this learner ({self._limited_by}): raise "
-                    "it, or stop another actor",
+                    f"{self._max_sessions} actors are connected, the limit of this learner ({self._limited_by}): "
+                    "raise the limit, or stop another actor",
                     retry_after_seconds=FULL_RETRY_SECONDS,
                     metadata={"max_sessions": str(self._max_sessions)},
                 )
             if opening.resume is not None:
-                self._settle_lost(opening.resume)
+                self._settle_lost(opening.resume, opening.principal)
             session = self._add(opening, replaces=asked_for)
             ended += [
                 self._end(old)
@@ -224,15 +160,16 @@ class SessionTable:
             ]
             return Opened(session, resumed=False, ended=tuple(ended))
 
-    def get(self, session_id: str, epoch: int) -> ActorSession:
-        """Returns a session to the opening that owns it.
+    def get(self, session_id: str, epoch: int, principal: str = "") -> ActorSession:
+        """Returns a principal's session after checking that the caller's epoch is its newest.
 
         Raises:
-            SessionExpired: there is no such session (any more).
-            SessionFenced: it was opened again since.
-            BadRequest: the epoch was never given out.
+            NotAllowed: The session belongs to another principal.
+            SessionExpired: The session does not exist (any more).
+            SessionFenced: The session has been opened again since.
+            BadRequest: The epoch was never issued.
         """
-        session = self.find(session_id)
+        session = self.find(session_id, principal)
         if epoch < session.epoch:
             raise SessionFenced(
                 f"epoch {epoch} of session {session_id} is fenced: the session was opened again as epoch "
@@ -240,76 +177,96 @@ class SessionTable:
                 metadata={"session_id": session_id, "epoch": str(epoch), "current_epoch": str(session.epoch)},
             )
         if epoch > session.epoch:
-            raise BadRequest(f"epoch {epoch} of session {session_id} was never given out; it is {session.epoch}")
+            raise BadRequest(
+                f"epoch {epoch} of session {session_id} was never issued; the current epoch is {session.epoch}"
+            )
         return session
 
-    def find(self, session_id: str) -> ActorSession:
-        """Returns a session, whatever its epoch.
+    def find(self, session_id: str, principal: str = "") -> ActorSession:
+        """Returns a principal's session regardless of its epoch.
 
         Raises:
-            SessionExpired: there is no such session (any more).
+            NotAllowed: The session belongs to another principal.
+            SessionExpired: The session does not exist (any more).
         """
         session = self._sessions.get(session_id)
         if session is None or session.is_awaited:
-            why = "is unknown or its lease ran out" if session is None else "is of an earlier start of the learner"
+            why = "is unknown or its lease ran out" if session is None else "is from an earlier start of the learner"
             raise SessionExpired(
-                f"session {session_id[:64]!r} {why}: open a session, and name this one in `resume`",
+                f"session {session_id[:64]!r} {why}: open a new session and name this one in `resume`",
                 metadata={"session_id": session_id[:64]},
             )
+        _check_owner(session, principal)
         return session
 
     def touch(self, session: ActorSession) -> None:
         """Renews the lease."""
         session.last_seen = self.clock()
-        session.lease_until = session.last_seen + self._lease_seconds
+        session.lease_until = session.last_seen + self.lease_seconds
 
-    def declare(self, session: ActorSession, behavior: Behavior, team: int, agents: int) -> Account:
-        """Notes that a session plays a behavior; again is harmless.
+    def declare(
+        self, session: ActorSession, behavior: Behavior, team: int, agents: int, *, follows_quota: bool = False
+    ) -> Account:
+        """Records that a session plays a behavior; safe to repeat.
+
+        Args:
+            session: The session.
+            behavior: The behavior.
+            team: Team of its agents.
+            agents: Number of its agents.
+            follows_quota: Whether the actor follows quotas.
 
         Raises:
-            BadRequest: it has too many teams.
+            BadRequest: The session has too many teams of the behavior.
         """
         with self.lock:
             account = session.accounts.get(behavior.index)
             if account is not None and team not in account.teams and len(account.teams) >= MAX_TEAMS:
-                raise BadRequest(f"{behavior.name} has {MAX_TEAMS} teams in this session, the most there may be")
+                raise BadRequest(f"{behavior.name} has {MAX_TEAMS} teams in this session, the maximum")
             if account is None:
                 account = self._new_account(behavior, session)
                 session.accounts[behavior.index] = account
-            # A restored account is of the run file before the restart; too small an allowance would never end a segment.
+            # A restored account has the settings of the run file before the restart; too small an allowance would never
+            # end a segment.
             account.time_horizon = behavior.time_horizon
             account.max_chunk_bytes = self._behaviors.service.max_chunk_bytes
             account.teams[team] = agents
+            account.follows_quota = follows_quota and len(account.teams) == 1
             account.agents = max(account.agents, sum(account.teams.values()))
             self.touch(session)
             return account
 
     def agents(self, behavior: str, besides: ActorSession) -> int:
-        """Returns how many agents of a behavior act, those of one session left out."""
+        """Returns the number of active agents of a behavior, without those of one session.
+
+        A session's claim counts beyond `MAX_CLAIMED_AGENTS` only as far as it has sent steps, so that no actor can make
+        the declarations of others too large.
+        """
         with self.lock:
             others = (session for session in self.live() if session is not besides)
-            return sum(a.agents for session in others for a in session.accounts.values() if a.behavior == behavior)
+            accounts = (a for session in others for a in session.accounts.values() if a.behavior == behavior)
+            return sum(min(a.agents, max(MAX_CLAIMED_AGENTS, a.received_steps)) for a in accounts)
 
     def renew(self, session: ActorSession, reports: Iterable[ActorCounters]) -> None:
-        """Renews a lease and takes in what the actor reports."""
+        """Renews a lease and stores the actor's reports."""
         with self.lock:
             self.touch(session)
             self._take_in(session, reports)
 
     def close(self, session: ActorSession, reports: Iterable[ActorCounters]) -> None:
-        """Ends a session on its actor's wish; takes in the last report."""
+        """Ends a session at its actor's request; stores the last report."""
         with self.lock:
             self._take_in(session, reports)
             self._end(session, said_farewell=True)
 
     def extend(self, seconds: float) -> None:
-        """Adds to all leases the time in which the learner itself did not run, and so could not hear of anybody."""
+        """Extends all leases by the time in which the learner itself did not run and could hear no actor."""
         with self.lock:
             for session in self._sessions.values():
                 session.lease_until += seconds
 
     def expire(self) -> tuple[ActorSession, ...]:
-        """Ends the sessions whose lease ran out, and returns those among them that were alive in this process."""
+        """Ends the sessions whose lease has expired, and returns those that were alive in this process."""
         with self.lock:
             now = self.clock()
             late = [session for session in self._sessions.values() if session.lease_until <= now]
@@ -319,20 +276,40 @@ class SessionTable:
                 self._count_unknown()
             return tuple(session for session in late if not session.is_awaited)
 
+    def end_unknown(self, knows: Callable[[str], bool]) -> tuple[ActorSession, ...]:
+        """Ends the sessions of principals that no longer exist, and returns those that were alive in this process.
+
+        Args:
+            knows: Returns whether a principal exists, by its name.
+        """
+        with self.lock:
+            orphans = [session for session in self._sessions.values() if not knows(session.principal)]
+            for session in orphans:
+                self._end(session)
+            if orphans:
+                self._count_unknown()
+            return tuple(session for session in orphans if not session.is_awaited)
+
     def steps_taken(self, behavior_index: int) -> int:
-        """Returns the steps of a behavior that all actors took, since the run began, as far as they said."""
+        """Returns the steps of a behavior that all actors have taken since the run began, as far as they reported."""
         with self.lock:
             accounts = (session.accounts.get(behavior_index) for session in self._sessions.values())
             present = sum(account.produced_steps for account in accounts if account is not None)
             return present + self._ended.steps_taken(behavior_index)
 
+    def credit_steps(self, behavior_index: int) -> int:
+        """Returns the steps of a behavior that are granted and not yet taken, as far as actors reported them."""
+        with self.lock:
+            accounts = (session.accounts.get(behavior_index) for session in self.live())
+            return sum(each.credit_steps for each in accounts if each is not None)
+
     def given_up(self, behavior_index: int) -> GivenUp:
-        """Returns the steps of a behavior that actors gave up before they were received here, as far as they said."""
+        """Returns the steps of a behavior that actors gave up before they were received, as far as they reported."""
         with self.lock:
             return self._given_up.total(behavior_index, self._sessions.values())
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything as plain values, for a checkpoint. Take it under `lock`, together with the ledger's."""
+        """Returns the state as plain values, for a checkpoint. Call it and the ledger's under one hold of `lock`."""
         with self.lock:
             return {
                 "sessions": [session.state_dict() for session in self._sessions.values()],
@@ -342,12 +319,12 @@ class SessionTable:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a checkpoint: its sessions are awaited, and unknown in the books until they come back.
+        """Restores from a checkpoint: its sessions are awaited, and count as unknown in the ledger until they return.
 
         Load the behaviors and the ledger first.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: it is not what was saved.
+            AttributeError, KeyError, TypeError, ValueError: The state is invalid.
         """
         with self.lock:
             now = self.clock()
@@ -362,30 +339,33 @@ class SessionTable:
             self._count_unknown()
 
     def _known(self, account: Account) -> Account:
-        """Returns an account of a checkpoint; it must be of a behavior of the checkpoint."""
+        """Returns an account of a checkpoint after checking that its behavior is in the checkpoint."""
         behavior = self._behaviors.by_index(account.index)
         if behavior is None or behavior.name != account.behavior:
             raise ValueError(
-                f"a session has an account of {account.behavior}, index {account.index}, which is no behavior"
+                f"a session has an account of {account.behavior}, index {account.index}, which is not a declared "
+                "behavior"
             )
         return account
 
     def _resumable(self, opening: Opening) -> ActorSession | None:
-        """Returns the session that was asked for, if it can go on."""
+        """Returns the requested session if it can resume."""
         resume = opening.resume
         session = self._sessions.get(resume.session_id) if resume is not None else None
         if resume is None or session is None:
             return None
+        if bool(session.principal) is not bool(opening.principal):
+            return None  # from a start of the learner that identified actors, or did not
+        _check_owner(session, opening.principal)
         if session.instance_id != opening.instance_id:
             raise SessionFenced(
-                f"session {session.session_id} belongs to another process (instance {session.instance_id}): start "
-                "this actor without it",
-                metadata={"session_id": session.session_id, "instance_id": session.instance_id},
+                f"session {session.session_id} belongs to another process: start this actor without resuming the session",
+                metadata={"session_id": session.session_id},
             )
         if resume.generation > self.generation:
-            return None  # of a run folder that is gone: its numbers mean nothing here
+            return None  # from a deleted run folder: its numbers mean nothing here
         if resume.generation == self.generation and resume.acked_through > session.acked_through:
-            return None  # it claims acks that were never given
+            return None  # it claims acks that were never sent
         return session
 
     def _resume(self, session: ActorSession, resume: Resumption) -> ActorSession:
@@ -406,13 +386,13 @@ class SessionTable:
     def _roll_back(self, session: ActorSession, report: ActorCounters) -> None:
         behavior = self._behaviors.by_index(report.behavior_index)
         if behavior is None or report.behavior_index >= self._behaviors.restored:
-            return  # declared after the checkpoint: nobody can tell which behavior this was
+            return  # declared after the checkpoint: the behavior of this index is unknown
         account = session.accounts.get(behavior.index)
         if account is None:
             account = session.accounts[behavior.index] = self._new_account(behavior, session)
         self._ledger.lose(behavior.name, ROLLBACK, account.roll_back(report), queued=False)
 
-    def _settle_lost(self, resume: Resumption) -> None:
+    def _settle_lost(self, resume: Resumption, principal: str) -> None:
         if resume.generation > self.generation:
             return
         is_older = resume.generation < self.generation
@@ -422,19 +402,40 @@ class SessionTable:
             known = behavior is not None and (not is_older or index < self._behaviors.restored)
             return behavior.name if behavior is not None and known else None
 
-        self._ended.settle(resume.session_id, resume.reports, is_older=is_older, name_of=name_of)
+        self._ended.settle(resume.session_id, resume.reports, is_older=is_older, name_of=name_of, principal=principal)
         self._count_unknown()
 
     def _forerunner(self, opening: Opening) -> ActorSession | None:
-        """Returns the session of an earlier process of the same name, if that process seems to be gone.
+        """Returns the session of an earlier process with the same name, if that process seems to be gone.
 
         Names may repeat, so a session counts as gone only if its stream was open and broke.
         """
-        for session in self._sessions.values():
+        for session in self._of(opening.principal):
             is_gone = session.had_stream and not session.is_connected and not session.is_awaited
             if is_gone and session.actor_name == opening.actor_name and session.instance_id != opening.instance_id:
                 return session
         return None
+
+    def _of(self, principal: str) -> list[ActorSession]:
+        """Returns the sessions of a principal."""
+        return [session for session in self._sessions.values() if session.principal == principal]
+
+    def _check_share(self, opening: Opening) -> None:
+        """Refuses a principal that has all the sessions that it may have.
+
+        Raises:
+            TooManySessions: It has.
+        """
+        if opening.max_sessions is None:
+            return
+        present = sum(not session.is_awaited for session in self._of(opening.principal))
+        if present >= opening.max_sessions:
+            raise TooManySessions(
+                f"{opening.principal} has {present} sessions, the limit of its token: stop another of its actors, or raise "
+                "max_sessions in the learner's token file",
+                retry_after_seconds=FULL_RETRY_SECONDS,
+                metadata={"principal": opening.principal, "max_sessions": str(opening.max_sessions)},
+            )
 
     def _add(self, opening: Opening, replaces: str) -> ActorSession:
         here = {session.actor_index for session in self._sessions.values() if not session.is_awaited}
@@ -445,17 +446,20 @@ class SessionTable:
             epoch=1,
             actor_name=opening.actor_name,
             instance_id=opening.instance_id,
-            actor_index=self._places.find(opening.actor_name, here, awaited),
+            actor_index=self._places.find(opening.actor_name, here, awaited, principal=opening.principal),
             generation=self.generation,
-            lease_until=now + self._lease_seconds,
+            lease_until=now + self.lease_seconds,
             last_seen=now,
             replaces=replaces,
+            principal=opening.principal,
         )
         self._sessions[session.session_id] = session
+        self.opened += 1
         return session
 
     def _end(self, session: ActorSession, *, said_farewell: bool = False) -> ActorSession:
         del self._sessions[session.session_id]
+        session.has_ended = True
         self._ended.add(session, said_farewell=said_farewell)
         self._given_up.end(session)
         return session
@@ -482,21 +486,56 @@ class SessionTable:
             self._ledger.unknown(behavior.name, count + self._ended.unknown(behavior.name))
 
 
+def _check_owner(session: ActorSession, principal: str) -> None:
+    """Checks that a session belongs to a principal; the refusal names no other principal.
+
+    Raises:
+        NotAllowed: It belongs to another one.
+    """
+    if session.principal != principal:
+        raise NotAllowed(
+            "the session belongs to another principal: open a session of your own",
+            metadata={"session_id": session.session_id},
+        )
+
+
 def snapshot(behaviors: BehaviorTable, sessions: SessionTable, ledger: Ledger) -> dict[str, Any]:
-    """Returns the state of all three as plain values, taken between two chunks: for no step do they disagree."""
+    """Returns the state of all three as plain values, taken between two chunks, so that they agree on every step."""
     with ledger.lock:
         return {"behaviors": behaviors.state_dict(), "ledger": ledger.state_dict(), "sessions": sessions.state_dict()}
 
 
-def restore(state: Mapping[str, Any], behaviors: BehaviorTable, sessions: SessionTable, ledger: Ledger) -> None:
-    """Continues from a snapshot, before the service starts.
+def restore(
+    state: Mapping[str, Any],
+    behaviors: BehaviorTable,
+    sessions: SessionTable,
+    ledger: Ledger,
+    trainers: Collection[str] | None = None,
+) -> None:
+    """Restores from a snapshot before the service starts.
+
+    Args:
+        state: Return value of `snapshot`.
+        behaviors: An empty table of behaviors.
+        sessions: An empty table of sessions.
+        ledger: An empty ledger.
+        trainers: Names of the trainers with a saved state; None skips the check.
 
     Raises:
-        UserError: the run file no longer has one of the behaviors.
-        LedgerError: the saved books do not balance.
-        KeyError: the snapshot is incomplete.
+        UserError: The run file no longer has one of the behaviors.
+        LedgerError: The saved books do not balance.
+        KeyError: The snapshot is incomplete.
+        ValueError: Steps were trained, but their trainer's state or declaration is missing, so training would start
+            over.
     """
     with ledger.lock:
         behaviors.load_state_dict(state["behaviors"])
         ledger.load_state_dict(state["ledger"])
         sessions.load_state_dict(state["sessions"])
+    for name in ledger.behaviors() if trainers is not None else ():
+        trained = ledger.books(name).trained
+        missing = (
+            "trainer" if name not in (trainers or ()) else "declaration" if behaviors.by_name(name) is None else ""
+        )
+        if trained and missing:
+            raise ValueError(f"{trained} steps of {name} were trained, but its {missing} is missing")

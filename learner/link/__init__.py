@@ -1,1 +1,1 @@
-"""Values that the service side and the trainer side exchange."""
+"""The messages that the service and the trainers exchange, and the channels that carry them."""

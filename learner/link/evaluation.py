@@ -1,4 +1,4 @@
-"""What an evaluation came to."""
+"""Orders and results of evaluations."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from rollcast.enums import Purpose
 from rollcast.trajectories import Chunk
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Order:
-    """A share of an evaluation: so many whole episodes of each behavior id of a session.
+    """One session's share of an evaluation: a number of whole episodes of each of its behavior ids.
 
     Attributes:
-        session_id: whose.
-        episodes: of each behavior id.
-        versions: generation and version of the policy of each behavior to be measured; others act with their newest.
-        is_deterministic: the mode of the distribution acts.
-        assignment_id: what the service sent it as, and what comes back in records; 0 before it was sent.
+        number: Number of the order; grows with each order of a run, from 1. Records of its episodes carry it.
+        session_id: The session.
+        episodes: Episodes of each behavior id.
+        versions: Generation and version of each behavior's policy under evaluation; others act with their newest.
+        is_deterministic: Whether the mode of the distribution acts.
     """
 
+    number: int
     session_id: str
     episodes: int
     versions: Mapping[str, tuple[int, int]]
     is_deterministic: bool
-    assignment_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Played:
     """One finished episode of an evaluation.
 
     Attributes:
-        total: its return, with that of its group where there is one.
-        length: steps.
+        total: Return of the episode, plus its group's return if there is a group.
+        length: Length in steps.
     """
 
     total: float
@@ -46,7 +46,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How some numbers are spread: mean, standard deviation (of these numbers, not an estimate for others), extremes."""
+    """Mean, standard deviation (of the values themselves, not an estimate), minimum and maximum of some values."""
 
     mean: float
     std: float
@@ -55,7 +55,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Returns that of some values, at least one."""
+        """Returns the spread of at least one value."""
         mean = math.fsum(values) / len(values)
         variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
         return cls(mean, math.sqrt(variance), min(values), max(values))
@@ -63,17 +63,17 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """One behavior.
+    """Result of one behavior's evaluation.
 
     Attributes:
-        behavior: its name.
-        step: trainer steps of the policy.
-        version: of the policy.
-        is_deterministic: whether the mode of the distribution acted.
-        episodes: how many, all of them whole.
-        returns: of the episodes, those of their groups included.
-        lengths: in steps.
-        is_complete: all episodes that were asked for were played.
+        behavior: Name of the behavior.
+        step: Trainer steps of the policy.
+        version: Version of the policy.
+        is_deterministic: Whether the mode of the distribution acted.
+        episodes: Number of whole episodes.
+        returns: Returns of the episodes, including those of their groups.
+        lengths: Lengths of the episodes in steps.
+        is_complete: Whether all requested episodes were played.
     """
 
     behavior: str
@@ -96,7 +96,7 @@ class EvaluationResult:
         is_deterministic: bool,
         is_complete: bool = True,
     ) -> EvaluationResult:
-        """Returns that of some episodes, at least one."""
+        """Returns the result of at least one episode."""
         return cls(
             behavior=behavior,
             step=step,
@@ -109,26 +109,33 @@ class EvaluationResult:
         )
 
     def document(self) -> dict[str, Any]:
-        """Returns it as JSON has it."""
+        """Returns the result as a JSON object."""
         return asdict(self)
 
 
 class EvaluationSink(Protocol):
-    """Takes finished episodes of evaluations; called in the trainer thread."""
+    """Receives finished episodes of evaluations; called in the trainers' thread."""
 
-    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
-        """Takes one."""
+    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
+        """Adds a finished episode.
+
+        Args:
+            behavior: Name of the behavior.
+            team: Team of the agent.
+            order: Number of the order; 0 for none.
+            played: The episode.
+        """
 
 
 class NoEvaluation:
-    """Takes nothing: nobody evaluates."""
+    """A sink that ignores episodes, for runs without evaluation."""
 
-    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
-        """Forgets it."""
+    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
+        """Ignores the episode."""
 
 
 def hand_on(behavior: str, chunk: Chunk, sink: EvaluationSink) -> None:
-    """Hands the evaluated episodes of a chunk to a sink."""
+    """Passes the evaluated episodes of a chunk to a sink."""
     columns = chunk.columns
     purposes = columns.get("episode/purpose")
     if purposes is None:

@@ -1,23 +1,28 @@
-"""What training a behavior takes, as the trainers' side judges a declaration."""
+"""Messages that ask and answer how much memory training a declared behavior requires."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rollcast.specs import BehaviorSpec
+
+from learner.settings.trainer import TrainerSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory that training a behavior takes from the start, in bytes.
+    """Memory that training a behavior requires from the start, in bytes.
 
     Attributes:
-        ring_rows: of its ring, or of its replay memory.
-        row_bytes: of each.
-        policy_bytes: parameters of the policy, as actors get them.
-        network_bytes: policy, critics and targets, with all that an optimizer keeps of them.
-        batch_bytes: a minibatch (each part of it, if it is computed in parts), and what its loss keeps for the backward
-            pass.
-        signal_bytes: of the networks of reward signals, and what their losses of a minibatch keep.
-        replays: whether the rows are those of a replay memory.
+        ring_rows: Rows of its ring, or of its replay memory.
+        row_bytes: Bytes of one row.
+        policy_bytes: Parameters of the policy, as sent to actors.
+        network_bytes: Policy, critics and targets, with the state of their optimizers.
+        batch_bytes: A minibatch (or one part of it, if it is computed in parts) and the tensors that its loss keeps for
+            the backward pass.
+        signal_bytes: Networks of the reward signals and the tensors that their losses keep for a minibatch.
+        replays: Whether the rows belong to a replay memory.
     """
 
     ring_rows: int
@@ -30,5 +35,39 @@ class Footprint:
 
     @property
     def total_bytes(self) -> int:
-        """Ring or replay memory, networks, a minibatch and reward signals."""
+        """Bytes of ring or replay memory, networks, a minibatch and reward signals."""
         return self.ring_rows * self.row_bytes + self.network_bytes + self.batch_bytes + self.signal_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeDeclaration:
+    """Asks the trainers what training a behavior requires. `Judgement` is the reply, even while the trainers are busy.
+
+    Attributes:
+        number: Number of the question; repeated in the answer.
+        spec: Observations and actions of the behavior.
+        settings: Trainer settings of the behavior.
+    """
+
+    number: int
+    spec: BehaviorSpec
+    settings: TrainerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Answers a `JudgeDeclaration`.
+
+    Attributes:
+        number: Number of the question.
+        footprint: Memory that training requires; None if the behavior cannot be trained.
+        refusal: Why it cannot be trained, for the actor that declared it.
+        metadata: Metadata of the refusal, for programs.
+        fault: Error of the judgement itself, independent of the declaration; its traceback is in the log.
+    """
+
+    number: int
+    footprint: Footprint | None = None
+    refusal: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""

@@ -1,4 +1,4 @@
-"""What the trainers hand to the service with each new version of a policy."""
+"""The policy version that trainers send to the service, and the key of one that is kept for matches."""
 
 from __future__ import annotations
 
@@ -8,13 +8,33 @@ from rollcast.policies import PolicyDescription
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyKey:
+    """Names one policy file among all of its behavior.
+
+    Attributes:
+        generation: Generation of the learner that published it; 0 for a file from elsewhere.
+        version: Its version; 0 for an untrained policy.
+        sha256: Digest of its bytes, which alone is unique.
+    """
+
+    generation: int
+    version: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StoredPolicy:
     """One version of one behavior's policy.
 
     Attributes:
-        description: its header, complete (`rollcast.policies.describe_payload`).
-        payload: the bytes as they travel.
+        description: Complete header (`rollcast.policies.describe_payload`).
+        payload: Encoded bytes.
     """
 
     description: PolicyDescription
     payload: bytes
+
+    @property
+    def key(self) -> PolicyKey:
+        """The key under which it is kept."""
+        return PolicyKey(self.description.generation, self.description.version, self.description.sha256)

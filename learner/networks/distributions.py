@@ -1,7 +1,7 @@
-"""Action distributions in torch, for the losses; the actor's numpy ones compute the same numbers.
+"""Action distributions in torch, for the losses; the actor's distributions in numpy compute the same numbers.
 
 A *factor* is one continuous axis or one discrete branch; factors are independent given the observation. Columns of
-factors come continuous first, then branches.
+factors are in this order: continuous axes, then branches.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ _LOG_TWO = math.log(2.0)
 
 
 def gaussian_log_prob(mean: Tensor, log_std: Tensor, draws: Tensor) -> Tensor:
-    """Log-density of raw draws under independent Gaussians; all ``[B, n]``."""
+    """Computes the log-density of raw draws under independent Gaussians; all ``[B, n]``."""
     standardized = (draws - mean) * torch.exp(-log_std)
     return -0.5 * standardized.square() - log_std - _HALF_LOG_TWO_PI
 
 
 def gaussian_entropy(log_std: Tensor) -> Tensor:
-    """Differential entropy of each axis ``[B, n]``, in nats."""
+    """Computes the differential entropy of each axis ``[B, n]``, in nats."""
     return log_std + (0.5 + _HALF_LOG_TWO_PI)
 
 
 def log_tanh_slope(draws: Tensor) -> Tensor:
-    """Logarithm of the derivative of tanh, ``log(1 - tanh(u)**2)``, without loss of digits where tanh saturates.
+    """Computes the logarithm of tanh's derivative, ``log(1 - tanh(u)**2)``, accurately where tanh saturates.
 
-    In the form ``2 (log 2 - u - softplus(-2 u))``.
+    Uses the form ``2 (log 2 - u - softplus(-2 u))``.
     """
     return 2.0 * (_LOG_TWO - draws - torch.nn.functional.softplus(-2.0 * draws))
 
 
 def tanh_gaussian_log_prob(mean: Tensor, log_std: Tensor, draws: Tensor) -> Tensor:
-    """Log-density of ``tanh`` of raw draws under independent Gaussians (arXiv:1801.01290, appendix C); ``[B, n]``."""
+    """Computes the log-density of ``tanh`` of raw Gaussian draws (arXiv:1801.01290, appendix C); ``[B, n]``."""
     return gaussian_log_prob(mean, log_std, draws) - log_tanh_slope(draws)
 
 
 def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
-    """Log-probability of the chosen action of each branch, ``[B, b]``.
+    """Computes the log-probability of the chosen action of each branch, ``[B, b]``.
 
     Args:
         logits: ``[B, sum(branches)]``, normalized per branch, branches side by side.
@@ -51,11 +51,11 @@ def categorical_log_prob(logits: Tensor, choices: Tensor) -> Tensor:
 
 
 def categorical_entropy(logits: Tensor, branches: Sequence[int]) -> Tensor:
-    """Entropy of each branch ``[B, b]``, in nats; forbidden choices (about -1e8) count as 0 · log 0 = 0.
+    """Computes the entropy of each branch ``[B, b]``, in nats; forbidden choices (about -1e8) count as 0 · log 0 = 0.
 
     Args:
         logits: ``[B, sum(branches)]``, normalized per branch, branches side by side.
-        branches: number of choices of each branch.
+        branches: Number of choices of each branch.
     """
     terms = logits.exp() * logits
     if len(branches) == 1:
@@ -64,5 +64,5 @@ def categorical_entropy(logits: Tensor, branches: Sequence[int]) -> Tensor:
 
 
 def branch_offsets(branches: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
-    """Returns where each branch begins in the side-by-side logits: ``[b]`` int64."""
+    """Returns the start of each branch in the concatenated logits: ``[b]`` int64."""
     return torch.tensor([0, *branches[:-1]] if branches else [], dtype=torch.int64, device=device).cumsum(0)

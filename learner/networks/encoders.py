@@ -1,4 +1,4 @@
-"""Encoders: one observation, as it is on the wire, to numbers the body can add to the others."""
+"""Encoders: convert one observation from its wire form to values that the body can concatenate."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from learner.settings.network import VISUAL_ENCODERS, NetworkSettings
 
 
 class VectorEncoder(nn.Module):
-    """Numbers in any shape, flattened, scaled, and normalized if the run file asks for it.
+    """Encodes numbers of any shape: flattens, scales, and normalizes them if the run file requests it.
 
-    Also the fallback for shapes that no other encoder knows.
+    It is also the fallback for shapes without another encoder.
 
     Args:
-        spec: the observation.
-        normalize: whether a normalizer is put behind.
+        spec: The observation.
+        clip: Largest size of a normalized value; None does not normalize.
     """
 
-    def __init__(self, spec: ObservationSpec, normalize: bool) -> None:
+    def __init__(self, spec: ObservationSpec, clip: float | None = None) -> None:
         super().__init__()
         self.size = math.prod(spec.shape)
         self._factor = 1.0 / spec.scale if spec.scale else 1.0
-        self.normalizer = Normalizer(self.size) if normalize else None
+        self.normalizer = None if clip is None else Normalizer(self.size, clip)
 
     def forward(self, observation: Tensor) -> Tensor:
         """Encodes ``[B, *shape]`` to ``[B, size]``."""
@@ -44,7 +44,7 @@ class VectorEncoder(nn.Module):
         return normalized
 
     def scaled(self, observation: Tensor) -> Tensor:
-        """Casts, flattens and scales ``[B, *shape]`` to ``[B, size]``: what the normalizer sees."""
+        """Casts, flattens and scales ``[B, *shape]`` to ``[B, size]``, the input of the normalizer."""
         values = observation.to(torch.float32)
         if values.dim() != 2:
             values = values.reshape(-1, self.size)
@@ -52,10 +52,10 @@ class VectorEncoder(nn.Module):
 
 
 class CategoricalEncoder(nn.Module):
-    """Integers as one-hot blocks, side by side; a value outside its categories is a block of zeros.
+    """Encodes integers as concatenated one-hot blocks; a value outside its categories is a block of zeros.
 
     Args:
-        categories: how many values each element has.
+        categories: Number of values of each element.
     """
 
     codes: Tensor
@@ -64,7 +64,7 @@ class CategoricalEncoder(nn.Module):
     def __init__(self, categories: tuple[int, ...]) -> None:
         super().__init__()
         self.size = sum(categories)
-        # Column c of the output asks: is element columns[c] equal to codes[c]? One comparison, no loop over elements.
+        # Column c of the output compares element columns[c] with codes[c]: one comparison without a loop over elements.
         counts = torch.tensor(categories, dtype=torch.int64)
         columns = torch.repeat_interleave(counts, output_size=self.size)
         codes = torch.arange(self.size) - (counts.cumsum(0) - counts).index_select(0, columns)
@@ -84,58 +84,66 @@ def build_encoder(spec: ObservationSpec, settings: NetworkSettings, initializer:
     """Chooses the encoder of an observation.
 
     Raises:
-        ObservationError: an image is too small for the encoder that the run file names, or a list of entities has
+        ObservationError: An image is too small for the encoder that the run file names, or a list of entities has
             no entities, no numbers, or another number of axes.
-        UserError: the encoder of a package cannot be built.
+        UserError: The encoder of a package cannot be built.
     """
-    if spec.kind is ObservationKind.ENTITIES:  # a list that has its two axes is read by attention
+    if spec.kind is ObservationKind.ENTITIES:  # attention reads a list with two axes
         raise ObservationError(
-            f"observation {spec.name!r} is a list of entities of shape {list(spec.shape)}; it must be [max, size], neither "
-            "of them 0",
+            f"observation {spec.name!r} is a list of entities of shape {list(spec.shape)}; it must be [max, size], "
+            "both above 0",
             spec.name,
         )
     if spec.kind == ObservationKind.CATEGORICAL and len(spec.categories) == math.prod(spec.shape):
         return CategoricalEncoder(spec.categories)
     if is_picture(spec):
         kind = ImageEncoder if settings.vis_encode_type in VISUAL_ENCODERS else AddedEncoder
-        return kind(spec, settings.vis_encode_type, settings.hidden_units, initializer)
+        return kind(spec, settings.vis_encode_type, settings.widths[0], initializer)
     normalize = settings.normalize and spec.kind == ObservationKind.VECTOR and len(spec.shape) == 1
-    return VectorEncoder(spec, normalize)
+    return VectorEncoder(spec, settings.observation_clip if normalize else None)
 
 
 class Encoded(NamedTuple):
-    """All observations, encoded.
+    """All encoded observations.
 
     Attributes:
         values: ``[B, size]``.
-        goals: ``[B, goal_size]``, the part of it that comes from goals; None if nothing asks for it.
+        goals: ``[B, goal_size]``, the part that comes from goals; None if the body does not use it.
     """
 
     values: Tensor
     goals: Tensor | None
 
     def detach(self) -> Encoded:
-        """Returns the same without a gradient."""
+        """Returns the encoded observations without their gradients."""
         return Encoded(self.values.detach(), None if self.goals is None else self.goals.detach())
 
 
 class ObservationEncoder(nn.Module):
-    """All observations of a behavior, encoded and side by side; last what attention makes of lists of entities.
+    """Encodes and concatenates all observations of a behavior; the summary of entity lists is last.
 
     Args:
-        specs: the observations, in the order in which they arrive.
-        settings: the network block of the run file.
-        initializer: where initial weights come from.
+        specs: The observations, in the order in which they arrive.
+        settings: The network block of the run file.
+        initializer: Draws the initial weights.
+        reads: Indices of the observations to encode; None encodes all. The others are ignored.
 
     Raises:
-        ObservationError: one of them has no encoder, or is a goal of variable length that must condition the body.
-        UserError: the encoder of a package cannot be built.
+        ObservationError: An observation has no encoder, or is a goal of variable length that must condition the body.
+        UserError: The encoder of a package cannot be built.
     """
 
-    def __init__(self, specs: tuple[ObservationSpec, ...], settings: NetworkSettings, initializer: Initializer) -> None:
+    def __init__(
+        self,
+        specs: tuple[ObservationSpec, ...],
+        settings: NetworkSettings,
+        initializer: Initializer,
+        reads: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
-        self._lists = tuple(index for index, spec in enumerate(specs) if is_entities(spec) and spec.size)
-        self._fixed = tuple(index for index in range(len(specs)) if index not in self._lists)
+        places = range(len(specs)) if reads is None else reads
+        self._lists = tuple(index for index in places if is_entities(specs[index]) and specs[index].size)
+        self._fixed = tuple(index for index in places if index not in self._lists)
         encoders = [build_encoder(specs[index], settings, initializer) for index in self._fixed]
         self.encoders = nn.ModuleList(encoders)
         fixed = sum(encoder.size for encoder in encoders)
@@ -145,7 +153,7 @@ class ObservationEncoder(nn.Module):
             else None
         )
         self.size = fixed + (self.attention.size if self.attention else 0)
-        self._goals = _goals(specs, self._fixed) if settings.goal_conditioning_type == "hyper" else ()
+        self._goals = _goals(specs, self._lists, self._fixed) if settings.goal_conditioning_type == "hyper" else ()
         self.goal_size = sum(encoders[place].size for place in self._goals)
         self.normalizing = {
             index: encoder
@@ -158,7 +166,7 @@ class ObservationEncoder(nn.Module):
         return self.encode(observations).values
 
     def encode(self, observations: list[Tensor]) -> Encoded:
-        """Encodes ``[B, *shape]`` of each observation, goals apart, too, if they condition the body."""
+        """Encodes ``[B, *shape]`` of each observation, and goals separately if they condition the body."""
         encoded = [encoder(observations[index]) for index, encoder in zip(self._fixed, self.encoders, strict=True)]
         goals = _side_by_side([encoded[place] for place in self._goals]) if self._goals else None
         if self.attention is not None:
@@ -167,18 +175,19 @@ class ObservationEncoder(nn.Module):
         return Encoded(_side_by_side(encoded), goals)
 
 
-def _goals(specs: tuple[ObservationSpec, ...], fixed: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the places of goals among the encoders.
+def _goals(specs: tuple[ObservationSpec, ...], lists: tuple[int, ...], fixed: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the indices of goals among the encoders.
 
     Raises:
-        ObservationError: one is a list of entities.
+        ObservationError: A goal is a list of entities.
     """
-    for spec in specs:
-        if spec.role is ObservationRole.GOAL and is_entities(spec):
+    for spec in (specs[index] for index in lists):
+        if spec.role is ObservationRole.GOAL:
             raise ObservationError(
-                f"observation {spec.name!r} is a goal and a list of up to {spec.shape[0]} entities, and "
-                "goal_conditioning_type hyper (the default) takes goals of fixed length only: send the goal as a vector, or "
-                "set network_settings.goal_conditioning_type: none, and it is read like other lists of entities",
+                f"observation {spec.name!r} is a goal and a list of up to {spec.shape[0]} entities, but "
+                "goal_conditioning_type hyper (the default) supports only goals of fixed length: send the goal as a "
+                "vector, or set network_settings.goal_conditioning_type: none to read it like other lists of "
+                "entities",
                 spec.name,
             )
     return tuple(place for place, index in enumerate(fixed) if specs[index].role is ObservationRole.GOAL)
@@ -192,8 +201,8 @@ class EncoderStatistics:
     """The float64 statistics of the observations that encoders normalize; encoders of one observation share them.
 
     Args:
-        encoders: that normalize, each with the position of its observation.
-        device: where the networks are.
+        encoders: Normalizing encoders, each with the index of its observation.
+        device: Device of the networks.
     """
 
     def __init__(self, encoders: Sequence[tuple[int, VectorEncoder]], device: torch.device) -> None:
@@ -201,20 +210,20 @@ class EncoderStatistics:
         self._moments = {index: RunningMoments(encoder.size, device) for index, encoder in encoders}
 
     def publish(self) -> None:
-        """Shows the statistics to the networks."""
+        """Copies the statistics to the networks."""
         for index, encoder in self._encoders:
             if encoder.normalizer is not None:
                 encoder.normalizer.publish(self._moments[index])
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the statistics by position of the observation."""
+        """Returns the statistics by index of the observation."""
         return {str(index): moments.state_dict() for index, moments in self._moments.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over saved statistics; the networks' own copies are part of the networks.
+        """Loads saved statistics; the networks' copies are part of the networks.
 
         Raises:
-            KeyError, ValueError: they are of other observations.
+            KeyError, ValueError: The statistics belong to other observations.
         """
         for index, moments in self._moments.items():
             moments.load_state_dict(state[str(index)])

@@ -1,9 +1,9 @@
-"""Layers with chosen initial weights, drawn from a generator of their own.
+"""Creates layers with chosen initial weights, drawn from a separate generator.
 
 Three families (``network_settings.initialization``): ``kaiming`` (He et al. 2015, arXiv:1502.01852, equation 10; heads
-scaled down by ML-Agents' gains); ``lecun`` (LeCun et al. 1998, "Efficient BackProp", equation 16), whose weights are
-smaller by the square root of two, which is what ML-Agents 1.1.0 draws for its linear layers, with torch's own for
-convolutions; and ``orthogonal`` (Saxe et al. 2013, arXiv:1312.6120), the usual choice for PPO on small control tasks.
+scaled down by ML-Agents' gains); ``lecun`` (LeCun et al. 1998, "Efficient BackProp", equation 16; weights smaller by
+the square root of two), as in ML-Agents 1.1.0, whose convolutions have torch's own initial weights; and ``orthogonal``
+(Saxe et al. 2013, arXiv:1312.6120), the usual choice for PPO on small control tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Gains:
 
     hidden: float
     encoded: float
-    """Of the linear layer behind convolutions."""
+    """Gain of the linear layer after convolutions."""
     mean: float
     logits: float
     value: float
@@ -42,13 +42,14 @@ _GAINS = {
 
 
 class Initializer:
-    """Makes layers whose weights come from ``generator``, so that no global random state is read or changed.
+    """Creates layers with weights from ``generator``, so that no global random state is read or changed.
 
-    Layers are on torch's default device. Under ``torch.device("meta")`` they have shapes and no numbers, and draw none.
+    Layers are on torch's default device. Under ``torch.device("meta")`` they have shapes without numbers, and nothing
+    is drawn.
 
     Args:
-        kind: the family of initial weights.
-        generator: where the random numbers come from; None is torch's own.
+        kind: Family of initial weights.
+        generator: Source of random numbers; None uses torch's default generator.
     """
 
     def __init__(self, kind: Initialization, generator: torch.Generator | None = None) -> None:
@@ -57,20 +58,20 @@ class Initializer:
         self._generator = generator
 
     def linear(self, inputs: int, outputs: int, gain: float) -> nn.Linear:
-        """Makes a linear layer ``[B, inputs] -> [B, outputs]`` with a bias of zero."""
+        """Creates a linear layer ``[B, inputs] -> [B, outputs]`` with a bias of zero."""
         return self._fill(nn.Linear(inputs, outputs, device="meta"), self._main, gain)
 
     def value(self, inputs: int, outputs: int) -> nn.Linear:
-        """Makes a linear layer for values: Xavier-uniform (Glorot and Bengio 2010), or orthogonal in that family."""
+        """Creates a linear layer for values: Xavier-uniform (Glorot and Bengio 2010), or orthogonal in that family."""
         fill = nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.xavier_uniform_
         return self._fill(nn.Linear(inputs, outputs, device="meta"), fill, self.gains.value)
 
     def uniform(self, inputs: int, outputs: int, bound: float) -> nn.Linear:
-        """Makes a linear layer with weights within ``bound`` of zero, the same in every family, and a bias of zero."""
+        """Creates a linear layer with weights within ``bound`` of zero, in every family, and a bias of zero."""
         return self._fill(nn.Linear(inputs, outputs, device="meta"), partial(nn.init.uniform_, a=-bound, b=bound), 1.0)
 
     def gates(self, gates: int, inputs: int, units: int) -> Tensor:
-        """Makes the weights of a recurrent layer's gates, ``[gates * units, inputs]``, each gate's drawn by itself.
+        """Creates the weights of a recurrent layer's gates, ``[gates * units, inputs]``, each gate drawn separately.
 
         Xavier-uniform, as in ML-Agents, or orthogonal in that family.
         """
@@ -81,7 +82,7 @@ class Initializer:
         return weights
 
     def conv(self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> nn.Conv2d:
-        """Makes a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']``, its bias zero but for ``lecun``."""
+        """Creates a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']``, its bias zero except for ``lecun``."""
         layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, device="meta")
         if self.kind == "lecun":
             self._fill(layer, partial(nn.init.kaiming_uniform_, a=math.sqrt(5.0)), 1.0)
@@ -98,7 +99,7 @@ class Initializer:
         return nn.init.orthogonal_ if self.kind == "orthogonal" else nn.init.kaiming_normal_
 
     def _fill(self, layer: _Layer, fill: Callable[..., Tensor], gain: float) -> _Layer:
-        # Made on "meta", so that torch's own initialization draws no random numbers.
+        # Created on "meta", so that torch's initialization draws no random numbers.
         device = torch.get_default_device()
         if device.type == "meta":
             return layer

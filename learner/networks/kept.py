@@ -1,4 +1,4 @@
-"""Counts what a loss keeps for its backward pass, on the meta device: nothing is computed or allocated."""
+"""Counts what a loss keeps for its backward pass on the meta device, where nothing is computed or allocated."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 Columns = Mapping[str, Tensor]
 
 _FEW_ROWS: Final = (2, 4)
-"""Each further row keeps the same, so that these two tell about any number of rows, and no size overflows."""
+"""Each further row keeps the same number of bytes, so two sizes give the count for any number of rows without overflow.
+"""
 _GRADIENTS: Final = 2
-"""Tensors of the size of the largest one that a backward pass has at once: a gradient, and the one before it."""
+"""Tensors of the largest size that a backward pass holds at once: a gradient and the previous one."""
 _ALIVE: Final = 3
-"""Such tensors that a forward pass without gradients has at once, its result included."""
+"""Tensors of the largest size that a forward pass without gradients holds at once, including its result."""
 
 
 class KeptBytes(NamedTuple):
-    """Bytes that a minibatch, a forward pass and its backward pass take at once, beside parameters and their gradients.
+    """Bytes that a minibatch with its forward and backward pass takes, in addition to parameters and their gradients.
 
     Attributes:
-        constant: whatever the number of rows.
-        per_row: for each row.
-        per_forward_row: for each row of a forward pass alone.
+        constant: Bytes for any number of rows.
+        per_row: Bytes for each row.
+        per_forward_row: Bytes for each row of a forward pass without gradients.
     """
 
     constant: int
@@ -33,22 +34,22 @@ class KeptBytes(NamedTuple):
     per_forward_row: int
 
     def of(self, rows: int) -> int:
-        """Returns those of a number of rows."""
+        """Returns the bytes for a number of rows."""
         return self.constant + self.per_row * rows
 
 
 def kept_bytes(
     network: nn.Module, columns: Callable[[int], Columns], compute: Callable[[Columns], object]
 ) -> KeptBytes:
-    """Counts what autograd saves while a loss is computed, each storage once, by hooks on saved tensors.
+    """Counts what autograd saves while a loss is computed, with each storage counted once, by hooks on saved tensors.
 
     Args:
-        network: on the meta device; its parameters and buffers are not counted.
-        columns: makes a minibatch of so many rows, on torch's default device.
-        compute: computes its loss.
+        network: Network on the meta device; its parameters and buffers are not counted.
+        columns: Creates a minibatch of a number of rows, on torch's default device.
+        compute: Computes the loss of the minibatch.
     """
     few, more = _FEW_ROWS
-    with torch.device("meta"):  # not around what is computed: each operation would take twice as long
+    with torch.device("meta"):  # not around the computation: each operation would take twice as long
         less, minibatch = columns(few), columns(more)
     (one, least), (other, most) = _sizes(network, less, compute), _sizes(network, minibatch, compute)
     largest = (most - least) // (more - few)
@@ -58,7 +59,7 @@ def kept_bytes(
 
 
 class _Largest(TorchDispatchMode):
-    """Notes the bytes of the largest tensor that an operation makes: one that is not saved has a gradient of its size, too."""
+    """Records the bytes of the largest result of an operation; an unsaved tensor also has a gradient of its size."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -75,14 +76,14 @@ class _Largest(TorchDispatchMode):
 
 
 def _sizes(network: nn.Module, columns: Columns, compute: Callable[[Columns], object]) -> tuple[int, int]:
-    """Returns the bytes of the columns and of all that autograd saves, and those of the largest tensor there is."""
+    """Returns the bytes of the columns and of all that autograd saves, and the bytes of the largest tensor."""
     own = {value.untyped_storage() for value in (*network.parameters(), *network.buffers())}
     kept = {value.untyped_storage() for value in columns.values()}
 
     def note(value: Tensor) -> Tensor:
         if value.is_meta and value.untyped_storage() not in own:
             kept.add(value.untyped_storage())
-        return value.detach()  # a result itself would hold its own way back; autograd adds that to what it gets again
+        return value.detach()  # the result itself would hold its own graph, which autograd restores
 
     hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda value: value)
     with torch.enable_grad(), hooks, _Largest() as largest:

@@ -1,9 +1,9 @@
-"""Recurrent memory: an LSTM behind the body's layers (Hochreiter and Schmidhuber 1997).
+"""Recurrent memory: an LSTM after the body's layers (Hochreiter and Schmidhuber 1997).
 
-A memory is one row ``h`` beside ``c``, ``[B, memory_size]``, each half as wide: where ML-Agents has it, and in its order.
-An actor goes one step at a time; training goes over many sequences at once, which begin with the memories that actors
-recorded. Sequences are *packed*: rows lie step by step (the first row of every sequence, then the second of every one
-that has two, ...), longest sequence first. So nothing is padded, and padding can have no influence on anything.
+A memory is one row of ``h`` followed by ``c``, ``[B, memory_size]``, each half as wide, in ML-Agents' order. An actor
+advances one step at a time; training unrolls many sequences at once, which begin with the memories that actors
+recorded. Sequences are *packed*: rows are ordered by step (the first row of every sequence, then the second of every
+one that has two, ...), longest sequence first. Nothing is padded, so padding cannot influence the result.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from learner.networks.initializers import Initializer
 
 FORGET_BIAS = 1.0
-"""Initial bias of the forget gates (Gers et al. 2000): what is remembered stays, until training finds otherwise."""
+"""Initial bias of the forget gates (Gers et al. 2000): memories persist until training changes this bias."""
 _GATES = 4  # input, forget, candidate, output: torch's order
 
 
 class Unrolled(NamedTuple):
-    """How B packed rows are S sequences of at most L steps.
+    """The layout of B packed rows as S sequences of at most L steps.
 
     Attributes:
-        batch_sizes: ``[L]`` int64 on the CPU, how many sequences have a row at each step; adds up to B.
-        memory: ``[S, memory_size]``, before the first row of each sequence.
+        batch_sizes: ``[L]`` int64 on the CPU, number of sequences with a row at each step; the sum is B.
+        memory: ``[S, memory_size]``, memory before the first row of each sequence.
     """
 
     batch_sizes: Tensor
@@ -36,13 +36,13 @@ class Memory(nn.Module):
     """An LSTM of one layer.
 
     Args:
-        inputs: width of the input.
-        memory_size: numbers of a memory; even.
-        initializer: where initial weights come from.
+        inputs: Width of the input.
+        memory_size: Number of values in a memory; even.
+        initializer: Draws the initial weights.
 
     Attributes:
-        size: width of the result: half of a memory.
-        memory_size: the same.
+        size: Width of the result: half of a memory.
+        memory_size: Number of values in a memory; even.
     """
 
     def __init__(self, inputs: int, memory_size: int, initializer: Initializer) -> None:
@@ -56,11 +56,11 @@ class Memory(nn.Module):
             self.bias[self.size : 2 * self.size] = FORGET_BIAS
 
     def forward(self, values: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Goes one step, in plain operators that every runtime of ONNX has.
+        """Computes one step with plain operators that every ONNX runtime supports.
 
         Args:
             values: ``[B, inputs]``.
-            memory: before the step, ``[B, memory_size]``.
+            memory: Memory before the step, ``[B, memory_size]``.
 
         Returns:
             ``[B, size]``, and the memory after the step.
@@ -75,17 +75,17 @@ class Memory(nn.Module):
         return hidden, torch.cat((hidden, cell), dim=1)
 
     def unroll(self, values: Tensor, sequences: Unrolled) -> tuple[Tensor, Tensor]:
-        """Goes over whole sequences, by torch's own LSTM.
+        """Computes whole sequences with torch's LSTM.
 
         Args:
             values: ``[B, inputs]``, packed.
-            sequences: how they are sequences.
+            sequences: Layout of the sequences.
 
         Returns:
             ``[B, size]``, packed, and the memory after the last row of each sequence, ``[S, memory_size]``.
         """
         hidden, cell = torch.split(sequences.memory.unsqueeze(0), self.size, dim=2)
-        # torch's has two biases, of which one would do; with the second at zero they are one.
+        # torch's LSTM has two biases where one suffices; the second is zero.
         weights = [self.input_weight, self.hidden_weight, self.bias, torch.zeros_like(self.bias)]
         if values.device.type == "cuda":
             weights = _side_by_side(weights)
@@ -104,6 +104,6 @@ class Memory(nn.Module):
 
 
 def _side_by_side(weights: list[Tensor]) -> list[Tensor]:
-    """Puts weights into one piece of storage, in the order in which cuDNN wants them; else it copies them with a warning."""
+    """Stores weights contiguously in cuDNN's order; with any other layout cuDNN copies them and torch warns."""
     parts = torch.split(torch.cat([weight.reshape(-1) for weight in weights]), [weight.numel() for weight in weights])
     return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]

@@ -1,8 +1,8 @@
 """Normalization of vector observations by running mean and variance.
 
-The statistics are kept outside of the networks, in float64, and merged batch by batch; the networks hold a float32
-copy that changes once an update, before it. So the policy that is trained, the one that is exported, and the one that
-acts next see the same numbers.
+The statistics are kept outside of the networks, in float64, and merged batch by batch; the networks hold a float32 copy
+that changes once per update, before the update. The trained, the exported and the next acting policy therefore use the
+same numbers.
 """
 
 from __future__ import annotations
@@ -14,31 +14,34 @@ from torch import Tensor, nn
 
 from learner.common.saved_tensors import require_numbers
 
-CLIP = 5.0
-"""Normalized values are clamped to [-CLIP, CLIP]."""
-
 _MIN_VARIANCE = 1e-8
 
 
 class Normalizer(nn.Module):
-    """Maps ``[B, size]`` to ``clamp((x - mean) / std, -5, 5)``; the identity (but for the clamp) until published."""
+    """Maps ``[B, size]`` to ``clamp((x - mean) / std, -clip, clip)``; before the first `publish` it only clamps.
+
+    Args:
+        size: Number of values.
+        clip: Largest size of a normalized value.
+    """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, clip: float) -> None:
         super().__init__()
+        self._clip = clip
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("std", torch.ones(size))
         self.register_load_state_dict_post_hook(_require_positive)  # type: ignore[no-untyped-call]
 
     def forward(self, values: Tensor) -> Tensor:
         """Normalizes values ``[B, size]``."""
-        return torch.clamp((values - self.mean) / self.std, -CLIP, CLIP)
+        return torch.clamp((values - self.mean) / self.std, -self._clip, self._clip)
 
     @torch.no_grad()
     def publish(self, moments: RunningMoments) -> None:
-        """Takes over the running statistics."""
+        """Copies the running statistics to the normalizer."""
         self.mean.copy_(moments.mean)
         self.std.copy_(moments.std())
 
@@ -49,20 +52,25 @@ def _require_positive(module: nn.Module, _: object) -> None:
 
 
 class RunningMoments:
-    """Count, mean and sum of squared deviations of a stream of rows, in float64.
+    """Holds count, mean and sum of squared deviations of a stream of rows, in float64.
 
-    It starts as if one row with mean 0 and squared deviation 1 had been seen, as in ML-Agents, so that a constant
-    input has no zero variance. Batches merge by Chan et al. 1979 ("Updating formulae and a pairwise algorithm for
-    computing sample variances"), which does not depend on how the rows were split but for rounding.
+    It starts as if one row with mean 0 and squared deviation 1 had been seen, as in ML-Agents, so that a constant input
+    does not have zero variance. Batches are merged as in Chan et al. 1979 ("Updating formulae and a pairwise algorithm
+    for computing sample variances"), whose result depends on the split of rows only by rounding.
+
+    Args:
+        size: Number of values in a row.
+        device: Device of the statistics.
+        spread: Squared deviation of the first row.
     """
 
-    def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, size: int, device: torch.device | str = "cpu", *, spread: float = 1.0) -> None:
         self.count = torch.ones((), dtype=torch.float64, device=device)
         self.mean = torch.zeros(size, dtype=torch.float64, device=device)
-        self.m2 = torch.ones(size, dtype=torch.float64, device=device)
+        self.m2 = torch.full((size,), spread, dtype=torch.float64, device=device)
 
     def merge(self, batch: Tensor) -> None:
-        """Adds the moments of a batch, as made by `batch_moments` (``[3, size]``)."""
+        """Adds the moments of a batch from `batch_moments` (``[3, size]``)."""
         count, mean, m2 = batch[0, 0], batch[1], batch[2]
         total = self.count + count
         delta = mean - self.mean
@@ -79,22 +87,23 @@ class RunningMoments:
         return {"count": self.count, "mean": self.mean, "m2": self.m2}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes over saved statistics.
+        """Loads saved statistics.
 
         Raises:
-            ValueError: they are of another size, or no statistics: not finite, or of fewer rows than none.
+            ValueError: The statistics have another size, a count below 1 or negative squares, or are not finite in
+                float32.
         """
         own = self.state_dict()
         for key, value in own.items():
             if state[key].shape != value.shape:
                 raise ValueError(
-                    f"normalizer statistics are of shape {list(state[key].shape)}, not {list(value.shape)}"
+                    f"normalizer statistics have the shape {list(state[key].shape)}, not {list(value.shape)}"
                 )
             require_numbers(f"{key} of the normalizer statistics", state[key], value.dtype)
         found = {key: state[key].to(value.device) for key, value in own.items()}
-        shown = torch.stack((found["mean"], (found["m2"] / found["count"]).sqrt())).float()  # as networks hold them
+        shown = torch.stack((found["mean"], (found["m2"] / found["count"]).sqrt())).float()  # as in the networks
         if bool(found["count"] < 1.0) or not bool(shown.isfinite().all()):
-            raise ValueError("normalizer statistics have a count below 1, squares below 0, or are beyond float32")
+            raise ValueError("normalizer statistics have a count below 1, squares below 0, or values beyond float32")
         self.count, self.mean, self.m2 = found["count"], found["mean"], found["m2"]
 
 
@@ -102,7 +111,7 @@ def batch_moments(rows: Tensor) -> Tensor:
     """Computes the moments of rows ``[N, size]``.
 
     Returns:
-        ``[3, size]`` float64: the count (repeated), the mean, the sum of squared deviations from it.
+        ``[3, size]`` float64: the count (repeated), the mean, and the sum of squared deviations from it.
     """
     values = rows.to(torch.float64)
     mean = values.mean(0)

@@ -1,9 +1,9 @@
-"""A residual tower for board games: planes of a board in, planes out, and heads that look at these through a 1x1 convolution.
+"""A residual tower for board games: maps planes of a board to planes, which heads read through a 1x1 convolution.
 
-The form of Silver et al. 2017 ("Mastering the game of Go without human knowledge", Methods), but for batch normalization:
-its statistics would make the learner's log-probabilities differ from those that the actors recorded. Blocks are
-pre-activated (He et al. 2016, arXiv:1603.05027), and their second convolutions begin smaller the deeper the tower is (as in
-Zhang et al. 2019, arXiv:1901.09321), so that what comes out begins as large as what goes in.
+The form is that of Silver et al. 2017 ("Mastering the game of Go without human knowledge", Methods) without batch
+normalization, whose statistics would make the learner's log-probabilities differ from those recorded by actors. Blocks
+are pre-activated (He et al. 2016, arXiv:1603.05027), and their second convolutions start smaller in deeper towers (as
+in Zhang et al. 2019, arXiv:1901.09321), so that the output initially has the scale of the input.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Board(NamedTuple):
     """The shape of planes of a board.
 
     Attributes:
-        planes: how many.
-        height: of each.
-        width: of each.
+        planes: Number of planes.
+        height: Height of each plane.
+        width: Width of each plane.
     """
 
     planes: int
@@ -44,36 +44,43 @@ class Board(NamedTuple):
 
 
 def _boards_size(specs: Sequence[ObservationSpec]) -> Board:
-    """Returns the planes of all boards, and their common height and width.
+    """Returns the total planes of all boards and their common height and width.
+
+    Args:
+        specs: The observations that the tower reads.
 
     Raises:
-        ObservationError: there is no board, they differ in size, or a list of entities is beside them.
+        ObservationError: There is no board, boards differ in size, or the observations include a list of entities.
     """
     sizes = [picture_size(spec) for spec in specs if is_picture(spec)]
     if not sizes:
         raise ObservationError(
-            "network_settings.tower is set, but no observation is planes of a board: send an array of three axes with its "
-            "layout, in Gymnasium a Box with the attribute layout = 'CHW'; or take the tower out"
+            f"network_settings.tower is set, but none of the observations {', '.join(spec.name for spec in specs)} "
+            "consists of board planes: send an array of three axes with its layout (in Gymnasium, a Box with the "
+            "attribute layout = 'CHW'), or remove the tower"
         )
     if len({size[:2] for size in sizes}) > 1:
         shown = " and ".join(f"{height}x{width}" for height, width in sorted({size[:2] for size in sizes}))
-        raise ObservationError(f"network_settings.tower is set, but boards are {shown}: all must have one size")
+        raise ObservationError(
+            f"network_settings.tower is set, but the boards have the sizes {shown}: all must have the same size"
+        )
     lists = [spec.name for spec in specs if is_entities(spec)]
     if lists:
         raise ObservationError(
-            f"network_settings.tower is set, but observation {lists[0]!r} is a list of entities, which is no plane"
+            f"network_settings.tower is set, but observation {lists[0]!r} is a list of entities, which a tower "
+            "cannot read"
         )
     height, width, _ = sizes[0]
     return Board(sum(planes for _, _, planes in sizes), height, width)
 
 
 class _Block(nn.Module):
-    """Two 3x3 convolutions beside a skip.
+    """Two 3x3 convolutions with a skip connection.
 
     Args:
-        width: planes.
-        depth: blocks of the tower.
-        initializer: where initial weights come from.
+        width: Number of planes.
+        depth: Number of blocks of the tower.
+        initializer: Draws the initial weights.
     """
 
     def __init__(self, width: int, depth: int, initializer: Initializer) -> None:
@@ -84,28 +91,29 @@ class _Block(nn.Module):
         self.layers = nn.Sequential(nn.ReLU(), initializer.conv(width, width, 3, padding=1), nn.ReLU(), second)
 
     def forward(self, planes: Tensor) -> Tensor:
-        """Adds what the block finds to its input ``[B, width, H, W]``."""
+        """Adds the block's result to its input ``[B, width, H, W]``."""
         changed: Tensor = self.layers(planes)
         return planes + changed
 
 
 class BoardEncoder(nn.Module):
-    """All observations of a behavior as one board, through the tower: ``[B, width * H * W]``.
+    """Encodes all observations of a behavior as one board, through the tower: ``[B, width * H * W]``.
 
-    Boards stand above each other; each number beside them becomes a plane that has it everywhere.
+    Boards are stacked; each number outside of boards becomes a constant plane.
 
     Args:
-        specs: the observations, in the order in which they arrive.
-        settings: the network block of the run file.
-        tower: its part about the tower.
-        initializer: where initial weights come from.
+        specs: The observations, in the order in which they arrive.
+        settings: The network block of the run file.
+        tower: Settings of the tower.
+        initializer: Draws the initial weights.
+        reads: Indices of the observations to encode; None encodes all. The others are ignored.
 
     Raises:
-        ObservationError: the observations are no board.
+        ObservationError: The observations do not form a board.
 
     Attributes:
-        size: numbers that come out.
-        planes: their shape ``(width, H, W)``.
+        size: Width of the output.
+        planes: Shape of the output, ``(width, H, W)``.
     """
 
     goal_size = 0
@@ -116,14 +124,16 @@ class BoardEncoder(nn.Module):
         settings: NetworkSettings,
         tower: TowerSettings,
         initializer: Initializer,
+        reads: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        board = _boards_size(specs)
-        self._boards = tuple((index, spec) for index, spec in enumerate(specs) if is_picture(spec))
+        places = range(len(specs)) if reads is None else reads
+        board = _boards_size([specs[index] for index in places])
+        self._boards = tuple((index, specs[index]) for index in places if is_picture(specs[index]))
         beside = {
-            index: build_encoder(spec, settings, initializer)
-            for index, spec in enumerate(specs)
-            if not is_picture(spec)
+            index: build_encoder(specs[index], settings, initializer)
+            for index in places
+            if not is_picture(specs[index])
         }
         self._beside = tuple(beside)
         self.encoders = nn.ModuleList(beside.values())
@@ -152,7 +162,7 @@ class BoardEncoder(nn.Module):
         return found
 
     def encode(self, observations: list[Tensor]) -> Encoded:
-        """Computes the same, in the form of `ObservationEncoder.encode`; goals are planes like all else."""
+        """Encodes in the form of `ObservationEncoder.encode`; goals are planes like the other observations."""
         return Encoded(self(observations), None)
 
 
@@ -165,12 +175,12 @@ def _planes(observation: Tensor, spec: ObservationSpec) -> Tensor:
 
 
 class _Neck(nn.Module):
-    """What a head sees of the tower's planes: a 1x1 convolution, so that its linear layer stays small.
+    """Reduces the tower's planes for a head with a 1x1 convolution, so that the head's linear layer stays small.
 
     Args:
-        planes: of the tower.
-        count: planes that are left.
-        initializer: where initial weights come from.
+        planes: Number of planes of the tower.
+        count: Number of remaining planes.
+        initializer: Draws the initial weights.
     """
 
     def __init__(self, planes: Board, count: int, initializer: Initializer) -> None:
@@ -180,19 +190,19 @@ class _Neck(nn.Module):
         self.conv = initializer.conv(planes.planes, count, 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Computes ``[B, size]`` from the tower's numbers."""
+        """Computes ``[B, size]`` from the tower's output."""
         found: Tensor = self.conv(hidden.reshape(-1, *self._shape)).relu().flatten(1)
         return found
 
 
 class BoardCategoricalHead(CategoricalHead):
-    """Moves: a 1x1 convolution, then one score for each choice of each branch.
+    """Scores moves: a 1x1 convolution, then one score for each choice of each branch.
 
     Args:
-        planes: of the tower.
-        tower: its settings.
-        branches: number of choices of each branch.
-        initializer: where initial weights come from.
+        planes: Number of planes of the tower.
+        tower: Settings of the tower.
+        branches: Number of choices of each branch.
+        initializer: Draws the initial weights.
     """
 
     def __init__(
@@ -203,18 +213,18 @@ class BoardCategoricalHead(CategoricalHead):
         self.neck = neck
 
     def forward(self, hidden: Tensor, action_masks: Tensor | None) -> Tensor:
-        """Computes log-probabilities ``[B, sum(branches)]`` from the tower's numbers; see `CategoricalHead`."""
+        """Computes log-probabilities ``[B, sum(branches)]`` from the tower's output; see `CategoricalHead`."""
         return super().forward(self.neck(hidden), action_masks)
 
 
 class BoardValueHead(ValueHead):
-    """The position's worth: a 1x1 convolution, then one value for each reward signal.
+    """Values a position: a 1x1 convolution, then one value for each reward signal.
 
     Args:
-        planes: of the tower.
-        tower: its settings.
-        signals: number of reward signals.
-        initializer: where initial weights come from.
+        planes: Number of planes of the tower.
+        tower: Settings of the tower.
+        signals: Number of reward signals.
+        initializer: Draws the initial weights.
     """
 
     def __init__(self, planes: Board, tower: TowerSettings, signals: int, initializer: Initializer) -> None:
@@ -223,5 +233,5 @@ class BoardValueHead(ValueHead):
         self.neck = neck
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Computes values ``[B, signals]`` from the tower's numbers."""
+        """Computes values ``[B, signals]`` from the tower's output."""
         return super().forward(self.neck(hidden))

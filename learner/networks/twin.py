@@ -1,12 +1,13 @@
-"""Twin critics Q(s, a): two networks of one shape, whose layers are computed as one.
+"""Twin critics Q(s, a): two networks of the same shape, whose layers are computed together.
 
-Both see the same encoded observations and the same continuous actions; what discrete actions are worth comes out side by
-side, one number for each choice (Christodoulou 2019, arXiv:1910.07207). Two critics of which the smaller counts do not
-overestimate as one does (Fujimoto et al. 2018, arXiv:1802.09477, section 4.2).
+Both receive the same encoded observations and the same continuous actions; the values of discrete actions are
+concatenated, one for each choice (Christodoulou 2019, arXiv:1910.07207). The smaller of two critics overestimates less
+than a single one (Fujimoto et al. 2018, arXiv:1802.09477, section 4.2).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -25,10 +26,10 @@ TWINS = 2
 
 
 class TwinLayer(nn.Module):
-    """Two linear layers: ``[2, B, inputs]`` to ``[2, B, outputs]``.
+    """Two linear layers computed together: ``[2, B, inputs]`` to ``[2, B, outputs]``.
 
     Args:
-        first, second: layers whose initial weights are taken over.
+        first, second: Layers whose initial weights are copied.
     """
 
     def __init__(self, first: nn.Linear, second: nn.Linear) -> None:
@@ -42,15 +43,15 @@ class TwinLayer(nn.Module):
 
 
 class TwinNeck(nn.Module):
-    """What each twin sees of a tower's planes: a 1x1 convolution of its own; both are computed as one.
+    """Reduces a tower's planes for each twin with a separate 1x1 convolution; both are computed together.
 
     Args:
-        planes: of the tower.
-        count: planes that are left for each.
-        initializer: where initial weights come from.
+        planes: Number of planes of the tower.
+        count: Number of remaining planes for each twin.
+        initializer: Draws the initial weights.
 
     Attributes:
-        size: numbers that are left for each.
+        size: Width of the output for each twin.
     """
 
     def __init__(self, planes: Board, count: int, initializer: Initializer) -> None:
@@ -60,27 +61,27 @@ class TwinNeck(nn.Module):
         self.conv = initializer.conv(planes.planes, TWINS * count, 1)
 
     def forward(self, encoded: Tensor) -> Tensor:
-        """Computes ``[2, B, size]`` from the tower's numbers."""
+        """Computes ``[2, B, size]`` from the tower's output."""
         found: Tensor = self.conv(encoded.reshape(-1, *self._shape)).relu()
         return found.view(-1, TWINS, self.size).transpose(0, 1).contiguous()
 
 
 class TwinCritic(nn.Module):
-    """Observations and continuous actions to ``[2, B, signals, choices]``.
+    """Maps observations and continuous actions to ``[2, B, signals, choices]``.
 
-    The encoder is common to both (a picture is read once), and so is a memory behind it, which knows nothing of the
-    actions; all layers after these are not. A residual tower is such an encoder, too; of its planes each twin sees some
-    of its own, and layers follow them only where there are continuous actions.
-    ``choices`` is the number of all choices of all branches, side by side, and 1 without discrete actions.
+    Both critics share the encoder (an image is read once) and the memory after it, which does not depend on actions;
+    all later layers are separate. With a residual tower as encoder, each twin reduces its planes separately, and layers
+    follow only with continuous actions. ``choices`` is the number of all choices of all branches, concatenated, and 1
+    without discrete actions.
 
     Args:
-        spec: what the behavior sees and does.
-        settings: the network block of the run file.
-        signals: number of reward signals.
-        generator: where initial weights come from; None is torch's own.
+        spec: Observations and actions of the behavior.
+        settings: The network block of the run file.
+        signals: Number of reward signals.
+        generator: Draws the initial weights; None uses torch's default generator.
 
     Raises:
-        UserError: the settings ask for something that does not fit the behavior.
+        UserError: The settings do not fit the behavior.
     """
 
     def __init__(
@@ -95,31 +96,30 @@ class TwinCritic(nn.Module):
         self.encoder: ObservationEncoder | BoardEncoder
         self.neck: TwinNeck | None = None
         if settings.tower is None:
-            self.encoder, count = ObservationEncoder(spec.observations, settings, initializer), settings.num_layers
+            self.encoder, hidden = ObservationEncoder(spec.observations, settings, initializer), settings.widths
         else:
             self.encoder = BoardEncoder(spec.observations, settings, settings.tower, initializer)
-            count = settings.num_layers if self._axes else 0  # what an axis is worth depends on the board, too
+            hidden = settings.widths if self._axes else ()  # the value of an axis also depends on the board
             self.neck = TwinNeck(self.encoder.planes, settings.tower.policy_planes, initializer)
         self.memory = (
             Memory(self.encoder.size, settings.memory.memory_size, initializer) if settings.memory is not None else None
         )
-        units, goals = settings.hidden_units, self.encoder.goal_size
-        count -= bool(goals)
-        widths = [(self.memory or self.neck or self.encoder).size + self._axes] + [units] * count
+        goals = self.encoder.goal_size
+        widths = ((self.memory or self.neck or self.encoder).size + self._axes, *(hidden[:-1] if goals else hidden))
         gain = initializer.gains.hidden
         self._layers = tuple(
-            TwinLayer(initializer.linear(before, units, gain), initializer.linear(before, units, gain))
-            for before in widths[:-1]
+            TwinLayer(initializer.linear(before, after, gain), initializer.linear(before, after, gain))
+            for before, after in itertools.pairwise(widths)
         )
         self.layers = nn.ModuleList(self._layers)
         self.conditioned = (
             nn.ModuleList(
-                ConditionedLayer(widths[-1], units, goals, settings.activation, initializer) for _ in range(TWINS)
+                ConditionedLayer(widths[-1], hidden[-1], goals, settings.activation, initializer) for _ in range(TWINS)
             )
             if goals
             else None
         )
-        last = units if goals else widths[-1]
+        last = hidden[-1] if goals else widths[-1]
         outputs = signals * self.choices
         self.head = TwinLayer(initializer.value(last, outputs), initializer.value(last, outputs))
         behind = (self.layers, self.conditioned, self.head)
@@ -132,20 +132,24 @@ class TwinCritic(nn.Module):
 
         Args:
             observations: ``[B, *shape]`` each, in wire types.
-            actions: ``[B, n]`` in [-1, 1], or None without continuous actions.
-            batch_sizes: see `encode`.
+            actions: ``[B, n]`` in [-1, 1]; None without continuous actions.
+            batch_sizes: See `encode`.
         """
         return self.values(self.encode(observations, batch_sizes), actions)
 
-    def encode(self, observations: Sequence[Tensor], batch_sizes: Tensor | None = None) -> Encoded:
+    def encode(
+        self, observations: Sequence[Tensor], batch_sizes: Tensor | None = None, memory: Tensor | None = None
+    ) -> Encoded:
         """Encodes ``[B, *shape]`` of each observation.
 
         Args:
-            observations: in wire types; packed sequences with a memory, before which nothing is remembered.
-            batch_sizes: ``[L]`` int64 on the CPU, sequences that have a row at each place; needed with a memory only.
+            observations: In wire types; with memory, packed sequences.
+            batch_sizes: ``[L]`` int64 on the CPU, number of sequences with a row at each position; required only with
+                memory.
+            memory: ``[S, memory_size]``, memory before each sequence; None is zeros.
 
         Returns:
-            ``[B, size]``; ``[2, B, size]`` behind a tower, of which each twin sees another part.
+            ``[B, size]``; ``[2, B, size]`` after a tower, whose planes each twin reduces separately.
         """
         encoded = self.encoder.encode(list(observations))
         if self.neck is not None:
@@ -154,12 +158,27 @@ class TwinCritic(nn.Module):
             return encoded
         if batch_sizes is None:
             raise ValueError("critics with a memory were called without sequences")
-        nothing = encoded.values.new_zeros(int(batch_sizes[0]), self.memory.memory_size)
-        hidden, _ = self.memory.unroll(encoded.values, Unrolled(batch_sizes, nothing))
+        if memory is None:
+            memory = encoded.values.new_zeros(int(batch_sizes[0]), self.memory.memory_size)
+        hidden, _ = self.memory.unroll(encoded.values, Unrolled(batch_sizes, memory))
         return encoded._replace(values=hidden)
 
+    def remember(self, observations: Sequence[Tensor], sequences: Unrolled) -> Tensor:
+        """Computes the memory ``[S, memory_size]`` after packed sequences.
+
+        Args:
+            observations: ``[B, *shape]`` each.
+            sequences: Layout of the sequences.
+
+        Raises:
+            ValueError: The critics have no memory.
+        """
+        if self.memory is None:
+            raise ValueError("critics without a memory were asked to remember")
+        return self.memory.unroll(self.encoder.encode(list(observations)).values, sequences)[1]
+
     def values(self, encoded: Encoded, actions: Tensor | None) -> Tensor:
-        """Computes values ``[2, B, signals, choices]`` of what `encode` made."""
+        """Computes values ``[2, B, signals, choices]`` from the result of `encode`."""
         values = self._first(encoded.values, actions)
         for layer in self._layers:
             values = self._activation(layer.forward(values))
@@ -170,7 +189,7 @@ class TwinCritic(nn.Module):
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Keeps `values` inside the block from having a gradient in the parameters; it has one in its arguments."""
+        """Prevents gradients of `values` in the parameters inside the block; gradients in its arguments remain."""
         for parameter in self._behind_encoder:
             parameter.requires_grad_(False)
         try:
@@ -190,10 +209,10 @@ class TwinCritic(nn.Module):
 
 
 def values_of_actions(values: Tensor, choices: Tensor | None) -> Tensor:
-    """Returns what critics say of the actions that were taken, ``[2, B, signals]``; with several branches, the mean over them.
+    """Returns the values of the actions that were taken, ``[2, B, signals]``; with several branches, their mean.
 
     Args:
-        values: ``[2, B, signals, choices]``, with the continuous actions that were taken.
+        values: ``[2, B, signals, choices]``, for the continuous actions that were taken.
         choices: ``[B, b]`` int64, each plus the offset of its branch; None without discrete actions.
     """
     if choices is None:

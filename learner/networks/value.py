@@ -1,4 +1,4 @@
-"""The critic: a network of its own, or heads on the policy's body; and actor and critic as one."""
+"""The critic: a separate network, or heads on the policy's body; and actor and critic combined."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from learner.settings.network import NetworkSettings
 
 
 def value_head(body: Body, settings: NetworkSettings, signals: int, initializer: Initializer) -> ValueHead:
-    """Builds the head that values what a body computes."""
+    """Builds the value head for a body's output."""
     if body.planes is None or settings.tower is None:
         return ValueHead(body.size, signals, initializer)
     return BoardValueHead(body.planes, settings.tower, signals, initializer)
 
 
 class ValueNetwork(nn.Module):
-    """Observations to one value for each reward signal, with a body of its own.
+    """Computes one value for each reward signal from all observations, with a separate body.
 
     Args:
-        spec: what the behavior sees.
-        settings: the network block of the run file.
-        signals: number of reward signals.
-        generator: where initial weights come from; None is torch's own.
+        spec: Observations of the behavior.
+        settings: The network block of the run file.
+        signals: Number of reward signals.
+        generator: Draws the initial weights; None uses torch's default generator.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class ValueNetwork(nn.Module):
         self.head = value_head(self.body, settings, signals, initializer)
 
     def forward(self, observations: Sequence[Tensor], sequences: Unrolled | None = None) -> Tensor:
-        """Computes values ``[B, signals]`` of observations ``[B, *shape]``; packed sequences with a memory."""
+        """Computes values ``[B, signals]`` of observations ``[B, *shape]``; with a memory, of packed sequences."""
         return self.head.forward(self.body.forward(observations, sequences))
 
 
 class Sequences(NamedTuple):
-    """How B packed steps are S sequences, for recurrent actor-critics; see `learner.networks.lstm.Unrolled`.
+    """The layout of B packed steps as S sequences, for recurrent actor-critics; see `learner.networks.lstm.Unrolled`.
 
     Attributes:
         batch_sizes: ``[L]`` int64 on the CPU.
-        policy: the policy's memories, ``[S, memory_size]``.
-        critic: those of a critic with a memory of its own, ``[S, memory_size]``; None for a head on the policy's.
+        policy: Memories of the policy, ``[S, memory_size]``.
+        critic: Memories of a critic with separate memory, ``[S, memory_size]``; None for a head on the policy's body.
     """
 
     batch_sizes: Tensor
@@ -62,25 +62,46 @@ class Sequences(NamedTuple):
     critic: Tensor | None
 
     def of_policy(self) -> Unrolled:
-        """Returns what the policy begins with."""
+        """Returns the layout with the policy's memories."""
         return Unrolled(self.batch_sizes, self.policy)
 
     def of_critic(self) -> Unrolled | None:
-        """Returns what a critic's own body begins with."""
+        """Returns the layout with the memories of a critic's body; None without them."""
         return None if self.critic is None else Unrolled(self.batch_sizes, self.critic)
 
 
-class ActorCritic(nn.Module):
+class PolicyAndCritic(nn.Module):
+    """A policy and a critic of any kind.
+
+    Args:
+        policy: The acting network.
+    """
+
+    def __init__(self, policy: PolicyNetwork) -> None:
+        super().__init__()
+        self.policy = policy
+
+    @property
+    def memory_size(self) -> int:
+        """Number of values in a memory; 0 without memory."""
+        return self.policy.memory_size
+
+    @property
+    def value_head(self) -> ValueHead:
+        """The head that computes the values."""
+        raise NotImplementedError
+
+
+class ActorCritic(PolicyAndCritic):
     """A policy and its critic; with ``shared_critic`` the critic is a head on the policy's body.
 
     Args:
-        policy: the network that acts.
-        critic: a network of its own, or a head for the policy's body.
+        policy: The acting network.
+        critic: A separate network, or a head for the policy's body.
     """
 
     def __init__(self, policy: PolicyNetwork, critic: ValueNetwork | ValueHead) -> None:
-        super().__init__()
-        self.policy = policy
+        super().__init__(policy)
         self.critic = critic
 
     def forward(
@@ -90,8 +111,8 @@ class ActorCritic(nn.Module):
 
         Args:
             observations: ``[B, *shape]`` each.
-            action_masks: ``[B, sum(branches)]``, or None.
-            sequences: how they are sequences; needed with a memory, and only with one.
+            action_masks: ``[B, sum(branches)]``; None = all allowed.
+            sequences: Layout of the sequences; required with memory, otherwise not allowed.
         """
         of_policy, of_critic = _parts(sequences)
         policy, critic = self.policy, self.critic
@@ -100,30 +121,27 @@ class ActorCritic(nn.Module):
         if isinstance(critic, ValueHead):
             values = critic.forward(hidden)
         else:
-            # Encoders without weights are the same in both: the normalizers of an observation share their statistics.
-            seen = encoded if critic.body.encodes_alike else critic.body.encoder.encode(list(observations))
+            # Encoders without weights compute the same from the same observations in both networks: an observation's
+            # normalizers share their statistics.
+            is_same = critic.body.encodes_alike and critic.body.reads == policy.reads
+            seen = encoded if is_same else critic.body.encoder.encode(list(observations))
             values = critic.head.forward(critic.body.compute(seen, of_critic))
         return policy.act(hidden, action_masks), values
 
     def values(self, observations: Sequence[Tensor]) -> Tensor:
-        """Computes values ``[B, signals]`` alone; of networks without memory."""
+        """Computes only the values ``[B, signals]``, for networks without memory."""
         inputs = self.policy.body(observations) if isinstance(self.critic, ValueHead) else observations
         values: Tensor = self.critic(inputs)
         return values
 
     @property
-    def memory_size(self) -> int:
-        """Numbers of a memory; 0 without."""
-        return self.policy.memory_size
-
-    @property
     def critic_body(self) -> Body:
-        """The body whose numbers the values are computed from."""
+        """The body from whose output the values are computed."""
         return self.policy.body if isinstance(self.critic, ValueHead) else self.critic.body
 
     @property
     def value_head(self) -> ValueHead:
-        """What computes values from these numbers."""
+        """The head that computes the values from the output of `critic_body`."""
         return self.critic if isinstance(self.critic, ValueHead) else self.critic.head
 
 
@@ -142,11 +160,11 @@ def build_critic(
     """Builds the critic of a policy.
 
     Args:
-        policy: the policy.
-        settings: the network block of the run file.
-        signals: number of reward signals.
-        shared: whether the critic is a head on the policy's body.
-        generator: where initial weights come from; None is torch's own.
+        policy: The policy.
+        settings: The network block of the run file.
+        signals: Number of reward signals.
+        shared: Whether the critic is a head on the policy's body.
+        generator: Draws the initial weights; None uses torch's default generator.
     """
     if shared:
         return value_head(policy.body, settings, signals, Initializer(settings.initialization, generator))

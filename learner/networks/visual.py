@@ -1,4 +1,4 @@
-"""Encoders of pictures and grids: the convolutional towers that ML-Agents' run files name."""
+"""Encoders of images and grids: the convolutional towers named in ML-Agents' run files."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CONVOLUTIONS: Final[Mapping[str, tuple[tuple[int, int, int], ...]]] = MappingPro
 """Output channels, kernel and stride of each convolution of the plain towers."""
 
 RESIDUAL_CHANNELS: Final = (16, 32, 32)
-"""Of the stages of resnet; each ends in a pooling of `RESIDUAL_POOL` (kernel, stride)."""
+"""Channels of the stages of resnet; each ends with a pooling of `RESIDUAL_POOL` (kernel, stride)."""
 RESIDUAL_POOL: Final = (3, 2)
 
 
 def encoded_size(spec: ObservationSpec, kind: str) -> int:
-    """Returns how many numbers a tower makes of a picture that it can take, before its linear layer."""
+    """Returns the number of values that a tower computes from a supported image before its linear layer."""
     height, width, channels = picture_size(spec)
     if kind == "resnet":
         stages = tuple((outputs, *RESIDUAL_POOL) for outputs in RESIDUAL_CHANNELS)
@@ -50,28 +50,28 @@ def encoded_size(spec: ObservationSpec, kind: str) -> int:
 
 
 def _require_size(spec: ObservationSpec, kind: str) -> None:
-    """Raises ObservationError if a picture is smaller than a tower accepts."""
+    """Raises ObservationError if an image is smaller than a tower accepts."""
     height, width, _ = picture_size(spec)
     least = MIN_SIDE_PIXELS[kind]
     if min(height, width) < least:
         raise ObservationError(
-            f"observation {spec.name!r} is {height}x{width} pixels; vis_encode_type {kind} needs at least "
-            f"{least} a side: choose a smaller one (fully_connected takes any size)",
+            f"observation {spec.name!r} is {height}x{width} pixels; vis_encode_type {kind} needs at least {least} "
+            "pixels on each side: choose a smaller encoder (fully_connected accepts any size)",
             spec.name,
         )
 
 
 class ImageEncoder(nn.Module):
-    """A picture ``[B, H, W, C]`` or ``[B, C, H, W]`` to ``[B, hidden_units]``.
+    """Encodes an image ``[B, H, W, C]`` or ``[B, C, H, W]`` as ``[B, hidden_units]``.
 
     Args:
-        spec: the observation; `scale` is what shall be seen as 1.0, `layout` the order of its axes (HWC unless CHW).
-        kind: which tower.
-        size: width of the result.
-        initializer: where initial weights come from.
+        spec: The observation; `scale` is the value that maps to 1.0, `layout` the order of its axes (HWC unless CHW).
+        kind: Name of the tower.
+        size: Width of the result.
+        initializer: Draws the initial weights.
 
     Raises:
-        ObservationError: the picture is smaller than the tower accepts.
+        ObservationError: The image is smaller than the tower accepts.
     """
 
     def __init__(self, spec: ObservationSpec, kind: str, size: int, initializer: Initializer) -> None:
@@ -96,7 +96,7 @@ class ImageEncoder(nn.Module):
 
 
 class _Residual(nn.Module):
-    """Two 3x3 convolutions beside a skip (He et al. 2016, arXiv:1603.05027; the blocks of IMPALA, arXiv:1802.01561)."""
+    """Two 3x3 convolutions with a skip (He et al. 2016, arXiv:1603.05027; the blocks of IMPALA, arXiv:1802.01561)."""
 
     def __init__(self, channels: int, initializer: Initializer) -> None:
         super().__init__()
@@ -140,20 +140,21 @@ _SETTING = "network_settings.vis_encode_type"
 
 
 class AddedEncoder(nn.Module):
-    """What a package makes of a picture: ``[B, *shape]``, as on the wire, to ``[B, size]``.
+    """Encodes an image with a package's module: ``[B, *shape]``, in wire form, to ``[B, size]``.
 
-    The entry point is called with the observation's spec, the width that is wanted and an `Initializer`, and returns a
-    module. It becomes part of ONNX files: what it does must be expressible there. It is also called under
-    ``torch.device("meta")``, where its size is judged: tensors without an explicit device are made there without memory.
+    The entry point is called with the observation's spec, the required width and an `Initializer`, and returns a
+    module. The module becomes part of ONNX files, so its operations must be expressible there. The entry point is also
+    called under ``torch.device("meta")`` to judge the module's size: tensors without an explicit device take no memory
+    there.
 
     Args:
-        spec: the observation.
-        kind: the name of the entry point.
-        size: width of the result.
-        initializer: where initial weights come from.
+        spec: The observation.
+        kind: Name of the entry point.
+        size: Width of the result.
+        initializer: Draws the initial weights.
 
     Raises:
-        UserError: it cannot be imported or made, or makes something else.
+        UserError: The module cannot be imported or created, or returns something else.
     """
 
     def __init__(self, spec: ObservationSpec, kind: str, size: int, initializer: Initializer) -> None:
@@ -162,8 +163,8 @@ class AddedEncoder(nn.Module):
         factory = load(_SETTING, kind, ENCODERS)
         self.encoder = make(_SETTING, kind, lambda: factory(spec, size, initializer))
         if not isinstance(self.encoder, nn.Module):
-            raise UserError(ExitCode.RUN_FILE, f"{_SETTING} names {kind!r}, which makes no torch.nn.Module")
-        self.encoder.to(torch.get_default_device())  # what it read from a file, for example
+            raise UserError(ExitCode.RUN_FILE, f"{_SETTING} names {kind!r}, which does not create a torch.nn.Module")
+        self.encoder.to(torch.get_default_device())  # for example, tensors that it read from a file
         example = torch.zeros(2, *spec.shape, dtype=getattr(torch, spec.dtype.name))
         with torch.no_grad():
             made = make(_SETTING, kind, lambda: self.encoder(example))
@@ -175,11 +176,11 @@ class AddedEncoder(nn.Module):
             )
             raise UserError(
                 ExitCode.RUN_FILE,
-                f"{_SETTING} names {kind!r}, which makes {shown} of {list(example.shape)}: "
-                f"it must be [2, {size}] torch.float32",
+                f"{_SETTING} names {kind!r}, which turns {list(example.shape)} into {shown}: the result must be [2, "
+                f"{size}] torch.float32",
             )
 
     def forward(self, observation: Tensor) -> Tensor:
-        """Encodes ``[B, *shape]`` of the wire's type to ``[B, size]`` float32."""
+        """Encodes ``[B, *shape]`` of the wire type as ``[B, size]`` float32."""
         encoded: Tensor = self.encoder(observation)
         return encoded

@@ -1,4 +1,4 @@
-"""What can be seen of a run: statistics, the live panel, log lines, the summary.
+"""Reports on a run: statistics, the live panel, log lines, the summary.
 
-The lowest layer but the settings: it takes plain values and knows nothing of queues, trainers or torch.
+The lowest layer above the settings: it receives plain values and depends on no queue, no trainer and no torch.
 """

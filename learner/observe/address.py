@@ -1,4 +1,4 @@
-"""Where a learner listens, left in the run folder: with port 0 nobody else can know."""
+"""Records a learner's addresses in the run folder; with port 0 this is their only source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from learner.common.exits import ExitCode, UserError
 from learner.common.files import read_regular
 from learner.observe.jsonfile import write_json
 
@@ -20,29 +19,40 @@ class BoundAddresses:
     """The addresses of a running learner, ``host:port`` each.
 
     Attributes:
-        address: where actors connect.
-        control: where status, pause and stop commands connect.
-        http: where the status page, the metrics and the health check are; empty if they are not served.
+        address: Address for actors.
+        control: Address for status, pause and stop commands.
+        http: Address of the status page, the metrics and the health check; empty if they are not served.
+        tls: Whether they use TLS.
+        ca: File with the authority of the learner's certificate; empty if it is not known.
+        token: File with the operators' token; empty without one.
     """
 
     address: str
     control: str
     http: str = ""
+    tls: bool = False
+    ca: str = ""
+    token: str = ""
 
 
 def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
     """Writes ``address.json`` into the run folder in one step and returns its path.
 
     Raises:
-        WriteFailed: the folder cannot be written to.
+        WriteFailed: The folder is not writable.
     """
     path = run_folder / ADDRESS_FILE
-    write_json(path, {"address": addresses.address, "control": addresses.control, "http": addresses.http})
+    document = {"address": addresses.address, "control": addresses.control, "http": addresses.http}
+    if addresses.token:
+        document["token"] = addresses.token
+    if addresses.tls:
+        document["ca"] = addresses.ca
+    write_json(path, document)
     return path
 
 
 def read_addresses(run_folder: Path) -> BoundAddresses | None:
-    """Returns what :func:`write_addresses` left, or None if there is nothing, or nothing that makes sense."""
+    """Returns the addresses saved by :func:`write_addresses`, or None if they are missing or invalid."""
     try:
         content = json.loads(read_regular(run_folder / ADDRESS_FILE, _MAX_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -52,42 +62,27 @@ def read_addresses(run_folder: Path) -> BoundAddresses | None:
     address, control, http = content.get("address"), content.get("control"), content.get("http", "")
     if not isinstance(address, str) or not isinstance(control, str) or not isinstance(http, str):
         return None
-    return BoundAddresses(address=address, control=control, http=http)
+    ca, token = (value if isinstance(value, str) else "" for value in (content.get("ca"), content.get("token")))
+    return BoundAddresses(address, control, http, "ca" in content, ca, token)
 
 
-def find_running(run_id: str | None, results_dir: Path) -> tuple[Path, BoundAddresses]:
-    """Returns the folder and the addresses of the run of a name, or of the only running one there is.
+def page_url(http: str, *, tls: bool = False) -> str:
+    """Returns the URL of the page for a browser on this machine; empty without an address ``host:port``.
 
-    Raises:
-        UserError: it does not run, or without a name none or more than one was found.
-    """
-    if run_id is not None:
-        folder = results_dir / run_id
-    else:
-        found = sorted(results_dir.glob(f"*/{ADDRESS_FILE}"))
-        if len(found) != 1:
-            text = f"{len(found)} running learners" if found else "no running learner"
-            raise UserError(ExitCode.USAGE, f"{text} found in {results_dir}; give --run-id or --control HOST:PORT")
-        folder = found[0].parent
-    addresses = read_addresses(folder)
-    if addresses is None:
-        raise UserError(ExitCode.UNREACHABLE, f"{folder / ADDRESS_FILE} is not there: no learner runs in that folder")
-    return folder, addresses
+    A learner that listens on all addresses is reached at the loopback address.
 
-
-def page_url(http: str) -> str:
-    """Returns where a browser on this machine finds the page of an address ``host:port``; empty for none.
-
-    A learner that listens on all addresses listens here, too.
+    Args:
+        http: Address of the page.
+        tls: Whether it is served with TLS.
     """
     if not http:
         return ""
     host, _, port = http.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"http://{host}:{port}/"
+    return f"{'https' if tls else 'http'}://{host}:{port}/"
 
 
 def remove_addresses(run_folder: Path) -> None:
-    """Removes the file at the end of the learner; one that is gone, or cannot be removed, is fine."""
+    """Removes the file when the learner ends; does nothing if it is missing or cannot be removed."""
     with contextlib.suppress(OSError):
         (run_folder / ADDRESS_FILE).unlink()

@@ -1,9 +1,10 @@
-"""Estimates what bounds a run: the learner, its actors, or what lies between them.
+"""Estimates what limits a run: the learner, its actors, or the connection between them.
 
-Three shares of a window are compared. L: in which the trainer did something. A: in which actors did not wait, the mean over
-them. N: what neither explains. An actor that takes turns with the trainer (``threaded: false``) should wait while
-the trainer works, and only then: of its time max(0, 1 - L - a) is unexplained. One that goes on meanwhile
-(``threaded: true``) needs to wait only if the trainer is always busy: of its time 1 - max(L, a) is. The largest share wins.
+Compares three shares of a window. L: the trainer worked. A: the actors did not wait (their mean). N: the rest that
+neither explains. For one actor, a is the share in which it did not wait. An actor that takes turns with the trainer
+(``threaded: false``) should wait exactly while the trainer works: max(0, 1 - L - a) of its time is unexplained. An
+actor that runs in parallel (``threaded: true``) needs to wait only if the trainer is always busy: 1 - max(L, a) of its
+time is unexplained. The largest share wins.
 """
 
 from __future__ import annotations
@@ -19,30 +20,31 @@ from learner.observe.view import Bottleneck, RunState
 WINDOW_SECONDS: Final = 10.0
 SAMPLE_SECONDS: Final = 0.5
 LEAST_SECONDS: Final = 3.0
-"""A shorter look at the trainer says nothing: it may be one update."""
+"""Shortest window in seconds: a shorter one may contain a single update."""
 
 _WAITS: Final = {
-    "credit": "wait for credit",
-    "hold": "are held",
-    "policy": "wait for a policy",
-    "connection": "wait for the connection",
+    "credit": "waiting for credit",
+    "hold": "held",
+    "policy": "waiting for a policy",
+    "connection": "waiting for the connection",
 }
+NOTHING_DECLARED: Final = "an actor is connected but has not declared a behavior yet"
 _IDLE: Final = {
     RunState.WAITING: "no behavior has been declared yet: start an actor",
     RunState.PAUSED: "the run is paused",
-    RunState.DRAINING: "the run ends",
+    RunState.DRAINING: "the run is ending",
     RunState.FAILED: "the trainer failed",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ActorShare:
-    """How one actor spent the window.
+    """Shares of one actor's time in the window.
 
     Attributes:
-        waits: shares of its time that it waited, by reason, together 0 to 1.
-        takes_turns: it is to wait while the trainer works (``threaded: false``).
-        round_trip_seconds: from a chunk to its ack; None if it did not say.
+        waits: Shares of its time spent waiting, by reason, together 0 to 1.
+        takes_turns: Whether it should wait while the trainer works (``threaded: false``).
+        round_trip_seconds: Seconds from a chunk to its ack; None if not reported.
     """
 
     waits: Mapping[str, float]
@@ -51,11 +53,11 @@ class ActorShare:
 
     @property
     def busy(self) -> float:
-        """The share that it did not wait, 0 to 1."""
+        """Share of its time not spent waiting, 0 to 1."""
         return min(1.0, max(0.0, 1.0 - sum(self.waits.values())))
 
     def unexplained(self, learner_busy: float) -> float:
-        """Returns the share in which neither it nor the trainer had to do something, 0 to 1."""
+        """Returns the share in which neither the actor nor the trainer had work, 0 to 1."""
         if self.takes_turns:
             return max(0.0, 1.0 - learner_busy - self.busy)
         return 1.0 - max(learner_busy, self.busy)
@@ -63,11 +65,11 @@ class ActorShare:
 
 @dataclass(frozen=True, slots=True)
 class ActorsSeen:
-    """Who takes part.
+    """The actors that take part in training.
 
     Attributes:
-        shares: of the actors that train something and said lately how they spend their time.
-        silent: how many others there are: not heard of lately, just begun, or of a release that does not say.
+        shares: Actors that train something and recently reported how they spend their time.
+        silent: Number of all other actors: new, recently silent, or of a release that does not report.
     """
 
     shares: Sequence[ActorShare] = ()
@@ -75,15 +77,15 @@ class ActorsSeen:
 
 
 class BottleneckMeter:
-    """Looks at the trainer's work now and then, and at the actors' reports whenever it looks.
+    """Samples the trainer's work periodically, together with the actors' reports.
 
     Args:
-        read_actors: returns who takes part now.
-        restart: called where what was before must not count any more, as after a pause.
-        clock: monotonic seconds.
+        read_actors: Returns the actors that take part now.
+        restart: Called when earlier reports must no longer count, as after a pause.
+        clock: Returns monotonic seconds.
 
     Attributes:
-        bottleneck: the newest.
+        bottleneck: The newest result.
     """
 
     def __init__(
@@ -97,12 +99,13 @@ class BottleneckMeter:
         self._since = self._due = clock()
         self._rate = WindowedRate(WINDOW_SECONDS, clock)
 
-    def update(self, state: RunState, busy_seconds: float) -> Bottleneck:
-        """Takes a look, if it is time, and returns the newest bottleneck; call it often and from one thread.
+    def update(self, state: RunState, busy_seconds: float, *, is_preparing: bool = False) -> Bottleneck:
+        """Takes a sample if it is due, and returns the newest bottleneck; call it often and from one thread.
 
         Args:
-            state: what the learner does.
-            busy_seconds: how long the trainer has worked since it began.
+            state: State of the run.
+            busy_seconds: Seconds that the trainer has worked since it began.
+            is_preparing: Whether an actor is connected and none has declared a behavior.
         """
         now = self._clock()
         if state is not self._state:
@@ -115,7 +118,8 @@ class BottleneckMeter:
         self._due = now + SAMPLE_SECONDS
         learner_busy = min(1.0, max(0.0, self._rate.update(busy_seconds)))
         if state is not RunState.TRAINING:
-            self.bottleneck = Bottleneck(text=_IDLE[state])
+            is_waited_for = is_preparing and state is RunState.WAITING
+            self.bottleneck = Bottleneck(text=NOTHING_DECLARED if is_waited_for else _IDLE[state])
         elif now - self._since < LEAST_SECONDS:
             self.bottleneck = Bottleneck(learner_busy=learner_busy)
         else:
@@ -124,11 +128,11 @@ class BottleneckMeter:
 
 
 def judge(learner_busy: float, actors: ActorsSeen) -> Bottleneck:
-    """Returns what holds a run back.
+    """Returns what limits a run.
 
     Args:
         learner_busy: L, 0 to 1.
-        actors: of whom A and N are the means.
+        actors: Actors over which A and N are averaged.
     """
     shares = actors.shares
     if not shares:
@@ -142,39 +146,41 @@ def judge(learner_busy: float, actors: ActorsSeen) -> Bottleneck:
 
 
 def _without_actors(learner_busy: float, silent: int) -> str:
-    figures = f"the trainer computes {learner_busy:.0%} of the time"
+    figures = f"the trainer is busy {learner_busy:.0%} of the time"
     if not silent:
-        return f"no actor takes part in training: {figures}"
-    return f"{figures}; {silent} actor{'s have' if silent > 1 else ' has'} not said yet, or lately, what for they wait"
+        return f"{figures}; no actor is training"
+    if silent == 1:
+        return f"{figures}; 1 actor has not reported recently what it waits for"
+    return f"{figures}; {silent} actors have not reported recently what they wait for"
 
 
 def _of_learner(by_name: Mapping[str, float], shares: Sequence[ActorShare]) -> str:
     return (
-        f"learner-bound: the trainer computes {by_name['learner']:.0%} of the time, actors step "
-        f"{by_name['actors']:.0%}{_waits(shares)}; fewer epochs, a smaller network or a GPU help, more actors do not"
+        f"learner-bound: the trainer is busy {by_name['learner']:.0%} of the time, actors "
+        f"{by_name['actors']:.0%}{_waits(shares)}; use fewer epochs, a smaller network or a GPU, not more actors"
     )
 
 
 def _of_actors(by_name: Mapping[str, float], shares: Sequence[ActorShare]) -> str:
     return (
-        f"actor-bound: actors step {by_name['actors']:.0%} of the time{_waits(shares)}, the trainer computes "
-        f"{by_name['learner']:.0%}; more actors, or more environments in each, help"
+        f"actor-bound: actors are busy {by_name['actors']:.0%} of the time{_waits(shares)}, the trainer "
+        f"{by_name['learner']:.0%}; use more actors, or more environments in each"
     )
 
 
 def _of_network(by_name: Mapping[str, float], shares: Sequence[ActorShare]) -> str:
     trips = [share.round_trip_seconds for share in shares if share.round_trip_seconds is not None]
     took = f", the newest acks took {statistics.median(trips):.2g} s" if trips else ""
-    turns = ", or threaded: true, lets" if any(share.takes_turns for share in shares) else " lets"
+    turns = " or threaded: true" if any(share.takes_turns for share in shares) else ""
     return (
-        f"network-bound: the trainer computes {by_name['learner']:.0%} of the time, actors step "
-        f"{by_name['actors']:.0%}{_waits(shares)}, and {by_name['network']:.0%} pass on the way between them{took}; "
-        f"bring actors nearer; a larger buffer_size{turns} both sides do more meanwhile"
+        f"network-bound: the trainer is busy {by_name['learner']:.0%} of the time, actors "
+        f"{by_name['actors']:.0%}{_waits(shares)}, and {by_name['network']:.0%} is lost on the way between "
+        f"them{took}; run actors nearer to the learner, or use a larger buffer_size{turns}"
     )
 
 
 def _waits(shares: Sequence[ActorShare]) -> str:
-    """Returns what actors wait for most, in brackets; nothing if they hardly wait."""
+    """Returns the longest wait of the actors in brackets; empty if they hardly wait."""
     means = {reason: statistics.fmean(share.waits.get(reason, 0.0) for share in shares) for reason in _WAITS}
     reason = max(means, key=lambda key: means[key])
-    return f" ({_WAITS[reason]} {means[reason]:.0%})" if means[reason] >= 0.01 else ""
+    return f" ({means[reason]:.0%} {_WAITS[reason]})" if means[reason] >= 0.01 else ""

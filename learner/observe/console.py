@@ -1,4 +1,4 @@
-"""The lines that ``mlagents-learn`` prints: one at each summary of a behavior, for people and scripts that know them."""
+"""Prints the lines of ``mlagents-learn``, one per summary of a behavior, for people and scripts that expect them."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
+from learner.common.text import printable
 from learner.observe.stats import StatSummary
-from learner.observe.text import printable
 
 IS_TRAINING = "Is Training"
-"""1 while a behavior learns, 0 once it only acts; shown here and nowhere else."""
+"""Statistic that is 1 while a behavior learns and 0 once it only acts; used by the console only."""
 REWARD = "Environment/Cumulative Reward"
 GROUP_REWARD = "Environment/Group Cumulative Reward"
 RATING = "Self-play/ELO"
 
 
 class ConsoleWriter:
-    """Prints a line per summary on standard output, flushed at once.
+    """Prints a line per summary on standard output and flushes it at once.
 
     ::
 
         [INFO] 3DBall. Step: 12000. Time Elapsed: 39.274 s. Mean Reward: 1.164. Std of Reward: 0.723. Training.
 
-    With groups it has their mean reward in place of the spread, with self-play the rating besides.
+    With groups the line has their mean reward instead of the standard deviation; with self-play it adds the rating.
 
     Args:
-        stream: where to, instead of standard output.
-        clock: monotonic seconds; the time elapsed counts from now.
+        stream: Output stream; None for standard output.
+        clock: Returns monotonic seconds; the elapsed time counts from the construction.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,10 +38,10 @@ class ConsoleWriter:
         self._began = clock()
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
-        """Prints the line of a summary; what is left at the end of a run has none unless an episode ended in it.
+        """Prints the line of a summary; the last summary of a run has no line unless an episode ended in it.
 
         Raises:
-            OSError: nobody reads the output any more, or it cannot be written.
+            OSError: The output is closed or cannot be written.
         """
         if IS_TRAINING not in summaries and REWARD not in summaries:
             return
@@ -53,13 +53,13 @@ class ConsoleWriter:
         stream.flush()
 
     def write_text(self, category: str, title: str, text: str, step: int) -> None:
-        """Leaves texts to other writers; the hyperparameters are in the run folder."""
+        """Does nothing; the hyperparameters are in the run folder."""
 
     def restart(self, category: str, step: int) -> None:
-        """Needs nothing: what was printed was printed."""
+        """Does nothing; printed lines stay."""
 
     def close(self) -> None:
-        """Leaves standard output open."""
+        """Does nothing; standard output stays open."""
 
 
 def _rewards(summaries: Mapping[str, StatSummary]) -> list[str]:

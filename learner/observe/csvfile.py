@@ -1,4 +1,4 @@
-"""Statistics as CSV, one row per statistic and summary: for pandas, spreadsheets, and `rollcast-learner compare`."""
+"""Writes statistics as CSV, one row per statistic and summary; for pandas, spreadsheets and `rollcast-learner compare`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from learner.common.files import open_regular
+from learner.common.text import printable
 from learner.observe.jsonfile import AppendFile
 from learner.observe.stats import HIDDEN_KEYS, StatSummary
-from learner.observe.text import printable
 
 STATS_FILE = "stats.csv"
 COLUMNS = ("step", "seconds", "key", "value", "count", "std")
@@ -24,18 +24,18 @@ class CsvWriter:
     """Writes each category into ``<run folder>/<behavior>/stats.csv``.
 
     The rows are ``step,seconds,key,value,count,std``: the environment steps trained, the time since the behavior was
-    first declared (time in which no learner ran left out), a statistic's name, its one number, and how many values with
-    which standard deviation it stands for. A statistic that appears later needs no new column, and a number that is not
-    finite is an empty cell.
+    first declared (without the time in which no learner ran), the name of a statistic, its value, and the number and
+    standard deviation of the values behind it. A new statistic needs no new column, and a number that is not finite is
+    an empty cell.
 
-    A run that goes on from a checkpoint goes on in the same file: rows of steps that are trained again are cut off
-    before the first new one is written. Steps only grow down the file: a summary that is not of a later step than the
-    one before it (what a run collected after its last one) is left out, so each statistic has one row a step.
+    A run resumed from a checkpoint continues the same file: rows of steps that are trained again are removed before the
+    first new one is written. Steps increase from row to row: a summary whose step is not above the previous one (values
+    collected after the last summary of a stopped run) is left out, so each statistic has one row per step.
 
     Args:
         run_folder: ``results/<run_id>``.
-        folder_name: the folder of a behavior in it.
-        clock: monotonic seconds.
+        folder_name: Returns the name of a behavior's folder in it.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class CsvWriter:
         self._last_steps: dict[str, int] = {}
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
-        """Adds a row for each summary; all of them or none.
+        """Adds a row for each summary; writes all of them or none.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: The file cannot be written.
         """
         file = self._file(category, step)
         if step <= self._last_steps[category]:
@@ -72,12 +72,12 @@ class CsvWriter:
         self._last_steps[category] = step
 
     def write_text(self, category: str, title: str, text: str, step: int) -> None:
-        """Starts the category's clock; texts have no place in a table."""
+        """Starts the category's clock; texts are not written."""
         del title, text, step
         self._started.setdefault(category, self._clock())
 
     def restart(self, category: str, step: int) -> None:
-        """Notes that a run goes on: rows of later steps are of a future that did not come about."""
+        """Records that a run resumes: rows of later steps are no longer part of it."""
         self._restarts[category] = step
         self._started.setdefault(category, self._clock())
 
@@ -93,7 +93,7 @@ class CsvWriter:
             return file
         path = self._run_folder / self._folder_name(category) / STATS_FILE
         started = self._started.setdefault(category, self._clock())
-        # Whatever was there and no restart was told of: the present step is the first of a start from nothing.
+        # Without a restart the run starts over, so older rows of this step and later ones are removed.
         last_step = min(self._restarts.get(category, step - 1), step - 1)
         last_step, before_seconds = cut_after(path, last_step)
         file = self._files[category] = AppendFile(path)
@@ -103,10 +103,10 @@ class CsvWriter:
 
 
 def cut_after(path: Path, step: int) -> tuple[int, float]:
-    """Cuts off the rows of later steps, and returns step and seconds of the last row that stays (-1 and 0 for none).
+    """Removes the rows of later steps, and returns step and seconds of the last remaining row (-1 and 0 for none).
 
     Raises:
-        OSError: the file cannot be changed.
+        OSError: The file cannot be changed.
     """
     last, keep_bytes = (-1, 0.0), 0
     try:
@@ -126,7 +126,7 @@ def cut_after(path: Path, step: int) -> tuple[int, float]:
 
 
 def _place(line: bytes) -> tuple[int, float] | None:
-    """Returns step and seconds of a row; None for the header, and for what is no row."""
+    """Returns step and seconds of a row; None for the header and for invalid rows."""
     parts = line.split(b",", 2)
     try:
         step, seconds = int(parts[0]), float(parts[1])

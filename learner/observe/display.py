@@ -1,4 +1,4 @@
-"""Shows a run while it lasts: a live panel on a terminal, else one log line per behavior and interval."""
+"""Shows a run in progress: by a live panel on a terminal, otherwise by one log line per behavior and interval."""
 
 from __future__ import annotations
 
@@ -7,61 +7,84 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import structlog
 
 from learner.observe import text
+from learner.observe.behavior_state import BehaviorState, Shown
+from learner.observe.bottleneck import NOTHING_DECLARED
 from learner.observe.logs import LogFormat, is_terminal
-from learner.observe.view import BehaviorView, RunState, RunView
+from learner.observe.rates import GrowingInterval
+from learner.observe.view import RunState, RunView
 
 log = structlog.get_logger(__name__)
 
 
+_WAIT_SECONDS: Final = 5.0
+_LONGEST_WAIT_SECONDS: Final = 600.0
+"""Longest time between two identical lines, in seconds."""
+
+
+def how_to_start(address: str) -> str:
+    """Returns the commands that start an actor for an address ``host:port``."""
+    return f"rollcast-actor gym --env ID --learner {address}   (or: rollcast-actor unity --env BUILD ...)"
+
+
 class LineSurface:
-    """Logs one ``progress`` event per behavior: a line for people or a JSON object, as the log lines are.
+    """Logs one ``progress`` event per behavior: a line for people or a JSON object, like the log lines.
 
     Args:
-        for_machines: every number under its full name, instead of short words for people.
+        for_machines: Log every number under its full name, instead of short labels for people.
+        clock: Returns monotonic seconds.
     """
 
-    def __init__(self, *, for_machines: bool) -> None:
+    def __init__(self, *, for_machines: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._fields = fields_for_machines if for_machines else fields_for_people
+        self._waiting = GrowingInterval(_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, clock)
+        self._preparing = GrowingInterval(_WAIT_SECONDS, _LONGEST_WAIT_SECONDS, clock)
 
     def show(self, view: RunView) -> None:
-        """Logs a view."""
-        if not view.behaviors and view.state is RunState.WAITING:
-            log.info("waiting_for_actors", state=view.state.value, address=view.address, actors=view.actors)
+        """Logs a view; logs at growing intervals that the run waits for actors."""
+        if view.behaviors or view.state is not RunState.WAITING:
+            self._waiting.restart()
+            self._preparing.restart()
+        else:
+            self._tell_waiting(view)
         for behavior in view.behaviors:
             log.info("progress", **self._fields(view, behavior))
 
+    def _tell_waiting(self, view: RunView) -> None:
+        state = {"state": view.state.value, "address": view.address, "actors": view.actors}
+        if view.actors:
+            self._waiting.restart()
+            if self._preparing.passed():
+                log.info("waiting_for_declaration", **state, reason=NOTHING_DECLARED)
+            return
+        self._preparing.restart()
+        is_first = self._waiting.is_first
+        if self._waiting.passed():
+            how = {"start": how_to_start(view.address)} if is_first else {}
+            log.info("waiting_for_actors", **state, **how)
+
     def close(self) -> None:
-        """Does nothing: lines leave nothing behind."""
+        """Does nothing, because lines need no cleanup."""
 
 
-def fields_for_machines(view: RunView, behavior: BehaviorView) -> dict[str, object]:
+def fields_for_machines(view: RunView, behavior: BehaviorState) -> dict[str, object]:
     """Returns the fields of a ``progress`` object; units are in the names."""
+    numbers = {
+        each.log or each.name: _rounded(behavior.shown(each), each.digits)
+        for each in behavior.fields
+        if each.log is not None
+    }
     return {
         "run_id": view.run_id,
         "generation": view.generation,
         "state": view.state.value,
         "actors": view.actors,
         "behavior": behavior.name,
-        "version": behavior.version,
-        "env_steps_taken": behavior.env_steps_taken,
-        "env_steps_trained": behavior.env_steps_trained,
-        "max_steps": behavior.max_steps,
-        "env_steps_per_second": round(behavior.steps_per_second, 1),
-        "episodes": behavior.episodes,
-        "mean_return_100": behavior.mean_return_100,
-        "target_return": behavior.target_return,
-        "mean_lag": behavior.mean_lag,
-        "queued_steps": behavior.queued_steps,
-        "queued_bytes": behavior.queued_bytes,
-        "log_prob_error_max": behavior.log_prob_error_max,
-        "evaluation_return_mean": behavior.evaluation_return_mean,
-        "best_return": behavior.best_return,
-        "best_step": behavior.best_step,
+        **numbers,
         "bottleneck": view.bottleneck.name,
         "learner_busy": round(view.bottleneck.learner_busy, 3),
         "actor_busy": round(view.bottleneck.actor_busy, 3),
@@ -70,17 +93,19 @@ def fields_for_machines(view: RunView, behavior: BehaviorView) -> dict[str, obje
     }
 
 
-def fields_for_people(view: RunView, behavior: BehaviorView) -> dict[str, object]:
-    """Returns the fields of a ``progress`` line that fits a wide terminal; what is zero or as usual is left out."""
+def _rounded(value: Shown, digits: int | None) -> Shown:
+    return round(value, digits) if isinstance(value, float) and digits is not None else value
+
+
+def fields_for_people(view: RunView, behavior: BehaviorState) -> dict[str, object]:
+    """Returns the fields of a ``progress`` line that fits a wide terminal, without zero and usual values."""
     target = "" if behavior.target_return is None else f"/{behavior.target_return:g}"
     fields: dict[str, object] = {
         "behavior": behavior.name,
         "steps": f"{behavior.env_steps_trained}/{behavior.max_steps}",
         "rate": f"{text.speed(behavior.steps_per_second)}/s",
         "return": f"{text.number(behavior.mean_return_100)}{target}",
-        "episodes": behavior.episodes,
-        "version": behavior.version,
-        "lag": round(behavior.mean_lag, 2),
+        **{each.line: _rounded(behavior.shown(each), 2) for each in behavior.fields if each.line},
         "queue": f"{behavior.queue_fill:.0%}",
         "actors": view.actors,
     }
@@ -95,30 +120,30 @@ def fields_for_people(view: RunView, behavior: BehaviorView) -> dict[str, object
 
 
 PANEL_SECONDS = 1.0
-"""Time between two pictures of the panel; drawing one takes a few milliseconds of the trainer's interpreter."""
+"""Seconds between two pictures of the panel; drawing one takes a few milliseconds of the trainer's interpreter."""
 
 
 class Surface(Protocol):
-    """Something that views are shown on."""
+    """Shows views."""
 
     def show(self, view: RunView) -> None:
         """Shows a view.
 
         Raises:
-            OSError: the terminal has gone away.
+            OSError: The terminal is closed.
         """
 
     def close(self) -> None:
-        """Leaves the terminal as it was."""
+        """Restores the terminal."""
 
 
 class Display:
     """Shows views at a steady pace. Leave it through ``with`` or :meth:`close`, which restores the terminal.
 
     Args:
-        surface: what to show them on; None shows nothing.
-        interval_seconds: least time between two of them.
-        clock: a monotonic clock in seconds.
+        surface: Surface that shows the views; None shows nothing.
+        interval_seconds: Shortest time between two views, in seconds.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -139,11 +164,11 @@ class Display:
 
     @property
     def due(self) -> bool:
-        """Whether it is time for another view; ask before making one."""
+        """True if another view is due; check it before creating one."""
         return self._surface is not None and self._clock() >= self._next
 
     def update(self, view: RunView, *, now: bool = False) -> None:
-        """Shows a view if it is time, or at once; a terminal that has gone away is given up, not an error."""
+        """Shows a view if it is due, or at once if `now` is True; gives up a closed terminal without an error."""
         if self._surface is None or not (now or self.due):
             return
         self._next = self._clock() + self._interval_seconds
@@ -153,23 +178,23 @@ class Display:
             self.close()
 
     def close(self) -> None:
-        """Restores the terminal; closing twice is harmless."""
+        """Restores the terminal; safe to repeat."""
         surface, self._surface = self._surface, None
         if surface is not None:
             try:
                 surface.close()
             except OSError:
-                return  # the terminal has gone away: there is nothing to restore
+                return  # the terminal is closed: nothing to restore
 
 
 def open_display(log_format: LogFormat, summary_seconds: float) -> Display:
-    """Returns the display that fits: the panel only for ``auto`` on a terminal, never beside JSON.
+    """Returns the display for a log format: the panel only for ``auto`` on a terminal, never with JSON.
 
     With ``mlagents`` it shows nothing: :class:`learner.observe.console.ConsoleWriter` prints the summaries.
 
     Args:
-        log_format: as for :func:`learner.observe.logs.configure`, which has been called.
-        summary_seconds: time between two lines.
+        log_format: Format that was passed to :func:`learner.observe.logs.configure`.
+        summary_seconds: Time between two lines, in seconds.
     """
     if log_format == "mlagents":
         return Display(None, summary_seconds)
@@ -181,8 +206,8 @@ def open_display(log_format: LogFormat, summary_seconds: float) -> Display:
 
 
 def panel_fits(term: str) -> bool:
-    """Says whether a panel can be drawn on standard error, given ``TERM``.
+    """Returns whether a panel can be drawn on standard error, given ``TERM``.
 
-    Standard output must be a terminal, too: it goes through the panel, and what is sent to a file or a pipe must not.
+    Standard output must be a terminal too: the panel prints it, and must not alter what goes to a file or pipe.
     """
     return is_terminal() and sys.stdout.isatty() and term not in {"", "dumb", "unknown"}

@@ -1,4 +1,4 @@
-"""One TensorBoard event file. Importing this imports TensorBoard: only :mod:`learner.observe.tensorboard` does, late."""
+"""Writes one TensorBoard event file. Importing this module imports TensorBoard."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
 from tensorboard.summary.writer import record_writer
 
+from learner.common.text import printable
 from learner.observe.jsonfile import AppendFile
 from learner.observe.stats import Aggregation, StatSummary
-from learner.observe.text import printable
 
 HISTOGRAM_BINS = 30
 LARGEST_DRAWN = float(np.finfo(np.float32).max)
 
-# TensorBoard ships neither annotations nor stubs: its messages and its records are Any here, and nowhere else.
+# TensorBoard has neither annotations nor stubs, so its messages and records are Any in this file only.
 _event: Any = event_pb2
 _summary: Any = summary_pb2
 _tensor: Any = tensor_pb2
@@ -36,17 +36,17 @@ _STAMP = re.compile(r"events\.out\.tfevents\.([0-9]{10})\.")
 class EventFile:
     """Writes ``events.out.tfevents.*`` in a folder, each event at once and whole.
 
-    TensorBoard's own writer has a thread that ends for good, with a traceback, when the disk is full. Here whoever adds
-    an event hears of it, and what comes once there is room is readable: a part of a record never stays in the file.
+    TensorBoard's own writer has a thread that stops for good, with a traceback, when the disk is full. Here the caller
+    gets the error, and events written after space is freed are readable: a partial record never stays in the file.
 
-    TensorBoard reads the files of a folder in the order of their names, and never goes back: where the clock was set
-    back between two starts of the learner, the name of the new file still comes after those that are there.
+    TensorBoard reads the files of a folder in the order of their names and never goes back. So the name of a new file
+    always sorts after the existing ones, even if the clock was set back between two starts of the learner.
 
     Args:
-        folder: made if missing.
+        folder: Folder of the file; created if missing.
 
     Raises:
-        OSError: the folder cannot be written to.
+        OSError: The folder is not writable.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,20 +63,20 @@ class EventFile:
             raise
 
     def add_restart(self, step: int) -> None:
-        """Lets TensorBoard hide what this folder's files hold from this step on, written before now.
+        """Makes TensorBoard hide this folder's earlier events from this step on.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: The file cannot be written.
         """
         start = _event.SessionLog(status=_event.SessionLog.START)
-        for _ in range(2):  # TensorBoard takes the first start it ever sees for the beginning, and hides nothing
+        for _ in range(2):  # TensorBoard takes the first start for the beginning of the run and hides nothing
             self._write(_event.Event(wall_time=time.time(), step=step, session_log=start))
 
     def add_summaries(self, summaries: Mapping[str, StatSummary], step: int) -> None:
         """Adds one event with a scalar for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: The file cannot be written.
         """
         values = []
         for key, summary in summaries.items():
@@ -90,7 +90,7 @@ class EventFile:
         """Adds a Markdown text.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: The file cannot be written.
         """
         plugin = _summary.SummaryMetadata.PluginData(plugin_name="text")
         tensor = _tensor.TensorProto(dtype=_types.DT_STRING, string_val=[text.encode()])
@@ -98,7 +98,7 @@ class EventFile:
         self._add([_summary.Summary.Value(tag=title, metadata=metadata, tensor=tensor)], step)
 
     def close(self) -> None:
-        """Closes the file; twice is harmless."""
+        """Closes the file; safe to repeat."""
         self._file.close()
 
     def _add(self, values: list[Any], step: int) -> None:
@@ -113,7 +113,7 @@ class EventFile:
 def _histogram(values: NDArray[np.float64]) -> Any:
     """Returns the values ``[K]``, K > 0 and finite, as TensorBoard's message.
 
-    TensorBoard draws in float32, so larger values, which environments may send, are drawn at the edge of that.
+    TensorBoard draws in float32, so larger values are limited to its range.
     """
     values = np.clip(values, -LARGEST_DRAWN, LARGEST_DRAWN)
     lowest, highest = float(values.min()), float(values.max())
@@ -134,6 +134,6 @@ def _histogram(values: NDArray[np.float64]) -> Any:
 
 
 def _newest_ns(folder: Path) -> int:
-    """Returns the latest time in the names of a folder's event files; 0 without any."""
+    """Returns the latest time in the names of a folder's event files; 0 if there are none."""
     stamps = [_STAMP.match(path.name) for path in folder.iterdir()]
     return max((int(found[1]) * 10**9 for found in stamps if found is not None), default=0)

@@ -1,4 +1,4 @@
-"""How a run went: the curves of the status page, one sample a second, thinned out as the run grows old."""
+"""The curves of the status page: one sample per second, thinned out as the run gets longer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-COLUMNS: Final = (
-    *("t", "env_steps_taken", "env_steps_trained", "steps_per_second", "mean_return", "loss", "value_loss"),
-    *("policy_loss", "entropy", "approx_kl", "mean_lag"),
-)
-"""``t`` is in seconds that a learner of this run was up, all starts together; losses and the like are those of the last
-update."""
+from learner.observe.behavior_state import FIELDS
+
+COLUMNS: Final = ("t", *(each.curve for each in FIELDS if each.curve))
+"""``t`` is the time that learners of this run were up, in seconds, over all starts; losses and similar values are those
+of the last update.
+"""
 MAX_POINTS: Final = 1000
 
 
@@ -24,9 +24,9 @@ class HistoryView:
     """The curves of one behavior.
 
     Attributes:
-        behavior: its name.
-        interval_seconds: the time between two points; it doubles each time the history is full.
-        columns: ``[N]`` values of each of `COLUMNS`, oldest first; None where there was none.
+        behavior: Name of the behavior.
+        interval_seconds: Time between two points; doubles each time the history is full.
+        columns: ``[N]`` values of each of `COLUMNS`, oldest first; None where a value is missing.
     """
 
     behavior: str
@@ -35,14 +35,14 @@ class HistoryView:
 
 
 class History:
-    """The curves of all behaviors; bounded, from any thread.
+    """The curves of all behaviors, of bounded size. Thread-safe.
 
-    A point is kept for every ``interval`` samples. When there are more than ``max_points``, every second one is left
-    out and the interval doubles: the curve covers the whole run at half the detail, and memory stays as it was.
+    A point is kept for every ``interval`` samples. Above ``max_points``, every second point is removed and the interval
+    doubles: the curve covers the whole run at half the detail in the same memory.
 
     Args:
-        sample_seconds: how often `add` is called.
-        max_points: the most points of a behavior.
+        sample_seconds: Interval between calls of `add`, in seconds.
+        max_points: Most points of a behavior.
     """
 
     def __init__(self, *, sample_seconds: float = 1.0, max_points: int = MAX_POINTS) -> None:
@@ -66,10 +66,10 @@ class History:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state_dict`; time goes on where it ended.
+        """Restores from `state_dict`; time continues where it ended.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not what was saved.
+            KeyError, TypeError, ValueError: The state is invalid.
         """
         loaded = {str(name): _Curves.restored(curves, self._max_points) for name, curves in state.items()}
         with self._lock:
@@ -77,12 +77,12 @@ class History:
             self._before_seconds = max((curves.values["t"][-1] for curves in loaded.values()), default=0.0)
 
     def add(self, behavior: str, t: float, sample: Mapping[str, float | None]) -> None:
-        """Notes a sample.
+        """Adds a sample.
 
         Args:
-            behavior: its name.
-            t: seconds since this start; not less than that of the sample before.
-            sample: by the names of `COLUMNS`; what is missing, None or not finite is a gap.
+            behavior: Name of the behavior.
+            t: Seconds since this start; at least those of the previous sample.
+            sample: Values by the names of `COLUMNS`; a value that is missing, None or not finite is a gap.
         """
         with self._lock:
             curves = self._curves.get(behavior)
@@ -91,12 +91,12 @@ class History:
             curves.add({**sample, "t": self._before_seconds + t}, self._max_points)
 
     def behaviors(self) -> tuple[str, ...]:
-        """Returns the names of the behaviors that have curves."""
+        """Returns the names of all behaviors with curves."""
         with self._lock:
             return tuple(self._curves)
 
     def view(self, behavior: str, since: float = -math.inf) -> HistoryView | None:
-        """Returns the points later than a time, or None for a behavior of which there are none at all."""
+        """Returns the points after a time, or None for a behavior without points."""
         with self._lock:
             curves = self._curves.get(behavior)
             if curves is None:
@@ -121,19 +121,19 @@ class _Curves:
         """Returns the curves of a checkpoint.
 
         Raises:
-            KeyError, TypeError, ValueError: they are not what was saved.
+            KeyError, TypeError, ValueError: The state is invalid.
         """
         curves = cls()
         columns = {name: array("d", state["columns"].get(name, ())) for name in COLUMNS}
         points = len(columns["t"])
         times = columns["t"].tolist()
         if not 0 < points <= max_points or times != sorted(times) or not all(map(math.isfinite, times)):
-            raise ValueError(f"{points} points of a curve, of at most {max_points}, do not go forward in time")
-        for name, column in columns.items():  # one that an earlier version did not have is a gap
+            raise ValueError(f"a curve has {points} points; it must have 1 to {max_points}, in order of time")
+        for name, column in columns.items():  # a column that an earlier version did not have is a gap
             curves.values[name] = column if len(column) == points else array("d", [math.nan] * points)
         curves.interval = int(state["interval"])
         if curves.interval < 1:
-            raise ValueError(f"a curve has an interval of {curves.interval} samples")
+            raise ValueError(f"a curve has a point every {curves.interval} samples; the interval must be at least 1")
         return curves
 
     def add(self, sample: Mapping[str, float | None], max_points: int) -> None:

@@ -1,4 +1,4 @@
-"""What happened in a run, over all its starts: `events.jsonl`, one JSON object a line, only ever appended to."""
+"""Records the events of a run over all its starts: `events.jsonl`, one JSON object per line, append-only."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from learner.observe.rates import Throttle
 
 JOURNAL_FILE = "events.jsonl"
 MAX_JOURNAL_BYTES = 64 * 2**20
-"""Hundreds of thousands of events; actors that come and go for ever must not fill the disk."""
+"""Hundreds of thousands of events; actors that keep joining and leaving must not fill the disk."""
 _LOG_SECONDS = 60.0
 
 log = structlog.get_logger(__name__)
 
 
 class Journal:
-    """Appends events; thread-safe. A full disk costs events and is told of once a minute, and nothing else.
+    """Appends events; thread-safe. A full disk loses events and is logged at most once a minute.
 
     Args:
         run_folder: ``results/<run_id>``.
-        generation: of this start of the learner; stands in each event.
-        now: wall-clock time.
+        generation: Number of this start of the learner; part of each event.
+        now: Returns wall-clock time.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Journal:
             log.warning("event_not_kept", noted=event, file=str(self._path), error=str(failure), left_out=left_out)
 
     def close(self) -> None:
-        """Closes the file; an event that comes later opens it again."""
+        """Closes the file; a later event reopens it."""
         with self._lock:
             if self._file is not None:
                 self._file.close()

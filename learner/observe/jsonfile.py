@@ -1,4 +1,4 @@
-"""JSON files that a reader never sees half written, and files that grow by whole lines."""
+"""Writes JSON files that are never seen half written, and files that grow by whole lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCK_BYTES: Final = 65536
 
 
 def as_json(value: object) -> object:
-    """Returns a value as JSON can hold it: NaN and infinities become null, what JSON lacks becomes text."""
+    """Converts a value for JSON: NaN and infinities become null, unsupported types become text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -29,24 +29,24 @@ def as_json(value: object) -> object:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Writes a value as indented JSON, whole or not at all.
+    """Writes a value as indented JSON, completely or not at all.
 
     Raises:
-        WriteFailed: the folder is missing, full, or may not be written to; the old file is then still there.
+        WriteFailed: The folder is missing, full or not writable; the old file is unchanged.
     """
     write_file(path, (json.dumps(as_json(value), indent=2, allow_nan=False) + "\n").encode())
 
 
 class AppendFile:
-    """Writes at the end of a file, each piece at once and whole or not at all. Belongs to one thread at a time.
+    """Appends to a file, each piece at once and completely or not at all. Belongs to one thread at a time.
 
-    A last line without an end, as a crash of the machine may leave it, is cut off: what is appended stays readable.
+    An incomplete last line, as a crash of the machine may leave, is removed, so that the file stays readable.
 
     Args:
-        path: made with its folder if missing.
+        path: Path of the file; created with its folder if missing.
 
     Raises:
-        OSError: it cannot be opened, or something else than a file has its name.
+        OSError: The file cannot be opened, or the path is not a file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,14 +64,14 @@ class AppendFile:
 
     @property
     def size_bytes(self) -> int:
-        """How long it is."""
+        """Size of the file, in bytes."""
         return self._end
 
     def append(self, data: bytes) -> None:
         """Adds whole lines.
 
         Raises:
-            OSError: the disk is full, ...; nothing was added.
+            OSError: The write failed, for example because the disk is full; nothing was added.
         """
         rest = memoryview(data)
         try:
@@ -84,13 +84,13 @@ class AppendFile:
         self._end += len(data)
 
     def close(self) -> None:
-        """Closes it; twice is harmless."""
-        with contextlib.suppress(OSError):  # every piece was written, or its failure told
+        """Closes the file; safe to repeat."""
+        with contextlib.suppress(OSError):  # every piece was written, or its failure reported
             self._file.close()
 
 
 def _end_of_lines(path: Path, size_bytes: int) -> int:
-    """Returns the length of a file up to the end of its last whole line; looks from the end, as files may be large."""
+    """Returns the length of a file up to its last whole line; searches from the end, because files may be large."""
     with open_regular(path) as file:
         end = size_bytes
         while end > 0:

@@ -1,4 +1,4 @@
-"""Log lines: snake_case events with fields, on standard error and, as JSON, in the run folder."""
+"""Writes log lines: snake_case events with fields, on standard error and, as JSON, in the run folder."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from typing import Literal, TextIO, cast
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
+from learner.common.plugins import in_one_line
+from learner.common.text import printable
 from learner.observe.jsonfile import AppendFile, as_json
-from learner.observe.text import printable
 
 LOG_FILE = "logs/learner.jsonl"
 MAX_FILE_BYTES = 16 * 2**20
 MAX_OLD_FILES = 3
-"""``learner.1.jsonl`` is the newest of them."""
+"""Most older files that are kept; ``learner.1.jsonl`` is the newest of them."""
 MAX_WAITING_LINES = 1000
 
 
 class LogFile:
-    """Keeps log events; before the run folder is known, in memory. Thread-safe.
+    """Stores log events, in memory until the run folder is known. Thread-safe.
 
-    A disk that is full costs lines, in silence: whoever could be told reads the console.
+    On a full disk lines are lost without a warning; the console still shows them.
 
     Args:
-        max_bytes: of one file; there are four at most.
+        max_bytes: Size of one file in bytes; there are at most four.
     """
 
     def __init__(self, max_bytes: int = MAX_FILE_BYTES) -> None:
@@ -46,7 +47,7 @@ class LogFile:
 
     @contextlib.contextmanager
     def opened(self, run_folder: Path) -> Iterator[None]:
-        """Writes what came so far, and what comes during the block, into the run folder."""
+        """Writes the stored events, and later ones during the block, into the run folder."""
         with self._lock:
             self._path = run_folder / LOG_FILE
             waiting, self._waiting = list(self._waiting), deque(maxlen=MAX_WAITING_LINES)
@@ -55,7 +56,7 @@ class LogFile:
         try:
             yield
         except BaseException as error:
-            self.write({"event": "ended_by_error", "level": "error", "error": f"{type(error).__name__}: {error}"})
+            self.write({"event": "ended_by_error", "level": "error", "error": in_one_line(error)})
             raise
         finally:
             with self._lock:
@@ -65,7 +66,7 @@ class LogFile:
                     self._file = None
 
     def write(self, event: Mapping[str, object]) -> None:
-        """Keeps an event; from any thread."""
+        """Stores an event; callable from any thread."""
         fields = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
         line = (json.dumps(as_json(fields), ensure_ascii=False) + "\n").encode("utf-8", "replace")
         with self._lock:
@@ -84,7 +85,7 @@ class LogFile:
                 self._file.append(line)
 
     def _turn_over(self, file: AppendFile) -> None:
-        """Gives the full file a number, drops the oldest, and begins a new one."""
+        """Renames the full file with a number, removes the oldest, and starts a new one."""
         file.close()
         self._file = None
         names = [file.path, *(file.path.with_suffix(f".{number}.jsonl") for number in range(1, MAX_OLD_FILES + 1))]
@@ -107,15 +108,15 @@ def configure(
     stream: TextIO | None = None,
     file: LogFile | None = None,
 ) -> None:
-    """Sends the log lines of this process, those of libraries included, to standard error.
+    """Configures the log lines of this process and its libraries, and sends them to standard error.
 
     Args:
-        log_format: ``json`` writes one object a line; the others write lines for people, in colour on a terminal.
-            What they show besides is up to :mod:`learner.observe.display` and, for ``mlagents``,
-            :mod:`learner.observe.console`.
-        level: the least level shown; of libraries, warnings at least.
-        stream: where to, instead of standard error.
-        file: keeps the same lines as JSON, whatever the format.
+        log_format: ``json`` writes one object per line; the others write lines for people, in colour on a terminal.
+            :mod:`learner.observe.display` and, for ``mlagents``, :mod:`learner.observe.console` decide what else is
+            shown.
+        level: Lowest level shown; for libraries, at least warnings.
+        stream: Output stream; None for standard error.
+        file: Stores the same lines as JSON, whatever the format.
     """
     sink = _Sink(stream)
     numeric = logging.getLevelNamesMapping()[level.upper()]
@@ -138,14 +139,14 @@ def configure(
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
-    """Says whether a stream (standard error, if none is named) is a terminal."""
+    """Returns whether a stream (standard error by default) is a terminal."""
     return _Sink(stream).isatty()
 
 
 class _Sink:
-    """Standard error as it is at the moment of writing: the live panel puts itself in between while it is shown.
+    """Writes to the current standard error, which the live panel replaces while it is shown.
 
-    A terminal that has gone away does not end a training: what cannot be written is lost.
+    A closed terminal does not end a training: lines that cannot be written are lost.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -175,7 +176,7 @@ class _Sink:
 
 
 def _route_libraries(sink: _Sink, level: int, shared: list[Processor], rendering: list[Processor]) -> None:
-    """Renders what libraries log and warn of in the same way."""
+    """Renders the log lines and warnings of libraries in the same way."""
     handler = logging.StreamHandler(cast("TextIO", sink))
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*shared, _name_the_library],
@@ -210,9 +211,9 @@ def _kept_in(file: LogFile) -> Processor:
 
 
 def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:
-    """Writes a traceback without the values of variables (secrets among them) and without control characters.
+    """Writes a traceback without the values of variables (which may be secrets) and without control characters.
 
-    It is indented, so that no line of an error's text can pass for a log line.
+    The traceback is indented, so that no line of an error's text can pass for a log line.
     """
     lines = "".join(traceback.format_exception(*exc_info)).splitlines()
     out.writelines("\n  " + printable(line, MAX_LOG_VALUE_CHARS) for line in lines)

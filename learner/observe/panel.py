@@ -1,4 +1,4 @@
-"""The live panel: everything about the run that fits on a screen. Importing this imports rich."""
+"""The live panel: the status of the run on one screen. Importing this module imports rich."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from learner.common.text import printable
 from learner.observe import text
-from learner.observe.view import BehaviorView, Bottleneck, LessonView, LockstepView, RunState, RunView
+from learner.observe.behavior_state import BehaviorState
+from learner.observe.bottleneck import NOTHING_DECLARED
+from learner.observe.view import Bottleneck, LessonView, LockstepView, RunState, RunView
 
 BARS = "▁▂▃▄▅▆▇█"
 
 
 class History:
-    """Keeps at most ``capacity`` means of equally many consecutive values each, over everything added.
+    """Keeps at most ``capacity`` means, each of equally many consecutive values, over all added values.
 
-    When it is full, neighbours merge and every later point stands for twice as many values: a run of any length fits,
-    seen evenly from its first value to its last.
+    When it is full, neighbours merge and every later point covers twice as many values, so a run of any length fits
+    with equal detail from its first value to its last.
 
     Args:
-        capacity: most points kept; even.
+        capacity: Most points; even.
     """
 
     def __init__(self, capacity: int = 40) -> None:
@@ -38,7 +41,7 @@ class History:
         self._pending: list[float] = []
 
     def add(self, value: float) -> None:
-        """Adds a value; one that is not finite is left out."""
+        """Adds a value; ignores one that is not finite."""
         if not math.isfinite(value):
             return
         self._pending.append(value)
@@ -52,12 +55,12 @@ class History:
 
     @property
     def points(self) -> tuple[float, ...]:
-        """The points so far, oldest first; the last one may stand for fewer values."""
+        """The current points, oldest first; the last one may cover fewer values."""
         return (*self._points, _mean(self._pending)) if self._pending else tuple(self._points)
 
 
 def sparkline(points: tuple[float, ...]) -> str:
-    """Returns one bar per point, the lowest point as the lowest bar and the highest as the highest."""
+    """Returns a bar per point; the lowest point gets the lowest bar, the highest point the highest."""
     if not points:
         return ""
     lowest, highest = min(points), max(points)
@@ -76,9 +79,7 @@ BAR_CHARS = 24
 FRAME_LINES = 8
 BLOCK_LINES = 6
 FULL_QUEUE = 0.95
-"""From here on the queue is shown as full: the trainer is the bottleneck."""
-LOG_PROB_WARNING = 1e-3
-"""Over this difference actor and learner do not compute the same policy."""
+"""From this share on the queue is shown as full: the trainer is the bottleneck."""
 
 _STATE_STYLES = {
     RunState.WAITING: "yellow",
@@ -90,12 +91,12 @@ _STATE_STYLES = {
 
 
 class PanelSurface:
-    """The live panel at the bottom of the terminal; log lines scroll by above it.
+    """The live panel at the bottom of the terminal; log lines scroll above it.
 
-    While it is open, what the process writes to standard output and standard error goes through it.
+    While it is open, standard output and standard error of the process are printed through it.
 
     Args:
-        console: where to draw, instead of standard error.
+        console: Console to draw on; None for standard output.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -104,18 +105,18 @@ class PanelSurface:
         self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="ellipsis")
 
     def show(self, view: RunView) -> None:
-        """Draws a view in place of the last one."""
+        """Draws a view in place of the previous one."""
         if not self._live.is_started:
             self._live.start()
         self._live.update(self._picture.draw(view, self._console.height), refresh=True)
 
     def close(self) -> None:
-        """Leaves the last picture on the screen and gives the cursor back."""
+        """Leaves the last picture on the screen and shows the cursor again."""
         self._live.stop()
 
 
 class PanelPicture:
-    """Draws views, and remembers how each behavior's return went for the little bars."""
+    """Draws views, and remembers the returns of each behavior for the sparklines."""
 
     def __init__(self) -> None:
         self._returns: dict[str, History] = {}
@@ -124,8 +125,8 @@ class PanelPicture:
         """Returns the panel of a view, at most :data:`MAX_PANEL_CHARS` wide.
 
         Args:
-            view: what to draw.
-            height_lines: lines of the terminal; behaviors that do not fit get a line each instead of a block.
+            view: View to draw.
+            height_lines: Lines of the terminal; behaviors that do not fit get one line instead of a block.
         """
         parts: list[RenderableType] = [_head(view)]
         if not view.behaviors:
@@ -141,23 +142,23 @@ class PanelPicture:
         for behavior in view.behaviors:
             parts += [Text(), _block(behavior, self._note(behavior))] if roomy else [_brief(behavior)]
         if view.last_error:
-            parts += [Text(), _line(("last error  ", "red"), (text.printable(view.last_error), ""))]
+            parts += [Text(), _line(("last error  ", "red"), (printable(view.last_error), ""))]
         title = Text.assemble(
             ("rollcast ", "bold"),
-            (text.printable(view.run_id), "bold cyan"),
+            (printable(view.run_id), "bold cyan"),
             ("  "),
             (view.state.value, _STATE_STYLES[view.state]),
         )
         return Panel(Group(*parts), title=title, title_align="left", box=ROUNDED, width=MAX_PANEL_CHARS, padding=(0, 1))
 
-    def _note(self, behavior: BehaviorView) -> History:
+    def _note(self, behavior: BehaviorState) -> History:
         history = self._returns.setdefault(behavior.name, History())
         if behavior.mean_return_100 is not None:
             history.add(behavior.mean_return_100)
         return history
 
 
-def _block(behavior: BehaviorView, history: History) -> RenderableType:
+def _block(behavior: BehaviorState, history: History) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(style="dim", no_wrap=True, min_width=8)
     grid.add_column(ratio=1)
@@ -165,13 +166,13 @@ def _block(behavior: BehaviorView, history: History) -> RenderableType:
     grid.add_row("return", _returns(behavior, history))
     grid.add_row("policy", _policy(behavior))
     grid.add_row("queue", _queue(behavior))
-    return Group(Text(text.printable(behavior.name), style="bold"), grid)
+    return Group(Text(printable(behavior.name), style="bold"), grid)
 
 
-def _brief(behavior: BehaviorView) -> Text:
+def _brief(behavior: BehaviorState) -> Text:
     share = behavior.env_steps_trained / max(behavior.max_steps, 1)
     return _line(
-        (text.printable(behavior.name), "bold"),
+        (printable(behavior.name), "bold"),
         (f"   {share:.0%}", ""),
         (f"   {text.speed(behavior.steps_per_second)}/s", "dim"),
         ("   return ", "dim"),
@@ -184,7 +185,7 @@ def _brief(behavior: BehaviorView) -> Text:
 def _head(view: RunView) -> Text:
     actors = f"{view.actors} actor{'' if view.actors == 1 else 's'}"
     return _line(
-        (f"{text.printable(view.address)}", ""),
+        (f"{printable(view.address)}", ""),
         ("   generation ", "dim"),
         (f"{view.generation}", ""),
         ("   up ", "dim"),
@@ -195,7 +196,7 @@ def _head(view: RunView) -> Text:
 
 
 def _bottleneck(bottleneck: Bottleneck) -> Text:
-    """Returns what holds the run back, with the three shares; or why nobody can say."""
+    """Returns what limits the run with the three shares, or why it is unknown."""
     if bottleneck.name == "none":
         return _line(("bottleneck  ", "dim"), (bottleneck.text, "dim"))
     shares = {"learner": bottleneck.learner_busy, "actors": bottleneck.actor_busy, "network": bottleneck.network_share}
@@ -204,8 +205,8 @@ def _bottleneck(bottleneck: Bottleneck) -> Text:
 
 
 def _lockstep(view: LockstepView) -> Text:
-    """Returns how far lock-step is, and whether the run can still be repeated."""
-    said = ("reproducible", "green") if view.is_reproducible else (text.printable(view.reason), "yellow")
+    """Returns the progress of lock-step, and whether the run is still reproducible."""
+    said = ("reproducible", "green") if view.is_reproducible else (printable(view.reason), "yellow")
     return _line(
         ("lock-step   ", "dim"),
         (f"round {view.round:,}   ", ""),
@@ -215,24 +216,27 @@ def _lockstep(view: LockstepView) -> Text:
 
 
 def _lessons(lessons: Sequence[LessonView]) -> Text:
-    """Returns which lesson each parameter with a curriculum is in."""
+    """Returns the current lesson of each parameter with a curriculum."""
     figures = [
         part
         for lesson in lessons
         for part in (
-            (f"{text.printable(lesson.parameter)} ", ""),
-            (f"{lesson.number + 1}/{lesson.lessons} {text.printable(lesson.name)}   ", "dim"),
+            (f"{printable(lesson.parameter)} ", ""),
+            (f"{lesson.number + 1}/{lesson.lessons} {printable(lesson.name)}   ", "dim"),
         )
     ]
     return _line(("lessons     ", "dim"), *figures)
 
 
 def _invitation(view: RunView) -> Text:
-    command = f"rollcast-actor gym --env ENVIRONMENT --learner {text.printable(view.address)}"
-    return _line(("no actor yet; start one:\n", "dim"), (command, ""))  # a line of its own: it is there to be copied
+    if view.actors:
+        return _line((NOTHING_DECLARED, "dim"))
+    command = f"rollcast-actor gym --env ENVIRONMENT --learner {printable(view.address)}"
+    # The command has a separate line, so that it can be copied.
+    return _line(("no actor has connected yet; start one:\n", "dim"), (command, ""))
 
 
-def _steps(behavior: BehaviorView) -> RenderableType:
+def _steps(behavior: BehaviorState) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     done = _line(
         (f"{behavior.env_steps_trained:,}", ""),
@@ -248,7 +252,7 @@ def _steps(behavior: BehaviorView) -> RenderableType:
     return grid
 
 
-def _returns(behavior: BehaviorView, history: History) -> Text:
+def _returns(behavior: BehaviorState, history: History) -> Text:
     bars = sparkline(history.points)
     return _line(
         (text.number(behavior.mean_return_100), "bold green" if _reached(behavior) else "bold"),
@@ -259,28 +263,26 @@ def _returns(behavior: BehaviorView, history: History) -> Text:
     )
 
 
-def _reached(behavior: BehaviorView) -> bool:
+def _reached(behavior: BehaviorState) -> bool:
     mean, target = behavior.mean_return_100, behavior.target_return
     return mean is not None and target is not None and mean >= target
 
 
-def _target(behavior: BehaviorView) -> str:
+def _target(behavior: BehaviorState) -> str:
     return "" if behavior.target_return is None else f" of {text.number(behavior.target_return)}"
 
 
-def _policy(behavior: BehaviorView) -> Text:
-    odd = behavior.log_prob_error_max > LOG_PROB_WARNING
-    return _line(
-        ("version ", "dim"),
-        (f"{behavior.version:,}", ""),
-        ("   lag ", "dim"),
-        (text.number(behavior.mean_lag), ""),
-        ("   log-prob error ", "dim"),
-        (text.number(behavior.log_prob_error_max), "bold red" if odd else ""),
-    )
+def _policy(behavior: BehaviorState) -> Text:
+    parts = [("version ", "dim"), (f"{behavior.version:,}   ", "")]
+    for each in behavior.fields:
+        value = behavior.value(each)
+        if each.label and value is not None:
+            style = "bold red" if value > each.warn_above else ""
+            parts += [(f"{each.label} ", "dim"), (f"{text.figure(value)}   ", style)]
+    return _line(*parts)
 
 
-def _queue(behavior: BehaviorView) -> Text:
+def _queue(behavior: BehaviorState) -> Text:
     full = behavior.queue_fill >= FULL_QUEUE
     dropped, lost = sum(behavior.books["dropped"].values()), sum(behavior.books["lost"].values())
     return _line(
@@ -296,14 +298,14 @@ def _queue(behavior: BehaviorView) -> Text:
 
 
 def _reasons(counts: dict[str, int]) -> str:
-    """Returns the largest reason in brackets, if there is any."""
+    """Returns the largest reason in brackets; empty if there is none."""
     if not any(counts.values()):
         return ""
     reason = max(counts, key=lambda key: counts[key])
-    return f" ({text.printable(reason)}{', …' if len(counts) > 1 else ''})"
+    return f" ({printable(reason)}{', …' if len(counts) > 1 else ''})"
 
 
-def _time_left(behavior: BehaviorView) -> str:
+def _time_left(behavior: BehaviorState) -> str:
     left = behavior.max_steps - behavior.env_steps_trained
     if left <= 0 or behavior.steps_per_second <= 0:
         return ""

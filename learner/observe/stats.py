@@ -1,7 +1,7 @@
-"""Statistics of one behavior: collected per update, handed to the writers as summaries.
+"""Statistics of one behavior: collected per update and passed to the writers as summaries.
 
-Names are those of ML-Agents (``Losses/Policy Loss``, ``Environment/Cumulative Reward``, ...), so that known dashboards
-and habits work.
+The names are those of ML-Agents (``Losses/Policy Loss``, ``Environment/Cumulative Reward``, ...), so that existing
+dashboards work.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from learner.common.plugins import in_one_line
+
 log = structlog.get_logger(__name__)
 
 MAX_KEYS = 1000
-"""Keys of one category between two writes; environments name keys too, and must not be able to fill the memory."""
+"""Most keys of one category between two writes; environments create keys too, and must not fill the memory."""
 TOLD_AGAIN_SECONDS = 60.0
-"""Between two lines about one writer that fails."""
+"""Shortest time between two log lines about one failing writer, in seconds."""
 HIDDEN_KEYS = frozenset({"Is Training", "Step"})
-"""Statistics of the console only."""
+"""Statistics for the console only."""
 MAX_HISTOGRAM_VALUES = 10_000
-"""Newest values kept for a histogram; mean, spread and count are over all of them."""
+"""Newest values kept for a histogram; mean, standard deviation and count cover all of them."""
 
 
 class Aggregation(enum.IntEnum):
-    """What the one number of a statistic is; the numbers are those of ``rollcast.v1.StatAggregation``."""
+    """Ways to reduce a statistic to one number; the values are those of ``rollcast.v1.StatAggregation``."""
 
     AVERAGE = 1
     MOST_RECENT = 2
@@ -45,14 +47,14 @@ class StatSummary:
     """The values of one statistic since the last write.
 
     Attributes:
-        aggregation: which of them :attr:`value` is.
-        count: number of finite values.
-        mean: their mean; NaN if there are none.
-        std: their standard deviation (of the values themselves: divided by ``count``); NaN if there are none.
-        total: their sum.
-        latest: the newest value, finite or not.
-        not_finite: number of values that were NaN or infinite; they are in no other number but ``latest``.
-        values: ``[K]`` float64, the newest values of a HISTOGRAM, else empty.
+        aggregation: Decides :attr:`value`.
+        count: Number of finite values.
+        mean: Mean of these values; NaN if there are none.
+        std: Standard deviation of these values (divided by ``count``); NaN if there are none.
+        total: Sum of these values.
+        latest: The newest value, finite or not.
+        not_finite: Number of values that were NaN or infinite; only ``latest`` includes them.
+        values: ``[K]`` float64, the newest values of a HISTOGRAM, otherwise empty.
     """
 
     aggregation: Aggregation
@@ -66,42 +68,42 @@ class StatSummary:
 
     @property
     def value(self) -> float:
-        """The one number that stands for the statistic; NaN if it had no finite value."""
+        """The number that represents the statistic; NaN if it had no finite value."""
         return _value(self)
 
 
 class StatsWriter(Protocol):
-    """Where summaries go: TensorBoard, a CSV file, or a tracker of the user's.
+    """Writes summaries: to TensorBoard, a CSV file, or a user's tracker.
 
-    All calls come from the trainer thread, between two updates: what takes long delays training. What raises is logged,
-    and tried again with the next summary.
+    Calls come from the trainers' thread between two updates, so slow calls delay training. The last calls come from the
+    thread that ends the run. An exception is logged, and the writer is called again with the next summary.
     """
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
-        """Writes what was collected up to an environment step."""
+        """Writes the summaries up to an environment step."""
 
     def write_text(self, category: str, title: str, text: str, step: int) -> None:
         """Writes a text (Markdown), such as the hyperparameters."""
 
     def restart(self, category: str, step: int) -> None:
-        """Notes that a run goes on from a checkpoint: what was written at later steps is not part of it."""
+        """Records that a run resumes from a checkpoint: values written at later steps are not part of it."""
 
     def close(self) -> None:
-        """Writes what is left and lets go of files; closing twice is harmless."""
+        """Writes remaining values and closes files; safe to repeat."""
 
 
 class StatsReporter:
-    """Collects the statistics of one category (a behavior) and hands them to writers.
+    """Collects the statistics of one category (a behavior) and passes them to writers.
 
-    Thread-safe and cheap: adding a number is a few float operations under a lock. A writer that fails (a full disk) is
-    told of, once a minute at most, and tried again with what comes next; statistics never end a training. The writers
-    belong to whoever made them, and are closed there.
+    Thread-safe and cheap: adding a number takes a few float operations under a lock. A failing writer (a full disk) is
+    logged at most once a minute and called again with the next values; statistics never end a training. The creator of
+    the writers closes them.
 
     Args:
-        category: the behavior's name.
-        writers: where summaries go.
-        on_failure: told of a writer each time that it fails.
-        clock: monotonic seconds.
+        category: Name of the behavior.
+        writers: Writers of the summaries.
+        on_failure: Called with a writer each time it fails.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class StatsReporter:
         self._on_failure = on_failure
         self.category = category
         self._writers = list(writers)
-        self._failing: dict[int, bool] = {}  # places in _writers; whether it was told
+        self._failing: dict[int, bool] = {}  # by index in _writers: whether the failure was logged
         self._told_at: dict[int, float] = {}
         self._clock = clock
         self._lock = threading.Lock()
@@ -122,7 +124,7 @@ class StatsReporter:
         self._warned_of_keys = False
 
     def add_stat(self, key: str, value: float, aggregation: Aggregation = Aggregation.AVERAGE) -> None:
-        """Adds one value; the aggregation of a key is the last one named."""
+        """Adds one value; the last aggregation of a key applies."""
         with self._lock:
             stat = self._stat(key, aggregation)
             if stat is not None:
@@ -141,22 +143,22 @@ class StatsReporter:
         self.add_stat(key, value, Aggregation.MOST_RECENT)
 
     def summary(self, key: str) -> StatSummary | None:
-        """Returns what a key has collected since the last write, if anything."""
+        """Returns the summary of a key since the last write; None if there is none."""
         with self._lock:
             stat = self._stats.get(key)
             return None if stat is None else stat.summary()
 
     def value(self, key: str) -> float | None:
-        """Returns the one number that stands for a key since the last write; None if it has none."""
+        """Returns the value of a key since the last write; None if it has none."""
         with self._lock:
             stat = self._stats.get(key)
             return None if stat is None or not stat.used else stat.value
 
     def write_stats(self, step: int) -> dict[str, StatSummary]:
-        """Hands everything collected to the writers, starts anew, and returns it.
+        """Passes all collected statistics to the writers, resets them, and returns them.
 
         Args:
-            step: environment steps trained; the x-axis.
+            step: Environment steps trained; the x-axis.
         """
         with self._lock:
             stats, self._stats = self._stats, {}
@@ -166,11 +168,11 @@ class StatsReporter:
         return summaries
 
     def write_text(self, title: str, text: str, step: int = 0) -> None:
-        """Hands a text to the writers at once."""
+        """Passes a text to the writers at once."""
         self._tell(lambda writer: writer.write_text(self.category, title, text, step))
 
     def restart(self, step: int) -> None:
-        """Tells the writers that the run goes on from a checkpoint of this step."""
+        """Tells the writers that the run resumes from a checkpoint of this step."""
         self._tell(lambda writer: writer.restart(self.category, step))
 
     def _stat(self, key: str, aggregation: Aggregation) -> _Accumulator | None:
@@ -200,7 +202,7 @@ class StatsReporter:
             self._on_failure(self._writers[place])
         if place in self._failing:
             return
-        # A disk at its edge takes one thing and refuses the next.
+        # An almost full disk may accept one write and refuse the next.
         now = self._clock()
         self._failing[place] = now - self._told_at.get(place, -math.inf) >= TOLD_AGAIN_SECONDS
         if self._failing[place]:
@@ -209,8 +211,8 @@ class StatsReporter:
                 "stats_not_written",
                 writer=type(self._writers[place]).__name__,
                 category=self.category,
-                error=str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}",
-                action="tried again with the next",
+                error=str(error) if isinstance(error, OSError) else in_one_line(error),
+                action="retries with the next summary",
             )
 
 
@@ -223,7 +225,7 @@ class _Accumulator:
         self.aggregation = Aggregation.AVERAGE
         self.count = 0
         self.mean = 0.0
-        self.squares = 0.0  # sum of squared distances from the mean
+        self.squares = 0.0  # sum of squared deviations from the mean
         self.total = 0.0
         self.latest = math.nan
         self.not_finite = 0
@@ -258,7 +260,7 @@ class _Accumulator:
         self.not_finite += values.size - finite.size
         if finite.size == 0:
             return
-        with np.errstate(over="ignore", invalid="ignore"):  # values from outside may be as large as they like
+        with np.errstate(over="ignore", invalid="ignore"):  # values from outside may be arbitrarily large
             mean = float(finite.mean())
             squares = float(np.square(finite - mean).sum())
             self.total += float(finite.sum())

@@ -1,4 +1,4 @@
-"""How far a run is and what came of it, for machines: ``progress.json`` while it lasts, ``summary.json`` at its end."""
+"""Writes progress and results for programs: ``progress.json`` during the run, ``summary.json`` at its end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from learner.common.files import open_regular
+from learner.observe.behavior_state import BehaviorState, LedgerNumbers
 from learner.observe.jsonfile import write_json
 from learner.observe.milestones import Milestones
-from learner.observe.view import ActorNumbers, BehaviorView, LedgerNumbers, LockstepView, RunView
+from learner.observe.view import ActorNumbers, LockstepView, RunView
 
 PROGRESS_FILE = "progress.json"
 _MAX_BYTES = 2**20
@@ -22,9 +23,9 @@ def progress_document(view: RunView, best_returns: Mapping[str, float], time_sec
     """Returns the content of ``progress.json``.
 
     Args:
-        view: the run now.
-        best_returns: the best mean return of each behavior so far.
-        time_seconds: since the epoch.
+        view: Current view of the run.
+        best_returns: Best mean return of each behavior so far.
+        time_seconds: Current time, in seconds since the epoch.
     """
     return {
         "run_id": view.run_id,
@@ -49,16 +50,16 @@ def progress_document(view: RunView, best_returns: Mapping[str, float], time_sec
 
 
 def write_progress(run_folder: Path, document: Mapping[str, Any]) -> None:
-    """Writes the file, whole or not at all.
+    """Writes the file, completely or not at all.
 
     Raises:
-        WriteFailed: it cannot be written.
+        WriteFailed: The file cannot be written.
     """
     write_json(run_folder / PROGRESS_FILE, document)
 
 
 def read_small_json(path: Path) -> dict[str, Any]:
-    """Returns the map that a small JSON file holds; an empty one if it is missing, damaged, or not one of ours."""
+    """Returns the object in a small JSON file; an empty one if it is missing, damaged or foreign."""
     try:
         with open_regular(path) as file:
             content = json.loads(file.read(_MAX_BYTES))
@@ -68,7 +69,7 @@ def read_small_json(path: Path) -> dict[str, Any]:
 
 
 def best_returns(run_folder: Path) -> dict[str, float]:
-    """Returns the best mean return of each behavior, as the start before left them."""
+    """Returns the best mean return of each behavior, as saved by the previous start."""
     behaviors = read_small_json(run_folder / PROGRESS_FILE).get("behaviors")
     if not isinstance(behaviors, dict):
         return {}
@@ -77,7 +78,7 @@ def best_returns(run_folder: Path) -> dict[str, float]:
 
 
 def finite(value: object) -> float | None:
-    """Returns a number from a file, or None if it is none that makes sense."""
+    """Returns a finite number from a file, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -92,24 +93,24 @@ SUMMARY_FILE = "summary.json"
 
 @dataclass(frozen=True, slots=True)
 class BehaviorSummary:
-    """What came of one behavior.
+    """Results of one behavior.
 
     Attributes:
-        env_steps_taken: steps taken by all actors.
-        env_steps_trained: steps in completed updates.
-        wall_seconds: from the first step taken.
-        active_seconds: those of them in which the run was not paused and an actor was connected.
-        seconds_to_target: from the first step taken until the target was reached, None if it was not.
-        env_steps_to_target: steps taken by all actors until then, None if it was not.
-        env_steps_per_second: steps taken, those of ``lost{rollback}`` aside, by ``wall_seconds``.
-        env_steps_per_active_second: steps taken, by ``active_seconds``.
-        episodes: finished training episodes.
-        mean_return_100: over the newest of them, None if there is none.
-        target_return: what was to be reached, if anything.
-        policy_version: the last one published.
-        ledger: the learner's books, in steps.
-        actor_books: what became of the steps that were taken and are not in the ledger.
-        onnx_path: the model file, None if none was written.
+        env_steps_taken: Steps taken by all actors.
+        env_steps_trained: Steps in completed updates.
+        wall_seconds: Seconds since the first step taken.
+        active_seconds: Part of `wall_seconds` in which the run was not paused and an actor was connected.
+        seconds_to_target: Seconds from the first step taken until the target was reached; None if it was not.
+        env_steps_to_target: Steps taken by all actors until the target was reached; None if it was not.
+        env_steps_per_second: Steps taken, except those of ``lost{rollback}``, per second of ``wall_seconds``.
+        env_steps_per_active_second: Steps taken per second of ``active_seconds``.
+        episodes: Finished training episodes.
+        mean_return_100: Mean return of the newest of them; None if there are none.
+        target_return: Target of the run; None if there is none.
+        policy_version: Last published version.
+        ledger: The learner's books, in steps.
+        actor_books: Fate of the steps that were taken and are not in the ledger.
+        onnx_path: The model file, None if none was written.
     """
 
     env_steps_taken: int
@@ -129,11 +130,9 @@ class BehaviorSummary:
     onnx_path: str | None = None
 
     @classmethod
-    def of(
-        cls, view: BehaviorView, milestones: Milestones, actor_books: ActorNumbers, onnx_path: Path | None = None
-    ) -> BehaviorSummary:
-        """Makes the summary from the last view of a behavior, its milestones and its actors' part of the books."""
-        # The time of a rollback's steps ended with the process that had counted it: without them both fit each other.
+    def of(cls, view: BehaviorState, milestones: Milestones, actor_books: ActorNumbers) -> BehaviorSummary:
+        """Creates the summary from a behavior's last view, its milestones and its actors' part of the books."""
+        # The time of a rollback's steps was lost with the process that counted it, so both are left out.
         timed_steps = view.env_steps_taken - view.books["lost"].get("rollback", 0)
         return cls(
             env_steps_taken=view.env_steps_taken,
@@ -150,20 +149,20 @@ class BehaviorSummary:
             policy_version=view.version,
             ledger=view.books,
             actor_books=actor_books,
-            onnx_path=None if onnx_path is None else str(onnx_path),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run came to.
+    """Results of a run.
 
     Attributes:
-        run_id: the run.
-        generation: how many times its learner was started.
-        stop_reason: why it ended: ``target_return``, ``max_steps``, ``max_wall_seconds``, ``signal``, ...
-        behaviors: by name, in the order of declaration; empty if no actor ever came.
-        lockstep: how far a run in lock-step came; None for others.
+        run_id: Name of the run.
+        generation: Number of starts of the learner.
+        stop_reason: Why it ended: ``target_return``, ``max_steps``, ``max_wall_seconds``, ``signal``, ...
+        behaviors: Results by name, in the order of declaration; empty if no actor declared one.
+        lockstep: Progress of a lock-step run; None for others.
+        actors_opened: Actors that joined in this start; not part of the file.
     """
 
     run_id: str
@@ -171,11 +170,12 @@ class Summary:
     stop_reason: str
     behaviors: Mapping[str, BehaviorSummary]
     lockstep: LockstepView | None = None
+    actors_opened: int = 0
 
     def as_dict(self) -> dict[str, object]:
         """Returns the content of ``summary.json``.
 
-        The values of the first behavior, mostly the only one, stand at the top; with several, ``behaviors`` holds all.
+        The values of the first behavior are at the top level; with several behaviors, ``behaviors`` holds all.
         """
         content: dict[str, object] = {
             "run_id": self.run_id,
@@ -200,7 +200,7 @@ def write_summary(run_folder: Path, summary: Summary) -> Path:
     """Writes ``summary.json`` into the run folder in one step and returns its path.
 
     Raises:
-        WriteFailed: the folder cannot be written to.
+        WriteFailed: The folder is not writable.
     """
     path = run_folder / SUMMARY_FILE
     write_json(path, summary.as_dict())

@@ -1,4 +1,4 @@
-"""The summary of a run as a table on the screen, or as blocks where that is too wide. Importing this imports rich."""
+"""Prints the summary of a run as a table, or as blocks if that is too wide. Importing this module imports rich."""
 
 from __future__ import annotations
 
@@ -12,21 +12,24 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from learner.common.text import printable
 from learner.observe import text
 from learner.observe.summary import BehaviorSummary, Summary
 
 _FOLDS = frozenset({"model"})
-"""Rows that stay readable in a narrow column."""
+"""Rows that remain readable in a narrow column."""
 _NOTHING = frozenset({"-", "0"})
 _INDENT_COLUMNS = 2
+_STOPPED = frozenset({"signal", "operator"})
+"""Reasons after which the run can go further."""
 
 log = structlog.get_logger(__name__)
 
 
 def print_summary(summary: Summary, console: Console | None = None) -> None:
-    """Prints the summary to standard output: a row per number, a column per behavior. Nobody needs to read it.
+    """Prints the summary to standard output: a row per number, a column per behavior. A closed output is no error.
 
-    Where so many columns are not wide enough for their numbers, it is a block per behavior.
+    If the columns are too narrow for their numbers, it prints a block per behavior.
     """
     try:
         console = console or Console()
@@ -36,20 +39,22 @@ def print_summary(summary: Summary, console: Console | None = None) -> None:
         OSError,
         ValueError,
         SystemExit,
-    ) as error:  # the last is rich's, where standard output is a pipe's loose end
+    ) as error:  # rich raises SystemExit if standard output is a closed pipe
         log.debug("summary_not_shown", reason=str(error))
 
 
 def summary_table(summary: Summary, width_columns: int) -> RenderableType:
-    """Returns the table of a summary, or its blocks, below a line that says how the run ended.
+    """Returns the table of a summary, or its blocks, below a line with the reason of the end.
 
     Args:
-        summary: of the run.
-        width_columns: of the screen.
+        summary: Summary of the run.
+        width_columns: Width of the screen, in columns.
     """
-    title = Text(f"run {text.printable(summary.run_id)} ended: {text.printable(summary.stop_reason)}", "bold")
+    is_stopped = summary.stop_reason in _STOPPED and summary.behaviors
+    more = "; continue it with --resume" if is_stopped else ""
+    title = Text(f"run {printable(summary.run_id)} ended: {printable(summary.stop_reason)}{more}", "bold")
     generation = f"generation {summary.generation}"
-    columns = {text.printable(name): _cells(behavior) for name, behavior in summary.behaviors.items()}
+    columns = {printable(name): _cells(behavior) for name, behavior in summary.behaviors.items()}
     if not _fits(generation, columns, width_columns):
         return Group(title, Text(generation, "dim"), *(_block(name, cells) for name, cells in columns.items()))
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -57,7 +62,7 @@ def summary_table(summary: Summary, width_columns: int) -> RenderableType:
     for name in columns:
         table.add_column(Text(name), justify="right", overflow="fold")
     if not columns:
-        table.add_row("no actor came")
+        table.add_row("no actor declared a behavior" if summary.actors_opened else "no actor connected")
         return Group(title, table)
     for label in next(iter(columns.values())):
         table.add_row(label, *(Text(cells[label]) for cells in columns.values()))
@@ -65,7 +70,7 @@ def summary_table(summary: Summary, width_columns: int) -> RenderableType:
 
 
 def _fits(generation: str, columns: Mapping[str, Mapping[str, str]], width_columns: int) -> bool:
-    """Whether no name and no number would be broken; reasons and paths may be."""
+    """Returns whether every name and number fits on one line; reasons and paths may wrap."""
     if len(columns) < 2:
         return True
     needed = max(map(len, (generation, *{label for cells in columns.values() for label in cells})))
@@ -76,7 +81,7 @@ def _fits(generation: str, columns: Mapping[str, Mapping[str, str]], width_colum
 
 
 def _block(name: str, cells: Mapping[str, str]) -> RenderableType:
-    """Returns what is not nothing of a behavior, below its name."""
+    """Returns the non-empty values of a behavior, below its name."""
     told = ", ".join(f"{label} {cell}" for label, cell in cells.items() if cell not in _NOTHING)
     return Group(Text(name, "bold"), Padding(Text(told, overflow="fold"), (0, 0, 0, _INDENT_COLUMNS)))
 
@@ -86,7 +91,7 @@ def _cells(behavior: BehaviorSummary) -> dict[str, str]:
     return {
         "steps taken": f"{behavior.env_steps_taken:,}",
         "steps trained": f"{behavior.env_steps_trained:,}",
-        "steps a second": text.speed(behavior.env_steps_per_second),
+        "steps per second": text.speed(behavior.env_steps_per_second),
         "while active": text.speed(behavior.env_steps_per_active_second),
         "time": _seconds(behavior.wall_seconds),
         "active time": _seconds(behavior.active_seconds),
@@ -98,15 +103,15 @@ def _cells(behavior: BehaviorSummary) -> dict[str, str]:
         "policy version": f"{behavior.policy_version:,}",
         "actors discarded": _by_reason(actors["discarded"]),
         "actors dropped": _by_reason(actors["dropped"]),
-        "left with actors": f"{actors['outstanding']:,}",
+        "not received": f"{actors['outstanding']:,}",
         "received": f"{ledger['received']:,}",
         "trained": f"{ledger['trained']:,}",
         "dropped": _by_reason(ledger["dropped"]),
         "queued": f"{ledger['queued']:,}",
         "lost": _by_reason(ledger["lost"]),
-        "came twice": f"{ledger['duplicate']:,}",
+        "received twice": f"{ledger['duplicate']:,}",
         "sessions unknown": f"{ledger['unknown']:,}",
-        "model": "-" if behavior.onnx_path is None else text.printable(behavior.onnx_path),
+        "model": "-" if behavior.onnx_path is None else printable(behavior.onnx_path),
     }
 
 
@@ -118,5 +123,5 @@ def _seconds(seconds: float | None) -> str:
 
 def _by_reason(counts: dict[str, int]) -> str:
     total = f"{sum(counts.values()):,}"
-    reasons = ", ".join(f"{text.printable(reason)} {count:,}" for reason, count in counts.items() if count)
+    reasons = ", ".join(f"{printable(reason)} {count:,}" for reason, count in counts.items() if count)
     return f"{total} ({reasons})" if reasons else total

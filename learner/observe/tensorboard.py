@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from learner.common.text import printable
 from learner.observe.stats import HIDDEN_KEYS, StatSummary
-from learner.observe.text import printable
 
 if TYPE_CHECKING:
     from learner.observe.events import EventFile
@@ -17,14 +17,13 @@ HYPERPARAMETERS = "Hyperparameters"
 
 
 class TensorBoardWriter:
-    """Writes each category into a folder of its own: ``<run folder>/<behavior>/events.out.tfevents.*``.
+    """Writes each category into a separate folder: ``<run folder>/<behavior>/events.out.tfevents.*``.
 
-    A file is begun with the first thing written. The package is imported then, too: a run without statistics does not
-    pay for it.
+    The first write creates the file and imports the package, so that a run without statistics does not need it.
 
     Args:
         run_folder: ``results/<run_id>``.
-        folder_name: the folder of a behavior in it; give the one that its checkpoints use.
+        folder_name: Returns the name of a behavior's folder in it; pass that of its checkpoints.
     """
 
     def __init__(self, run_folder: Path, folder_name: Callable[[str], str] = str) -> None:
@@ -37,8 +36,8 @@ class TensorBoardWriter:
         """Writes a scalar for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM.
 
         Raises:
-            OSError: the file cannot be written.
-            ValueError: the category is no folder name.
+            OSError: The file cannot be written.
+            ValueError: The category is not a folder name.
         """
         shown = {key: summary for key, summary in summaries.items() if key not in HIDDEN_KEYS}
         if shown:
@@ -48,19 +47,19 @@ class TensorBoardWriter:
         """Writes a Markdown text.
 
         Raises:
-            OSError: the file cannot be written.
-            ValueError: the category is no folder name.
+            OSError: The file cannot be written.
+            ValueError: The category is not a folder name.
         """
         self._file(category).add_text(title, text, step)
 
     def restart(self, category: str, step: int) -> None:
-        """Says that a run goes on from a checkpoint: what was written at later steps is not part of it.
+        """Records that a run resumes from a checkpoint: values written at later steps are not part of it.
 
-        What cannot be written now is written before anything else later.
+        If it cannot be written now, it is written before the next event.
 
         Raises:
-            OSError: the file cannot be written.
-            ValueError: the category is no folder name.
+            OSError: The file cannot be written.
+            ValueError: The category is not a folder name.
         """
         self._restarts[category] = step + 1
         self._file(category)
@@ -76,7 +75,7 @@ class TensorBoardWriter:
         if file is None:
             name = self._folder_name(category)
             if not name or name in {".", ".."} or set(name) & {"/", "\\", "\0"}:
-                raise ValueError(f"a statistics category is the name of a folder, got {printable(name)!r}")
+                raise ValueError(f"a statistics category must be a valid folder name, got {printable(name)!r}")
             from learner.observe.events import EventFile  # noqa: PLC0415  (imports TensorBoard)
 
             file = EventFile(self._run_folder / name)

@@ -1,29 +1,15 @@
-"""Text from outside, made fit for a terminal; numbers, made fit for people."""
+"""Makes numbers and tables readable."""
 
 from __future__ import annotations
 
 import math
-
-MAX_TEXT_CHARS = 300
-"""Longer text from outside is cut: names and errors are shown in one line."""
+from collections.abc import Collection, Sequence
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def printable(text: str, limit: int = MAX_TEXT_CHARS) -> str:
-    """Returns text without anything a terminal would obey: control characters and odd marks are shown as escapes.
-
-    Names of actors, keys of statistics and error messages come from other machines; an escape sequence in one must not
-    move the cursor or forge a line.
-    """
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    if cut.isprintable():
-        return cut
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in cut)
-
-
 def duration(seconds: float) -> str:
-    """Returns ``h:mm:ss``, or ``-`` for what is not known."""
+    """Returns ``h:mm:ss``, or ``-`` if unknown."""
     if not math.isfinite(seconds) or seconds < 0:
         return "-"
     whole = int(seconds)
@@ -41,7 +27,7 @@ def size(count_bytes: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """Returns a number with as many digits as people read, or ``-`` for none."""
+    """Returns a number with a readable number of digits, or ``-`` for none."""
     if value is None or not math.isfinite(value):
         return "-"
     magnitude = abs(value)
@@ -54,8 +40,31 @@ def number(value: float | None) -> str:
     return f"{value:.1e}"
 
 
+def figure(value: float) -> str:
+    """Returns a count with all its digits, and any other number as `number` does."""
+    return f"{value:,}" if isinstance(value, int) else number(value)
+
+
 def speed(per_second: float) -> str:
-    """Returns a rate without digits that flicker: one after the point below ten, none above."""
+    """Returns a rate without flickering digits: one decimal below ten, none above."""
     if not math.isfinite(per_second):
         return "-"
     return f"{per_second:.1f}" if 0 < per_second < 10 else f"{per_second:,.0f}"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[str]) -> list[str]:
+    """Returns the lines of a table.
+
+    Args:
+        rows: Its cells, the first row with the headings.
+        left: Headings of the columns that are aligned to the left.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if heading in left else cell.rjust(width)
+            for heading, cell, width in zip(rows[0], row, widths, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,4 +1,4 @@
-"""What a run was made with: Python, packages, machine, and the revisions of the code."""
+"""Collects the versions behind a run: Python, packages, machine and code revisions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _GIT_SECONDS = 5.0
 
 
 def main_versions() -> dict[str, str | None]:
-    """Returns the versions that an event of the run's journal shows."""
+    """Returns the versions recorded in the run's journal."""
     return {name: _version(name) for name in ("rollcast", "torch")} | {"python": platform.python_version()}
 
 
 def versions() -> dict[str, Any]:
-    """Returns the versions of everything here, for ``versions.json``.
+    """Returns all versions for ``versions.json``.
 
-    ``git`` has the revisions of the checkout that Rollcast runs from and of the folder the learner was started in, where
-    these are under git, and whether files differ from them.
+    ``git`` has the revisions of Rollcast's checkout and of the folder in which the learner was started, if they are
+    under git, and whether files differ from them.
     """
     packages = {name: each.version for each in distributions() if (name := each.name)}
     return {
@@ -55,7 +55,7 @@ def _revision(folder: Path) -> dict[str, object] | None:
 
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
-    """Runs git without anything that a repository's own configuration could start; None where it cannot be run."""
+    """Runs git without anything that a repository's own configuration could start; returns None if git cannot run."""
     program = shutil.which("git")
     if program is None:
         return None

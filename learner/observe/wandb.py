@@ -1,4 +1,4 @@
-"""Statistics in Weights & Biases, for those who installed it and named it in the run file."""
+"""Writes statistics to Weights & Biases, if it is installed and named in the run file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, read_regular, write_file
+from learner.common.text import printable
 from learner.observe.stats import HIDDEN_KEYS, Aggregation, StatSummary
-from learner.observe.text import printable
 
 HISTOGRAM_BINS = 30
 LARGEST_DRAWN = float(np.finfo(np.float32).max)
@@ -26,18 +26,18 @@ _DEFAULT_PROJECT = "rollcast"
 class WandbWriter:
     """Logs each category as ``<behavior>/<key>`` against ``<behavior>/step``, to one W&B run per run folder.
 
-    Account, project and mode are W&B's own settings: ``wandb login``, ``WANDB_PROJECT`` (``rollcast`` if it is not set),
-    ``WANDB_MODE=offline``. A run that is resumed goes on in the same W&B run; W&B shows what was logged after the
-    checkpoint beside what takes its place, for it takes nothing back.
+    Account, project and mode are W&B's own settings: ``wandb login``, ``WANDB_PROJECT`` (``rollcast`` by default),
+    ``WANDB_MODE=offline``. A resumed run continues the same W&B run. W&B deletes nothing, so it shows values logged
+    after the checkpoint next to their replacements.
 
     Args:
         run_folder: ``results/<run_id>``; W&B keeps its files in ``wandb`` there.
-        run_id: the run's name.
-        config: the settings shown with the run.
-        is_resumed: go on in the W&B run of the start before.
+        run_id: The run's name.
+        config: The settings shown with the run.
+        is_resumed: Whether to continue the W&B run of the previous start.
 
     Raises:
-        UserError: W&B is not installed, or cannot be started.
+        UserError: W&B is not installed or cannot be started.
     """
 
     def __init__(self, run_folder: Path, run_id: str, config: Mapping[str, object], *, is_resumed: bool) -> None:
@@ -47,7 +47,7 @@ class WandbWriter:
             raise UserError(
                 ExitCode.MISSING_EXTRA,
                 f"rollcast.stats_writers names wandb, but the module {error.name!r} is not installed; "
-                "in the checkout: pip install '.[wandb]'",
+                "pip install 'rollcast[wandb]'",
             ) from None
         self._wandb: Any = wandb
         self._steps: set[str] = set()
@@ -65,8 +65,8 @@ class WandbWriter:
             reason = " ".join(str(error).split())
             raise UserError(
                 ExitCode.RUN_FILE,
-                f"W&B cannot be started: {printable(reason)}; run 'wandb login', set WANDB_MODE=offline, or take wandb "
-                "out of rollcast.stats_writers",
+                f"W&B cannot be started: {printable(reason)}; run 'wandb login', set WANDB_MODE=offline, or remove "
+                "wandb from rollcast.stats_writers",
             ) from None
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
@@ -86,22 +86,22 @@ class WandbWriter:
         self._run.log(values)
 
     def write_text(self, category: str, title: str, text: str, step: int) -> None:
-        """Keeps a text in the run's summary."""
+        """Stores a text in the run's summary."""
         del step
         self._run.summary[f"{category}/{title}"] = text
 
     def restart(self, category: str, step: int) -> None:
-        """Keeps where the run went on from in the run's summary."""
+        """Stores in the run's summary from which step the run resumed."""
         self._run.summary[f"{category}/resumed_from_step"] = step
 
     def close(self) -> None:
-        """Sends what is left and ends the W&B run."""
+        """Sends remaining values and ends the W&B run."""
         with contextlib.suppress(OSError, self._wandb.Error):
             self._run.finish()
 
 
 def _own_id(run_folder: Path, *, is_resumed: bool) -> str:
-    """Returns W&B's id of the run: that of the start before, or a new one, since W&B never forgets one."""
+    """Returns W&B's id of the run: that of the previous start, or a new one, since W&B never reuses one."""
     path = run_folder / _ID_FILE
     if is_resumed:
         with contextlib.suppress(OSError, UnicodeDecodeError):

@@ -1,1 +1,1 @@
-"""How parameters descend: Adam over flat vectors, and where several learners meet."""
+"""Optimizers: Adam over flat vectors, soft targets, and the reduction over several learners."""

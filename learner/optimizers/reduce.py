@@ -1,4 +1,4 @@
-"""The one place where several learners of the same behavior meet; with one learner, nothing happens."""
+"""Combines numbers of several learners of the same behavior; with one learner, nothing happens."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Reduce(Protocol):
         """Merges batch moments ``[3, size]`` (see `learner.networks.normalizer.batch_moments`) over the learners."""
 
     def all_agree(self, vote: bool) -> bool:
-        """Returns whether every learner says yes (ready to update)."""
+        """Returns whether every learner votes yes (ready to update)."""
 
     def any_agrees(self, vote: bool) -> bool:
-        """Returns whether some learner says yes (stop)."""
+        """Returns whether any learner votes yes (stop)."""
 
 
 class SingleLearner:
     """`Reduce` for one learner: the identity."""
 
     def gradients(self, gradient: Tensor) -> None:
-        """Leaves it as it is."""
+        """Does nothing."""
 
     def sums(self, values: Tensor) -> Tensor:
         """Returns the values."""

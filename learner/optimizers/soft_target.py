@@ -1,4 +1,4 @@
-"""Target networks: copies that follow what is trained slowly."""
+"""Target networks: copies that slowly follow the trained networks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from learner.optimizers.adam import FlatAdam, flatten
 
 
 class SoftTarget:
-    """Moves a target network after the network that it is a copy of: target += tau * (network - target).
+    """Moves a target network towards its source: target += tau * (network - target).
 
-    The soft update of Lillicrap et al. 2016 (arXiv:1509.02971, algorithm 1), of all parameters in one operation. The target's
-    parameters become views of one vector; those that the network does not learn are equal in both and stay.
+    Implements the soft update of Lillicrap et al. 2016 (arXiv:1509.02971, algorithm 1) for all parameters in one
+    operation. The target's parameters become views of one vector; parameters that the network does not learn are equal
+    in both and stay unchanged.
 
     Args:
-        target: the copy, on its device.
-        network: the network, whose parameters have the same names.
-        optimizer: of the network.
-        tau: share of the way that each update goes.
+        target: The copy, on its device.
+        network: The network, whose parameters have the same names.
+        optimizer: Optimizer of the network.
+        tau: Share of the difference that each update closes.
     """
 
     def __init__(self, target: nn.Module, network: nn.Module, optimizer: FlatAdam, tau: float) -> None:
@@ -27,5 +28,5 @@ class SoftTarget:
         self._tau = tau
 
     def update(self) -> None:
-        """Goes a share of the way; after each step of the optimizer."""
+        """Moves the target; call it after each step of the optimizer."""
         self._vector.lerp_(self._followed, self._tau)

@@ -1,1 +1,1 @@
-"""Stops 10 and 11 of a step's way: from parameters to policy versions, and from versions to every actor."""
+"""Stops 10 and 11 of a step's path: from parameters to policy versions, and from versions to every actor."""

@@ -1,8 +1,8 @@
-"""Stop 11 of a step's way: one encoding per version, latest wins, to every subscriber.
+"""Stop 11 of a step's path: one encoding per version, latest wins, to every subscriber.
 
-A version is serialized once, into the messages of a subscription; all subscribers send the same bytes objects. Each
-subscriber has one waiting slot a behavior: a newer version replaces what waits there, and never what is being sent, or a
-slow subscriber would not complete one. So a slow subscriber costs no memory beyond the version it is sending.
+A version is serialized once into the messages of a subscription; all subscribers are sent the same bytes objects. Each
+subscriber has one waiting slot per behavior: a newer version replaces the waiting one, but never the one being sent, so
+that a slow subscriber can complete it. A slow subscriber therefore takes no memory beyond the version being sent.
 """
 
 from __future__ import annotations
@@ -10,31 +10,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
+from weakref import WeakValueDictionary
 
 from rollcast.limits import FRAME_BYTES, MIB
 from rollcast.policies import PolicyDescription
 from rollcast.v1 import policy_pb2
 
-from learner.link.policies import StoredPolicy
+from learner.link.policies import PolicyKey, StoredPolicy
 from learner.publish.store import PolicyStore
 
 ENCODE_INLINE_BYTES: Final = 2 * MIB
 """Larger policies are encoded outside the event loop: copying them takes more than about a millisecond."""
 
+OFFERED_AT_ONCE: Final = 32
+"""Subscribers that are offered a new version at once; the next ones follow after `OFFER_SECONDS`."""
+OFFER_SECONDS: Final = 0.01
+
 ASSIGNMENT: Final = "assignment"
-"""Key of the waiting slot for assignments; behaviors have their index."""
+"""Key of the waiting slot for assignments; behaviors use their index."""
 
 SlotKey = int | str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class EncodedPolicy:
     """One version, ready to send.
 
     Attributes:
-        description: its header.
-        messages: serialized SubscribeResponse messages: the header, then the frames. `header` and `frame` have the
+        description: Header of the version.
+        messages: Serialized SubscribeResponse messages: the header, then the frames. `header` and `frame` have the
             same numbers in GetPolicyResponse, so the same bytes answer GetPolicy.
     """
 
@@ -50,17 +56,17 @@ def encode(policy: StoredPolicy) -> EncodedPolicy:
 def _messages(policy: StoredPolicy) -> Iterator[bytes]:
     yield policy_pb2.SubscribeResponse(header=policy.description.to_message()).SerializeToString()
     for offset in range(0, len(policy.payload), FRAME_BYTES):
-        # One frame after the other, so that no second copy of a large policy is alive as a whole.
+        # One frame at a time, so that no full second copy of a large policy exists.
         frame = policy_pb2.PolicyFrame(offset=offset, data=policy.payload[offset : offset + FRAME_BYTES])
         yield policy_pb2.SubscribeResponse(frame=frame).SerializeToString()
 
 
 class Subscription:
-    """What waits to be sent to one subscriber. For the event loop alone.
+    """The messages that wait for one subscriber. Use it in the event loop only.
 
     Args:
-        held: generation and version of the policies that the subscriber has, by behavior index.
-        on_replaced: called when a newer version takes the place of one that waits.
+        held: Generation and version of the policies that the subscriber has, by behavior index.
+        on_replaced: Called when a newer version replaces a waiting one.
     """
 
     def __init__(self, held: Mapping[int, tuple[int, int]], on_replaced: Callable[[], object] | None = None) -> None:
@@ -74,11 +80,11 @@ class Subscription:
 
     @property
     def waiting(self) -> int:
-        """How many slots are in use."""
+        """Number of used slots."""
         return len(self._waiting)
 
     def offer(self, policy: EncodedPolicy) -> None:
-        """Puts a version into the slot of its behavior, unless the subscriber has it (or a newer one) already."""
+        """Puts a version into the slot of its behavior, unless the subscriber already has it or a newer one."""
         index = policy.description.behavior_index
         version = (policy.description.generation, policy.description.version)
         if index not in self.behaviors or self._held.get(index, (-1, -1)) >= version:
@@ -87,7 +93,7 @@ class Subscription:
         self.put(index, policy.messages)
 
     def put(self, key: SlotKey, messages: tuple[bytes, ...]) -> None:
-        """Puts messages into a slot; what waited there is forgotten."""
+        """Puts messages into a slot and discards those that waited there."""
         if key in self._waiting and key != ASSIGNMENT and self._on_replaced is not None:
             self._on_replaced()
         self._waiting[key] = messages
@@ -100,10 +106,10 @@ class Subscription:
             self._changed.set()
 
     async def take(self) -> tuple[bytes, ...] | None:
-        """Waits for messages to send; they are to be sent all. None: the subscription is over.
+        """Waits for messages and returns them; the caller must send all. Returns None if the subscription is over.
 
         Raises:
-            Exception: the one it was ended with.
+            Exception: The error with which the subscription was ended.
         """
         while True:
             if self._is_ended:
@@ -117,11 +123,11 @@ class Subscription:
 
 
 class Broadcast:
-    """Brings each new version from the store to every subscription. For the event loop alone.
+    """Distributes each new version from the store to every subscription. Use it in the event loop only.
 
     Args:
-        store: where versions come from.
-        on_replaced: called for each version that a subscriber did not get because a newer one came first.
+        store: Source of versions.
+        on_replaced: Called for each version that a subscriber did not get because a newer one replaced it.
     """
 
     def __init__(self, store: PolicyStore, on_replaced: Callable[[], object] | None = None) -> None:
@@ -130,18 +136,22 @@ class Broadcast:
         self._newest: dict[str, EncodedPolicy] = {}
         self._encoding: dict[str, asyncio.Task[None]] = {}
         self._subscriptions: set[Subscription] = set()
+        self._due: dict[str, dict[Subscription, None]] = {}
+        self._pump: asyncio.TimerHandle | None = None
+        self._pinned: WeakValueDictionary[tuple[str, PolicyKey], EncodedPolicy] = WeakValueDictionary()
+        self._pinning: dict[tuple[str, PolicyKey], asyncio.Task[EncodedPolicy]] = {}
 
     @property
     def subscribers(self) -> int:
-        """How many subscriptions there are."""
+        """Number of subscriptions."""
         return len(self._subscriptions)
 
     def subscribe(self, behaviors: Iterable[int], held: Mapping[int, tuple[int, int]]) -> Subscription:
-        """Begins a subscription: the newest version of each behavior waits in it already.
+        """Begins a subscription; the newest version of each behavior already waits in it.
 
         Args:
-            behaviors: indices of the behaviors that the subscriber declared.
-            held: generation and version of what it has, by behavior index, so that nothing is sent twice.
+            behaviors: Indices of the behaviors that the subscriber declared.
+            held: Generation and version that it has, by behavior index, so that nothing is sent twice.
         """
         subscription = Subscription(held, self._on_replaced)
         self._subscriptions.add(subscription)
@@ -156,11 +166,13 @@ class Broadcast:
             subscription.offer(policy)
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Forgets a subscription."""
+        """Removes a subscription."""
         self._subscriptions.discard(subscription)
+        for due in self._due.values():
+            due.pop(subscription, None)
 
     def refresh(self) -> None:
-        """Looks for new versions in the store; small ones are on their way when this returns."""
+        """Checks the store for new versions; small ones are queued when this returns."""
         for name in self._store.behaviors():
             policy = self._store.latest(name)
             if policy is None or name in self._encoding or not self._is_news(policy):
@@ -171,17 +183,29 @@ class Broadcast:
                 self._encoding[name] = asyncio.create_task(self._encode_apart(name, policy))
 
     async def encoded(self, policy: StoredPolicy) -> EncodedPolicy:
-        """Returns the encoding of any version: the one at hand, or a new one."""
+        """Returns the encoding of any version: the existing one, or a new one, which all callers of the moment share."""
         newest = self._newest.get(policy.description.behavior)
         if newest is not None and newest.description == policy.description:
             return newest
+        key = policy.description.behavior, policy.key
+        found = self._pinned.get(key)
+        if found is not None:
+            return found
         if len(policy.payload) <= ENCODE_INLINE_BYTES:
-            return encode(policy)
-        return await asyncio.to_thread(encode, policy)
+            encoded = self._pinned[key] = encode(policy)
+            return encoded
+        task = self._pinning.get(key)
+        if task is None:
+            task = self._pinning[key] = asyncio.create_task(asyncio.to_thread(encode, policy))
+            task.add_done_callback(lambda _: self._pinning.pop(key))
+        encoded = self._pinned[key] = await asyncio.shield(task)
+        return encoded
 
     async def stop(self) -> None:
-        """Waits for encodings that are under way."""
+        """Waits for running encodings, and offers nothing more."""
         await asyncio.gather(*self._encoding.values(), return_exceptions=True)
+        if self._pump is not None:
+            self._pump.cancel()
 
     def _is_news(self, policy: StoredPolicy) -> bool:
         newest = self._newest.get(policy.description.behavior)
@@ -189,12 +213,29 @@ class Broadcast:
 
     def _announce(self, policy: EncodedPolicy) -> None:
         self._newest[policy.description.behavior] = policy
-        for subscription in self._subscriptions:
-            subscription.offer(policy)
+        due = self._due.setdefault(policy.description.behavior, {})
+        due.update(dict.fromkeys(self._subscriptions))  # who waits for the version before keeps the place
+        if self._pump is None:
+            self._offer_some()
+
+    def _offer_some(self) -> None:
+        """Offers the newest versions to some subscribers, and later to the next ones.
+
+        Each offer wakes a task that writes megabytes; a thousand at once would hold up acks for a second.
+        """
+        self._pump = None
+        left = OFFERED_AT_ONCE
+        for name, due in self._due.items():
+            for subscription in list(islice(due, left)):
+                del due[subscription]
+                subscription.offer(self._newest[name])
+                left -= 1
+        if any(self._due.values()):
+            self._pump = asyncio.get_running_loop().call_later(OFFER_SECONDS, self._offer_some)
 
     async def _encode_apart(self, name: str, policy: StoredPolicy) -> None:
         try:
             self._announce(await asyncio.to_thread(encode, policy))
         finally:
             del self._encoding[name]
-        self.refresh()  # a newer version may have come meanwhile
+        self.refresh()  # a newer version may have arrived meanwhile

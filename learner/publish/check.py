@@ -1,27 +1,28 @@
-"""Does the exported policy compute what the network computes? Asked once at start, with everything changed at random.
+"""Checks once at start that the exported policy computes the same as the network, with all weights randomized.
 
-A weight that was folded into a constant, a normalizer that was frozen, a batch size that was traced as a number: none
-of these shows until the second version, and then as a policy that learns nothing. So every parameter and buffer gets
-other values before the comparison.
+A weight folded into a constant, a frozen normalizer, or a batch size traced as a number shows only in the second
+version, and then as a policy that learns nothing. Every parameter and buffer therefore gets other values before the
+comparison.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rollcast.descriptions import ACTION_MASKS, RECURRENT_IN
 from rollcast.specs import BehaviorSpec, ObservationKind, ObservationSpec
 from torch import Tensor
 
 from learner.common.exits import ExitCode, UserError
 from learner.networks.observations import is_entities
 from learner.networks.policy import PolicyNetwork
-from learner.publish.describe import input_names, output_names
+from learner.publish.describe import output_names
 from learner.publish.graph import call, tensors_of
 
 RELATIVE_TOLERANCE = 1e-4
@@ -42,12 +43,13 @@ def check_export(network: PolicyNetwork, render: Callable[[State], bytes], seed:
     """Compares the rendered policy in ONNX Runtime with the network in torch, for a random state and random inputs.
 
     Args:
-        network: on any device; it is not changed.
-        render: makes the policy file of a state.
-        seed: of state and inputs.
+        network: Network on any device; not changed.
+        render: Returns the policy file of a state.
+        seed: Seed of state and inputs.
 
     Raises:
-        PolicyCheckFailed: an output differs, or the file cannot be run; the message names the output and by how much.
+        PolicyCheckFailed: An output differs, or the file cannot be run; the message names the output and the
+            difference.
     """
     network = copy.deepcopy(network).cpu().eval()
     random = np.random.default_rng(seed)
@@ -57,14 +59,14 @@ def check_export(network: PolicyNetwork, render: Callable[[State], bytes], seed:
     try:
         session = open_session(render(state))
         for batch_size in BATCH_SIZES:
-            feed = random_inputs(network.spec, network.memory_size, batch_size, random)
+            feed = random_inputs(network.spec, network.memory_size, batch_size, random, network.reads)
             with torch.no_grad():
                 expected = call(network, [torch.from_numpy(value) for value in feed.values()])
             for name, ours, theirs in zip(names, expected, session.run(list(names), feed), strict=True):
                 _compare(name, batch_size, ours.detach().numpy(), theirs)
     except UserError:
         raise
-    except Exception as error:  # ONNX Runtime's errors have no common base of their own
+    except Exception as error:  # ONNX Runtime's errors have no common base class
         raise PolicyCheckFailed(f"the exported policy of {network.spec.name!r} cannot be run: {error}") from error
 
 
@@ -72,20 +74,20 @@ def open_session(payload: bytes) -> Any:
     """Opens a policy as an actor does: one thread that does not spin."""
     import onnxruntime  # noqa: PLC0415 - takes a quarter of a second to import
 
-    runtime: Any = onnxruntime  # it has no types
+    runtime: Any = onnxruntime  # untyped
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3  # errors
+    options.log_severity_level = 3  # errors only
     for pool in ("intra", "inter"):
         options.add_session_config_entry(f"session.{pool}_op.allow_spinning", "0")
     return runtime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
 
 
 def random_state(state: State, buffers: set[str], random: np.random.Generator) -> dict[str, Tensor]:
-    """Changes every parameter and every buffer of numbers; whole numbers stay, for they may be positions.
+    """Changes every parameter and every numeric buffer; whole numbers stay, because they may be positions.
 
-    Buffers that are not negative stay so, and none becomes zero (a standard deviation must not). Parameters shrink on the
-    whole: in a deep tower numbers would else grow until rounding alone exceeds the tolerance.
+    Nonnegative buffers stay nonnegative, and none becomes zero (a standard deviation must not). Parameters shrink
+    overall: otherwise numbers would grow in a deep tower until rounding alone exceeds the tolerance.
     """
     changed = {}
     for name, value in state.items():
@@ -103,15 +105,28 @@ def random_state(state: State, buffers: set[str], random: np.random.Generator) -
 
 
 def random_inputs(
-    spec: BehaviorSpec, memory_size: int, batch_size: int, random: np.random.Generator
+    spec: BehaviorSpec,
+    memory_size: int,
+    batch_size: int,
+    random: np.random.Generator,
+    reads: Sequence[int] | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Makes observations of wire types, masks that allow something in each branch, and memory, by input name."""
-    values: list[NDArray[Any]] = [_random_observation(item, batch_size, random) for item in spec.observations]
+    """Returns observations of wire types, masks that allow something in each branch, and memory, by input name.
+
+    Args:
+        spec: Observations and actions of the behavior.
+        memory_size: Number of values in a memory; 0 without memory.
+        batch_size: Number of rows.
+        random: Draws the values.
+        reads: Indices of the observations that the policy reads; None for all.
+    """
+    places = range(len(spec.observations)) if reads is None else reads
+    values = {f"obs_{index}": _random_observation(spec.observations[index], batch_size, random) for index in places}
     if spec.action.discrete_branches:
-        values.append(_random_masks(spec.action.discrete_branches, batch_size, random))
+        values[ACTION_MASKS] = _random_masks(spec.action.discrete_branches, batch_size, random)
     if memory_size:
-        values.append(random.standard_normal((batch_size, memory_size)).astype(np.float32))
-    return dict(zip(input_names(spec, memory_size), values, strict=True))
+        values[RECURRENT_IN] = random.standard_normal((batch_size, memory_size)).astype(np.float32)
+    return values
 
 
 def _random_observation(spec: ObservationSpec, batch_size: int, random: np.random.Generator) -> NDArray[Any]:
@@ -123,13 +138,13 @@ def _random_observation(spec: ObservationSpec, batch_size: int, random: np.rando
         return (_with_padding(values, random) if is_entities(spec) else values).astype(spec.dtype)
     if spec.dtype.kind == "b":
         return random.integers(0, 2, shape).astype(spec.dtype)
-    # Of the size of 1 for the network: far from it, rounding alone can exceed the tolerance.
+    # After scaling, values are close to 1: far from 1, rounding alone can exceed the tolerance.
     highest = max(3, int(min(spec.scale, np.iinfo(spec.dtype).max)))
     return random.integers(0 if spec.dtype.kind == "u" else -highest, highest + 1, shape).astype(spec.dtype)
 
 
 def _with_padding(lists: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-    """Takes entities out of lists ``[B, max, size]``: any of them, and in a last row that is not the only one all."""
+    """Removes entities from lists ``[B, max, size]``: random ones, and all in a last row that is not the only one."""
     there = random.integers(0, 2, lists.shape[:2])
     if len(there) > 1:
         there[-1] = 0
@@ -151,11 +166,12 @@ def _random_masks(branches: tuple[int, ...], batch_size: int, random: np.random.
 def _compare(name: str, batch_size: int, expected: NDArray[Any], found: NDArray[Any]) -> None:
     where = f"the exported policy differs from the network in the output {name!r} at batch size {batch_size}"
     if found.shape != expected.shape:
-        raise PolicyCheckFailed(f"{where}: its shape is {list(found.shape)}, it should be {list(expected.shape)}")
+        raise PolicyCheckFailed(f"{where}: its shape is {list(found.shape)} instead of {list(expected.shape)}")
     if np.allclose(found, expected, rtol=RELATIVE_TOLERANCE, atol=ABSOLUTE_TOLERANCE):
         return
     worst = float(np.abs(found.astype(np.float64) - expected.astype(np.float64)).max())
     raise PolicyCheckFailed(
-        f"{where}: by up to {worst:.3g}, more than {RELATIVE_TOLERANCE:g} relative and {ABSOLUTE_TOLERANCE:g} absolute. "
-        "Actors would not act by what is trained, so nothing is published; please report the network settings"
+        f"{where}: by up to {worst:.3g}, more than {RELATIVE_TOLERANCE:g} relative and {ABSOLUTE_TOLERANCE:g} "
+        "absolute. Actors would not run the trained policy, so nothing is published; please report the network "
+        "settings"
     )

@@ -1,8 +1,8 @@
-"""From a policy network to an ONNX graph whose weights are not part of it.
+"""Converts a policy network to an ONNX graph whose weights are replaceable.
 
-Every parameter and buffer is a graph *input* while the network is traced, under the name of its ``state_dict`` key, and
-becomes an initializer of that name afterwards. An ordinary export would not do: it folds weights into new constants
-and renames others, so that replacing them by name goes wrong without a sign.
+Every parameter and buffer is a graph *input* during tracing, under the name of its ``state_dict`` key, and then becomes
+an initializer of that name. An ordinary export folds weights into new constants and renames others, so that replacing
+them by name fails silently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
 from learner.networks.policy import PolicyNetwork
@@ -25,27 +24,27 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, ValueInfoProto
 
 OPSET = 17
-_BATCH = 3  # of the traced example; no other axis is likely to be as long, so that a mix-up cannot pass
+_BATCH = 3  # of the traced example; no other axis is likely to have this length, so that a mix-up cannot pass
 
-# The tracer has no unsigned type wider than a byte; a graph input of that type is traced as its signed twin.
+# The tracer has no unsigned type wider than a byte; a graph input of that type is traced as its signed counterpart.
 _TRACED_AS = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
 def export_graph(network: PolicyNetwork) -> ModelProto:
-    """Exports the graph with every state entry that it uses as an initializer of zeros.
+    """Exports the graph with every used state entry as an initializer of zeros.
 
     Args:
-        network: on any device; it is not changed.
+        network: Network on any device; not changed.
 
     Returns:
-        Inputs and outputs as in `describe`, with a dynamic first axis; an input that the network does not use is
-        declared all the same. Deterministic: equal networks give equal graphs.
+        Model with inputs and outputs as in `describe`, and a dynamic first axis. Inputs that the network does not use
+        are declared too. Equal networks give equal graphs.
     """
     import onnx  # noqa: PLC0415 - takes a third of a second, and only learners that start need it
 
     network = copy.deepcopy(network).cpu().eval()
     state = tensors_of(network)
-    inputs = input_names(network.spec, network.memory_size)
+    inputs = input_names(network)
     outputs = output_names(network.spec, network.memory_size)
     clash = sorted(state.keys() & {*inputs, *outputs})
     if clash:
@@ -54,7 +53,7 @@ def export_graph(network: PolicyNetwork) -> ModelProto:
     stateless = _Stateless(network, tuple(state))
     model = trace(stateless, {**example, **state}, outputs, opset=OPSET, batched={*inputs, *outputs})
     declare(model.graph.input, example, batched=inputs)
-    _convert_inputs(model.graph, network.spec)
+    _convert_inputs(model.graph, network)
     used = {name for node in model.graph.node for name in node.input}
     for name, tensor in state.items():
         if name in used:
@@ -72,17 +71,17 @@ def trace(
     """Exports a module by running it once.
 
     Args:
-        module: takes ``values`` one by one.
-        values: an example of each input, by name.
-        outputs: a name for each result.
-        opset: version of the ONNX operators.
-        batched: inputs and outputs whose first axis has any length.
+        module: Takes ``values`` as positional arguments.
+        values: An example of each input, by name.
+        outputs: A name for each result.
+        opset: Version of the ONNX operators.
+        batched: Inputs and outputs whose first axis has any length.
     """
     import onnx  # noqa: PLC0415 - see export_graph
 
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tracer says that it is old, and that shapes may be constants
+        warnings.simplefilter("ignore")  # the tracer warns about its age and about shapes that may be constants
         torch.onnx.export(
             module,
             tuple(values.values()),
@@ -97,12 +96,12 @@ def trace(
 
 
 def declare(infos: MutableSequence[ValueInfoProto], values: Mapping[str, Tensor], *, batched: Collection[str]) -> None:
-    """Writes a graph's inputs or outputs anew: the tracer drops inputs without use, and knows not every shape.
+    """Replaces a graph's inputs or outputs: the tracer drops unused inputs and does not know every shape.
 
     Args:
-        infos: of the graph; replaced.
-        values: an example of each, by name.
-        batched: those whose first axis has any length.
+        infos: Inputs or outputs of the graph; replaced.
+        values: An example of each, by name.
+        batched: Names of those whose first axis has any length.
     """
     from onnx import helper  # noqa: PLC0415 - see export_graph
 
@@ -118,7 +117,7 @@ def tensors_of(network: nn.Module) -> dict[str, Tensor]:
     """Returns the ``state_dict``, detached, in its order.
 
     Raises:
-        TypeError: it holds something that is not a tensor, which a policy version could not carry.
+        TypeError: The state holds something that is not a tensor, which a policy version cannot carry.
     """
     state = network.state_dict()
     for name, value in state.items():
@@ -128,10 +127,10 @@ def tensors_of(network: nn.Module) -> dict[str, Tensor]:
 
 
 def example_inputs(network: PolicyNetwork) -> dict[str, Tensor]:
-    """Makes inputs of the right types and shapes, by name."""
+    """Returns inputs of the right types and shapes, by name."""
     spec = network.spec
     values = []
-    for observation in spec.observations:
+    for observation in (spec.observations[index] for index in network.reads):
         name = observation.dtype.name
         dtype = torch.from_numpy(np.empty(0, _TRACED_AS.get(name, name))).dtype
         values.append(torch.zeros((_BATCH, *observation.shape), dtype=dtype))
@@ -139,34 +138,34 @@ def example_inputs(network: PolicyNetwork) -> dict[str, Tensor]:
         values.append(torch.ones(_BATCH, sum(spec.action.discrete_branches)))
     if network.memory_size:
         values.append(torch.zeros(_BATCH, network.memory_size))
-    return dict(zip(input_names(spec, network.memory_size), values, strict=True))
+    return dict(zip(input_names(network), values, strict=True))
 
 
 def call(network: PolicyNetwork, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Runs a network on inputs in the order of `input_names`; returns results in the order of `output_names`."""
-    count = len(network.spec.observations)
+    count = len(network.reads)
     rest = list(inputs[count:])
     masks = rest.pop(0) if network.spec.action.discrete_branches else None
     memory = rest.pop(0) if network.memory_size else None
-    return tuple(result for result in network(list(inputs[:count]), masks, memory) if result is not None)
+    return tuple(result for result in network(network.placed(inputs[:count]), masks, memory) if result is not None)
 
 
 class _Stateless(nn.Module):
-    """A network as a function of its inputs and its state; it has no parameters that a tracer could take in.
+    """A network as a function of its inputs and its state, without parameters that a tracer could include.
 
     Args:
-        network: a copy for this use alone: its parameters become plain attributes. (torch's own functional call
-            refuses to be traced.)
-        names: keys of the state, in the order in which it is passed.
+        network: A copy for this use only: its parameters become plain attributes. (torch's functional call cannot be
+            traced.)
+        names: Keys of the state, in the order in which it is passed.
     """
 
     def __init__(self, network: PolicyNetwork, names: tuple[str, ...]) -> None:
         super().__init__()
-        self._hidden = (network,)  # in a tuple, so that it is no submodule
+        self._hidden = (network,)  # in a tuple, so that it is not a submodule
         self._names = names
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
-        """Takes the inputs, then the state."""
+        """Computes the outputs from the inputs, followed by the state."""
         (network,) = self._hidden
         inputs = len(values) - len(self._names)
         for name, value in zip(self._names, values[inputs:], strict=True):
@@ -177,17 +176,18 @@ class _Stateless(nn.Module):
         return call(network, values[:inputs])
 
 
-def _convert_inputs(graph: GraphProto, spec: BehaviorSpec) -> None:
-    """Gives inputs whose type could not be traced their type on the wire, and converts them first thing."""
+def _convert_inputs(graph: GraphProto, network: PolicyNetwork) -> None:
+    """Declares inputs whose type could not be traced with their wire type, and converts them first."""
     from onnx import helper  # noqa: PLC0415 - see export_graph
 
-    for index, observation in enumerate(spec.observations):
+    for port, index in zip(graph.input, network.reads, strict=False):  # masks and memory follow
+        observation = network.spec.observations[index]
         if observation.dtype.name not in _TRACED_AS:
             continue
-        name, converted = f"obs_{index}", f"obs_{index}/converted"
-        traced = graph.input[index].type.tensor_type.elem_type
+        name, converted = port.name, f"{port.name}/converted"
+        traced = port.type.tensor_type.elem_type
         native = observation.dtype.newbyteorder("=")
-        graph.input[index].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(native)
+        port.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(native)
         for node in graph.node:
             names = [converted if used == name else used for used in node.input]
             del node.input[:]

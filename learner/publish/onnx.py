@@ -1,6 +1,6 @@
-"""Stop 10 of a step's way: parameters to the ONNX file that actors run.
+"""Stop 10 of a step's path: converts parameters to the ONNX file that actors run.
 
-The graph is exported once for a network. A version is that file with other bytes in it: a copy, not an export.
+The graph is exported once per network. A version is that file with other weight bytes: a copy, not an export.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from learner.publish.graph import export_graph, tensors_of
 
 
 class PolicyExporter:
-    """Makes policy files of one network's states.
+    """Creates policy files from the states of one network.
 
     Args:
-        network: what acts; on any device.
-        description_template: `learner.publish.describe.describe`; hash and numbers are filled in here.
+        network: The acting network, on any device.
+        description_template: Result of `learner.publish.describe.describe`; hash and numbers are added here.
 
     Raises:
-        PolicyCheckFailed: the network cannot be expressed in ONNX.
+        PolicyCheckFailed: The network cannot be expressed in ONNX.
     """
 
     def __init__(self, network: PolicyNetwork, description_template: PolicyDescription) -> None:
         self._network = network
         try:
             template = export_graph(network).SerializeToString(deterministic=True)
-        except Exception as error:  # the tracer's errors have no common base
+        except Exception as error:  # the tracer's errors have no common base class
             behavior = network.spec.name
             raise PolicyCheckFailed(f"the policy network of {behavior!r} cannot be exported: {error}") from error
         self._form = {name: (value.dtype, value.shape) for name, value in tensors_of(network).items()}
@@ -50,47 +50,57 @@ class PolicyExporter:
         """Compares a random state in ONNX Runtime with torch, at several batch sizes.
 
         Raises:
-            PolicyCheckFailed: they differ; the message names the output and the difference.
+            PolicyCheckFailed: The outputs differ; the message names the output and the difference.
         """
         check_export(self._network, self.render)
 
     def render(self, state: Mapping[str, Tensor]) -> bytes:
-        """Makes the policy file of a state.
+        """Returns the policy file of a state.
 
         Args:
-            state: the network's ``state_dict``, on any device.
+            state: The network's ``state_dict``, on any device.
 
         Raises:
-            KeyError: an entry is missing.
-            ValueError: an entry has another type or shape than the network had.
-            UserError: a weight is not finite. Such a policy is never published.
+            KeyError: An entry is missing.
+            ValueError: An entry has another type or shape than in the network.
+            UserError: A weight is not finite. Such a policy is never published.
         """
         weights = self._on_host(state)
         for name, value in weights.items():
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 behavior = self.description.behavior
-                message = f"the policy of {behavior!r} has numbers that are not finite in {name}: lower learning_rate"
+                message = f"the policy of {behavior!r} has values that are not finite in {name}: lower learning_rate"
                 raise UserError(ExitCode.TRAINER_FAILED, message)
         return self._splicer.render({name: value.reshape(-1).view(np.uint8) for name, value in weights.items()})
 
     def render_version(
-        self, state: Mapping[str, Tensor], *, version: int, optimizer_steps: int, env_steps_trained: int
+        self,
+        state: Mapping[str, Tensor],
+        *,
+        version: int,
+        optimizer_steps: int,
+        env_steps_trained: int,
+        uniform: bool = False,
     ) -> tuple[PolicyDescription, bytes]:
-        """Makes the policy file of a version and its complete header; errors as in `render`."""
+        """Returns the complete header and the policy file of a version; errors as in `render`."""
         payload = self.render(state)
         numbered = dataclasses.replace(
-            self.description, version=version, optimizer_steps=optimizer_steps, env_steps_trained=env_steps_trained
+            self.description,
+            version=version,
+            optimizer_steps=optimizer_steps,
+            env_steps_trained=env_steps_trained,
+            uniform=uniform,
         )
         return describe_payload(numbered, payload), payload
 
     def _on_host(self, state: Mapping[str, Tensor]) -> dict[str, NDArray[np.generic]]:
-        """Takes the state to the CPU, with one transfer for each type of numbers on another device."""
+        """Copies the state to the CPU, with one transfer for each type of numbers on another device."""
         tensors = {name: state[name].detach() for name in self._form}
         for name, tensor in tensors.items():
             dtype, shape = self._form[name]
             if tensor.dtype != dtype or tensor.shape != shape:
                 raise ValueError(
-                    f"{name} is {tensor.dtype} of shape {list(tensor.shape)}; the exported network has {dtype} of "
+                    f"{name} is {tensor.dtype} of shape {list(tensor.shape)}; the exported network needs {dtype} of "
                     f"shape {list(shape)}"
                 )
         remote = [name for name, tensor in tensors.items() if tensor.device.type != "cpu"]
@@ -102,11 +112,11 @@ class PolicyExporter:
 
 
 def architecture_hash(form: Mapping[str, tuple[torch.dtype, torch.Size]], template: bytes) -> bytes:
-    """Computes the SHA-256 over what stays the same from version to version.
+    """Computes the SHA-256 over everything that is the same in all versions.
 
     Args:
-        form: type and shape of every state entry, those that the graph does not use included.
-        template: the serialized graph with weights of zero.
+        form: Type and shape of every state entry, including those that the graph does not use.
+        template: The serialized graph with weights of zero.
     """
     entries = [(name, str(dtype), list(shape)) for name, (dtype, shape) in form.items()]
     return hashlib.sha256(json.dumps(entries).encode() + b"\0" + template).digest()
@@ -118,33 +128,33 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where the bytes of one initializer stand."""
+    """The location of the bytes of one initializer."""
 
     offset: int
     size_bytes: int
 
 
 class Splicer:
-    """A serialized model whose weights can be replaced.
+    """Replaces the weights of a serialized model.
 
     Args:
-        model: a serialized ``ModelProto`` whose initializers hold raw data.
-        names: those that change; the graph need not use all of them.
+        model: A serialized ``ModelProto`` whose initializers hold raw data.
+        names: Names of the initializers that change; the graph need not use all of them.
     """
 
     def __init__(self, model: bytes, names: Collection[str]) -> None:
         self.slots = {name: slot for name, slot in find_slots(model).items() if name in names}
-        self._buffer = np.frombuffer(bytearray(model), np.uint8)  # reused: only the slots ever change
+        self._buffer = np.frombuffer(bytearray(model), np.uint8)  # reused: only the slots change
 
     def render(self, weights: Mapping[str, NDArray[np.uint8]]) -> bytes:
         """Returns the model with other weights.
 
         Args:
-            weights: the bytes of each, ``[size_bytes]``, little-endian and in C order.
+            weights: Bytes of each initializer, ``[size_bytes]``, little-endian and in C order.
 
         Raises:
-            KeyError: an initializer is missing.
-            ValueError: one has another size.
+            KeyError: An initializer is missing.
+            ValueError: An initializer has another size.
         """
         for name, slot in self.slots.items():
             data = weights[name]
@@ -166,7 +176,7 @@ def find_slots(model: bytes) -> dict[str, Slot]:
 
 
 def _fields(data: bytes, begin: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
-    """Yields where the length-delimited fields of one number begin and end, in one message."""
+    """Yields the start and end of each length-delimited field with a given number in one message."""
     at = begin
     while at < end:
         key, at = _varint(data, at)
@@ -181,11 +191,11 @@ def _fields(data: bytes, begin: int, end: int, wanted: int) -> Iterator[tuple[in
         elif wire_type in (_FIXED32, _FIXED64):
             at += 4 if wire_type == _FIXED32 else 8
         else:
-            raise ValueError(f"the field {number} at byte {at} has the wire type {wire_type}; this is no ONNX model")
+            raise ValueError(f"field {number} at byte {at} has the wire type {wire_type}; this is not an ONNX model")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Reads a number of seven bits a byte, the lowest first; returns it and where it ends."""
+    """Reads a varint (seven bits a byte, lowest first); returns it and its end."""
     value = shift = 0
     while True:
         byte = data[at]

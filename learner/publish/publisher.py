@@ -1,4 +1,4 @@
-"""Takes a trainer's policies to the store: exported and verified once, spliced for each version."""
+"""Sends a trainer's policies to the service: exported and verified once, spliced for each version."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rollcast.policies import PolicyDescription
 from torch import Tensor
 
 from learner.link.policies import StoredPolicy
+from learner.link.to_front import Policy, Send
 from learner.networks.policy import PolicyNetwork
 from learner.publish.describe import Progress
 from learner.publish.onnx import PolicyExporter
-from learner.publish.store import PolicyStore
 
 log = structlog.get_logger(__name__)
 
@@ -22,37 +22,56 @@ class PolicyPublisher:
     """Publishes the versions of one behavior.
 
     Args:
-        network: what acts; its graph is exported and verified.
-        store: where they go.
-        template: describes the network, but for what differs between versions; see `describe`.
+        network: The acting network; its graph is exported and verified.
+        send: Sends a message to the service.
+        template: Description of the network without the numbers of a version; see `describe`.
 
     Raises:
-        PolicyCheckFailed: the exported policy does not compute what the network computes.
+        PolicyCheckFailed: The exported policy does not compute what the network computes.
     """
 
-    def __init__(self, network: PolicyNetwork, store: PolicyStore, template: PolicyDescription) -> None:
-        self._store = store
+    def __init__(self, network: PolicyNetwork, send: Send, template: PolicyDescription) -> None:
+        self._send = send
+        self._newest: StoredPolicy | None = None
         began = time.monotonic()
         self._exporter = PolicyExporter(network, template)
         self._exporter.verify()
         seconds = round(time.monotonic() - began, 2)
-        log.info("the policy is exported and verified", behavior=template.behavior, seconds=seconds)
+        log.info("policy_exported", behavior=template.behavior, seconds=seconds)
 
-    def publish(self, state: Mapping[str, Tensor], progress: Progress) -> None:
+    def publish(self, state: Mapping[str, Tensor], progress: Progress, *, keep: bool = False) -> PolicyDescription:
         """Makes a version available to actors.
 
         Args:
-            state: the network's ``state_dict``, on any device.
-            progress: the numbers of its header.
+            state: The network's ``state_dict``, on any device.
+            progress: Numbers for its header.
+            keep: Keeps this version available until its behavior is released, even after newer versions.
+
+        Returns:
+            Header of the version.
 
         Raises:
-            UserError: a weight is not finite.
-            VersionOrderError: the version is not newer than the last one.
+            UserError: A weight is not finite.
         """
         description, payload = self._exporter.render_version(
             state,
             version=progress.version,
             optimizer_steps=progress.optimizer_steps,
             env_steps_trained=progress.env_steps_trained,
+            uniform=progress.uniform,
         )
-        self._store.publish(StoredPolicy(description, payload))
+        self._newest = StoredPolicy(description, payload)
+        self._send(Policy(self._newest, keep=keep))
+        return description
+
+    @property
+    def newest(self) -> StoredPolicy:
+        """The newest version; available after the first publication."""
+        if self._newest is None:
+            raise LookupError("nothing is published yet")
+        return self._newest
+
+    def keep(self) -> None:
+        """Keeps the newest version available until its behavior is released."""
+        if self._newest is not None:
+            self._send(Policy(self._newest, keep=True))

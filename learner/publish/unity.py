@@ -1,27 +1,29 @@
 """The model that Unity loads: one ONNX file with the action sampling inside, as ML-Agents' packages expect it.
 
-Unlike the policy that actors run, it takes every observation as float32, samples actions in the graph, and keeps to
-old operators (opset 9, IR version 4), which is what Unity's importers read.
+Unlike the policy that actors run, this model takes every observation as float32, samples actions in the graph, and uses
+only old operators (opset 9, IR version 4), which Unity's importers can read.
 
-What it outputs is in Unity's convention: continuous actions in [-1, 1], ``clip(draw, -3, 3) / 3`` or ``tanh(draw)``. For
-an environment that brought bounds of its own (a gymnasium ``Box``) whoever loads the model maps [-1, 1] onto them.
+Its outputs follow Unity's convention: continuous actions in [-1, 1], ``clip(draw, -3, 3) / 3`` or ``tanh(draw)``. For
+an environment with its own bounds (a gymnasium ``Box``), the code that loads the model maps [-1, 1] onto them.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from rollcast.descriptions import OBSERVATIONS_PROPERTY, RECURRENT_OUT
 from rollcast.enums import ObservationKind, Squash
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
 from learner.common.files import write_file
 from learner.networks.policy import PolicyNetwork
-from learner.networks.squashed import squash_of
+from learner.networks.squashed import squash_of, squashed
 from learner.publish.describe import input_names
 from learner.publish.graph import declare, trace
 
@@ -29,38 +31,39 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
 OPSET = 9
-IR_VERSION = 4  # the lowest that knows opset 9, and that lets initializers not be inputs
+IR_VERSION = 4  # the lowest that supports opset 9 and initializers that are not inputs
 API_VERSION = 3.0
-"""Of ML-Agents' model format; its packages accept 2 and 3."""
+"""Version of ML-Agents' model format; its packages accept 2 and 3."""
 
 
 class ExportFailed(Exception):  # noqa: N818 - it says what happened
-    """The model could not be exported or written; training can go on."""
+    """The model could not be exported or written; training can continue."""
 
 
 def export_unity(network: PolicyNetwork, path: Path, *, squash: Squash | None = None) -> None:
     """Writes the model, whole or not at all.
 
     Args:
-        network: what acts; on any device, not changed.
-        path: the file.
-        squash: how a continuous draw becomes an action in [-1, 1]; NONE leaves it as it is, None goes by the network.
+        network: The acting network, on any device; not changed.
+        path: The file.
+        squash: How a continuous draw becomes an action in [-1, 1]; NONE leaves it unchanged, None follows the network.
 
     Raises:
-        ExportFailed: an operator cannot be expressed, the disk is full, ... It is the only exception.
+        ExportFailed: An operator cannot be expressed, the disk is full, or similar. No other exception is raised.
     """
     try:
         write_file(path, render_unity(network, squash))
     except Exception as error:
-        raise ExportFailed(f"no model for Unity at {path}: {type(error).__name__}: {error}") from error
+        raise ExportFailed(f"cannot write a model for Unity to {path}: {type(error).__name__}: {error}") from error
 
 
 def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
-    """Makes the bytes of the model; see `export_unity`.
+    """Returns the bytes of the model; see `export_unity`.
 
-    Inputs: ``obs_i`` ``[batch, *shape]``, ``action_masks`` ``[batch, sum(branches)]`` with discrete actions,
-    ``recurrent_in`` ``[batch, 1, memory]`` with memory; all float32. A picture whose wire type is a byte is given as
-    Unity gives pictures, from 0 to 1.
+    Inputs: ``obs_i`` ``[batch, *shape]`` of the i-th observation that the policy reads, ``action_masks`` ``[batch, sum(branches)]`` with discrete actions,
+    ``recurrent_in`` ``[batch, 1, memory]`` with memory; all float32. An image whose wire type is a byte uses Unity's
+    range, 0 to 1. Unity counts an agent's sensors the same way, without those of ``critic_only`` in the build that ships.
+    The names of the read observations are then a property of the file, for programs that have the others as well.
     """
     import onnx  # noqa: PLC0415 - takes a third of a second, and only a checkpoint needs it
 
@@ -68,7 +71,7 @@ def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
     wrapper = _UnityModel(network, squash_of(network) if squash is None else squash)
     values = wrapper.example()
     outputs = wrapper.output_names()
-    batched = {*values, *(name for name in outputs if name.endswith(("_actions", "recurrent_out")))}
+    batched = {*values, *(name for name in outputs if name.endswith(("_actions", RECURRENT_OUT)))}
     with torch.no_grad():
         model = trace(wrapper, values, outputs, opset=OPSET, batched=batched)
         results = dict(zip(outputs, wrapper(*values.values()), strict=True))
@@ -77,21 +80,24 @@ def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
     declare(model.graph.output, results, batched=batched)
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "rollcast", ""
+    if len(network.reads) < len(network.spec.observations):
+        names = [network.spec.observations[index].name for index in network.reads]
+        onnx.helper.set_model_props(model, {OBSERVATIONS_PROPERTY: json.dumps(names)})
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
 
 
 def _leave_out_what_does_nothing(graph: GraphProto) -> None:
-    """Takes out casts of floats to floats, and the spreading of the spread over rows, which its product does anyway.
+    """Removes casts from float to float, and the expansion of the standard deviation, which broadcasting replaces.
 
-    What is left are plain operators, as in ML-Agents' own models, for which Unity's importers were made.
+    Plain operators remain, as in ML-Agents' own models, for which Unity's importers were made.
     """
     from onnx import TensorProto  # noqa: PLC0415 - see render_unity
 
     floats = {item.name for item in graph.input if item.type.tensor_type.elem_type == TensorProto.FLOAT}
     renamed: dict[str, str] = {}
     for node in graph.node:
-        if node.op_type == "Mul" and node.input[0] in floats:  # a picture, scaled to what travels on the wire
+        if node.op_type == "Mul" and node.input[0] in floats:  # an image, scaled to its wire range
             floats.add(node.output[0])
         is_cast = node.op_type == "Cast" and node.input[0] in floats and node.attribute[0].i == TensorProto.FLOAT
         if is_cast or (node.op_type == "Expand" and _is_factor(graph, node.output[0])):
@@ -108,7 +114,7 @@ def _leave_out_what_does_nothing(graph: GraphProto) -> None:
 
 
 def _is_factor(graph: GraphProto, name: str) -> bool:
-    """Says whether a value is only a factor, by itself or by its exponential."""
+    """Returns whether a value is used only as a factor, directly or through its exponential."""
     consumers = [node for node in graph.node if name in node.input]
     return bool(consumers) and all(
         node.op_type == "Mul" or (node.op_type == "Exp" and _is_factor(graph, node.output[0])) for node in consumers
@@ -119,8 +125,8 @@ class _UnityModel(nn.Module):
     """A policy network with Unity's inputs and outputs.
 
     Args:
-        network: on the CPU.
-        squash: how a continuous draw becomes an action.
+        network: Network on the CPU.
+        squash: How a continuous draw becomes an action.
     """
 
     version_number: Tensor
@@ -133,21 +139,22 @@ class _UnityModel(nn.Module):
         self.network = network
         self._squash = squash
         action = network.spec.action
-        # Unity reads them as tensors of floats.
+        # Unity reads them as float tensors.
         self.register_buffer("version_number", torch.tensor([API_VERSION]))
         self.register_buffer("memory_size", torch.tensor([float(network.memory_size)]))
         self.register_buffer("continuous_shape", torch.tensor([float(action.continuous_size)]))
         self.register_buffer("discrete_shape", torch.tensor([[float(size) for size in action.discrete_branches]]))
 
     def example(self) -> dict[str, Tensor]:
-        """Makes the inputs of a batch of two, by name."""
-        spec, memory = self.network.spec, self.network.memory_size
-        values = [torch.zeros(2, *observation.shape) for observation in spec.observations]
+        """Returns the inputs of a batch of two, by name."""
+        spec, memory, reads = self.network.spec, self.network.memory_size, self.network.reads
+        values = [torch.zeros(2, *spec.observations[index].shape) for index in reads]
         if spec.action.discrete_branches:
             values.append(torch.ones(2, sum(spec.action.discrete_branches)))
         if memory:
             values.append(torch.zeros(2, 1, memory))
-        return dict(zip(input_names(spec, memory), values, strict=True))
+        others = input_names(self.network)[len(reads) :]
+        return dict(zip((*(f"obs_{place}" for place in range(len(reads))), *others), values, strict=True))
 
     def output_names(self) -> list[str]:
         """Returns the outputs in ML-Agents' order."""
@@ -158,16 +165,16 @@ class _UnityModel(nn.Module):
         ):
             if present:
                 names += [f"{kind}_actions", f"{kind}_action_output_shape", f"deterministic_{kind}_actions"]
-        return [*names, "recurrent_out"] if self.network.memory_size else names
+        return [*names, RECURRENT_OUT] if self.network.memory_size else names
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Takes the inputs of `example`, returns what `output_names` lists."""
+        """Computes the outputs of `output_names` from the inputs of `example`."""
         spec = self.network.spec
         rest = list(inputs)
-        observations = [_as_on_the_wire(rest.pop(0), observation) for observation in spec.observations]
+        observations = [_as_on_the_wire(rest.pop(0), spec.observations[index]) for index in self.network.reads]
         masks = rest.pop(0) if spec.action.discrete_branches else None
         memory = rest.pop(0).squeeze(1) if self.network.memory_size else None
-        mean, log_std, logits, memory_out = self.network(observations, masks, memory)
+        mean, log_std, logits, memory_out = self.network(self.network.placed(observations), masks, memory)
         outputs = [self.version_number, self.memory_size]
         if mean is not None:
             draw = mean + torch.exp(log_std) * torch.randn_like(mean)
@@ -180,13 +187,11 @@ class _UnityModel(nn.Module):
         return tuple(outputs)
 
     def _squashed(self, draw: Tensor) -> Tensor:
-        if self._squash is Squash.CLIP3_DIV3:
-            return torch.clamp(draw, -3.0, 3.0) / 3.0
-        return torch.tanh(draw) if self._squash is Squash.TANH else draw
+        return draw if self._squash is Squash.NONE else squashed(draw, self._squash)
 
 
 def _as_on_the_wire(observation: Tensor, spec: ObservationSpec) -> Tensor:
-    """Takes an observation from Unity's floats to what the network expects of the wire."""
+    """Converts an observation from Unity's floats to the wire form that the network expects."""
     if spec.kind is ObservationKind.CATEGORICAL:
         return observation.to(torch.int64)
     if spec.kind is ObservationKind.IMAGE and spec.dtype.kind in "iu" and spec.scale:

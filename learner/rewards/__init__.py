@@ -1,1 +1,1 @@
-"""Reward signals: what each step is worth to the trainer."""
+"""Reward signals: they compute the trainer's reward for each step."""

@@ -1,26 +1,24 @@
-"""Recorded actions as the networks of reward signals read them."""
+"""Encodes recorded actions for the networks of reward signals."""
 
 from __future__ import annotations
 
 import torch
 from rollcast.enums import Squash
 from rollcast.specs import ActionSpec
+from rollcast.transforms import CLIP
 from torch import Tensor
-
-_CLIP = 3.0
-"""What CLIP3_DIV3 cuts a draw to."""
 
 
 class ActionNumbers:
-    """Actions as a network reads them: continuous axes, then each branch as a one-hot block.
+    """Encodes actions for a network: continuous axes, then each branch as a one-hot block.
 
     Args:
-        spec: what the behavior does.
-        squash: what actors do to a draw before they map it onto the bounds.
-        device: where actions are.
+        spec: Actions of the behavior.
+        squash: How actors squash a draw before they map it onto the bounds.
+        device: Device of the actions.
 
     Attributes:
-        size: how many numbers.
+        size: Width of an encoded action.
     """
 
     def __init__(self, spec: ActionSpec, squash: Squash, device: torch.device | str = "cpu") -> None:
@@ -35,13 +33,13 @@ class ActionNumbers:
         self._columns = torch.cat(columns) if columns else None
 
     def told_apart(self, draws: Tensor) -> Tensor:
-        """Returns draws ``[B, n]`` in their own units, less what the environment does not see of them.
+        """Returns draws ``[B, n]`` in their own units, without differences that the environment does not see.
 
-        Two draws beyond the clip are one action: a model of the environment must not be asked which of them it was. An
-        axis with an infinite bound passes as it is; see `rollcast.transforms.ActionTransform`.
+        Two draws beyond the clip are the same action: a model of the environment must not have to distinguish them. An
+        axis with an infinite bound is unchanged; see `rollcast.transforms.ActionTransform`.
         """
         if self._squash is Squash.CLIP3_DIV3:
-            cut = draws.clamp(-_CLIP, _CLIP)
+            cut = draws.clamp(-CLIP, CLIP)
         else:
             cut = torch.tanh(draws) if self._squash is Squash.TANH else draws
         return cut if self._bounded is None else torch.where(self._bounded, cut, draws)
@@ -54,7 +52,7 @@ class ActionNumbers:
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def one_hot(self, discrete: Tensor) -> Tensor:
-        """Encodes choices ``[B, b]`` to ``[B, sum(branches)]``; a choice that does not exist is a block of zeros."""
+        """Encodes choices ``[B, b]`` as ``[B, sum(branches)]``; a choice that does not exist is a block of zeros."""
         if self._codes is None or self._columns is None:
             raise ValueError("the behavior has no discrete branches")
         return (discrete.index_select(1, self._columns) == self._codes).to(torch.float32)

@@ -1,13 +1,13 @@
-"""Curiosity: what a model of the environment does not foresee is worth seeing (Pathak et al. 2017, arXiv:1705.05363).
+"""Curiosity: rewards what a model of the environment does not predict (Pathak et al. 2017, arXiv:1705.05363).
 
 | symbol | shape | meaning |
 |---|---|---|
 | phi(s) | [B, hidden_units] | features of an observation, by the signal's own encoders and body |
-| a | [B, n + sum(branches)] | the action: draws as far as the environment tells them apart, choices one-hot |
+| a | [B, n + sum(branches)] | the action: draws without differences that the environment ignores, choices one-hot |
 | f | | forward model: phi(s), a to a guess of phi(s') |
 | g | | inverse model: phi(s), phi(s') to a guess of a |
 
-The inverse model makes the features hold what the agent can influence, and nothing that it cannot.
+The inverse model makes the features hold only what the agent can influence.
 """
 
 from __future__ import annotations
@@ -18,40 +18,41 @@ import torch
 from torch import Tensor, nn
 
 from learner.networks.body import Body
-from learner.networks.dense import Activation, DenseLayers
+from learner.networks.dense import DenseLayers
 from learner.networks.initializers import Initializer
 from learner.rewards.actions import ActionNumbers
 from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
+from learner.settings.network import Activation
 from learner.settings.rewards import CuriositySettings
 
 MODEL_UNITS = 256
 """Width of the one hidden layer of each model."""
 LOSS_FACTOR = 10.0
 FORWARD_SHARE = 0.2
-"""Of the loss; the rest is the inverse model's (beta in equation 7)."""
+"""Share of the forward model in the loss; the rest is the inverse model's (beta in equation 7)."""
 
 
 class _Model(nn.Module):
-    """One hidden layer: ``[B, inputs]`` to ``[B, outputs]``."""
+    """A model with one hidden layer: ``[B, inputs]`` to ``[B, outputs]``."""
 
     def __init__(self, inputs: int, outputs: int, kind: Activation, initializer: Initializer) -> None:
         super().__init__()
-        self.hidden = DenseLayers(inputs, MODEL_UNITS, 1, kind, initializer)
+        self.hidden = DenseLayers(inputs, (MODEL_UNITS,), kind, initializer)
         self.out = initializer.linear(MODEL_UNITS, outputs, 1.0)
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """Computes the model of parts ``[B, *]``, side by side."""
+        """Computes the model of parts ``[B, *]``, concatenated."""
         found: Tensor = self.out(self.hidden(torch.cat(parts, dim=1)))
         return found
 
 
 class CuriosityNetwork(nn.Module):
-    """The features of observations, and both models.
+    """Holds the features of observations and both models.
 
     Args:
-        settings: of the signal.
-        setup: what is seen and done.
+        settings: Settings of the signal.
+        setup: Observations and actions.
     """
 
     def __init__(self, settings: CuriositySettings, setup: SignalSetup) -> None:
@@ -95,15 +96,15 @@ class CuriosityNetwork(nn.Module):
 
 
 class CuriosityReward(LearnedReward):
-    """Rewards what the forward model did not foresee.
+    """Rewards what the forward model did not predict.
 
     The reward is the forward error, at most ``1 / |strength|`` (so that it counts at most 1), and 0 before the first
-    update, when it would be the error of random weights. What is behind the end of an episode counts as if there were
-    no end: otherwise an agent that is curious would avoid ends for their own sake.
+    update, when it would be the error of random weights. The value after the end of an episode counts as if there were
+    no end; otherwise a curious agent would avoid ends for their own sake.
 
     Args:
-        settings: of the signal.
-        setup: everything else.
+        settings: Settings of the signal.
+        setup: The remaining arguments.
     """
 
     reported: tuple[str, ...] = ("Losses/Curiosity Forward Loss", "Losses/Curiosity Inverse Loss")
@@ -112,7 +113,7 @@ class CuriosityReward(LearnedReward):
 
     def __init__(self, settings: CuriositySettings, setup: SignalSetup) -> None:
         super().__init__("curiosity", settings, CuriosityNetwork(settings, setup), setup)
-        # A strength of almost nothing allows more than the rewards' own numbers can be.
+        # With a strength near 0 the limit would exceed the range of the rewards' type.
         self._cap = 1.0 / max(abs(settings.strength), 1.0 / torch.finfo(torch.float32).max)
 
     def rewards(self, transitions: Transitions) -> Tensor:

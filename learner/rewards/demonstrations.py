@@ -1,8 +1,8 @@
-"""Recorded demonstrations of a behavior, on the trainer's device, in the form of the trainer's own experience."""
+"""Recorded demonstrations of a behavior on the trainer's device, in the form of the trainer's experience."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.reading import read_demonstrations
 from rollcast.enums import Squash
 from rollcast.specs import ActionSpec, BehaviorSpec
+from rollcast.transforms import CLIP
 from torch import Tensor
 
 from learner.common.exits import ExitCode, UserError
@@ -24,26 +25,26 @@ Index = NDArray[np.int64]
 
 log = structlog.get_logger(__name__)
 
-CLIP = 3.0
-"""The draw that CLIP3_DIV3 makes 1 of."""
 LARGEST_TANH = 0.999
-"""No finite draw makes 1 of tanh; 3.8 makes this, and more would be far from all other draws."""
+"""Largest value under tanh, which maps 3.8 to it: no finite draw maps to 1, and larger draws would be far from all
+others."""
 
 
 class DemonstrationBuffer:
-    """The N steps of all demonstrations.
+    """Holds the N steps of all demonstrations.
 
-    Continuous actions are kept as the draws that would have made them, so that the same code reads them and the actors'
-    draws: for CLIP3_DIV3, three times what the file has.
+    Continuous actions are stored as the draws that would have produced them, so that the same code reads them and the
+    actors' draws: for CLIP3_DIV3, three times the values of the file.
 
     Args:
-        demonstrations: of one behavior, with at least one step.
-        action: what the behavior does.
-        device: where everything goes.
-        squash: what actors do to a continuous draw first.
+        demonstrations: Demonstrations of one behavior, with at least one step.
+        action: Actions of the behavior.
+        device: Device of all tensors.
+        squash: How actors squash a continuous draw.
 
     Attributes:
-        lengths: of the episodes, int64 ``[E]`` on the host: steps lie in the order of time, one episode after another.
+        lengths: Lengths of the episodes, int64 ``[E]`` on the host: steps are in order of time, one episode after
+            another.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class DemonstrationBuffer:
         ]
         units = [one.continuous for one in demonstrations if one.continuous is not None]
         choices = [one.discrete for one in demonstrations if one.discrete is not None]
-        self._continuous = _as_draws(self._on_device(_joined(units)[order]), action, squash) if units else None
+        self._continuous = as_draws(self._on_device(_joined(units)[order]), action, squash) if units else None
         self._discrete = self._on_device(_joined(choices)[order].astype(np.int64)) if choices else None
         masks = _joined_masks(demonstrations, action)
         self._masks = None if masks is None else self._on_device(masks[order])
@@ -83,21 +84,23 @@ class DemonstrationBuffer:
         squash: Squash = Squash.CLIP3_DIV3,
         *,
         setting: str,
+        left_out: Collection[str] = (),
     ) -> DemonstrationBuffer:
-        """Reads a file, or all of a folder.
+        """Reads a file, or all files of a folder.
 
         Args:
-            path: what the run file says.
-            spec: of the behavior.
-            device: where everything goes.
-            squash: what actors do to a continuous draw first.
-            setting: the setting that names the path, for messages.
+            path: Path from the run file.
+            spec: Specification of the behavior.
+            device: Device of all tensors.
+            squash: How actors squash a continuous draw.
+            setting: Setting that names the path, for messages.
+            left_out: Names of observations that are not read, and that a demonstration may lack.
 
         Raises:
-            UserError: there is none, one cannot be read, or it is another behavior's.
+            UserError: There is no demonstration, one cannot be read, or one belongs to another behavior.
         """
         try:
-            found = read_demonstrations(Path(path), spec)
+            found = read_demonstrations(Path(path), spec, left_out=left_out)
         except BadDemonstration as error:
             raise UserError(ExitCode.RUN_FILE, f"{setting}: {error}") from error
         _tell(found, setting, spec)
@@ -119,19 +122,20 @@ class DemonstrationBuffer:
         )
 
     def masks_at(self, steps: Tensor) -> Tensor | None:
-        """Gathers which choices were allowed at chosen steps ``[B]`` int64, on the device.
+        """Gathers the masks of chosen steps ``[B]`` int64, on the device.
 
         Returns:
-            uint8 ``[B, sum(branches)]``, 1 = allowed, what was done among them; None if no file has a mask.
+            Uint8 ``[B, sum(branches)]``, 1 = allowed, which includes the demonstrated choices; None if no file has a
+            mask.
         """
         return None if self._masks is None else self._masks.index_select(0, steps)
 
     def drawn(self, size: int, generator: torch.Generator) -> Transitions:
-        """Draws transitions of B steps, each step as likely as any, with replacement.
+        """Draws transitions of B steps uniformly, with replacement.
 
         Args:
-            size: B.
-            generator: on the buffer's device.
+            size: Number of steps, B.
+            generator: Generator on the buffer's device.
         """
         return self.at(torch.randint(len(self), (size,), generator=generator, device=self._device))
 
@@ -144,9 +148,10 @@ def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _joined_masks(demonstrations: Sequence[Demonstration], action: ActionSpec) -> NDArray[np.uint8] | None:
-    """Returns what was allowed at each step, uint8 ``[N, sum(branches)]``; None if all was, everywhere.
+    """Returns the masks of all steps, uint8 ``[N, sum(branches)]``; None if everything was always allowed.
 
-    What was done was allowed, whatever a mask says: forbidden, its likelihood would be 0 and its loss without bounds.
+    Demonstrated choices count as allowed, whatever a mask says: otherwise their likelihood would be 0 and the loss
+    unbounded.
     """
     if all(one.masks is None for one in demonstrations):
         return None
@@ -161,13 +166,13 @@ def _joined_masks(demonstrations: Sequence[Demonstration], action: ActionSpec) -
 
 
 def _columns_of(discrete: NDArray[np.int32], action: ActionSpec) -> Index:
-    """Returns where choices ``[N, b]`` stand in a mask, int64 ``[N, b]``."""
+    """Returns the columns of choices ``[N, b]`` in a mask, int64 ``[N, b]``."""
     columns: Index = discrete + np.cumsum([0, *action.discrete_branches])[:-1]
     return columns
 
 
 def _forbidden(demonstrations: Sequence[Demonstration], action: ActionSpec) -> int:
-    """Returns how many choices were made that their mask forbids."""
+    """Returns the number of demonstrated choices that their mask forbids."""
     return sum(
         int((np.take_along_axis(one.masks, _columns_of(one.discrete, action), axis=1) == 0).sum())
         for one in demonstrations
@@ -176,14 +181,14 @@ def _forbidden(demonstrations: Sequence[Demonstration], action: ActionSpec) -> i
 
 
 def _in_time(rows: Index, following: Index) -> tuple[Index, Index]:
-    """Sorts steps so that each agent's follow each other, whoever else stands in the file.
+    """Sorts steps so that each agent's steps are consecutive, even if the file interleaves agents.
 
     Args:
-        rows: of each step's observation, ``[N]``.
-        following: of the observation after it, ``[N]``.
+        rows: Row of each step's observation, ``[N]``.
+        following: Row of the observation after it, ``[N]``.
 
     Returns:
-        The order, ``[N]``, and how many steps each episode has, ``[E]``.
+        The order, ``[N]``, and the number of steps of each episode, ``[E]``.
     """
     step_at = {row: step for step, row in enumerate(rows.tolist())}
     continued = set(following.tolist())
@@ -199,13 +204,13 @@ def _in_time(rows: Index, following: Index) -> tuple[Index, Index]:
     return np.array(order, np.int64), np.array(lengths, np.int64)
 
 
-def _as_draws(units: Tensor, action: ActionSpec, squash: Squash) -> Tensor:
-    """Returns the draws ``[N, n]`` that a policy's actors would have made these actions of.
+def as_draws(units: Tensor, action: ActionSpec, squash: Squash) -> Tensor:
+    """Returns the draws ``[N, n]`` from which a policy's actors would have made these actions.
 
     Args:
-        units: what the files have: [-1, 1] between an axis' bounds; an axis without bounds as it is.
-        action: what the behavior does.
-        squash: what actors do to a draw of an axis with bounds.
+        units: Values of the files: [-1, 1] between an axis' bounds; an axis without bounds is unchanged.
+        action: Actions of the behavior.
+        squash: How actors squash a draw of an axis with bounds.
     """
     size = action.continuous_size
     low = torch.tensor(action.continuous_low or [-1.0] * size)
@@ -221,7 +226,7 @@ def _as_draws(units: Tensor, action: ActionSpec, squash: Squash) -> Tensor:
 
 
 def _tell(found: Sequence[Demonstration], setting: str, spec: BehaviorSpec) -> None:
-    """Says what was read, and what of it may not be what its maker thinks."""
+    """Logs what was read, and warns of likely mistakes in it."""
     returns = sum(float(one.rewards.sum() + one.group_rewards.sum()) for one in found)
     episodes = sum(one.episodes for one in found)
     log.info(
@@ -238,7 +243,7 @@ def _tell(found: Sequence[Demonstration], setting: str, spec: BehaviorSpec) -> N
         log.info(
             "demonstrations_of_unitys_recorder",
             files=delayed[:8],
-            note="each record has the action of the decision before it; actions are read from where they belong",
+            note="each record holds the action of the previous decision; actions are assigned to their own decisions",
         )
     clipped = sum(one.clipped for one in found)
     if clipped:
@@ -246,7 +251,7 @@ def _tell(found: Sequence[Demonstration], setting: str, spec: BehaviorSpec) -> N
             "demonstrations_clipped",
             behavior=spec.name,
             actions=clipped,
-            note="continuous actions outside of [-1, 1] count as -1 or 1, which is all that a policy can do",
+            note="continuous actions outside [-1, 1] count as -1 or 1, because a policy cannot exceed them",
         )
     forbidden = _forbidden(found, spec.action)
     if forbidden:
@@ -254,5 +259,5 @@ def _tell(found: Sequence[Demonstration], setting: str, spec: BehaviorSpec) -> N
             "demonstrations_against_masks",
             behavior=spec.name,
             choices=forbidden,
-            note="choices that the mask of their record forbids count as allowed there",
+            note="choices that the mask of their own record forbids count as allowed",
         )

@@ -1,4 +1,4 @@
-"""What the network of a reward signal takes; built and counted on the meta device."""
+"""Counts the memory of a reward signal's network, built on the meta device."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SignalFootprint(NamedTuple):
     """A signal's network and a minibatch.
 
     Attributes:
-        network: on the meta device.
-        kept: what a minibatch takes.
+        network: Network on the meta device.
+        kept: Bytes of a minibatch.
     """
 
     network: nn.Module
@@ -32,15 +32,15 @@ class SignalFootprint(NamedTuple):
 
 
 def signal_footprint(name: str, settings: LearnedSignalSettings, setup: SignalSetup) -> SignalFootprint:
-    """Builds the network of a signal that learns, without what it reads from files, and counts what its loss keeps.
+    """Builds the network of a learned signal without reading its files, and counts what its loss keeps.
 
     Args:
-        name: in the run file.
-        settings: of the signal.
-        setup: of the meta device.
+        name: Name in the run file.
+        settings: Settings of the signal.
+        setup: Setup on the meta device.
 
     Raises:
-        UserError: the network cannot be built for the behavior.
+        UserError: The network cannot be built for the behavior.
     """
     with torch.device("meta"):
         network = _network(name, settings, setup)
@@ -57,7 +57,7 @@ def _network(name: str, settings: LearnedSignalSettings, setup: SignalSetup) -> 
             return RNDNetwork(settings, setup)
         case "gail", GAILSettings():
             return Discriminator(settings, setup)
-        case _:  # of a package: a body with its settings stands for it
+        case _:  # a package's signal, for which a body with its settings stands
             network = settings.network_settings.without_memory()
             return Body(setup.spec.observations, network, Initializer(network.initialization))
 

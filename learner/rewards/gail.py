@@ -1,4 +1,4 @@
-"""Adversarial imitation: what cannot be told from a demonstration is rewarded (Ho and Ermon 2016, arXiv:1606.03476).
+"""Adversarial imitation: rewards steps that resemble demonstrations (Ho and Ermon 2016, arXiv:1606.03476).
 
 | symbol | shape | meaning |
 |---|---|---|
@@ -8,11 +8,11 @@
 
 The loss is binary cross entropy (demonstrated = 1) plus 10 times the mean of ``(|grad_x l| - 1)^2`` at random points
 between demonstrated and own steps (Gulrajani et al. 2017, arXiv:1704.00028; Kodali et al. 2017, arXiv:1705.07215). With
-`use_vail` (Peng et al. 2019, arXiv:1810.00821), plus ``beta * (KL - 0.5)``, where KL is how much z tells of x, in nats,
-and beta follows ``max(0, beta + 5e-4 * (KL - 0.5))``.
+`use_vail` (Peng et al. 2019, arXiv:1810.00821) the loss also has ``beta * (KL - 0.5)``, where KL is the information of z
+about x, in nats, and beta follows ``max(0, beta + 5e-4 * (KL - 0.5))``.
 
-Against ML-Agents: the penalty is on the score and on all of x, not on D and the first observation alone, whose raw
-pictures and category numbers have no points between them; KL has its factor 1/2.
+Two things differ from ML-Agents. The penalty is on the score and on all of x, not on D and the first observation alone:
+raw pictures and category numbers have no meaningful points between them. KL includes the factor 1/2.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from learner.rewards.transitions import Transitions
 from learner.settings.rewards import GAILSettings
 
 BOTTLENECK = 128
-"""Numbers through which the score sees, with ``use_vail``."""
+"""Width of the bottleneck with ``use_vail``."""
 PENALTY = 10.0
 CERTAINTY = 1.0 - 1e-7
-"""What D is multiplied by in the reward, which is thus never infinite."""
+"""Factor of D in the reward, which keeps it finite."""
 INFORMATION_NATS = 0.5
 BETA_STEP = 5e-4
 _SMALL = 1e-7
@@ -44,11 +44,11 @@ _SMALL = 1e-7
 
 
 class Discriminator(nn.Module):
-    """Tells demonstrated steps from others.
+    """Distinguishes demonstrated steps from others.
 
     Args:
-        settings: of the signal.
-        setup: what is seen and done.
+        settings: Settings of the signal.
+        setup: Observations and actions.
     """
 
     beta: Tensor
@@ -60,9 +60,8 @@ class Discriminator(nn.Module):
         self.encoder = ObservationEncoder(setup.spec.observations, network, initializer)
         self._actions = ActionNumbers(setup.spec.action, setup.squash, setup.device) if settings.use_actions else None
         inputs = self.encoder.size + (0 if self._actions is None else self._actions.size + 1)
-        units = network.hidden_units
-        self.layers = DenseLayers(inputs, units, network.num_layers, network.activation, initializer)
-        width = units if network.num_layers else inputs
+        self.layers = DenseLayers(inputs, network.widths, network.activation, initializer)
+        width = self.layers.size
         self.mean = initializer.linear(width, BOTTLENECK, 0.1) if settings.use_vail else None
         self.sigma = nn.Parameter(torch.ones(BOTTLENECK)) if settings.use_vail else None
         self.score = initializer.linear(BOTTLENECK if settings.use_vail else width, 1, 0.2)
@@ -77,11 +76,11 @@ class Discriminator(nn.Module):
         return torch.cat((encoded, action, transitions.terminated.float().unsqueeze(1)), dim=1)
 
     def scores(self, inputs: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Computes l(x), ``[B]``, and mu(x), ``[B, 128]``, where there is one.
+        """Computes l(x), ``[B]``, and mu(x), ``[B, 128]``, which is None without a bottleneck.
 
         Args:
-            inputs: x.
-            noise: standard normal ``[B, 128]``; None leaves z at its mean.
+            inputs: The encoded steps x, ``[B, inputs]``.
+            noise: Standard normal ``[B, 128]``; None leaves z at its mean.
         """
         hidden = self.layers(inputs)
         if self.mean is None or self.sigma is None:
@@ -91,7 +90,7 @@ class Discriminator(nn.Module):
         return self.score(z).squeeze(1), mean
 
     def divergence(self, mean: Tensor) -> Tensor:
-        """Computes KL(N(mu, sigma^2) || N(0, 1)) in nats, summed over z, mean over the rows of mu: a scalar."""
+        """Computes KL(N(mu, sigma^2) || N(0, 1)) in nats, summed over z, averaged over the rows of mu: a scalar."""
         if self.sigma is None:
             raise ValueError("only a bottleneck has a divergence")
         variance = self.sigma.square()
@@ -100,12 +99,13 @@ class Discriminator(nn.Module):
     def loss(
         self, own: Transitions, expert: Transitions, random: torch.Generator | None
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Computes the loss, and what is reported.
+        """Computes the loss and the statistics to report.
 
         Args:
             own: B steps of the policy.
-            expert: as many demonstrated ones.
-            random: where noise and points between both come from; None is torch's own.
+            expert: B demonstrated steps.
+            random: Generator of noise and of points between own and demonstrated steps; None uses torch's default
+                generator.
         """
         own_inputs, expert_inputs = self.inputs(own), self.inputs(expert)
         both = torch.cat((own_inputs, expert_inputs))
@@ -141,15 +141,15 @@ class Discriminator(nn.Module):
 class GAILReward(LearnedReward):
     """Rewards steps that look demonstrated: ``-ln(1 - D(x) (1 - 1e-7))``, which is never negative.
 
-    So an episode that goes on is worth more than one that ends, which suits tasks of survival, and misleads where the
-    demonstrated ones end early: give those `use_actions`, whose x has the end, and mind the strength.
+    Continuing an episode is therefore worth more than ending it. This suits survival tasks and misleads where
+    demonstrations end early: use `use_actions` there, so that x includes the end, and choose the strength with care.
 
     Args:
-        settings: of the signal.
-        setup: everything else.
+        settings: Settings of the signal.
+        setup: The remaining arguments.
 
     Raises:
-        UserError: the demonstrations cannot be read, or are another behavior's.
+        UserError: The demonstrations cannot be read or belong to another behavior.
     """
 
     network: Discriminator
@@ -168,7 +168,7 @@ class GAILReward(LearnedReward):
         )
         super().__init__("gail", settings, Discriminator(settings, setup), setup)
         self._random = torch.Generator(setup.device)
-        # From the generator of the initial weights, so that the run's seed decides here, too.
+        # From the generator of the initial weights, so that it also follows the run's seed.
         self._random.manual_seed(int(torch.randint(2**62, (), generator=setup.generator)))
 
     def rewards(self, transitions: Transitions) -> Tensor:
@@ -177,22 +177,22 @@ class GAILReward(LearnedReward):
         return -torch.log1p(-torch.sigmoid(scores.double()) * CERTAINTY)
 
     def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
-        """Computes the discriminator's loss on own steps and as many demonstrated ones, and what is reported."""
+        """Computes the loss on equally many own and demonstrated steps, and the statistics to report."""
         expert = self._buffer.drawn(len(transitions.reward), self._random)
         return self.network.loss(transitions, expert, self._random)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what every learned signal has, and the random numbers; copies."""
+        """Returns copies of a learned signal's state and of the random generator's."""
         random = {"device": self._random.device.type, "state": self._random.get_state()}
         return {**super().state_dict(), "random": random}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a saved state.
+        """Loads a saved state.
 
         Raises:
-            KeyError, TypeError, ValueError, RuntimeError: it does not fit.
+            KeyError, TypeError, ValueError, RuntimeError: The state does not fit.
         """
         super().load_state_dict(state)
         random = state["random"]
-        if random["device"] == self._random.device.type:  # another kind of device has another kind of generator
+        if random["device"] == self._random.device.type:  # a generator of another kind of device has another state
             self._random.set_state(random["state"].cpu())

@@ -1,4 +1,4 @@
-"""What reward signals share that learn: a network, an Adam of its own, sums of what is reported, and saving all that."""
+"""Base of learned reward signals: a network, an Adam, sums of statistics, and their state."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from learner.settings.rewards import LearnedSignalSettings
 
 
 class SignalNormalizers(EncoderStatistics):
-    """The float64 statistics behind the normalizers of a signal's encoders, all of which see the same.
+    """The float64 statistics behind the normalizers of a signal's encoders, all of which see the same observations.
 
-    Each minibatch that the signal learns from is added, before it is learned from.
+    Each minibatch is added before the signal learns from it.
 
     Args:
-        encoders: of the signal.
-        reduce: merges the moments of several learners.
-        device: where the networks are.
+        encoders: Encoders of the signal.
+        reduce: Merges the moments of several learners.
+        device: Device of the networks.
     """
 
     def __init__(self, encoders: Sequence[ObservationEncoder], reduce: Reduce, device: torch.device) -> None:
@@ -38,9 +38,9 @@ class SignalNormalizers(EncoderStatistics):
 
     @torch.no_grad()
     def merge(self, observations: Sequence[Tensor]) -> None:
-        """Adds observations ``[B, *shape]`` and shows the networks the result; infinities and NaN are left out.
+        """Adds observations ``[B, *shape]`` and publishes the result to the networks; leaves out infinities and NaN.
 
-        Nothing waits for the device: moments that are not finite become those of no row.
+        Nothing waits for the device: moments that are not finite are replaced by the moments of zero rows.
         """
         encoders = dict(self._encoders)
         for index, moments in self._moments.items():
@@ -51,14 +51,14 @@ class SignalNormalizers(EncoderStatistics):
 
 @dataclass(frozen=True, slots=True)
 class SignalSetup:
-    """What a signal is built from, beside its settings.
+    """Everything a signal is built from, in addition to its settings.
 
     Attributes:
-        spec: what the behavior sees and does.
-        generator: where initial weights come from, on the CPU.
-        device: where networks and transitions are.
-        reduce: how several learners combine their numbers.
-        squash: what actors do to a continuous draw first.
+        spec: Observations and actions of the behavior.
+        generator: Draws the initial weights, on the CPU.
+        device: Device of networks and transitions.
+        reduce: Combines numbers over several learners.
+        squash: How actors squash a continuous draw.
     """
 
     spec: BehaviorSpec
@@ -69,26 +69,26 @@ class SignalSetup:
 
 
 class LearnedReward(ABC):
-    """A reward signal with a network of its own; `rewards` and `loss` are the algorithm's.
+    """A reward signal with a network; the algorithm defines `rewards` and `loss`.
 
-    Nothing of a step waits for the device, and nothing in it is random but what a subclass draws from a generator that
-    it saves: the same transitions in the same order give the same weights.
+    No step waits for the device, and nothing is random except a subclass's draws from a generator that the subclass
+    saves: the same transitions in the same order give the same weights.
 
     Args:
-        name: as in the run file.
-        settings: of the signal.
-        network: what learns; parameters that do not require a gradient stay as they are.
-        setup: everything else.
+        name: Name in the run file.
+        settings: Settings of the signal.
+        network: The network, on its device.
+        setup: The remaining arguments.
 
     Attributes:
-        name: as in the run file.
-        gamma: the discount.
-        strength: the factor.
-        network: on its device.
-        optimizer: of its parameters.
-        ignores_ends: whether the value behind a terminal step counts.
+        name: Name in the run file.
+        gamma: Discount factor.
+        strength: Factor of the rewards.
+        network: The network, on its device.
+        optimizer: Optimizer of its parameters.
+        ignores_ends: Whether the value after a terminal step counts.
         needs_observations: True.
-        reported: the statistics, by ML-Agents' names; the mean over the steps of each is shown.
+        reported: Statistics to report, under ML-Agents' names; each is averaged over the steps.
     """
 
     ignores_ends: bool = False
@@ -108,15 +108,15 @@ class LearnedReward(ABC):
 
     @abstractmethod
     def rewards(self, transitions: Transitions) -> Tensor:
-        """Computes rewards ``[B]`` before the strength; under ``torch.no_grad``."""
+        """Computes rewards ``[B]`` before multiplication by the strength; called under ``torch.no_grad``."""
 
     @abstractmethod
     def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
-        """Computes the loss, a scalar with a gradient, and what is `reported`, scalars each."""
+        """Computes the loss, a scalar with a gradient, and the `reported` scalars."""
 
     @torch.no_grad()
     def evaluate(self, transitions: Transitions) -> Tensor:
-        """Computes rewards ``[B]``, times the strength."""
+        """Computes rewards ``[B]`` times the strength."""
         return self.rewards(transitions) * self.strength
 
     def update(self, transitions: Transitions) -> None:
@@ -129,11 +129,11 @@ class LearnedReward(ABC):
         self._sums += torch.stack([value.detach().double() for value in reported])
 
     def is_finite(self) -> Tensor:
-        """Returns a scalar bool on the device: whether what was learned is finite."""
+        """Returns a scalar bool on the device: whether all learned parameters are finite."""
         return self.optimizer.is_finite()
 
     def statistics(self) -> Mapping[str, float]:
-        """Returns the means over the steps since the last call; nothing if there was none. Waits for the device."""
+        """Returns the means over the steps since the last call; empty if there were none. Waits for the device."""
         steps = self.optimizer.steps - self._steps_reported
         if steps <= 0:
             return {}
@@ -142,7 +142,7 @@ class LearnedReward(ABC):
         return dict(zip(self.reported, means, strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns network, optimizer and statistics of the observations; copies."""
+        """Returns copies of the states of network, optimizer and observation statistics."""
         return {
             "network": {name: value.clone() for name, value in self.network.state_dict().items()},
             "optimizer": self.optimizer.state_dict(),
@@ -150,10 +150,10 @@ class LearnedReward(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a saved state; what was not reported yet is forgotten.
+        """Loads a saved state and discards unreported values.
 
         Raises:
-            KeyError, TypeError, ValueError, RuntimeError: it does not fit.
+            KeyError, TypeError, ValueError, RuntimeError: The state does not fit.
         """
         require_fit(state["network"], self.network.state_dict())
         self.network.load_state_dict(state["network"])

@@ -1,25 +1,27 @@
-"""Random network distillation: what a predictor has not learned yet is new (Burda et al. 2018, arXiv:1810.12894)."""
+"""Random network distillation: rewards what a predictor has not learned yet (Burda et al. 2018, arXiv:1810.12894)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from learner.networks.body import Body
 from learner.networks.initializers import Initializer
+from learner.networks.normalizer import RunningMoments, batch_moments
 from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import RNDSettings
 
 
 class RNDNetwork(nn.Module):
-    """A target that stays as it was drawn, and a predictor of the same form.
+    """A fixed random target and a predictor of the same form.
 
     Args:
-        settings: of the signal.
-        setup: what is seen.
+        settings: Settings of the signal.
+        setup: Observations of the behavior.
     """
 
     def __init__(self, settings: RNDSettings, setup: SignalSetup) -> None:
@@ -37,20 +39,22 @@ class RNDNetwork(nn.Module):
         return errors
 
     def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
-        """Computes the mean error, which is also what is reported."""
+        """Computes the mean error, which is also the reported statistic."""
         loss = self.errors(transitions.next_observations).mean()
         return loss, (loss,)
 
 
 class RNDReward(LearnedReward):
-    """Rewards steps that lead to what was seen seldom.
+    """Rewards steps that lead to rarely seen observations.
 
-    The reward of a step is the error on what was observed after it, as in the paper's algorithm 1; it is 0 before the
-    first update, when everything is new and nothing was normalized. Ends do not count, as with curiosity.
+    The reward of a step is the error on the observation after it, as in the paper's algorithm 1, divided by the
+    standard deviation of all errors so far (in section 2.4 of the paper, of the returns of these errors), so that a
+    strength means the same for all networks and observations. The reward is 0 before the first update, when everything
+    is new and nothing is normalized. Ends do not count, as with curiosity.
 
     Args:
-        settings: of the signal.
-        setup: everything else.
+        settings: Settings of the signal.
+        setup: The remaining arguments.
     """
 
     reported: tuple[str, ...] = ("Losses/RND Loss",)
@@ -59,13 +63,33 @@ class RNDReward(LearnedReward):
 
     def __init__(self, settings: RNDSettings, setup: SignalSetup) -> None:
         super().__init__("rnd", settings, RNDNetwork(settings, setup), setup)
+        self._reduce = setup.reduce
+        self._errors = RunningMoments(1, setup.device, spread=0.0)
 
     def rewards(self, transitions: Transitions) -> Tensor:
         """Computes rewards ``[B]``."""
         if not self.optimizer.steps:
             return torch.zeros_like(transitions.reward)
-        return self.network.errors(transitions.next_observations)
+        return self.network.errors(transitions.next_observations) / self._errors.std().float()
 
     def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
-        """Computes the loss; see `RNDNetwork.loss`."""
-        return self.network.loss(transitions)
+        """Computes the mean error, and adds the errors to those that scale the rewards."""
+        errors = self.network.errors(transitions.next_observations)
+        batch = self._reduce.moments(batch_moments(errors.detach().unsqueeze(1)))
+        self._errors.merge(torch.where(batch.isfinite().all(), batch, torch.zeros_like(batch)))
+        loss = errors.mean()
+        return loss, (loss,)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of the states of network, optimizer, observation statistics and errors."""
+        return {**super().state_dict(), "errors": self._errors.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads a saved state; an older one may lack the errors.
+
+        Raises:
+            KeyError, TypeError, ValueError, RuntimeError: The state does not fit.
+        """
+        super().load_state_dict(state)
+        if "errors" in state:
+            self._errors.load_state_dict(state["errors"])

@@ -34,75 +34,78 @@ EXTRINSIC = "extrinsic"
 
 @dataclass(frozen=True, slots=True)
 class ExtrinsicReward:
-    """The environment's reward (the agent's own plus its group's), times a strength.
+    """The environment's reward (the agent's own plus its group's) times a strength.
 
     Attributes:
-        gamma: the discount.
-        strength: the factor.
-        name: as in the run file.
-        ignores_ends: False: nothing is to be had behind a terminal state.
+        gamma: Discount factor.
+        strength: Factor of the rewards.
+        clip: Largest size of a reward before multiplication by the strength; None does not clip.
+        name: Name in the run file.
+        ignores_ends: False: nothing follows a terminal state.
         needs_observations: False.
     """
 
     gamma: float
     strength: float
+    clip: float | None = None
     name: str = EXTRINSIC
     ignores_ends: bool = False
     needs_observations: bool = False
 
     def evaluate(self, transitions: Transitions) -> Tensor:
         """Computes rewards ``[B]`` float64."""
-        return transitions.reward.double() * self.strength
+        reward = transitions.reward.double()
+        return (reward if self.clip is None else reward.clamp(-self.clip, self.clip)) * self.strength
 
 
 _MAX_SHOWN: Final = 60
-"""Characters of a package's value in a message."""
+"""Most characters of a package's value in a message."""
 
 
 class RewardSignal(Protocol):
-    """One stream of rewards with a discount of its own."""
+    """One stream of rewards with its own discount."""
 
     @property
     def name(self) -> str:
-        """The name in the run file."""
+        """Name in the run file."""
 
     @property
     def gamma(self) -> float:
-        """The discount."""
+        """Discount factor."""
 
     @property
     def ignores_ends(self) -> bool:
-        """Whether the value behind a terminal step counts (true of curiosity-like signals)."""
+        """Returns whether the value after a terminal step counts (true of curiosity-like signals)."""
 
     @property
     def needs_observations(self) -> bool:
-        """Whether `evaluate` looks at more than the environment's reward."""
+        """Returns whether `evaluate` uses more than the environment's reward."""
 
     def evaluate(self, transitions: Transitions) -> Tensor:
-        """Computes rewards ``[B]``, times the signal's strength; under ``torch.no_grad``."""
+        """Computes rewards ``[B]`` times the signal's strength; called under ``torch.no_grad``."""
 
 
 @runtime_checkable
 class LearnedSignal(RewardSignal, Protocol):
-    """A signal with a network of its own, that learns beside the policy, from the same minibatches."""
+    """A signal with a network, trained on the policy's minibatches."""
 
     def update(self, transitions: Transitions) -> None:
         """Takes one gradient step; reads nothing back from the device."""
 
     def is_finite(self) -> Tensor:
-        """Returns a scalar bool on the device: whether what was learned is finite; else the update is undone."""
+        """Returns a scalar bool on the device: whether all learned parameters are finite; otherwise, the update is undone."""
 
     def statistics(self) -> Mapping[str, float]:
-        """Returns what to report of the steps since the last call, by ML-Agents' names; waits for the device."""
+        """Returns statistics of the steps since the last call, under ML-Agents' names; waits for the device."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns network and optimizer; copies."""
+        """Returns copies of the states of network and optimizer."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a saved state.
+        """Loads a saved state.
 
         Raises:
-            KeyError, TypeError, ValueError, RuntimeError: it does not fit.
+            KeyError, TypeError, ValueError, RuntimeError: The state does not fit.
         """
 
 
@@ -115,18 +118,18 @@ def build_signals(
     reduce: Reduce | None = None,
     squash: Squash = Squash.CLIP3_DIV3,
 ) -> list[RewardSignal]:
-    """Builds the signals that the run file names, in the order extrinsic, curiosity, rnd, gail, those of packages.
+    """Builds the signals named in the run file, in the order extrinsic, curiosity, rnd, gail, packages'.
 
     Args:
-        settings: the block of the run file.
-        spec: what the behavior sees and does.
-        generator: where initial weights come from.
-        device: where everything is.
-        reduce: how several learners combine their numbers; None has one.
-        squash: what actors do to a continuous draw first.
+        settings: The block of the run file.
+        spec: Observations and actions of the behavior.
+        generator: Draws the initial weights.
+        device: Device of all tensors.
+        reduce: Combines numbers over several learners; None for one learner.
+        squash: How actors squash a continuous draw.
 
     Raises:
-        UserError: one does not fit the behavior, or there is none.
+        UserError: A signal does not fit the behavior, or there is none.
     """
     setup = SignalSetup(spec, generator, device, reduce or SingleLearner(), squash)
     signals = [_build(name, signal, setup) for name, signal in settings.active().items()]
@@ -136,14 +139,14 @@ def build_signals(
 
 
 def _build(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> RewardSignal:
-    """Builds one signal, by its name: settings of a package may extend those of any of ours.
+    """Builds one signal by name: settings of a package may extend those of any built-in signal.
 
     Raises:
-        UserError: it does not fit the behavior.
+        UserError: The signal does not fit the behavior.
     """
     match name, settings:
         case "extrinsic", ExtrinsicSettings():
-            return ExtrinsicReward(settings.gamma, settings.strength)
+            return ExtrinsicReward(settings.gamma, settings.strength, settings.reward_clip)
         case "curiosity", CuriositySettings():
             return CuriosityReward(settings, setup)
         case "rnd", RNDSettings():
@@ -156,14 +159,14 @@ def _build(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> Rew
 
 _NEEDED: Final = ("name", "gamma", "ignores_ends", "needs_observations", "evaluate")
 _NEEDED_TO_LEARN: Final = ("is_finite", "statistics", "state_dict", "load_state_dict")
-"""What a signal with an `update` has beside it."""
+"""Methods that a signal with an `update` also needs."""
 
 
 def _added(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> RewardSignal:
-    """Builds a signal of an installed package: what its entry point names is called with settings and setup.
+    """Builds a signal of an installed package by calling its entry point with settings and setup.
 
     Raises:
-        UserError: it cannot be imported or made, or is no reward signal.
+        UserError: The signal cannot be imported or created, or is no reward signal.
     """
     factory = load("reward_signals", name, REWARD_SIGNALS)
     signal = plugins.make("reward_signals", name, lambda: factory(settings, setup))
@@ -171,26 +174,27 @@ def _added(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> Rew
     if fault:
         raise UserError(
             ExitCode.RUN_FILE,
-            f"reward_signals names {name!r}, but what it makes {fault}: see RewardSignal in learner/rewards/signals.py",
+            f"reward_signals names {name!r}, but the object it creates {fault}: see RewardSignal in "
+            "learner/rewards/signals.py",
         )
     checked: RewardSignal = signal
     return checked
 
 
 def _fault(name: str, signal: Any) -> str:
-    """Says what keeps something from being a signal of a name; empty if nothing does.
+    """Returns why an object cannot be the signal of a name; empty if it can.
 
-    The name must be that of the run file, as statistics and saved states go by it, and no two signals share it there.
+    The name must be that of the run file, because statistics and saved states use it, and names in the file are unique.
     """
     needed = (*_NEEDED, *_NEEDED_TO_LEARN) if hasattr(signal, "update") else _NEEDED
     missing = [attribute for attribute in needed if not hasattr(signal, attribute)]
     if missing:
         return f"lacks {', '.join(missing)}"
     if signal.name != name:
-        return f"has the name {str(signal.name)[:_MAX_SHOWN]!r}, not that of the run file"
+        return f"has the name {str(signal.name)[:_MAX_SHOWN]!r}, not the name in the run file"
     gamma = signal.gamma
     if isinstance(gamma, bool) or not isinstance(gamma, int | float) or not 0.0 <= gamma <= 1.0:
-        return f"has a gamma of {str(gamma)[:_MAX_SHOWN]!r}, no number from 0 to 1"
+        return f"has a gamma of {str(gamma)[:_MAX_SHOWN]!r}, not a number from 0 to 1"
     unclear = [each for each in ("ignores_ends", "needs_observations") if not isinstance(getattr(signal, each), bool)]
     if unclear:
         return f"has {' and '.join(unclear)} that are neither True nor False"
@@ -201,15 +205,15 @@ class SignalSet:
     """The K reward signals of a behavior, in the order of the value heads.
 
     Args:
-        signals: at least one.
-        device: where experience is.
+        signals: The signals, at least one.
+        device: Device of the experience.
 
     Attributes:
-        names: as in the run file.
-        gamma: ``[K]`` float64, the discounts.
-        ignores_ends: ``[K]`` bool, whether the value behind a terminal step counts.
-        needs_observations: whether any signal looks at more than the environment's reward.
-        learns: whether any signal has a network of its own.
+        names: Names in the run file.
+        gamma: ``[K]`` float64, discount factors.
+        ignores_ends: ``[K]`` bool, whether the value after a terminal step counts.
+        needs_observations: Whether any signal uses more than the environment's reward.
+        learns: Whether any signal has a network.
     """
 
     def __init__(self, signals: Sequence[RewardSignal], device: torch.device) -> None:
@@ -220,7 +224,7 @@ class SignalSet:
         self.ignores_ends = torch.tensor([signal.ignores_ends for signal in signals], device=device)
         self.needs_observations = any(signal.needs_observations for signal in signals)
         self.learns = bool(self._learned)
-        self._may_fail = any(name != EXTRINSIC for name in self.names)  # whose rewards were checked on their way in
+        self._may_fail = any(name != EXTRINSIC for name in self.names)  # extrinsic rewards are checked on arrival
         self._faulty = torch.zeros(len(self.names), dtype=torch.bool, device=device)
 
     def __len__(self) -> int:
@@ -228,10 +232,10 @@ class SignalSet:
 
     @torch.no_grad()
     def evaluate(self, transitions: Transitions) -> Tensor:
-        """Computes ``[B, K]`` float64.
+        """Computes rewards, ``[B, K]`` float64.
 
         Raises:
-            UserError: a signal of a package returns something else.
+            UserError: A signal of a package returns something else.
         """
         rewards = torch.stack([_rewards(signal, transitions) for signal in self._signals], dim=1)
         if self._may_fail:
@@ -239,43 +243,43 @@ class SignalSet:
         return rewards
 
     def take_faulty(self) -> tuple[str, ...]:
-        """Returns the signals with rewards that were not finite since the last call; waits for the device."""
+        """Returns the signals whose rewards were not finite since the last call; waits for the device."""
         found = tuple(name for name, faulty in zip(self.names, self._faulty.tolist(), strict=True) if faulty)
         self._faulty.zero_()
         return found
 
     def update(self, transitions: Transitions) -> None:
-        """Lets every signal that learns take one gradient step."""
+        """Takes one gradient step in every learned signal."""
         for signal in self._learned:
             signal.update(transitions)
 
     def is_finite(self) -> Tensor:
-        """Returns a scalar bool on the device: whether everything that the signals have learned is finite."""
+        """Returns a scalar bool on the device: whether all parameters that the signals have learned are finite."""
         found = torch.ones((), dtype=torch.bool, device=self.gamma.device)
         for signal in self._learned:
             found = found & signal.is_finite()
         return found
 
     def statistics(self) -> dict[str, float]:
-        """Returns what the signals report of the steps since the last call."""
+        """Returns the signals' statistics of the steps since the last call."""
         found: dict[str, float] = {}
         for signal in self._learned:
             found.update(signal.statistics())
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of every signal that learns, by name; copies."""
+        """Returns copies of the state of every learned signal, by name."""
         return {signal.name: signal.state_dict() for signal in self._learned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a saved state.
+        """Loads a saved state.
 
         Raises:
-            KeyError, TypeError, ValueError, RuntimeError: it does not fit.
+            KeyError, TypeError, ValueError, RuntimeError: The state does not fit.
         """
         for signal in self._learned:
             if signal.name not in state:
-                raise ValueError(f"reward signal {signal.name} is missing in the saved state")
+                raise ValueError(f"reward signal {signal.name} is missing from the saved state")
             signal.load_state_dict(state[signal.name])
 
 
@@ -283,14 +287,14 @@ def _rewards(signal: RewardSignal, transitions: Transitions) -> Tensor:
     """Computes the rewards ``[B]`` float64 of one signal.
 
     Raises:
-        UserError: it returns something else.
+        UserError: The signal returns something else.
     """
     found: Any = signal.evaluate(transitions)
     if not isinstance(found, Tensor) or found.shape != transitions.reward.shape:
         shown = f"a tensor {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise UserError(
             ExitCode.TRAINER_FAILED,
-            f"reward signal {signal.name!r} returned {shown} for {len(transitions.reward)} steps: its evaluate must return "
-            f"a tensor [{len(transitions.reward)}], one reward for each; the package must be repaired",
+            f"reward signal {signal.name!r} returned {shown} for {len(transitions.reward)} steps: its evaluate must "
+            f"return a tensor [{len(transitions.reward)}], one reward per step; correct the package",
         )
     return found.double()

@@ -1,4 +1,4 @@
-"""What reward signals look at: steps with what was seen before and after them."""
+"""The input of reward signals: steps with the observations before and after them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
-    """B steps, wherever they come from: an update buffer, replay memory, demonstrations.
+    """B steps from any source: an update buffer, replay memory, demonstrations.
 
     Attributes:
-        reward: ``[B]`` float32, of the environment: the agent's own plus its group's.
+        reward: ``[B]`` float32, reward of the environment: the agent's own plus its group's.
         terminated: ``[B]`` float64, 1 where nothing follows.
         observations: ``[B, *shape]`` each, in the types of the ring; empty if no signal needs them.
-        next_observations: the same, after the step.
-        continuous: ``[B, n]`` float32 raw draws, or None.
-        discrete: ``[B, b]`` int64 choices, each counted from 0, or None.
+        next_observations: ``[B, *shape]`` each, after the step; also empty if no signal needs them.
+        continuous: ``[B, n]`` float32 raw draws; None without continuous actions.
+        discrete: ``[B, b]`` int64 choices, each counted from 0; None without discrete actions.
     """
 
     reward: Tensor

@@ -1,1 +1,1 @@
-"""One run of a learner: its parts, and how they start, take turns and end."""
+"""The trainers' side of one run: its parts, and how they start, take turns and end."""

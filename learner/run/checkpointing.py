@@ -1,16 +1,19 @@
-"""What is saved and when: behavior checkpoints, the run state for restarts, and where a run begins.
+"""Saves and restores runs: behavior checkpoints, the run state for restarts, and the initial state of trainers.
 
-Everything here but `CheckpointKeeper.restore` runs in the trainer thread, between two turns: so weights, ledger and
-session table are those of one moment.
+A run is saved between two turns of a trainer, in the trainers' thread, or after the last turn. Weights, ledger and
+session table, which the service sends for each run state, are therefore of the same moment.
+
+Models and run state are written as soon as a behavior's training ends, while the run still waits for actors; the end of
+the run writes only the run state again, with the accounting of what arrived since.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -23,67 +26,76 @@ from learner.checkpoints.store import CheckpointStore, RecoverySchedule, SavedRu
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import reason
 from learner.curriculum.lessons import Lessons, no_lessons
-from learner.ingest.behaviors import BehaviorTable
-from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable, restore, snapshot
-from learner.observe.metrics.learner import CheckpointMetrics
+from learner.observe.meters import CheckpointMeters
 from learner.observe.rates import Throttle
 from learner.run.lockstep.barrier import Lockstep
-from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer
+from learner.trainers.parts import Ending, RunPart, Trainers
 
 log = structlog.get_logger(__name__)
 
+STATUS = "status"
+"""Key of the status in the accounting state and in a run state."""
 _LOG_SECONDS = 60.0
 _NO_SENSE = (ArithmeticError, AttributeError, DecodeError, LookupError, RuntimeError, TypeError, ValueError, WireError)
-"""What a run state can provoke that is a readable file, and was not written by `CheckpointKeeper`."""
+"""Errors raised for a readable run state that `CheckpointKeeper` did not write."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What the end of a run left in its folder.
+_Point: TypeAlias = tuple[int, int]
+"""Progress of a trainer: version and step."""
 
-    Attributes:
-        models: the final model of each behavior, None where there is none.
-        is_complete: everything was written; else the log says what was not.
+
+def _point(trainer: Trainer) -> _Point:
+    return trainer.version, trainer.get_step
+
+
+@contextmanager
+def must_fit(run_state: Path) -> Iterator[None]:
+    """Reports in one line what is wrong with a run state loaded inside the block.
+
+    Raises:
+        UserError: The run state does not fit the run file or is damaged.
     """
+    try:
+        yield
+    except _NO_SENSE as error:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"{run_state} is inconsistent ({reason(error)}); restore another copy of it, or start over with --force",
+        ) from error
 
-    models: Mapping[str, Path | None]
-    is_complete: bool
 
-
-class CheckpointKeeper:
+class CheckpointKeeper(RunPart):
     """Saves a run and restores it.
 
     Args:
-        store: the run folder's files.
-        behaviors: the behaviors of the run.
-        sessions: the actors.
-        ledger: the books.
-        run_status: the clocks, which go on after a restart; also told of failures.
-        generation: of this start of the learner.
-        checkpoint_seconds: the longest time between two run states.
-        extra: what else a run state holds.
-        metrics: where checkpoints are counted.
-        on_saved: told of each checkpoint on the disk: behavior (empty for the run state), step, file.
-        on_not_saved: told why one is not.
-        lessons: what the environments are set to.
-        resume_checkpoint: what trainers go on from where the run is resumed; ``last`` is the run state.
-        lockstep: what decides in lock-step when a run state may be written; None for runs that are not.
+        store: Writes the files of the run folder.
+        parts: Parts with a state, by name.
+        cut: Returns the accounting state with everything that trainers have settled, and the status.
+        generation: Generation of this start of the learner.
+        checkpoint_seconds: Longest time between two run states.
+        extra: Further content of a run state.
+        metrics: Counts checkpoints.
+        on_saved: Called for each written checkpoint: behavior (empty for the run state), step, file.
+        on_not_saved: Called with the reason if a checkpoint cannot be written.
+        lessons: Lessons of the environment parameters, also written to ``training_status.json``.
+        resume_checkpoint: Checkpoint from which trainers of a resumed run continue; ``last`` is the run state.
+        lockstep: Decides when a lock-step run may write its run state; None for other runs.
+
+    Attributes:
+        models: Final model of each behavior whose training ended; None without one.
     """
 
     def __init__(
         self,
         store: CheckpointStore,
-        behaviors: BehaviorTable,
-        sessions: SessionTable,
-        ledger: Ledger,
-        run_status: RunStatus,
+        parts: Sequence[RunPart] = (),
         *,
+        cut: Callable[[], Mapping[str, Any]],
         generation: int,
         checkpoint_seconds: float,
         extra: Mapping[str, Any],
-        metrics: CheckpointMetrics,
+        metrics: CheckpointMeters,
         on_saved: Callable[[str, int, Path], None] | None = None,
         on_not_saved: Callable[[str], None] | None = None,
         lessons: Lessons | None = None,
@@ -95,10 +107,11 @@ class CheckpointKeeper:
         self._lockstep = lockstep
         self._lessons = lessons or no_lessons()
         self._metrics = metrics
-        self._behaviors = behaviors
-        self._sessions = sessions
-        self._ledger = ledger
-        self._run_status = run_status
+        self._parts = {part.name: part for part in parts if part.name}
+        self._cut = cut
+        self.models: dict[str, Path | None] = {}
+        self._kept: dict[str, _Point] = {}  # progress at which models were written
+        self._ended_at: dict[str, _Point] = {}  # progress of the run state written when training ended
         self._generation = generation
         self._schedule = RecoverySchedule(checkpoint_seconds)
         self._extra = dict(extra)
@@ -109,56 +122,28 @@ class CheckpointKeeper:
         self._throttle = Throttle(_LOG_SECONDS)
 
     def restore(self, state: SavedRunState) -> None:
-        """Goes on from a run state, before the service starts.
+        """Continues from a run state; called before the service starts.
 
         Raises:
-            UserError: it does not fit the run file, or is damaged.
+            ArithmeticError, AttributeError, LookupError, TypeError, ValueError: The state is not one that was saved
+                here; see `must_fit`.
         """
-        try:
-            restore(
-                {"behaviors": state.behaviors_table, "ledger": state.ledger, "sessions": state.sessions},
-                self._behaviors,
-                self._sessions,
-                self._ledger,
-            )
-            self._run_status.load_milestones(state.extra.get("milestones", {}))
-            self._run_status.load_news(state.extra.get("news", {}))
-            self._run_status.history.load_state_dict(state.extra.get("history", {}))
-            self._lessons.load_state_dict(state.extra.get("lessons", {}))
-            if self._lockstep is not None:
-                self._lockstep.load_state_dict(state.extra.get("lockstep", {}))
-            self._require_trainers(state.trainers)
-        except _NO_SENSE as error:
-            raise UserError(
-                ExitCode.BAD_CHECKPOINT,
-                f"{self.store.folder.run_state} does not fit together ({reason(error)}); put back another "
-                "copy of it, or start anew with --force",
-            ) from error
+        for name, part in self._parts.items():
+            part.load_state_dict(state.extra.get(name, {}))
         self._trainer_states = state.trainers
 
-    def _require_trainers(self, trainers: Mapping[str, Any]) -> None:
-        """Looks whether all that was trained is there: a trainer without its state would begin again in silence."""
-        for name in self._ledger.behaviors():
-            trained = self._ledger.books(name).trained
-            missing = (
-                "trainer" if name not in trainers else "declaration" if self._behaviors.by_name(name) is None else ""
-            )
-            if trained and missing:
-                raise ValueError(f"{trained} steps of {name} were trained, and its {missing} is missing")
-
     def restore_lessons(self) -> None:
-        """Takes the lessons of ``training_status.json``: it may be newer than the run state, or say what a user wrote.
+        """Loads the lessons of ``training_status.json``, which may be newer than the run state or edited by a user.
 
-        Call it in every start: what a new run has of that file is empty. In lock-step the run state alone counts, as
-        all that came after it is repeated.
+        Call it at every start: in a new run the file has no lessons. In lock-step only the run state counts, because
+        everything after it is repeated.
         """
         if self._lockstep is None:
-            kept = {name: self.store.status.lesson(name) for name in self._lessons.numbers()}
-            self._lessons.set_numbers({name: number for name, number in kept.items() if number is not None})
+            self._lessons.set_numbers(self.store.status.lessons(self._lessons.numbers()))
         self._note_lessons()
 
-    def save_lessons(self, trainers: Mapping[str, Trainer]) -> None:
-        """Writes in which lesson everything is; a full disk costs what cannot be written, not the run."""
+    def save_lessons(self, trainers: Trainers) -> None:
+        """Writes the current lessons; a full disk costs only this file, not the run."""
         self._note_lessons()
         for save in (self.store.save_status, lambda: self.save_run_state(trainers)):
             try:
@@ -170,11 +155,11 @@ class CheckpointKeeper:
         for name, number in self._lessons.numbers().items():
             self.store.status.set_lesson(name, number)
 
-    def begin(self, trainer: Trainer) -> None:
-        """Gives a new trainer the state it starts from, if there is one.
+    def trainer_added(self, trainer: Trainer) -> None:
+        """Gives a new trainer its saved state, if any.
 
         Raises:
-            UserError: the state cannot be read or does not fit the trainer.
+            UserError: The state cannot be read or does not fit the trainer.
         """
         name = trainer.brain_name
         saved = self._trainer_states.get(name)
@@ -189,13 +174,13 @@ class CheckpointKeeper:
                 checkpoint=self._resume_checkpoint,
                 step=chosen.step,
                 steps_trained=trainer.steps_trained,
-                goes_on_at_step=trainer.get_step,  # less than in its name: what was collected and not trained is gone
+                goes_on_at_step=trainer.get_step,  # less than in the file name: collected, untrained steps are lost
             )
         elif saved is not None:
             trainer.load_state_dict(saved)
             missing = trainer.load_experience(self.store.folder.behavior_place(name))
             if missing and self._lockstep is not None:
-                self._lockstep.spoil(f"{name} was resumed with other experience than it had: {missing}")
+                self._lockstep.spoil(f"{name} was resumed without its earlier experience: {missing}")
         else:
             initial = self.store.load_initial(name, trainer.trainer_settings.init_path)
             if initial is not None:
@@ -211,10 +196,10 @@ class CheckpointKeeper:
             self._note_failure(error)
 
     def save_behavior(self, trainer: Trainer) -> Path:
-        """Writes ``<Behavior>-<step>.pt`` and the model beside it.
+        """Writes ``<Behavior>-<step>.pt`` and the model next to it.
 
         Raises:
-            CheckpointFailed: it cannot be written.
+            CheckpointFailed: The checkpoint cannot be written.
         """
         began = time.monotonic()
         path = self.store.save_behavior(
@@ -225,7 +210,7 @@ class CheckpointKeeper:
             keep_checkpoints=trainer.trainer_settings.keep_checkpoints,
             export=trainer.export_model,
         )
-        if self._lockstep is None:  # else it belongs to a run state
+        if self._lockstep is None:  # in lock-step, experience belongs to a run state
             self._save_experience(trainer)
         self._metrics.note_saved(time.monotonic() - began, is_run_state=False)
         self._tell_saved(trainer.brain_name, trainer.get_step, path)
@@ -235,33 +220,25 @@ class CheckpointKeeper:
         with saving(self.store.folder.path):
             trainer.save_experience(self.store.folder.behavior(trainer.brain_name))
 
-    def save_run_state(self, trainers: Mapping[str, Trainer]) -> Path:
+    def save_run_state(self, trainers: Trainers) -> Path:
         """Writes the run state.
 
         Raises:
-            CheckpointFailed: it cannot be written.
+            CheckpointFailed: The checkpoint cannot be written.
         """
         began = time.monotonic()
         if self._lockstep is not None:
             for trainer in trainers.values():
                 self._save_experience(trainer)
-        with self._ledger.lock:
-            parts = snapshot(self._behaviors, self._sessions, self._ledger)
-            told = {
-                "milestones": self._run_status.milestone_states(),
-                "news": self._run_status.news_states(),
-                "history": self._run_status.history.state_dict(),
-                "lessons": self._lessons.state_dict(),
-            }
-        if self._lockstep is not None:
-            told["lockstep"] = self._lockstep.state_dict()
+        parts = self._cut()
+        told = {name: part.state_dict() for name, part in self._parts.items()}
         state = SavedRunState(
             generation=self._generation,
             ledger=parts["ledger"],
             sessions=parts["sessions"],
             behaviors_table=parts["behaviors"],
             trainers={**self._trainer_states, **{name: trainer.state_dict() for name, trainer in trainers.items()}},
-            extra={**self._extra, **told},
+            extra={**self._extra, **told, STATUS: parts[STATUS]},
         )
         path = self.store.save_run_state(state)
         self._metrics.note_saved(time.monotonic() - began, is_run_state=True)
@@ -269,10 +246,10 @@ class CheckpointKeeper:
         self._tell_saved("", sum(trainer.steps_trained for trainer in trainers.values()), path)
         return path
 
-    def save_if_due(self, trainers: Mapping[str, Trainer]) -> None:
-        """Writes the run state if it is time; a full disk costs the checkpoint, not the run.
+    def after_turn(self, trainers: Trainers) -> None:
+        """Writes the run state if due; a full disk costs the checkpoint, not the run.
 
-        In lock-step it is never a clock that decides; see `save_round`.
+        In lock-step no clock decides this; see `save_round`.
         """
         if self._lockstep is not None or not self._schedule.is_due(updates=self.updates(trainers)):
             return
@@ -282,44 +259,69 @@ class CheckpointKeeper:
             self._schedule.failed()
             self._note_failure(error)
 
-    def save_round(self, trainers: Mapping[str, Trainer]) -> None:
-        """Writes the run state after a round of lock-step; a full disk costs the checkpoint, not the run."""
+    def save_round(self, trainers: Trainers) -> None:
+        """Writes the run state after a lock-step round; a full disk costs the checkpoint, not the run."""
         self._note_lessons()
         try:
             self.save_run_state(trainers)
         except CheckpointFailed as error:
             self._note_failure(error)
 
-    def save_all(self, trainers: Mapping[str, Trainer]) -> Path:
-        """Writes a checkpoint of each behavior and the run state, and returns the latter's path.
+    def save_all(self, trainers: Trainers) -> Path:
+        """Writes a checkpoint of each behavior and the run state; returns the path of the run state.
 
-        In lock-step a run state is of the end of certain rounds. At any other time the one there is stays.
+        In lock-step a run state is written only after certain rounds. At any other time the existing one stays.
 
         Raises:
-            CheckpointFailed: one cannot be written.
+            CheckpointFailed: A checkpoint cannot be written.
         """
         for trainer in trainers.values():
             self.save_behavior(trainer)
         return self.save_run_state(trainers) if self._is_at_boundary() else self.store.folder.run_state
 
-    def finish(self, trainers: Mapping[str, Trainer]) -> Kept:
-        """Writes everything at the end of a run; what cannot be written costs nothing else."""
+    def training_ended(self, trainers: Trainers, ended: Collection[str]) -> None:
+        """Writes the models of behaviors whose training ended, and the run state; `finish` retries failures.
+
+        In lock-step, the rounds and `finish` write the run state.
+        """
+        points = {name: _point(trainer) for name, trainer in trainers.items()}
+        if self._lockstep is None and points != self._ended_at and self._manages(lambda: self.save_run_state(trainers)):
+            self._ended_at = points
+        for name in ended:
+            self._keep_model(trainers[name])
+
+    def finish(self, trainers: Trainers, ending: Ending) -> bool:
+        """Writes everything at the end of a run; each failure costs only its own file."""
+        if not ending.is_good:
+            return False
         is_complete = not self._is_at_boundary() or self._manages(lambda: self.save_run_state(trainers))
-        models: dict[str, Path | None] = {}
-        for name, trainer in trainers.items():
-            models[name] = self._repeated_model(trainer)
-            if models[name] is not None:
-                continue
-            is_complete &= self._manages(lambda trainer=trainer: self.save_behavior(trainer))  # type: ignore[misc]
-            is_complete &= self._manages(
-                lambda name=name: models.update({name: self.store.finish_behavior(name)})  # type: ignore[misc]
-            )
-        return Kept(models, is_complete and None not in models.values())
+        for trainer in trainers.values():
+            is_complete &= self._keep_model(trainer)
+        return is_complete and None not in self.models.values()
+
+    def _keep_model(self, trainer: Trainer) -> bool:
+        """Writes checkpoint and final model of a behavior unless both exist; returns whether both exist now."""
+        name, point = trainer.brain_name, _point(trainer)
+        model = self.models.get(name)
+        if self._kept.get(name) == point and model is not None and model.is_file():
+            return True
+        self.models[name] = self._repeated_model(trainer)
+        if self.models[name] is not None:
+            return True
+
+        def copy_model() -> None:
+            self.models[name] = self.store.finish_behavior(name)
+
+        is_complete = self._manages(lambda: self.save_behavior(trainer))
+        is_complete &= self._manages(copy_model)
+        if is_complete:
+            self._kept[name] = point
+        return is_complete
 
     def _repeated_model(self, trainer: Trainer) -> Path | None:
-        """Returns the final model of a run in lock-step that ends before it repeated anything; None if there is none.
+        """Returns the final model if it is newer than a resumed lock-step run that has trained nothing; otherwise None.
 
-        It is that of a later step than the run state it went on from, and stays.
+        The model belongs to a later step than the run state from which the run continued, and is kept.
         """
         name = trainer.brain_name
         if self._lockstep is None or self._resume_checkpoint != LAST or name not in self._trainer_states:
@@ -329,11 +331,11 @@ class CheckpointKeeper:
         has_trained = trainer.version != self._first_versions.get(name)
         if has_trained or not model.exists() or max(steps, default=0) <= trainer.get_step:
             return None
-        log.info("model_stays", behavior=name, step=steps[-1], note="nothing was trained since the run went on")
+        log.info("model_stays", behavior=name, step=steps[-1], note="the resumed run has trained nothing")
         return model
 
     def _is_at_boundary(self) -> bool:
-        """Whether a run state may be written now; says which one stays if not."""
+        """Returns whether a run state may be written now; if not, logs which run state is kept."""
         if self._lockstep is None or self._lockstep.is_boundary:
             return True
         view = self._lockstep.view()
@@ -341,7 +343,7 @@ class CheckpointKeeper:
             "run_state_stays",
             round=view.checkpoint_round,
             present_round=view.round,
-            note="a restart goes on from there, and repeats in lock-step what came after",
+            note="a restart continues from there and repeats the later rounds",
         )
         return False
 
@@ -354,9 +356,8 @@ class CheckpointKeeper:
         return True
 
     def _note_failure(self, error: CheckpointFailed, *, is_last: bool = False) -> None:
-        """Shows a failure; a disk that stays full is logged once a minute."""
+        """Reports a failure; logs a disk that stays full at most once a minute."""
         self._metrics.note_failed()
-        self._run_status.last_error = str(error)
         if self._on_not_saved is not None:
             self._on_not_saved(str(error))
         left_out = 0 if is_last else self._throttle.admit(None)
@@ -368,6 +369,6 @@ class CheckpointKeeper:
         if self._on_saved is not None:
             self._on_saved(behavior, step, path)
 
-    def updates(self, trainers: Mapping[str, Trainer]) -> int:
-        """Returns how many updates were made in this start of the learner."""
+    def updates(self, trainers: Trainers) -> int:
+        """Returns the number of updates in this start of the learner."""
         return sum(trainer.version - self._first_versions.get(name, 0) for name, trainer in trainers.items())

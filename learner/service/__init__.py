@@ -1,1 +1,1 @@
-"""Stops 5 and 11 of a step's way: gRPC in and out. Imports no torch, and meets the trainers only at queue and store."""
+"""gRPC in and out: stops 5 and 11 of a step's path. Imports no torch and reaches trainers only over `learner.link`."""

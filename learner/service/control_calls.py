@@ -1,4 +1,4 @@
-"""ControlService: the operator's side, on a loopback address of its own; see control.proto."""
+"""ControlService: serves operators on its own loopback address; see control.proto."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from rollcast.v1 import control_pb2
 
 from learner.ingest.session import MAX_ERROR_CHARACTERS, ActorSession, reasons_to, shown
 from learner.ingest.sessions import SessionTable
+from learner.observe.behavior_state import FIELDS, BehaviorState, LedgerNumbers
 from learner.observe.rates import WindowedRate
-from learner.observe.view import BehaviorView, Bottleneck, LedgerNumbers, LessonView, LockstepView, RunView
+from learner.observe.view import Bottleneck, LessonView, LockstepView, RunView
 from learner.service.methods import BytesContext, Handlers, unary
 
 MAX_BYTES: Final = MAX_CHUNK_BYTES
-"""Of an answer: what operators' channels take."""
+"""Largest size of an answer, as accepted by operators' channels."""
 _FIELD_BYTES: Final = 8
-"""Tag and length around one actor in the list."""
+"""Bytes of the tag and length of one actor in the list."""
 BOTTLENECKS: Final = {
     "none": control_pb2.BOTTLENECK_UNSPECIFIED,
     "learner": control_pb2.BOTTLENECK_LEARNER,
@@ -39,17 +40,17 @@ def status_response(
     now: float,
     rate_of: Callable[[ActorSession], float],
 ) -> control_pb2.StatusResponse:
-    """Builds the answer. Counts beyond the wire's are shown as the largest it holds.
+    """Builds the status response. Counts above the wire's range are sent as its largest value.
 
-    A run with very many actors, or with actors that report very much, may pass the size of a message: books and
-    policies of the last actors are then left out, and if that is not enough the last actors.
+    The status of a run with very many actors, or with actors that report very much, may exceed the size of a message.
+    The last actors then lack books and policies; if that is not enough, the last actors are left out.
 
     Args:
-        view: the state of the run.
-        sessions: its actors; nobody changes them meanwhile.
-        server_version: of the learner.
-        now: monotonic seconds.
-        rate_of: steps a second of an actor.
+        view: State of the run.
+        sessions: Actors of the run; they must not change during the call.
+        server_version: Version of the learner.
+        now: Monotonic seconds.
+        rate_of: Returns the steps per second of an actor.
     """
     response = control_pb2.StatusResponse(
         run_id=view.run_id,
@@ -72,7 +73,7 @@ def status_response(
             break
         fitting.append((session, actor))
     for session, actor in fitting:
-        details = _details(session)
+        details = _details(session, now)
         if details.ByteSize() <= room:
             room -= details.ByteSize()
             actor.MergeFrom(details)
@@ -81,7 +82,7 @@ def status_response(
 
 
 def _actor(session: ActorSession, now: float, rate: float) -> control_pb2.ActorStatus:
-    credit_steps = sum(max(0, account.granted_steps - account.produced_steps) for account in session.accounts.values())
+    credit_steps = sum(account.credit_steps for account in session.accounts.values())
     return control_pb2.ActorStatus(
         actor_name=session.actor_name,
         actor_index=session.actor_index,
@@ -97,11 +98,14 @@ def _actor(session: ActorSession, now: float, rate: float) -> control_pb2.ActorS
     )
 
 
-def _details(session: ActorSession) -> control_pb2.ActorStatus:
+def _details(session: ActorSession, now: float) -> control_pb2.ActorStatus:
     reports = [account.counters for account in session.accounts.values() if account.counters is not None]
+    environments = session.environments
     return control_pb2.ActorStatus(
         books=[counters.to_message() for counters in reports],
         policies=[policy.to_message() for policy in session.policies],
+        environments=None if environments.state is None else environments.state.to_message(),
+        environment_failed_seconds=None if environments.failed_at is None else max(0.0, now - environments.failed_at),
     )
 
 
@@ -133,24 +137,14 @@ def _lockstep(view: LockstepView) -> control_pb2.LockstepStatus:
     )
 
 
-def _behavior(view: BehaviorView) -> control_pb2.BehaviorStatus:
-    return control_pb2.BehaviorStatus(
-        behavior=view.name,
-        version=shown(view.version),
-        env_steps_trained=shown(view.env_steps_trained),
-        max_steps=shown(view.max_steps),
-        env_steps_taken=shown(view.env_steps_taken),
-        episodes=shown(view.episodes),
-        mean_return_100=view.mean_return_100,
-        mean_lag=view.mean_lag,
-        books=_books(view.books),
-        queued_bytes=shown(view.queued_bytes),
-        env_steps_per_second=view.steps_per_second,
-        log_prob_error_max=view.log_prob_error_max,
-        evaluation_return_mean=view.evaluation_return_mean,
-        best_return=view.best_return,
-        best_step=shown(view.best_step),
-    )
+def _behavior(state: BehaviorState) -> control_pb2.BehaviorStatus:
+    row = control_pb2.BehaviorStatus(behavior=state.name, books=_books(state.books), numbers=state.all_numbers())
+    row.labels.update({each.name: each.label for each in state.own_fields if each.label})
+    for each in FIELDS:
+        name, value = each.log or each.name, state.value(each)
+        if value is not None and name in row.DESCRIPTOR.fields_by_name:
+            setattr(row, name, shown(value) if isinstance(value, int) else value)
+    return row
 
 
 def _books(books: LedgerNumbers) -> control_pb2.LearnerBooks:
@@ -166,15 +160,15 @@ def _books(books: LedgerNumbers) -> control_pb2.LearnerBooks:
 
 
 class SaveCoalescer:
-    """Joins requests for a checkpoint. For the event loop alone.
+    """Merges concurrent requests for a checkpoint. For the event loop alone.
 
-    Whoever asks while one is being written may want what happened since, so it waits for the next one, together with
-    all others who ask by then.
+    A request that arrives while a checkpoint is being written may want later changes, so it waits for the next
+    checkpoint together with all other requests that have arrived.
 
     Args:
-        save: writes a checkpoint and returns its path; takes the most seconds it may need, and blocks.
-        executor: where it runs.
-        least_seconds: a checkpoint may take at least so long, whoever asked for it: others may have joined.
+        save: Writes a checkpoint within the given seconds and returns its path; blocks.
+        executor: Executor that runs `save`.
+        least_seconds: Shortest time limit of a checkpoint, because later requests may join it.
     """
 
     def __init__(self, save: Callable[[float], str], executor: Executor, least_seconds: float) -> None:
@@ -185,10 +179,10 @@ class SaveCoalescer:
         self._waiting: asyncio.Task[str] | None = None
 
     async def save(self, seconds: float) -> str:
-        """Returns the path of a checkpoint that was begun after this call.
+        """Returns the path of a checkpoint that began after this call.
 
         Raises:
-            TimeoutError: it was not on disk in time; it may still be written.
+            TimeoutError: The checkpoint was not on disk in time; it may still be written.
         """
         if self._waiting is None:
             self._waiting = asyncio.create_task(self._run(self._running, seconds))
@@ -205,14 +199,14 @@ class SaveCoalescer:
 
 
 def _retrieve(task: asyncio.Task[str]) -> None:
-    """Looks at how a checkpoint ended, for everyone who asked for it may be gone."""
+    """Retrieves a checkpoint's result, because all callers that requested it may be gone."""
     if not task.cancelled():
         task.exception()
 
 
 NAME: Final = control_pb2.DESCRIPTOR.services_by_name["ControlService"].full_name
 DEFAULT_SAVE_SECONDS: Final = 300.0
-"""For callers without a deadline."""
+"""Time limit in seconds of callers without a deadline."""
 
 _T = TypeVar("_T")
 
@@ -220,42 +214,42 @@ _log = structlog.get_logger(__name__)
 
 
 class ControlHooks(Protocol):
-    """What the learner lets an operator do. Methods may block; they are called outside the event loop."""
+    """Actions available to operators. Methods may block; they are called outside the event loop."""
 
     def status(self) -> RunView:
         """Returns the state of the run."""
 
     def pause(self) -> None:
-        """Stops training; again is harmless."""
+        """Stops training; safe to repeat."""
 
     def resume(self) -> None:
         """Ends a pause."""
 
     def save_checkpoint(self, timeout_seconds: float) -> str:
-        """Saves a checkpoint at the end of the present update.
+        """Saves a checkpoint at the end of the current update.
 
         Returns:
-            Its path.
+            Path of the checkpoint.
 
         Raises:
-            NothingToSave: no behavior was declared.
-            CheckpointFailed: it could not be written.
-            TimeoutError: it took too long.
+            NothingToSave: No behavior is declared.
+            CheckpointFailed: The checkpoint could not be written.
+            TimeoutError: The checkpoint took too long.
         """
 
     def drain(self, *, final: bool) -> None:
-        """Begins the end of the run, and returns at once."""
+        """Asks the run to end, and returns at once."""
 
 
 class ActorRates:
-    """Steps a second of each actor, lately."""
+    """Measures the recent steps per second of each actor."""
 
     def __init__(self, sessions: SessionTable) -> None:
         self._sessions = sessions
         self._rates: dict[str, WindowedRate] = {}
 
     def update(self) -> None:
-        """Notes the counters as they are now; to be called every second or so."""
+        """Samples the counters; call it about once a second."""
         live = {session.session_id: session for session in self._sessions.live()}
         self._rates = {key: rate for key, rate in self._rates.items() if key in live}
         for key, session in live.items():
@@ -263,27 +257,27 @@ class ActorRates:
             rate.update(session.produced_steps)
 
     def of(self, session: ActorSession) -> float:
-        """Returns the rate of a session; 0 before there are two samples."""
+        """Returns the steps per second of a session; 0 before there are two samples."""
         rate = self._rates.get(session.session_id)
         return rate.per_second if rate is not None else 0.0
 
 
 class ControlService:
-    """Answers operators."""
+    """Serves the operators' calls."""
 
     def __init__(self, hooks: ControlHooks, sessions: SessionTable, rates: ActorRates, server_version: str) -> None:
         self._hooks = hooks
         self._sessions = sessions
         self._rates = rates
         self._server_version = server_version
-        # What waits for an update has threads of its own: however many ask, status and drain are answered at once.
+        # Calls that wait for an update have their own threads, so that status and drain are always answered at once.
         self._quick = ThreadPoolExecutor(1, thread_name_prefix="operator-quick")
         self._orders = ThreadPoolExecutor(1, thread_name_prefix="operator-orders")
         saver = ThreadPoolExecutor(1, thread_name_prefix="operator-save")
         self._saves = SaveCoalescer(hooks.save_checkpoint, saver, DEFAULT_SAVE_SECONDS)
 
     def handlers(self) -> Handlers:
-        """Returns the methods."""
+        """Returns the handlers of the methods."""
         return {
             "Status": unary(control_pb2.StatusRequest, self.status),
             "Pause": unary(control_pb2.PauseRequest, self.pause),
@@ -293,7 +287,7 @@ class ControlService:
         }
 
     async def status(self, _request: control_pb2.StatusRequest, _context: BytesContext) -> control_pb2.StatusResponse:
-        """Returns the state of the run, its books and its actors."""
+        """Returns the state of the run, its ledger and its actors."""
         view = await self._in(self._quick, self._hooks.status)
         return status_response(
             view,
@@ -323,14 +317,15 @@ class ControlService:
             path = await self._saves.save(seconds)
         except TimeoutError:
             raise WireError(
-                f"the checkpoint was not on disk within {seconds:.0f} s: ask again with more time, or look at the log",
+                f"the checkpoint was not written within {seconds:.0f} s: repeat the request with a longer timeout, "
+                "or check the log",
                 code=grpc.StatusCode.DEADLINE_EXCEEDED,
                 reason="CHECKPOINT_LATE",
             ) from None
         return control_pb2.SaveCheckpointResponse(path=path)
 
     async def drain(self, request: control_pb2.DrainRequest, _context: BytesContext) -> control_pb2.DrainResponse:
-        """Begins the end of the run."""
+        """Asks the run to end."""
         _log.info("drain_requested", final=request.final)
         final = request.final
         await self._in(self._quick, lambda: self._hooks.drain(final=final))

@@ -1,4 +1,4 @@
-"""The interceptor of the gRPC servers: counts calls and messages, and turns errors into statuses with a reason."""
+"""Intercepts calls of the gRPC servers: counts calls and messages, and turns errors into statuses with a reason."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 import structlog
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from rollcast.errors import Unexpected, WireError, to_status
 
 from learner.observe.metrics.learner import CallMetrics, ServerCallMetrics
-from learner.service.methods import Handlers
+from learner.service.methods import BOUND, Handlers
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -26,17 +27,17 @@ _log = structlog.get_logger(__name__)
 
 
 class CallGuard(grpc.aio.ServerInterceptor):
-    """Turns a WireError into a rich status, and anything else into INTERNAL with an incident id; counts declared methods.
+    """Turns a WireError into a rich status and any other error into INTERNAL with an incident id; counts calls.
 
-    The traceback of an unexpected error goes to the log under its id, and never to the client. Handlers may be
+    The traceback of an unexpected error is logged under this id and never sent to the client. Handlers may be
     coroutines or asynchronous generators.
 
     Args:
-        count: called with the reason of every error that is answered.
-        metrics: where calls are counted.
+        count: Called with the reason of every error that is answered.
+        metrics: Metrics in which calls are counted.
 
     Attributes:
-        incidents: how many unexpected errors there were.
+        incidents: Number of unexpected errors.
     """
 
     def __init__(self, count: Callable[[str], None], metrics: ServerCallMetrics) -> None:
@@ -45,7 +46,7 @@ class CallGuard(grpc.aio.ServerInterceptor):
         self._metrics = metrics
 
     def declare(self, service: str, handlers: Handlers) -> None:
-        """Makes all series of a service's methods."""
+        """Creates all metric series of a service's methods."""
         for method, handler in handlers.items():
             self._metrics.declare(service, method, streams=(handler.request_streaming, handler.response_streaming))
 
@@ -94,18 +95,20 @@ class CallGuard(grpc.aio.ServerInterceptor):
 
     @contextlib.asynccontextmanager
     async def _watched(self, context: Context, method: str) -> AsyncIterator[CallMetrics]:
-        """Counts a call at its beginning, and at its end with its code and time; answers its errors."""
+        """Counts a call when it starts, and when it ends with its code and duration; answers its errors."""
         metrics, began = self._metrics.of(method), time.monotonic()
         metrics.started.inc()
         try:
             yield metrics
+        except cygrpc.ExecuteBatchError:
+            raise asyncio.CancelledError from None  # a write failed: the client has gone, and gRPC is about to say so
         except Exception as error:  # noqa: BLE001 - the last one who can; nothing is swallowed
             await self._abort(error, context, method)
         finally:
             metrics.handled(_code(context, sys.exception()), time.monotonic() - began)
 
     async def _abort(self, error: Exception, context: Context, method: str) -> None:
-        """Ends a call with the status of an error; raises what gRPC expects."""
+        """Ends a call with the status of an error, by raising as gRPC expects."""
         if isinstance(error, grpc.aio.AbortError) or context.cancelled() or context.done():
             raise error  # aborted already, or the client has gone
         if not isinstance(error, WireError):
@@ -114,11 +117,13 @@ class CallGuard(grpc.aio.ServerInterceptor):
             _log.error("request_failed", method=method, incident=incident, exc_info=error)
             error = Unexpected.with_incident(incident)
         self._count(error.reason)
+        if BOUND in error.metadata:
+            self._metrics.bounded(error.metadata[BOUND])
         await context.abort_with_status(to_status(error))
 
 
 class _CountingContext:
-    """A context that counts what is written through it; all else is the inner one's."""
+    """A context that counts the messages written through it and delegates everything else."""
 
     def __init__(self, inner: Context, metrics: CallMetrics) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""What every actor is told about the run when it opens a session."""
+"""Describes the run to actors that open a session."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class RunInfo:
     """The run, as actors see it.
 
     Attributes:
-        run_id: its name.
-        generation: grows with each start of the learner.
-        run_seed: environment seeds follow from it.
-        behaviors: names in the run file; empty if any name is welcome.
-        limits: what the learner asks of chunks.
-        environment_settings: for the simulator.
-        engine_settings: for the engine.
-        server_version: for logs.
-        assignment: what actors are asked to do beyond learning with the newest policy; None for nothing.
+        run_id: Name of the run.
+        generation: Grows with each start of the learner.
+        run_seed: Seed from which the environments' seeds are derived.
+        behaviors: Names in the run file; empty if any name is accepted.
+        limits: Limits of chunks.
+        environment_settings: Settings of the simulator.
+        engine_settings: Settings of the engine.
+        server_version: Version of the learner, for logs.
+        assignment: What actors do besides learning with the newest policy; None if they only learn.
     """
 
     run_id: str
@@ -47,7 +47,7 @@ class RunInfo:
         server_version: str = "",
         assignment: policy_pb2.Assignment | None = None,
     ) -> Self:
-        """Makes it from a run file."""
+        """Creates the description from a run file."""
         is_open = options.default_settings is not None
         return cls(
             run_id=run_id,
@@ -63,14 +63,14 @@ class RunInfo:
 
 
 def _until_rounds_begin(options: RunOptions, asked: policy_pb2.Assignment | None) -> policy_pb2.Assignment | None:
-    """Returns what actors are asked to do at first: in lock-step, to wait for a round."""
+    """Returns the first assignment of actors; in lock-step they wait for a round."""
     lockstep = options.rollcast.lockstep
     if lockstep is None:
         return asked
     assignment = policy_pb2.Assignment()
     if asked is not None:
         assignment.CopyFrom(asked)
-    assignment.lockstep_quota_steps = lockstep.quota_steps or 1  # a round will say how many, this says that there are
+    assignment.lockstep_quota_steps = lockstep.quota_steps or 1  # marks lock-step; each round sets its own quota
     return assignment
 
 

@@ -1,4 +1,4 @@
-"""The gRPC front of the learner: one address for actors, one for operators; start, drain, stop."""
+"""The learner's gRPC servers, one for actors and one for operators: start, drain, stop."""
 
 from __future__ import annotations
 
@@ -11,32 +11,47 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from rollcast.auth import Role
 from rollcast.channels import server_options
 from rollcast.errors import Draining
+from rollcast.server_tls import ServerSecurity
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
+from learner.checkpoints.snapshots import SnapshotFiles
 from learner.common.exits import ExitCode, UserError
+from learner.common.platform import raise_descriptor_limit, reuse_address
+from learner.identity.setup import Identity
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.intake import ChunkIntake
 from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable
-from learner.link.commands import CommandChannel
+from learner.ingest.sessions import SessionTable, snapshot
+from learner.link.channel import Link
+from learner.link.control import Ending
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
 from learner.service import control_calls, policy_calls, session_calls, trajectory
 from learner.service.control_calls import ActorRates, ControlHooks, ControlService
 from learner.service.guard import CallGuard
-from learner.service.hub import DRAIN_RETRY_SECONDS, Hub
+from learner.service.hub import DRAIN_RETRY_SECONDS, Hub, StatusKeeper
+from learner.service.identity import IdentityGuard
 from learner.service.methods import add_service
 from learner.service.policy_calls import PolicyService
 from learner.service.run_info import RunInfo
 from learner.service.session_calls import SessionService
 from learner.service.trajectory import TrajectoryService
-from learner.settings.service import ServiceSettings, split_address
+from learner.settings.addresses import split_address
+from learner.settings.service import SPARE_CONNECTIONS, ServiceSettings
 
 SERVICES: Final = (session_calls.NAME, trajectory.NAME, policy_calls.NAME)
+_ACTORS_PATHS: Final = tuple(f"/{name}/" for name in SERVICES)
+ADDRESS: Final = "--address (rollcast.address in the run file)"
+CONTROL_ADDRESS: Final = "--control-address (rollcast.control_address in the run file)"
+OTHER_DESCRIPTORS: Final = 512
+"""Open files that are no connection of an actor: the HTTP port's and operators' connections, libraries, run files."""
 GRACE_SECONDS: Final = 1.0
+_STATUS: Final = f"/{control_calls.NAME}/Status"
+_HEALTH_CHECK: Final = f"/{health.SERVICE_NAME}/Check"
 MAX_TICK_SECONDS: Final = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -46,22 +61,26 @@ class LearnerServer:
     """Serves actors and operators until it is stopped. Create and use it in a running event loop.
 
     Args:
-        address: where actors connect; port 0 takes any free port.
-        control_address: where operators connect.
-        settings: the service's settings.
-        behaviors: what can be declared.
-        sessions: who takes part.
-        ledger: the books.
-        store: where policies come from.
-        run: what actors are told.
-        control: what operators can do.
-        metrics: where all is counted.
-        commands: what the run asks of actors; carried out from `start` on.
-        task: what all actors are asked for unless they are ordered something; None lets them learn.
+        address: Address for actors; port 0 takes any free port.
+        control_address: Address for operators.
+        settings: Settings of the service.
+        behaviors: Behaviors that can be declared.
+        sessions: Sessions of the actors.
+        ledger: The ledger of steps.
+        store: Store of the policies.
+        run: Description of the run for actors.
+        control: Actions available to operators.
+        metrics: Metrics of the learner.
+        link: Link to the trainers; their messages are carried out from `start` on.
+        status: Stores the trainers' statistics; saved with the ledger.
+        on_end: Called when the run must end: the trainers request it, or one of their messages is invalid.
+        task: Returns what all actors do unless they have an order; None lets them learn.
+        snapshots: Policies that are kept for matches; None for a run without a folder.
+        identity: How the learner and its clients prove who they are.
 
     Attributes:
-        port: where actors connect, once started.
-        control_port: where operators connect, once started.
+        port: Port for actors, once started.
+        control_port: Port for operators, once started.
     """
 
     def __init__(
@@ -77,73 +96,122 @@ class LearnerServer:
         run: RunInfo,
         control: ControlHooks,
         metrics: LearnerMetrics,
-        commands: CommandChannel,
+        link: Link,
+        status: StatusKeeper,
+        on_end: Callable[[Ending], object],
         task: policy_pb2.BehaviorAssignment | None = None,
+        snapshots: SnapshotFiles | None = None,
+        identity: Identity | None = None,
     ) -> None:
-        self.port = 0
-        self.control_port = 0
+        self.port = self.control_port = 0
         self._address = address
         self._control_address = control_address
         self._settings = settings
+        self._identity = identity or Identity()
         self._sessions = sessions
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics
-        self._commands = commands
+        self._link = link
         self._broadcast = Broadcast(store, on_replaced=metrics.policies.sends["replaced"].inc)
-        wakeups = (behaviors.to_service, store.wakeup)
-        self._hub = Hub(behaviors, sessions, self._broadcast, wakeups, metrics.holds, task=task)
+        self._hub = Hub(
+            behaviors,
+            sessions,
+            self._broadcast,
+            link,
+            metrics.holds,
+            store=store,
+            take_stats=status.take_stats,
+            snapshot=lambda: {**snapshot(behaviors, sessions, ledger), "status": status.state_dict()},
+            on_end=on_end,
+            task=task,
+        )
         if run.assignment is not None:
             self._hub.assign(run.assignment)
         newest_version = _newest_version(store, run.generation)
-        intake = ChunkIntake(behaviors, sessions, ledger, newest_version=newest_version, metrics=metrics.intake)
         self._guard = CallGuard(metrics.error, metrics.calls)
         self._session_service = SessionService(
             self._hub, sessions, behaviors, run, metrics=metrics.sessions, newest_version=newest_version
         )
-        self._trajectory_service = TrajectoryService(self._hub, sessions, intake, metrics.intake)
+        self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
         self._policy_service = PolicyService(
-            self._hub, sessions, behaviors, store, self._broadcast, metrics=metrics.policies
+            self._hub, sessions, behaviors, store, self._broadcast, metrics=metrics.policies, snapshots=snapshots
         )
         self._rates = ActorRates(sessions)
         self._control_service = ControlService(control, sessions, self._rates, run.server_version)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
-        interceptors = [self._guard]
-        self._server = grpc.aio.server(interceptors=interceptors, options=server_options(settings.max_chunk_bytes))
-        self._control_server = grpc.aio.server(interceptors=interceptors, options=server_options())
+        self._callers: IdentityGuard | None = None
+        self._server, self._control_server = self._make_servers()
         self._ticker: asyncio.Task[None] | None = None
-        self._is_stopped = False
-        self._is_healthy = False
+        self._is_stopped = self._is_healthy = False
+
+    def _make_servers(self) -> tuple[grpc.aio.Server, grpc.aio.Server]:
+        """Returns the servers for actors and for operators."""
+        settings, access = self._settings, self._identity.access
+        if access.identifies_actors:
+            self._callers = IdentityGuard(access, _needs_of_actors)
+        options = server_options(
+            settings.max_chunk_bytes, max_connections=settings.connection_limit, max_streams=settings.max_streams
+        )
+        callers = [] if self._callers is None else [self._callers]
+        operators = [IdentityGuard(access, self._needs_of_operators)] if self._identity.guards_control else []
+        return (
+            grpc.aio.server(interceptors=[self._guard, *callers], options=options),
+            grpc.aio.server(interceptors=[self._guard, *operators], options=server_options()),
+        )
+
+    def _make_trajectory_service(
+        self, behaviors: BehaviorTable, ledger: Ledger, newest_version: Callable[[str], int | None]
+    ) -> TrajectoryService:
+        metrics = self._metrics.intake
+        intake = ChunkIntake(
+            behaviors,
+            self._sessions,
+            ledger,
+            newest_version=newest_version,
+            order_numbers=self._hub.order_numbers,
+            matches=self._hub.given_matches,
+            on_agents=self._hub.roll_call.agents_changed,
+            metrics=metrics,
+        )
+        return TrajectoryService(
+            self._hub,
+            self._sessions,
+            intake,
+            metrics,
+            self._metrics.calls.bounded,
+            max_unopened=self._settings.connection_limit,
+        )
 
     @property
     def incidents(self) -> int:
-        """Unexpected errors."""
+        """Number of unexpected errors."""
         return self._guard.incidents
 
     @property
     def subscribers(self) -> int:
-        """How many actors are subscribed to policies."""
+        """Number of actors subscribed to policies."""
         return self._broadcast.subscribers
 
     @property
     def rates(self) -> ActorRates:
-        """Steps a second of each actor."""
+        """Steps per second of each actor."""
         return self._rates
 
     @property
     def is_serving(self) -> bool:
-        """What health checks are told."""
+        """True if health checks report serving."""
         return self._is_healthy and not self._hub.is_draining
 
     @property
     def connected(self) -> int:
-        """How many actors are uploading."""
+        """Number of actors that are uploading."""
         return self._hub.connected
 
     async def start(self) -> None:
         """Listens on both addresses.
 
         Raises:
-            UserError: an address cannot be had (PORT_IN_USE).
+            UserError: An address is unavailable (PORT_IN_USE).
         """
         for server, name, handlers in (
             (self._server, session_calls.NAME, self._session_service.handlers()),
@@ -158,10 +226,11 @@ class LearnerServer:
             names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)  # type: ignore[no-untyped-call]
         try:
-            self.port = _listen(self._server, self._address, "rollcast.address")
-            self.control_port = _listen(self._control_server, self._control_address, "rollcast.control_address")
+            security = self._identity.security
+            self.port = _listen(self._server, self._address, ADDRESS, security)
+            self.control_port = _listen(self._control_server, self._control_address, CONTROL_ADDRESS, security)
         except UserError:
-            await self._server.stop(None)  # frees the port that was had
+            await self._server.stop(None)  # frees the port that was bound
             await self._control_server.stop(None)
             raise
         for name in ("", *SERVICES):
@@ -169,32 +238,38 @@ class LearnerServer:
         self._is_healthy = True
         await self._server.start()
         await self._control_server.start()
-        for wakeup in self._hub.wakeups:
-            self._loop.add_reader(wakeup.fileno(), self._hub.wake)
         self._hub.wake()
-        self._commands.connect(lambda command: self._loop.call_soon_threadsafe(self._hub.carry_out, command))
+        self._link.to_front.connect(lambda: self._loop.call_soon_threadsafe(self._hub.wake))
         self._ticker = asyncio.create_task(self._tick())
         _log.info("listening", address=self._address, port=self.port, control_port=self.control_port)
 
     async def drain(
-        self, *, final: bool, seconds: float, hurry: asyncio.Event | None = None, has_failed: bool = False
+        self,
+        *,
+        final: bool,
+        seconds: float,
+        hurry: asyncio.Event | None = None,
+        has_failed: bool = False,
+        reason: str = "",
     ) -> None:
-        """Ends the service in good order: says farewell, waits for the actors, stops serving them.
+        """Ends the service gracefully: says goodbye, waits for the actors, and stops serving them.
 
         Operators are served until `stop`.
 
         Args:
-            final: True if actors shall exit, False if they shall come back.
-            seconds: how long to wait for them.
-            hurry: ends the wait as soon as it is set.
-            has_failed: the learner ends for a fault: perhaps nobody starts it again.
+            final: True if actors exit, False if they wait to come back.
+            seconds: How long to wait for them.
+            hurry: Ends the wait early once it is set.
+            has_failed: Whether an error ends the learner, so that its restart is uncertain.
+            reason: Why the run has ended, for the actors' logs.
         """
         if self._hub.is_draining:
             return
         await self._health.enter_graceful_shutdown()
-        message = "the run is over" if final else "the learner stops and will be back"
+        ended = f"the run has ended: {reason}" if reason else "the run has ended"
+        message = ended if final else "the learner is stopping; this actor waits until the learner is back"
         if has_failed:
-            message = "the learner failed; it will be back if it is started again"
+            message = "the learner failed; actors can reconnect if it is restarted"
         retry_after_ms = 0 if final else round(DRAIN_RETRY_SECONDS * 1000)
         self._hub.drain(trajectory_pb2.Drain(final=final, retry_after_ms=retry_after_ms, message=message))
         awaited = {session.session_id for session in self._sessions.live() if session.is_connected}
@@ -207,7 +282,7 @@ class LearnerServer:
         await self._stop_serving_actors()
 
     async def stop(self) -> None:
-        """Stops everything; open streams end with DRAINING. Harmless after `drain`, and twice."""
+        """Stops everything; open streams end with DRAINING. Safe to call after `drain` and more than once."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -215,15 +290,15 @@ class LearnerServer:
         self._hub.is_draining = True
         await self._stop_serving_actors()
         await self._control_server.stop(GRACE_SECONDS)
-        for wakeup in self._hub.wakeups:
-            self._loop.remove_reader(wakeup.fileno())
+        self._link.to_front.connect(lambda: None)
+        self._hub.roll_call.stop()
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
         await self._broadcast.stop()
 
     async def _stop_serving_actors(self) -> None:
-        self._hub.end_all(Draining("the learner stops", retry_after_seconds=DRAIN_RETRY_SECONDS))
+        self._hub.end_all(Draining("the learner is stopping", retry_after_seconds=DRAIN_RETRY_SECONDS))
         await self._server.stop(GRACE_SECONDS)
 
     async def _all_gone(self, awaited: set[str], *, final: bool) -> None:
@@ -231,11 +306,11 @@ class LearnerServer:
             await self._hub.someone_left()
 
     def _still_here(self, *, final: bool) -> set[str]:
-        """Returns the sessions that did not end (a final drain), or whose upload did not."""
+        """Returns the sessions to wait for: in a final drain all that remain, otherwise those still uploading."""
         return {session.session_id for session in self._sessions.live() if final or session.is_connected}
 
     async def _tick(self) -> None:
-        """Ends sessions whose lease ran out, and measures rates."""
+        """Ends sessions whose lease has expired, and measures rates."""
         period_seconds = min(MAX_TICK_SECONDS, self._sessions.lease_seconds / 5)
         while True:
             began = self._loop.time()
@@ -243,13 +318,39 @@ class LearnerServer:
             late_seconds = self._loop.time() - began - period_seconds
             self._metrics.loop_lag.observe(max(0.0, late_seconds))
             try:
-                if late_seconds > period_seconds:  # stopped, suspended, or starved of the processor
+                if late_seconds > period_seconds:  # the process was stopped, suspended or short of processor time
                     _log.warning("service_stood_still", seconds=late_seconds)
                     self._sessions.extend(late_seconds)
                 self._session_service.expire()
+                self._end_revoked()
+                self._hub.tick()
                 self._rates.update()
             except Exception as error:  # noqa: BLE001 - the next round may go well, and leases must go on running out
                 _log.error("tick_failed", exc_info=error)
+
+    def _end_revoked(self) -> None:
+        """Ends what belongs to principals whose tokens were revoked or have expired, by the newest files."""
+        access = self._identity.access
+        if self._identity.security is not None:
+            self._identity.security.poll()
+        access.poll()
+        if self._callers is None:
+            return
+        self._callers.end_revoked()
+        self._session_service.end_unknown(access.knows)
+
+    def _needs_of_operators(self, method: str) -> Role | None:
+        """Returns the role that a method of the control address needs."""
+        if method == _STATUS:
+            return Role.VIEWER if self._identity.access.identifies_actors else None
+        return Role.OPERATOR
+
+
+def _needs_of_actors(method: str) -> Role | None:
+    """Returns the role that a method of the actors' address needs: health checks none, watchers a viewer's."""
+    if method == _HEALTH_CHECK:
+        return None
+    return Role.ACTOR if method.startswith(_ACTORS_PATHS) else Role.VIEWER
 
 
 def _newest_version(store: PolicyStore, generation: int) -> Callable[[str], int | None]:
@@ -263,10 +364,10 @@ def _newest_version(store: PolicyStore, generation: int) -> Callable[[str], int 
 
 
 def require_free(address: str, setting: str) -> None:
-    """Looks whether an address can be had, before a run folder is touched; `LearnerServer.start` takes it for good.
+    """Checks that an address is available before a run folder is created; `LearnerServer.start` binds it.
 
     Raises:
-        UserError: it cannot (PORT_IN_USE).
+        UserError: The address is unavailable (PORT_IN_USE).
     """
     host, port = split_address(address)
     try:
@@ -277,19 +378,40 @@ def require_free(address: str, setting: str) -> None:
         raise _cannot_listen(address, setting)
 
 
+def require_descriptors(settings: ServiceSettings) -> None:
+    """Raises the limit of open files for the connections of all actors, as far as the system allows.
+
+    Raises:
+        UserError: Not so many connections are possible (RUN_FILE).
+    """
+    needed = settings.connection_limit + OTHER_DESCRIPTORS
+    allowed = raise_descriptor_limit(needed)
+    if allowed is not None and allowed < needed:
+        count, name = settings.session_limit
+        fits = max(0, (allowed - OTHER_DESCRIPTORS - SPARE_CONNECTIONS) // 2)
+        raise UserError(
+            ExitCode.RUN_FILE,
+            f"{name} {count} needs {needed} open files, but the system allows {allowed}: raise the limit (ulimit -Hn, or "
+            f"ulimits in a compose file), or set {name} to at most {fits}",
+        )
+
+
 def _can_bind(family: int, where: tuple[Any, ...]) -> bool:
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: old connections do not matter
+            reuse_address(probe)  # as gRPC does, so that old connections do not matter
             probe.bind(where)
     except OSError:
         return False
     return True
 
 
-def _listen(server: grpc.aio.Server, address: str, setting: str) -> int:
+def _listen(server: grpc.aio.Server, address: str, setting: str, security: ServerSecurity | None) -> int:
     try:
-        port = server.add_insecure_port(address)
+        if security is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, security.credentials())
     except RuntimeError:
         port = 0
     if port == 0:
@@ -301,5 +423,5 @@ def _cannot_listen(address: str, setting: str) -> UserError:
     return UserError(
         ExitCode.PORT_IN_USE,
         f"cannot listen on {address}: the port is in use, or this machine has no such address. Stop the program "
-        f"that listens there, or choose another address ({setting}; port 0 takes any free port)",
+        f"that listens there, or choose another address with {setting}; port 0 takes any free port, as in 127.0.0.1:0",
     )

@@ -1,10 +1,10 @@
-"""SessionService: who takes part; see session.proto."""
+"""SessionService: opens and ends sessions, and accepts declarations; see session.proto."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Final
@@ -17,36 +17,44 @@ from rollcast.errors import (
     SessionExpired,
     SessionFenced,
     TooManySessions,
+    Unauthenticated,
     WireError,
 )
-from rollcast.limits import OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION
+from rollcast.limits import (
+    MATCH_REVISION,
+    MAX_DECLARATION_BYTES,
+    OLDEST_PROTOCOL_REVISION,
+    PROTOCOL_REVISION,
+    SCRIPT_PATTERN,
+)
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
 
+from learner.identity.access import CALLER, check_behavior
 from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.session import ActorCounters, ActorSession, PolicyState, check_agents
+from learner.ingest.environments import EnvironmentState
+from learner.ingest.session import MAX_ERROR_CHARACTERS, ActorCounters, ActorSession, PolicyState, check_agents
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
 from learner.ingest.times import ActorTimes, report_seconds
 from learner.observe.metrics.learner import SessionMetrics
 from learner.observe.rates import Throttle
 from learner.service.hub import Hub
-from learner.service.methods import BytesContext, Handlers, unary
+from learner.service.methods import BytesContext, Handlers, check_entries, unary
 from learner.service.run_info import RunInfo
 
 NAME: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
 COLUMN_ENCODINGS: Final = ("zstd",)
 MAX_TEXT_CHARACTERS: Final = 256
-MAX_REPORTS: Final = 1024
 _REFUSALS: Final[Mapping[type[WireError], str]] = MappingProxyType(
     {SessionFenced: "fenced", TooManySessions: "full", Draining: "draining"}
 )
-"""What an opening counts as in the metrics; others are `refused`."""
+"""Labels of failed openings in the metrics; other errors count as `refused`."""
 
 _log = structlog.get_logger(__name__)
 
 
 class SessionService:
-    """Opens, renews and ends sessions, and takes declarations."""
+    """Opens, renews and ends sessions, and accepts declarations."""
 
     def __init__(
         self,
@@ -65,14 +73,17 @@ class SessionService:
         self._behaviors = behaviors
         self._run = run
         self._unusable = Throttle()
-        # Not the loop's own, in which policies are encoded; and one, as judgements at the same time take as long together.
+        # A separate executor, because the loop's own encodes policies; one thread, because parallel judgements are no
+        # faster.
         self._judging = ThreadPoolExecutor(1, thread_name_prefix="judge")
 
     def handlers(self) -> Handlers:
-        """Returns the methods."""
+        """Returns the handlers of the methods."""
         return {
             "OpenSession": unary(session_pb2.OpenSessionRequest, self.open_session),
-            "DeclareBehavior": unary(session_pb2.DeclareBehaviorRequest, self.declare_behavior),
+            "DeclareBehavior": unary(
+                session_pb2.DeclareBehaviorRequest, self.declare_behavior, max_bytes=MAX_DECLARATION_BYTES
+            ),
             "RenewSession": unary(session_pb2.RenewSessionRequest, self.renew_session),
             "CloseSession": unary(session_pb2.CloseSessionRequest, self.close_session),
         }
@@ -80,15 +91,18 @@ class SessionService:
     async def open_session(
         self, request: session_pb2.OpenSessionRequest, context: BytesContext
     ) -> session_pb2.OpenSessionResponse:
-        """Opens a session, or resumes one."""
+        """Opens or resumes a session."""
         opened = self._open(request)
         session = opened.session
+        session.protocol_revision = min(request.protocol_revision, PROTOCOL_REVISION)
+        session.opponent = request.opponent
         for over in opened.ended:
-            self._hub.forget(over, SessionExpired(f"session {over.session_id} ended: its actor opened another one"))
+            self._hub.forget(over, SessionExpired(f"session {over.session_id} ended: its actor opened another session"))
         self._hub.end_streams(session, SessionFenced(f"session {session.session_id} was opened again"))
+        self._hub.roll_call.changed()
         self._note_opened(opened, request, context)
         return session_pb2.OpenSessionResponse(
-            protocol_revision=min(request.protocol_revision, PROTOCOL_REVISION),
+            protocol_revision=session.protocol_revision,
             session_id=session.session_id,
             epoch=session.epoch,
             run_id=self._run.run_id,
@@ -125,7 +139,7 @@ class SessionService:
     async def declare_behavior(
         self, request: session_pb2.DeclareBehaviorRequest, _context: BytesContext
     ) -> session_pb2.DeclareBehaviorResponse:
-        """Takes a declaration; the first one of the run defines the behavior."""
+        """Accepts a declaration; the first one of the run defines the behavior."""
         outcome = "refused"
         try:
             response = await self._declare(request)
@@ -135,14 +149,23 @@ class SessionService:
         return response
 
     async def _declare(self, request: session_pb2.DeclareBehaviorRequest) -> session_pb2.DeclareBehaviorResponse:
-        session = self._sessions.get(request.session_id, request.epoch)
+        caller = CALLER.get()
+        session = self._sessions.get(request.session_id, request.epoch, caller.name)
         check_agents(request.agents)
         spec = BehaviorSpec.from_message(request.spec)
+        check_behavior(caller, spec.name)
+        if session.protocol_revision < MATCH_REVISION and self._hub.awaits_match(spec.name):
+            raise ProtocolTooOld(
+                f"behavior {spec.name} has self-play, which needs protocol revision {MATCH_REVISION}; the actor uses "
+                f"{session.protocol_revision}: update the actor",
+                metadata={"behavior": spec.name, "revision": str(session.protocol_revision)},
+            )
         agents = request.agents + self._sessions.agents(spec.name, besides=session)
         behavior = await self._declared(session, spec, request.team, agents)
-        session = self._sessions.get(request.session_id, request.epoch)  # it may have been closed meanwhile
+        # The session may have closed meanwhile.
+        session = self._sessions.get(request.session_id, request.epoch, caller.name)
         is_new = behavior.index not in session.accounts
-        self._sessions.declare(session, behavior, request.team, request.agents)
+        self._sessions.declare(session, behavior, request.team, request.agents, follows_quota=request.follows_quota)
         self._hub.declared(session, behavior)
         if is_new:
             _log.info("behavior_declared", behavior=behavior.name, actor=session.actor_name, agents=request.agents)
@@ -153,29 +176,30 @@ class SessionService:
             max_policy_lag=behavior.max_policy_lag,
             cut_at_swap=behavior.cut_at_swap,
             training=behavior.training,
+            awaits_assignment=self._hub.awaits_match(behavior.name),
         )
 
     async def _declared(self, session: ActorSession, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
-        """Returns the behavior of a declaration; one that must be judged first waits for its turn, and keeps its lease."""
+        """Returns the behavior of a declaration; renews the lease while the declaration waits to be judged."""
         if self._behaviors.by_name(spec.name) is not None:
             return self._behaviors.declare(spec, team, agents)
         judged = asyncio.get_running_loop().run_in_executor(self._judging, self._behaviors.declare, spec, team, agents)
         try:
             while not (await asyncio.wait({judged}, timeout=self._sessions.lease_seconds / 3))[0]:
-                self._sessions.touch(session)  # the actor is not lost: it waits for an answer
+                self._sessions.touch(session)  # the actor is alive and waits for an answer
         finally:
-            judged.cancel()  # of no effect once there is an answer
+            judged.cancel()  # has no effect once there is an answer
         return judged.result()
 
     async def renew_session(
         self, request: session_pb2.RenewSessionRequest, _context: BytesContext
     ) -> session_pb2.RenewSessionResponse:
-        """Keeps a lease."""
-        session = self._sessions.get(request.session_id, request.epoch)
-        if len(request.policies) > MAX_REPORTS:
-            raise BadRequest(f"{len(request.policies)} policies in one report; at most {MAX_REPORTS} are allowed")
+        """Renews a lease."""
+        session = self._sessions.get(request.session_id, request.epoch, CALLER.get().name)
+        check_entries(request.policies, "policies")
         policies = [PolicyState.from_message(policy) for policy in request.policies]
         times = ActorTimes.from_message(request.times) if request.HasField("times") else None
+        environments = EnvironmentState.from_message(request.environments) if request.HasField("environments") else None
         for policy in policies:
             if policy.error and policy not in session.policies and self._unusable.admit(session.session_id) is not None:
                 _log.warning("policy_not_usable", actor=session.actor_name, version=policy.version, error=policy.error)
@@ -183,6 +207,8 @@ class SessionService:
         session.note_policies(policies, self._newest_version, self._run.generation)
         if times is not None:
             session.times.add(times, session.last_seen)
+        if environments is not None:
+            session.note_environments(environments)
         self._hub.reported(session)
         report_ms = round(report_seconds(len(self._sessions.live())) * 1000)
         return session_pb2.RenewSessionResponse(lease_ms=self._lease_ms, report_ms=report_ms)
@@ -191,33 +217,53 @@ class SessionService:
         self, request: session_pb2.CloseSessionRequest, _context: BytesContext
     ) -> session_pb2.CloseSessionResponse:
         """Ends a session."""
-        session = self._sessions.get(request.session_id, request.epoch)
+        session = self._sessions.get(request.session_id, request.epoch, CALLER.get().name)
         self._sessions.close(session, _reports(request.books))
         self._hub.forget(session, None)
         self._metrics.closed.inc()
-        log = _log.warning if request.reason > session_pb2.CLOSE_REASON_DONE else _log.info
+        has_failed = request.reason > session_pb2.CLOSE_REASON_DONE
+        message = request.message[:MAX_ERROR_CHARACTERS]
+        if has_failed:
+            self._sessions.last_failure = f"actor {session.actor_name} ended: {message}"
+        log = _log.warning if has_failed else _log.info
         log(
             "actor_left",
             actor=session.actor_name,
             actor_index=session.actor_index,
             reason=_close_reason(request.reason),
-            message=request.message[:MAX_TEXT_CHARACTERS],
+            message=message,
         )
         return session_pb2.CloseSessionResponse()
 
     def expire(self) -> None:
-        """Ends the sessions whose lease ran out; to be called every now and then."""
+        """Ends sessions whose lease has expired; call it periodically."""
         for session in self._sessions.expire():
             self._metrics.expired.inc()
             _log.warning("actor_lost", actor=session.actor_name, actor_index=session.actor_index, why="lease ran out")
             self._hub.forget(
                 session,
                 SessionExpired(
-                    f"the lease of session {session.session_id} ran out after {self._sessions.lease_seconds:g} s "
-                    "without a word: renew every third of it",
+                    f"the lease of session {session.session_id} ran out because the actor sent nothing for "
+                    f"{self._sessions.lease_seconds:g} s: renew it after a third of that time",
                     metadata={"session_id": session.session_id},
                 ),
             )
+
+    def end_unknown(self, knows: Callable[[str], bool]) -> None:
+        """Ends the sessions of principals that no longer exist.
+
+        Args:
+            knows: Returns whether a principal exists, by its name.
+        """
+        for session in self._sessions.end_unknown(knows):
+            _log.warning(
+                "actor_lost",
+                actor=session.actor_name,
+                actor_index=session.actor_index,
+                principal=session.principal,
+                why="its principal has no valid token",
+            )
+            self._hub.forget(session, Unauthenticated("the principal of this session has no valid token any more"))
 
     @property
     def _lease_ms(self) -> int:
@@ -238,8 +284,8 @@ class SessionService:
 def _check_revision(revision: int) -> None:
     if revision < OLDEST_PROTOCOL_REVISION:
         raise ProtocolTooOld(
-            f"the actor speaks revision {revision} of the protocol, and this learner needs "
-            f"{OLDEST_PROTOCOL_REVISION} at least: update the actor",
+            f"the actor uses protocol revision {revision}, but this learner needs at least "
+            f"{OLDEST_PROTOCOL_REVISION}: update the actor",
             metadata={"revision": str(revision), "oldest_revision": str(OLDEST_PROTOCOL_REVISION)},
         )
 
@@ -248,15 +294,20 @@ def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
     name = request.actor_name
     if not 1 <= len(name) <= MAX_TEXT_CHARACTERS or not name.isprintable():
         raise BadRequest(
-            f"actor_name has {len(name)} characters; 1 to {MAX_TEXT_CHARACTERS} printable ones are allowed",
+            f"actor_name has {len(name)} characters; it must have 1 to {MAX_TEXT_CHARACTERS}, all printable",
             metadata={"field": "actor_name"},
         )
     try:
         instance_id = str(uuid.UUID(request.instance_id))
     except ValueError:
         raise BadRequest(
-            f"instance_id {request.instance_id[:64]!r} is no UUID", metadata={"field": "instance_id"}
+            f"instance_id {request.instance_id[:64]!r} is not a UUID", metadata={"field": "instance_id"}
         ) from None
+    if request.opponent and SCRIPT_PATTERN.fullmatch(request.opponent) is None:
+        raise BadRequest(
+            f"opponent {request.opponent[:64]!r} is not module:callable, of at most 128 letters, digits, '_' and '.'",
+            metadata={"field": "opponent"},
+        )
     resume = None
     if request.HasField("resume"):
         asked = request.resume
@@ -268,15 +319,14 @@ def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
             reports=tuple(_reports(asked.books)),
         )
         if max(resume.epoch, resume.acked_through) >= 2**62:
-            raise BadRequest(f"epoch {resume.epoch} or sequence {resume.acked_through} is out of bounds")
-    return Opening(name, instance_id, resume)
+            raise BadRequest(f"epoch {resume.epoch} or sequence {resume.acked_through} is out of range")
+    caller = CALLER.get()
+    return Opening(name, instance_id, resume, caller.name, caller.max_sessions)
 
 
-def _reports(books: Iterable[session_pb2.ActorBooks]) -> list[ActorCounters]:
-    reports = [ActorCounters.from_message(message) for message in books]
-    if len(reports) > MAX_REPORTS:
-        raise BadRequest(f"{len(reports)} books in one report; at most {MAX_REPORTS} are allowed")
-    return reports
+def _reports(books: Collection[session_pb2.ActorBooks]) -> list[ActorCounters]:
+    check_entries(books, "books")
+    return [ActorCounters.from_message(message) for message in books]
 
 
 def _close_reason(reason: int) -> str:

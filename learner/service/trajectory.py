@@ -1,36 +1,56 @@
-"""TrajectoryService: one bidirectional stream a session; see trajectory.proto."""
+"""TrajectoryService: one bidirectional stream per session; see trajectory.proto."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import structlog
-from rollcast.errors import BadRequest
+from rollcast.errors import BadRequest, MalformedChunk, TooManyCalls, TooSlow
+from rollcast.field_counts import has_too_many_chunk_fields
+from rollcast.limits import MAX_CHUNK_BYTES, MAX_CHUNK_FIELDS, MAX_REQUEST_BYTES, MESSAGE_HEADROOM_BYTES
 from rollcast.v1 import trajectory_pb2
 
-from learner.ingest.behaviors import NOT_TRAINING
-from learner.ingest.intake import ChunkIntake
+from learner.identity.access import CALLER
+from learner.ingest.intake import ChunkIntake, Examined
+from learner.ingest.session import ActorSession
 from learner.ingest.sessions import SessionTable
 from learner.ingest.validate import Rejected
+from learner.link.to_front import NOT_TRAINING
 from learner.observe.metrics.learner import IntakeMetrics
 from learner.observe.rates import Throttle
 from learner.service.hub import Hub
-from learner.service.methods import BytesContext, Handlers, parse, stream_stream
+from learner.service.methods import BOUND, BytesContext, Handlers, parse, stream_stream
 from learner.service.uploads import UploadStream
 
 NAME: Final = trajectory_pb2.DESCRIPTOR.services_by_name["TrajectoryService"].full_name
 
 _log = structlog.get_logger(__name__)
 
+OPEN_SECONDS: Final = 10.0
+"""Time for the first message of an upload."""
+RETRY_SECONDS: Final = 1.0
+
 
 class TrajectoryService:
     """Receives chunks and answers with acks, credit and holds."""
 
-    def __init__(self, hub: Hub, sessions: SessionTable, intake: ChunkIntake, metrics: IntakeMetrics) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        sessions: SessionTable,
+        intake: ChunkIntake,
+        metrics: IntakeMetrics,
+        bounded: Callable[[str], object],
+        *,
+        max_unopened: int,
+    ) -> None:
+        self._max_unopened = max_unopened
+        self._unopened = 0
+        self._bounded = bounded
         self._ack_seconds = metrics.ack_seconds
         self._hub = hub
         self._sessions = sessions
@@ -38,11 +58,11 @@ class TrajectoryService:
         self._rejected = Throttle()
 
     def handlers(self) -> Handlers:
-        """Returns the methods."""
+        """Returns the handlers of the methods."""
         return {"Upload": stream_stream(self.upload)}
 
     async def upload(self, requests: AsyncIterator[bytes], context: BytesContext) -> None:
-        """Serves one stream: a task reads, this coroutine writes."""
+        """Serves one stream: a task reads, and this coroutine writes."""
         stream = await self._open(requests)
         reader = asyncio.create_task(self._read(stream, requests))
         try:
@@ -62,23 +82,43 @@ class TrajectoryService:
             self._hub.detach(stream)
 
     async def _open(self, requests: AsyncIterator[bytes]) -> UploadStream:
-        raw = await anext(requests, None)
+        raw = await self._first(requests)
         if raw is None:
-            raise BadRequest("the stream ended before its first message; begin with `open`")
-        request = parse(trajectory_pb2.UploadRequest, raw)
+            raise BadRequest("the stream ended before its first message, which must be `open`")
+        request = parse(trajectory_pb2.UploadRequest, raw, MAX_REQUEST_BYTES)
         if request.WhichOneof("message") != "open":
             raise BadRequest("the first message of an upload must be `open`")
         self._hub.check_admission()
-        session = self._sessions.get(request.open.session_id, request.open.epoch)
+        session = self._sessions.get(request.open.session_id, request.open.epoch, CALLER.get().name)
         self._sessions.touch(session)
         return self._hub.attach(session)
 
+    async def _first(self, requests: AsyncIterator[bytes]) -> bytes | None:
+        """Returns the first message of an upload; None if the upload ended without one."""
+        if self._unopened >= self._max_unopened:
+            raise TooManyCalls(
+                f"{self._unopened} uploads wait for their first message: try again",
+                retry_after_seconds=RETRY_SECONDS,
+                metadata={BOUND: "unopened"},
+            )
+        self._unopened += 1
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                return await anext(requests, None)
+        except TimeoutError:
+            raise TooSlow(
+                f"no first message within {OPEN_SECONDS:g} s; it must be `open`", metadata={BOUND: "unopened"}
+            ) from None
+        finally:
+            self._unopened -= 1
+
     async def _read(self, stream: UploadStream, requests: AsyncIterator[bytes]) -> None:
-        """Takes chunks in until the actor half-closes or something is wrong; ends the stream then."""
+        """Accepts chunks until the actor half-closes or an error occurs, then ends the stream."""
         try:
             async for raw in requests:
                 if stream.is_over:
                     return
+                await self._wait(stream.session)
                 await self._take(stream, raw)
         except asyncio.CancelledError:
             raise
@@ -87,18 +127,29 @@ class TrajectoryService:
         else:
             stream.end(flush=True)
 
+    async def _wait(self, session: ActorSession) -> None:
+        """Stops reading while a session has taken too much of the event loop; its connection then holds it back."""
+        seconds = session.loop_time.wait_seconds(time.monotonic())
+        if seconds > 0:
+            self._bounded("loop_time")
+            await asyncio.sleep(seconds)
+
     async def _take(self, stream: UploadStream, raw: bytes) -> None:
-        began = time.monotonic()
-        request = parse(trajectory_pb2.UploadRequest, raw)
-        if request.WhichOneof("message") != "chunk":
-            raise BadRequest("after `open`, an upload carries only `chunk` messages")
+        began, used_seconds = time.monotonic(), -time.thread_time()
         session = stream.session
-        examined = self._intake.examine(session, request.chunk, chunk_bytes(len(raw)))
+        queued_bytes = None
+        try:
+            examined = self._examine(session, raw)
+            if examined is not None and examined.rejected is None:
+                queued_bytes = examined.chunk.rows * examined.behavior.spec.step_bytes
+        finally:
+            used_seconds += time.thread_time()
+            session.loop_time.charge(used_seconds, queued_bytes, self._hub.connected)
         if examined is None:
             stream.settled(None)
             return
         while not examined.has_room:
-            # Not reading on is the last line of defence: HTTP/2 flow control then stops the sender.
+            # When this coroutine stops reading, HTTP/2 flow control stops the sender; this is the last defence.
             await self._hub.room()
             if stream.is_over:
                 return
@@ -106,11 +157,23 @@ class TrajectoryService:
         if rejected is not None:
             self._log_rejection(stream, rejected)
         stream.settled(rejected)
+        self._hub.received(examined.account, is_rejected=rejected is not None)
         self._ack_seconds.observe(time.monotonic() - began)
+
+    def _examine(self, session: ActorSession, raw: bytes) -> Examined | None:
+        if has_too_many_chunk_fields(raw):
+            raise MalformedChunk(
+                f"a chunk of {len(raw)} bytes has more than {MAX_CHUNK_FIELDS} fields",
+                metadata={BOUND: "chunk_fields", "max_fields": str(MAX_CHUNK_FIELDS)},
+            )
+        request = parse(trajectory_pb2.UploadRequest, raw, MAX_CHUNK_BYTES + MESSAGE_HEADROOM_BYTES)
+        if request.WhichOneof("message") != "chunk":
+            raise BadRequest("after `open`, an upload carries only `chunk` messages")
+        return self._intake.examine(session, request.chunk, chunk_bytes(len(raw)))
 
     def _log_rejection(self, stream: UploadStream, rejected: Rejected) -> None:
         if rejected.reason == NOT_TRAINING or not rejected.steps:
-            return  # what comes behind the end of training is in the books, and nobody's fault
+            return  # chunks after the end of training are counted and are no error
         left_out = self._rejected.admit((stream.session.session_id, rejected.reason))
         if left_out is not None:
             _log.warning(
@@ -125,9 +188,9 @@ class TrajectoryService:
 
 
 def chunk_bytes(request_bytes: int) -> int:
-    """Returns the encoded size of the chunk in an UploadRequest of a size, which is what credit in bytes counts.
+    """Returns the encoded size, in bytes, of the chunk in an UploadRequest; credit in bytes counts this size.
 
-    The request is one byte of tag, the chunk's size as a varint, and the chunk. Asking the message itself would
+    The request is one byte of tag, the chunk's size as a varint, and the chunk. Asking the message for its size would
     serialize it again.
     """
     for prefix in range(1, 6):

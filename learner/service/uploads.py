@@ -1,4 +1,4 @@
-"""The outgoing side of an upload stream: progress, credit, holds, farewell."""
+"""Writes the outgoing side of an upload stream: progress, credit, holds, drain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from learner.ingest.validate import Rejected
 
 
 class HoldBoard:
-    """The holds that are active. A behavior is stepped while there is none."""
+    """Tracks the active holds. A behavior is stepped while it has none."""
 
     def __init__(self) -> None:
         self._run_holds: set[HoldReason] = set()
@@ -28,7 +28,7 @@ class HoldBoard:
             self._run_holds.discard(reason)
 
     def active(self, behavior: Behavior) -> dict[HoldReason, int]:
-        """Returns the holds of a behavior: for each reason the version that ends it, or 0."""
+        """Returns the holds of a behavior by reason, each with the version that ends it, or 0."""
         holds = dict.fromkeys(sorted(self._run_holds), 0)
         pace = behavior.queue.pace
         if pace.hold is not None and behavior.training:
@@ -47,20 +47,20 @@ def hold_message(behavior_index: int, reason: HoldReason, until_version: int, *,
 
 
 MAX_REJECTIONS = 256
-"""In one ack. Beyond, only the books tell; acks come so often that this takes a hostile actor."""
+"""Most rejections in one ack; the ledger counts all. Acks are so frequent that only a hostile actor exceeds this."""
 
 _HoldState = dict[tuple[int, HoldReason], int]
 
 
 class UploadStream:
-    """The outgoing side of one upload. For the event loop alone.
+    """Writes the outgoing side of one upload. For the event loop alone.
 
-    Nothing is queued: each message is made of the state at the moment of writing, so that a slow reader gets one ack
-    for many chunks, and never an outdated hold.
+    Nothing is queued: each message is built from the state at the moment of writing, so that a slow reader gets one ack
+    for many chunks and never an outdated hold.
 
     Attributes:
-        is_over: True once it was ended: nothing that arrives counts any more.
-        error: what it ends with; None for a good end.
+        is_over: True once the stream has ended and later messages do not count.
+        error: Error that ends the stream; None if it ends normally.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class UploadStream:
         self.error: Exception | None = None
 
     async def changed(self) -> None:
-        """Waits until there may be something to say."""
+        """Waits until there may be something to send."""
         await self._changed.wait()
         self._changed.clear()
 
     def settled(self, rejected: Rejected | None) -> None:
-        """Notes that a chunk was settled; the next ack says so."""
+        """Records that a chunk was settled, for the next ack."""
         if rejected is not None and len(self._rejections) < MAX_REJECTIONS:
             self._rejections.append(
                 trajectory_pb2.Rejection(
@@ -102,12 +102,12 @@ class UploadStream:
         self._changed.set()
 
     def offer_credit(self) -> None:
-        """Sends whatever credit there is: after a declaration or a report."""
+        """Sends available credit after a declaration or a report."""
         self._is_credit_due = True
         self._changed.set()
 
     def pace_changed(self, behavior_indices: Collection[int]) -> None:
-        """Looks whether a trainer's new pace is worth a message."""
+        """Checks whether a trainer's new pace needs a message."""
         for index in behavior_indices:
             account = self.session.accounts.get(index)
             if account is None:
@@ -119,7 +119,7 @@ class UploadStream:
             self._changed.set()
 
     def drain(self, message: trajectory_pb2.Drain) -> None:
-        """Says that the learner is about to stop."""
+        """Tells the actor that the learner is about to stop."""
         self._drain = message
         self._changed.set()
 
@@ -127,8 +127,8 @@ class UploadStream:
         """Ends the stream.
 
         Args:
-            error: its status; None for a good end.
-            flush: send the acks that are due first. False if the session belongs to somebody else by now.
+            error: Status of the stream; None if it ends normally.
+            flush: Whether to send due acks first. False if the session already belongs to another stream.
         """
         if not self.is_over:
             self.is_over, self.error, self._is_muted = True, error, not flush
@@ -145,10 +145,11 @@ class UploadStream:
         return trajectory_pb2.UploadResponse(opened=message).SerializeToString()
 
     def responses(self) -> list[bytes]:
-        """Returns what is to be said now, serialized; empty if nothing is."""
+        """Returns the messages to send now, serialized; empty if there are none."""
         if self._is_muted:
             return []
-        messages: list[trajectory_pb2.UploadResponse] = []
+        # Holds first: a new quota must not be used before the hold that came with it.
+        messages = [trajectory_pb2.UploadResponse(hold=hold) for hold in self._hold_changes()]
         if self._is_ack_due or self._is_credit_due:
             credit = self._new_credit()
             if self._is_ack_due or credit:
@@ -156,14 +157,13 @@ class UploadStream:
                 ack = trajectory_pb2.Ack(acked_through=self.session.acked_through, credit=credit, rejections=rejections)
                 messages.append(trajectory_pb2.UploadResponse(ack=ack))
             self._is_ack_due = self._is_credit_due = False
-        messages.extend(trajectory_pb2.UploadResponse(hold=hold) for hold in self._hold_changes())
         if self._drain is not None:
             messages.append(trajectory_pb2.UploadResponse(drain=self._drain))
             self._drain = None
         return [message.SerializeToString() for message in messages]
 
     def _new_credit(self) -> list[trajectory_pb2.Credit]:
-        """Grants what there is and returns what the actor has not heard yet."""
+        """Grants available credit and returns the part that the actor has not received yet."""
         news: list[trajectory_pb2.Credit] = []
         for account in self.session.accounts.values():
             granted = self._credit.grant(self.session, account)
@@ -175,6 +175,7 @@ class UploadStream:
                     behavior_index=granted.behavior_index,
                     steps_through=granted.steps_through,
                     bytes_through=granted.bytes_through,
+                    quota_through=granted.quota_through,
                 )
             )
         return news

@@ -1,1 +1,1 @@
-"""The run file: ML-Agents' YAML and the service's own block, read into one frozen tree."""
+"""Reads the run file, ML-Agents' YAML and the service's own block, into one immutable tree."""

@@ -1,8 +1,8 @@
-"""The base of all settings: frozen, strict about keys, lenient about the spelling of numbers.
+"""The base of all settings: immutable, strict about keys, lenient about the notation of numbers.
 
 ML-Agents reads its files with PyYAML, for which ``3e-4`` is text, and then converts each value to the type of its
-field: numbers from text, whole numbers by cutting off a fraction. The types here do the same, and refuse what has no
-sensible reading (a boolean for a number, an infinite one).
+field: numbers from text, whole numbers by dropping a fraction. The types here do the same, and refuse values without a
+sensible conversion (a boolean for a number, an infinite one).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
-"""What a YAML file without exotic tags can hold."""
+"""A value in a YAML file without special tags."""
 
 Tree: TypeAlias = "dict[str, Value]"
 """A map of a run file."""
 
 Path: TypeAlias = tuple[str, ...]
-"""The place of a value in a run file: the keys that lead to it."""
+"""The place of a value in a run file, as a tuple of keys."""
 
 
 class SettingsModel(BaseModel):
-    """A block of the run file: frozen, and an unknown key is an error."""
+    """A block of the run file: immutable; an unknown key is an error."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -36,29 +36,29 @@ class SettingsModel(BaseModel):
     )
 
     ignored_keys: ClassVar[Mapping[str, str]] = {}
-    """Keys of old files that are dropped, each with the warning to give."""
+    """Keys of old files that are dropped, with the warning for each."""
 
     removed_keys: ClassVar[Mapping[str, str]] = {}
-    """Keys of old files that are errors, each with what to do instead."""
+    """Keys of old files that are errors, with the remedy for each."""
 
     warned_keys: ClassVar[Mapping[str, str]] = {}
-    """Keys that are read, each with the warning to give."""
+    """Keys that are read with a warning."""
 
     @classmethod
     def model_for(cls, raw: Mapping[str, Value]) -> type[SettingsModel]:
-        """Returns the model that a map in this place is checked against; a block with several forms overrides it."""
+        """Returns the model that validates a map in this place; a block with several forms overrides it."""
         del raw
         return cls
 
     @classmethod
     def hint_for(cls, key: str) -> str | None:
-        """Returns where a key that this block does not have belongs, if that is known."""
+        """Returns the block to which an unknown key of this block belongs; None if there is none."""
         del key
         return None
 
     @classmethod
     def known_keys(cls) -> frozenset[str]:
-        """Returns the keys that may be written here; a block to which packages add has theirs too."""
+        """Returns the keys that may be written here, including those that installed packages add."""
         return frozenset(cls.model_fields)
 
     @classmethod
@@ -69,18 +69,18 @@ class SettingsModel(BaseModel):
 
 
 class LenientSettings(SettingsModel):
-    """A block in which ML-Agents ignores unknown keys in silence; here they are a warning."""
+    """A block in which ML-Agents silently ignores unknown keys; here they cause a warning."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 def invalid(message: str) -> PydanticCustomError:
-    """Returns the error to raise in a validator; the value is added where the error is shown, unless it is a secret."""
+    """Returns the error to raise in a validator; the display adds the value unless it is a secret."""
     return PydanticCustomError("invalid_setting", "{text}", {"text": message})
 
 
 def invalid_as_told(message: str) -> PydanticCustomError:
-    """Returns the error to raise where the message itself names the values, as in rules between two settings."""
+    """Returns the error to raise if the message itself names the values, as in rules between two settings."""
     return PydanticCustomError("invalid_as_told", "{text}", {"text": message})
 
 
@@ -88,7 +88,7 @@ def to_real(value: object) -> object:
     """Reads a number from text as ML-Agents does; booleans and non-finite numbers are refused.
 
     Raises:
-        PydanticCustomError: the value is no finite number.
+        PydanticCustomError: The value is not a finite number.
     """
     number: float | int | None = None
     if isinstance(value, str):
@@ -104,10 +104,10 @@ def to_real(value: object) -> object:
 
 
 def to_whole(value: object) -> object:
-    """Reads a whole number; a fraction is cut off, as ML-Agents does (``5e5`` and ``"5e5"`` are 500000).
+    """Reads a whole number and drops a fraction, as ML-Agents does (``5e5`` and ``"5e5"`` are 500000).
 
     Raises:
-        PydanticCustomError: the value is no finite number, or needs more than 64 bits.
+        PydanticCustomError: The value is not a finite number, or needs more than 64 bits.
     """
     number: object
     try:
@@ -119,6 +119,30 @@ def to_whole(value: object) -> object:
     return int(number) if isinstance(number, int | float) else number
 
 
+def to_real_or_auto(value: object) -> object:
+    """Reads a number from text, or the word auto.
+
+    Raises:
+        PydanticCustomError: The value is neither.
+    """
+    try:
+        return value if value == "auto" else to_real(value)
+    except PydanticCustomError:
+        raise invalid("must be auto or a finite number") from None
+
+
+def to_positive_or_auto(value: object) -> object:
+    """Reads a number above zero from text, or the word auto.
+
+    Raises:
+        PydanticCustomError: The value is neither.
+    """
+    number = to_real_or_auto(value)
+    if isinstance(number, int | float) and number <= 0:
+        raise invalid("must be auto or a number above 0")
+    return number
+
+
 _UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -126,7 +150,7 @@ def to_bytes(value: object) -> object:
     """Reads a size: a whole number of bytes, or text with a unit such as ``256 MiB``.
 
     Raises:
-        PydanticCustomError: neither.
+        PydanticCustomError: The value is neither.
     """
     if not isinstance(value, str):
         return to_whole(value)
@@ -154,17 +178,23 @@ NonNegativeReal = Annotated[Real, Field(ge=0)]
 Fraction = Annotated[Real, Field(ge=0, le=1)]
 """A number from 0 to 1."""
 
+RealOrAuto = Annotated[Literal["auto"] | float, BeforeValidator(to_real_or_auto)]
+"""A finite number, or auto."""
+
+PositiveRealOrAuto = Annotated[Literal["auto"] | Annotated[float, Field(gt=0)], BeforeValidator(to_positive_or_auto)]
+"""A finite number above zero, or auto."""
+
 Whole = Annotated[int, BeforeValidator(to_whole)]
 """A whole number."""
 
 PositiveWhole = Annotated[Whole, Field(ge=1)]
-"""A whole number from 1."""
+"""A whole number of at least 1."""
 
 NonNegativeWhole = Annotated[Whole, Field(ge=0)]
-"""A whole number from 0."""
+"""A whole number of at least 0."""
 
 PositiveBytes = Annotated[int, BeforeValidator(to_bytes), Field(ge=1)]
-"""A size in bytes; a unit such as MiB may be written."""
+"""A size in bytes; may have a unit such as MiB."""
 
-Schedule = Literal["linear", "constant"]
-"""How a value changes over ``max_steps``."""
+Schedule = Literal["linear", "constant", "cosine"]
+"""Change of a value over ``max_steps``."""

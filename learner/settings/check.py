@@ -1,4 +1,4 @@
-"""``rollcast-learner check-config``: shows what a run would be started with, and where each value came from."""
+"""``rollcast-learner check-config``: shows the resolved settings of a run and the source of each value."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def check_config(
 ) -> ExitCode:
     """Writes the resolved settings to ``output``: a tree with sources and, if ``explain``, meanings, or the bare tree as JSON.
 
-    Warnings, what lock-step means, and what is not built yet or, by ``missing``, not there, so that a run with these settings
-    would be refused, go to ``errors``.
+    Warnings, the effects of lock-step, and problems that would prevent the run (features not built yet or, by
+    ``missing``, missing parts) are written to ``errors``.
 
     Returns:
-        OK: the settings can be read.
+        OK: The settings can be read.
 
     Raises:
-        UserError: the settings cannot be read; ``details`` has every problem if there are several.
+        UserError: The settings cannot be read; ``details`` has every problem if there are several.
     """
     loaded = load_run_options(path, cli=cli, set_items=set_items, environ=environ)
     refused = [*unsupported(loaded.options), *missing(loaded.options)]
@@ -53,7 +53,7 @@ def check_config(
 
 
 def render_tree(loaded: LoadedRun, *, explain: bool = False) -> str:
-    """Returns the settings as an indented tree; beside each value stands its source and, if asked for, its meaning."""
+    """Returns the settings as an indented tree, with the source of each value and, if requested, its meaning."""
     notes = _meanings(loaded) if explain else loaded.sources
     rows = list(_rows(effective_document(loaded), notes, ()))
     width = min(max((len(text) for text, _ in rows), default=0), 72)
@@ -71,7 +71,7 @@ def _meanings(loaded: LoadedRun) -> dict[str, str]:
 
 
 def _described(block: object, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yields what the fields below a block are for."""
+    """Yields the meaning of each field below a block."""
     if isinstance(block, Mapping):
         for key, item in block.items():
             yield from _described(item, (*path, str(key)))
@@ -94,5 +94,5 @@ def _rows(tree: Tree, notes: Mapping[str, str], path: Path) -> Iterator[tuple[st
 
 
 def _shown(value: Value) -> str:
-    """Returns a value as it could be written in the run file."""
+    """Returns a value in the run file's notation."""
     return json.dumps(value, ensure_ascii=False) if not isinstance(value, str) or not value else value

@@ -19,13 +19,13 @@ from learner.settings.base import (
 from learner.settings.names import name_problem
 
 MAX_NUMBER = 2**31 - 1
-"""What the protocol, and Unity, hold in 32 bits with a sign."""
+"""Largest value of the signed 32-bit integers of the protocol and of Unity."""
 MAX_TIME_SCALE = 1e6
 MAX_WAIT_SECONDS = 10**9
 
 
 class EnvironmentSettings(SettingsModel):
-    """Which environment the actors of this run start, and how."""
+    """The environments that the actors of this run start."""
 
     env_path: str | None = None
     """Unity player to start; null waits for the editor"""
@@ -42,16 +42,16 @@ class EnvironmentSettings(SettingsModel):
     seed: Whole = Field(default=-1, ge=-1, le=2**31 - 1)
     """seed of the run; -1 draws one"""
     max_lifetime_restarts: Whole = Field(default=10, ge=-1)
-    """restarts of a player; -1 has no limit"""
+    """restarts of a player; -1 for no limit"""
     restarts_rate_limit_n: Whole = Field(default=1, ge=-1)
-    """restarts within the period; -1 has no limit"""
+    """restarts within the period; -1 for no limit"""
     restarts_rate_limit_period_s: PositiveWhole = Field(default=60, le=MAX_WAIT_SECONDS)
     """the period, in seconds"""
 
     @field_validator("env_args", mode="before")
     @classmethod
     def _switches_are_text(cls, value: object) -> object:
-        """Reads true and false, which YAML takes for switches, as the text that ML-Agents hands to the player."""
+        """Reads true and false, which YAML parses as booleans, as the text that ML-Agents passes to the player."""
         if not isinstance(value, list | tuple):
             return value
         return [str(item) if isinstance(item, bool) else item for item in value]
@@ -73,35 +73,35 @@ class EngineSettings(SettingsModel):
     quality_level: Whole = Field(default=5, ge=-MAX_NUMBER, le=MAX_NUMBER)
     """Unity's quality level"""
     time_scale: PositiveReal = Field(default=20.0, le=MAX_TIME_SCALE)
-    """how much faster than the clock the game runs"""
+    """speed of game time relative to the clock"""
     target_frame_rate: Whole = Field(default=-1, ge=-MAX_NUMBER, le=MAX_NUMBER)
-    """frames drawn a second; -1 for the fastest"""
+    """frames drawn per second; -1 for the fastest"""
     capture_frame_rate: Whole = Field(default=60, ge=-MAX_NUMBER, le=MAX_NUMBER)
-    """frames a second of game time, whatever the clock says: steps are equally long"""
+    """frames per second of game time, independent of the clock: steps are equally long"""
     no_graphics: bool = False
     """players draw nothing"""
     no_graphics_monitor: bool = False
-    """players draw nothing but the first one"""
+    """only the first player draws"""
 
 
 class CheckpointSettings(SettingsModel):
-    """Where a run is kept, and what it starts from."""
+    """The folder of a run, and the checkpoint that it starts from."""
 
     warned_keys: ClassVar[Mapping[str, str]] = {
-        "load_model": "is an old name: use resume",
-        "train_model": "is an old name without effect: training is the default",
+        "load_model": "is the old name of resume",
+        "train_model": "is an old setting without effect: training is the default",
     }
 
     run_id: str = "ppo"
-    """name of the run: its folder in results_dir"""
+    """name of the run and of its folder in results_dir"""
     initialize_from: str | None = None
     """run whose weights this one starts from"""
     load_model: bool = False
     """old name of resume"""
     resume: bool | Literal["auto"] = False
-    """go on with the run; auto: if there is one"""
+    """resume the run; auto: if it exists"""
     force: bool = False
-    """start anew although the run folder exists"""
+    """start over although the run folder exists"""
     train_model: bool = False
     """old name without effect"""
     inference: bool = False
@@ -114,7 +114,7 @@ class CheckpointSettings(SettingsModel):
     def _names_a_folder(cls, value: str | None) -> str | None:
         problem = None if value is None else name_problem(value)
         if problem is not None:
-            raise invalid(f"is no name for a folder: it {problem}")
+            raise invalid(f"is not a valid folder name: it {problem}")
         return value
 
 

@@ -1,9 +1,9 @@
-"""What installed packages add to the run file: trainers, reward signals and encoders, by the names of entry points.
+"""Finds trainers, reward signals and encoders that installed packages add to the run file, by entry points.
 
-A package declares an entry point in one of these groups. What it names, usually a class, is called to make the thing, and says
-by an attribute ``settings_model`` which settings it has. It is imported when a run file names it and not before, so that our
-own names cost nothing. `check-config` then takes as long as that import: about two seconds for a trainer, whose module needs
-torch.
+A package declares an entry point in one of these groups. Its target, usually a class, is called to create the object,
+and its attribute ``settings_model`` describes its settings. It is imported only if a run file names it, so that
+built-in names cost nothing. `check-config` then takes as long as that import: about two seconds for a trainer, whose
+module needs torch.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ _Made = TypeVar("_Made")
 
 
 def declared(group: str) -> frozenset[str]:
-    """Returns the names that installed packages declare in a group; nothing is imported."""
+    """Returns the names that installed packages declare in a group; imports nothing."""
     return frozenset(point.name for point in entry_points(group=group))
 
 
 def load(setting: str, name: str, group: str) -> Callable[..., Any]:
-    """Imports what a name stands for.
+    """Imports the target of an entry point.
 
     Args:
-        setting: where the name stands, for messages.
-        name: of an entry point.
-        group: of it.
+        setting: Setting that holds the name, for messages.
+        name: Name of the entry point.
+        group: Group of the entry point.
 
     Raises:
-        UserError: nothing declares it, or it cannot be imported.
+        UserError: No package declares it, or it cannot be imported.
     """
     return find(setting, name, group, {})
 
 
 def settings_model(setting: str, name: str, group: str, kind: type[_Model]) -> type[_Model] | None:
-    """Returns the settings of what a package adds; None if no package declares the name.
+    """Returns the settings model of an extension; None if no package declares the name.
 
     Args:
-        setting: where the name stands, for messages.
-        name: of an entry point.
-        group: of it.
-        kind: what they extend, and what they are if the package says nothing.
+        setting: Setting that holds the name, for messages.
+        name: Name of the entry point.
+        group: Group of the entry point.
+        kind: Base class of the model, and the model if the extension has none.
 
     Raises:
-        UserError: it cannot be imported, or its settings are of another kind or cannot be used.
+        UserError: The extension cannot be imported, or its settings are of another type or unusable.
     """
     if name not in declared(group):
         return None
@@ -68,21 +68,21 @@ def settings_model(setting: str, name: str, group: str, kind: type[_Model]) -> t
             f"{setting} names {name!r}, whose {SETTINGS_MODEL} is {' '.join(repr(model).split())}: it must be a subclass "
             f"of {kind.__module__}.{kind.__name__}",
         )
-    guarded(setting, name, model.model_rebuild)  # which resolves annotations
+    guarded(setting, name, model.model_rebuild)  # resolves annotations
     return model
 
 
 def guarded(setting: str, name: str, call: Callable[[], _Made]) -> _Made:
-    """Calls a part of a package's settings, with an error that names the package's own faults.
+    """Calls code of a package's settings, and reports its errors with the name of the package.
 
     Args:
-        setting: where the name stands, for messages.
-        name: of an entry point.
-        call: what runs its code.
+        setting: Setting that holds the name, for messages.
+        name: Name of the entry point.
+        call: Function that runs the package's code.
 
     Raises:
-        ValidationError: a value of the run file is wrong.
-        UserError: it raised anything else.
+        ValidationError: A value of the run file is invalid.
+        UserError: The code raised any other error.
     """
     try:
         return call()
@@ -91,17 +91,17 @@ def guarded(setting: str, name: str, call: Callable[[], _Made]) -> _Made:
     except BaseException as error:  # see `learner.common.plugins`
         raise UserError(
             ExitCode.RUN_FILE,
-            f"{setting} names {name!r}, whose settings ({SETTINGS_MODEL}) fail by themselves: {in_one_line(error)}; the "
-            "package must be repaired",
+            f"{setting} names {name!r}, whose {SETTINGS_MODEL} raises an error: {in_one_line(error)}; the package must "
+            "be repaired",
         ) from error
 
 
 def built(setting: str, name: str, make: Callable[[], _Model]) -> _Model:
-    """Builds settings of a package, and tries whether they can be written down.
+    """Builds settings of a package, and checks that they can be serialized.
 
     Raises:
-        ValidationError: a value of the run file is wrong.
-        UserError: the package's own code raised anything else.
+        ValidationError: A value of the run file is invalid.
+        UserError: The package's code raised any other error.
     """
     settings = guarded(setting, name, make)
     guarded(setting, name, lambda: settings.model_dump(mode="json"))

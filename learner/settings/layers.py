@@ -1,8 +1,8 @@
-"""What is laid over the run file: the secrets directory, the environment, the command line; the later wins.
+"""Applies the layers above the run file: the secrets directory, the environment, the command line; the later one wins.
 
 The environment and the secrets directory set single values outside ``behaviors`` only: ``ROLLCAST_ADDRESS`` is
-``rollcast.address`` and ``ROLLCAST_ENV_SETTINGS__SEED`` is ``env_settings.seed``. Variable names carry no case, so
-they could not name a behavior. The command line reaches everything with ``--set behaviors.CartPole.max_steps=1e5``.
+``rollcast.address`` and ``ROLLCAST_ENV_SETTINGS__SEED`` is ``env_settings.seed``. Variable names have no case, so they
+cannot name a behavior. The command line reaches everything with ``--set behaviors.CartPole.max_steps=1e5``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from learner.settings.slots import scalar_paths, slot_at
 from learner.settings.yaml_reader import parse_value
 
 DETERMINISTIC_FLAG = "deterministic"
-"""Sets ``network_settings.deterministic`` of every behavior the run file lists."""
+"""Flag that sets ``network_settings.deterministic`` of every behavior in the run file."""
 
 
 def _block(block: str, *keys: str) -> dict[str, Path]:
@@ -41,8 +41,9 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
         "checkpoint": ("rollcast", "resume_checkpoint"),
         "debug": ("debug",),
         **_block("rollcast", "address", "insecure", "control_address", "http", "http_address", "reflection"),
+        **_block("rollcast", "certs", "tls_cert", "tls_key", "tls_ca", "tls_client_ca", "token_file"),
         **_block("rollcast", "max_sessions"),
-        **_block("rollcast", "target_return", "max_wall_seconds", "torch_threads", "log_format"),
+        **_block("rollcast", "target_return", "target_rating", "max_wall_seconds", "torch_threads", "log_format"),
     }
 )
 """Path of each flag, by its name without the leading dashes."""
@@ -50,7 +51,7 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
 PREFIX = "ROLLCAST_"
 SECRETS_DIRECTORY = "ROLLCAST_SECRETS_DIR"
 RESERVED_NAMES = frozenset({"ROLLCAST_BIND", "ROLLCAST_REVISION", SECRETS_DIRECTORY})
-"""Variables with the prefix that are no settings of the run file."""
+"""Variables with the prefix that are not settings of the run file."""
 ACTOR_PREFIX = "ROLLCAST_ACTOR_"
 MAX_SECRET_BYTES = 64 * 1024
 
@@ -62,7 +63,7 @@ _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT_\d+_(TCP|
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One value laid over the file, and where it came from."""
+    """One value set above the file, with its source."""
 
     path: Path
     value: Value
@@ -70,7 +71,7 @@ class Override:
 
 
 def variables() -> dict[str, Path]:
-    """Returns the environment variables that are understood, with the path each sets."""
+    """Returns the known environment variables, with the path that each sets."""
     names: dict[str, Path] = {}
     for path in scalar_paths(RunOptions):
         parts = path[1:] if path[0] == "rollcast" else path
@@ -80,7 +81,7 @@ def variables() -> dict[str, Path]:
 
 
 def from_environment(environ: Mapping[str, str], problems: Problems) -> Iterator[Override]:
-    """Reads the ``ROLLCAST_`` variables; an empty one counts as not set, an unknown one is an error."""
+    """Reads the ``ROLLCAST_`` variables; an empty one counts as unset, an unknown one is an error."""
     known = variables()
     for name in sorted(environ):
         upper = name.upper()
@@ -94,7 +95,7 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> Iterator
 
 
 def from_secrets(environ: Mapping[str, str], problems: Problems) -> Iterator[Override]:
-    """Reads the files of the secrets directory that are named like variables, in any case."""
+    """Reads the files of the secrets directory whose names match variables, in any case."""
     directory = environ.get(SECRETS_DIRECTORY)
     if not directory:
         return
@@ -123,12 +124,12 @@ def from_secrets(environ: Mapping[str, str], problems: Problems) -> Iterator[Ove
 
 
 def flag_name(name: str) -> str:
-    """Returns the flag of an argument name as argparse keeps it: ``run_id`` is ``run-id``."""
+    """Returns the flag for argparse's name of an argument: ``run_id`` is ``run-id``."""
     return name.replace("_", "-")
 
 
 def from_flags(cli: Mapping[str, object], behaviors: Sequence[str], problems: Problems) -> Iterator[Override]:
-    """Reads the flags that were given; a key is a flag's name or a dotted path, and None means not given."""
+    """Reads the given flags; a key is a flag's name or a dotted path, and None means not given."""
     for name, value in cli.items():
         flag = flag_name(name)
         path = FLAGS.get(flag) or (tuple(name.split(".")) if "." in name else None)
@@ -137,7 +138,7 @@ def from_flags(cli: Mapping[str, object], behaviors: Sequence[str], problems: Pr
         if flag == DETERMINISTIC_FLAG:
             if not behaviors:
                 problems.warnings.append(
-                    "--deterministic has no effect: it is for the behaviors that the run file lists, and it lists none; "
+                    "--deterministic has no effect: it applies to the behaviors listed in the run file, which lists none; "
                     "set default_settings.network_settings.deterministic"
                 )
             for behavior in behaviors:
@@ -145,20 +146,20 @@ def from_flags(cli: Mapping[str, object], behaviors: Sequence[str], problems: Pr
                     ("behaviors", behavior, "network_settings", "deterministic"), bool(value), "--deterministic"
                 )
         elif path is None:
-            problems.errors.append(f"--{flag}: sets nothing in the run file{did_you_mean(flag, FLAGS)}")
+            problems.errors.append(f"--{flag}: is not a setting of the run file{did_you_mean(flag, FLAGS)}")
         else:
             origin = f"--{flag}" if flag in FLAGS else f"--{flag_name(path[-1])}"
             yield Override(path, _plain(value), origin)
 
 
 def from_set_items(items: Sequence[str], tree: Tree, problems: Problems) -> Iterator[Override]:
-    """Reads ``--set a.b.c=value``; a key with a dot in it goes in double quotes."""
+    """Reads ``--set a.b.c=value``; a key that contains a dot is written in double quotes."""
     listed = tree.get("behaviors")
     for item in items:
         name, separator, text = item.partition("=")
         path = _split_path(name.strip())
         if not separator or path is None:
-            problems.errors.append(f"--set {item}: must look like env_settings.seed=7")
+            problems.errors.append(f"--set {item}: must have the form KEY=VALUE, such as env_settings.seed=7")
             continue
         if path[0] == "behaviors" and len(path) > 1 and isinstance(listed, dict) and listed and path[1] not in listed:
             near = did_you_mean(path[1], listed) or f"; it lists {', '.join(listed)}"
@@ -171,7 +172,7 @@ def from_set_items(items: Sequence[str], tree: Tree, problems: Problems) -> Iter
 
 
 def lay_over(tree: Tree, overrides: Sequence[Override], problems: Problems) -> None:
-    """Writes overrides into the tree in order, and notes where each value came from."""
+    """Writes overrides into the tree in order, and records the source of each value."""
     for override in overrides:
         block = tree
         for key in override.path[:-1]:
@@ -199,15 +200,15 @@ def leaves(value: Value, path: Path = ()) -> Iterator[Path]:
 
 
 def _from_text(text: str, path: Path, tree: Tree) -> Value:
-    """Reads text for the place it goes to: text stays as it is, blocks and lists are YAML.
+    """Reads text according to its place: text stays unchanged, blocks and lists are YAML.
 
     Raises:
-        ValueError: the text for a block or a list is no YAML.
+        ValueError: The text for a block or a list is not YAML.
     """
     slot = slot_at(RunOptions, tree, path)
     if slot is not None and slot.nullable and text.strip().lower() in _NULL_WORDS:
         return None
-    if slot is not None and slot.kind == "leaf":
+    if slot is not None and slot.kind == "leaf" and not (slot.may_be_list and text.lstrip().startswith("[")):
         return text
     return parse_value(text)
 
@@ -235,7 +236,7 @@ def _plain(value: object) -> Value:
 
 
 def _is_service_link(name: str, value: str) -> bool:
-    """Says whether Kubernetes set a variable, as it does in every pod beside a Service named rollcast-something."""
+    """Returns whether Kubernetes set a variable, as it does in every pod next to a Service named rollcast-something."""
     return _SERVICE_LINK.search(name) is not None or (name.endswith("_PORT") and "://" in value)
 
 
@@ -243,7 +244,7 @@ def _unknown_variable(shown: str, name: str, known: Mapping[str, Path]) -> str:
     block = name.removeprefix(PREFIX).partition("__")[0]
     if block in {"BEHAVIORS", "DEFAULT_SETTINGS", "ENVIRONMENT_PARAMETERS"}:
         return f"{shown}: {block.lower()} cannot be set here; use --set {block.lower()}.KEY=VALUE or the run file"
-    return f"{shown}: sets nothing{did_you_mean(name, known)}"
+    return f"{shown}: names no setting{did_you_mean(name, known)}"
 
 
 _BLOCK = "checkpoint_settings"
@@ -251,9 +252,9 @@ _TRUE_WORDS = frozenset({"true", "yes", "on", "y", "t", "1", "auto"})
 
 
 def settle_start(tree: Tree, problems: Problems) -> None:
-    """Settles ``resume`` against ``initialize_from``, and reads the old name ``load_model`` as ``resume``.
+    """Resolves ``resume`` against ``initialize_from``, and reads the old name ``load_model`` as ``resume``.
 
-    The higher layer wins (the command line over the rest); within one layer ``resume`` does.
+    The higher layer wins (the command line over the others); within one layer ``resume`` does.
     """
     block = tree.get(_BLOCK)
     if not isinstance(block, dict):
@@ -267,7 +268,7 @@ def settle_start(tree: Tree, problems: Problems) -> None:
     initialize_rank = _rank(problems.origins.get((_BLOCK, "initialize_from"), "yaml"))
     loser, winner = ("resume", "initialize_from") if initialize_rank > resume_rank else ("initialize_from", "resume")
     path: Path = (_BLOCK, loser)
-    problems.warn(path, f"is dropped, because {winner} is given too")
+    problems.warn(path, f"is ignored, because {winner} is also given")
     block[loser] = False if loser == "resume" else None
 
 
@@ -276,7 +277,7 @@ def _is_set(value: Value) -> bool:
 
 
 def _rank(origin: str) -> int:
-    """Returns how strong a layer is: file, secrets, environment, command line."""
+    """Returns the rank of a layer: file, secrets, environment, command line."""
     for rank, prefix in ((3, "--"), (2, "env "), (1, "secret ")):
         if origin.startswith(prefix):
             return rank

@@ -1,6 +1,6 @@
-"""Finds unknown, old and misplaced keys in what was written, before anything is merged.
+"""Finds unknown, old and misplaced keys in the written settings, before anything is merged.
 
-Where ML-Agents refuses an unknown key this is an error; where it ignores one in silence, a warning, and the key is
+An unknown key is an error if ML-Agents refuses it. If ML-Agents silently ignores it, it causes a warning and is
 dropped. Both suggest the nearest key.
 """
 
@@ -12,12 +12,12 @@ from learner.settings.slots import Slot, slot_of
 
 _MAX_LISTED_KEYS = 12
 _MAX_LEVELS = 2
-"""Of blocks below that are searched for a misplaced key; further down many blocks have the same keys."""
+"""Levels of blocks that are searched for a misplaced key; deeper blocks share many keys."""
 _FALSE_WORDS = frozenset({"false", "no", "off", "f", "n", "0"})
 
 
 def lint(model: type[SettingsModel], raw: Tree, problems: Problems, path: Path = ()) -> None:
-    """Checks the keys of a block and of the blocks below it; drops those from ``raw`` that it does not have."""
+    """Checks the keys of a block and of the blocks below it; removes unknown keys from ``raw``."""
     block = model.model_for(raw)
     for key in list(raw):
         here = (*path, key)
@@ -26,7 +26,7 @@ def lint(model: type[SettingsModel], raw: Tree, problems: Problems, path: Path =
                 problems.warn(here, block.warned_keys[key])
             slot = slot_of(block.annotation_for(key, raw))
             if raw[key] is None and bool in slot.types and not slot.nullable:
-                problems.warn(here, "is empty, which is read as false")
+                problems.warn(here, "is empty and is read as false")
                 raw[key] = False
             _lint_value(slot, raw[key], problems, here)
             continue
@@ -51,7 +51,9 @@ def _lint_value(slot: Slot, value: Value, problems: Problems, path: Path) -> Non
         for index, item in enumerate(value):
             _lint_value(slot_of(slot.item), item, problems, (*path, str(index)))
     elif bool in slot.types and problems.origins.get(path) == "yaml" and _is_false_text(value):
-        problems.warn(path, f"the text {value!r} is read as false (ML-Agents reads any text as true): drop the quotes")
+        problems.warn(
+            path, f"the text {value!r} is read as false (ML-Agents reads any text as true): remove the quotes"
+        )
 
 
 def _is_false_text(value: Value) -> bool:
@@ -59,7 +61,7 @@ def _is_false_text(value: Value) -> bool:
 
 
 def _place_below(block: type[SettingsModel], raw: Tree, key: str) -> str | None:
-    """Returns the block below this one, dotted, that has a key; the nearest to the top."""
+    """Returns the dotted path of the highest block below this one that has a key."""
     level: list[tuple[str, type[SettingsModel], Tree]] = [("", block, raw)]
     for _ in range(_MAX_LEVELS):
         below: list[tuple[str, type[SettingsModel], Tree]] = []

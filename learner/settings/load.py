@@ -1,4 +1,4 @@
-"""Reads a run: the file, what is laid over it, ML-Agents' merging, and where each value came from."""
+"""Loads a run's settings: the file, the layers above it, ML-Agents' merging, and the source of each value."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from learner.settings.trainer import TrainerSettings
 from learner.settings.yaml_reader import Document, read_document
 
 MASK = "**********"
-"""Stands for a secret wherever settings are shown or written."""
+"""Replaces a secret wherever settings are shown or written."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """A run's settings, and how they came about.
+    """A run's settings and their sources.
 
     Attributes:
-        path: the run file, or None if there was none.
-        options: the settings, complete.
-        sources: where each value came from, by its dotted path: "default", "yaml", "default_settings" (inherited),
-            "derived" (computed from other values), "env ROLLCAST_X", "secret x", "--flag", "--set".
-        warnings: what the user should know, one line each.
+        path: The run file, or None if there is none.
+        options: The complete settings.
+        sources: Source of each value, by its dotted path: "default", "yaml", "default_settings" (inherited), "derived"
+            (computed from other values), "env ROLLCAST_X", "secret x", "--flag", "--set".
+        warnings: Warnings for the user, one line each.
     """
 
     path: FilePath | None
@@ -59,19 +59,19 @@ def load_run_options(
     set_items: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> LoadedRun:
-    """Reads a run.
+    """Loads a run's settings.
 
-    Command line over environment over secrets directory over the file over defaults; of the command line, ``--set``
-    wins over flags.
+    The command line wins over the environment, then the secrets directory, the file and the defaults. On the command
+    line, ``--set`` wins over flags.
 
     Args:
-        path: the run file; None runs every behavior with ML-Agents' PPO defaults.
-        cli: flags that were given, by name (``run-id`` or ``run_id``) or dotted path; a None is a flag not given.
-        set_items: texts ``a.b.c=value``.
-        environ: the environment; none is read if this is None.
+        path: The run file; None runs every behavior with ML-Agents' PPO defaults.
+        cli: The given flags, by name (``run-id`` or ``run_id``) or dotted path; None means not given.
+        set_items: Texts ``a.b.c=value``.
+        environ: The environment; None reads none.
 
     Raises:
-        UserError: something is wrong; ``details`` has every problem if there are several.
+        UserError: A setting is invalid; ``details`` has every problem if there are several.
     """
     document = Document() if path is None else read_document(path)
     tree = copy.deepcopy(document.tree)
@@ -87,13 +87,16 @@ def load_run_options(
         problems.error(place, text)
     problems.raise_errors()
     if path is None and not options.behaviors and options.default_settings is None:
-        problems.warnings.append(f"no run file: every behavior is trained with the defaults of {DEFAULT_TRAINER}")
+        problems.warnings.append(
+            f"no run file was given: every behavior that actors declare is trained with the defaults of "
+            f"{DEFAULT_TRAINER}; to choose settings, give a run file: rollcast-learner serve RUN.yaml"
+        )
     warn(options, problems)
     return LoadedRun(path, options, _sources_of(options, problems.origins), tuple(problems.warnings))
 
 
 def _fill_empty_blocks(tree: Tree) -> None:
-    """A block whose lines are all commented out reads as null; take it as empty."""
+    """Replaces blocks that are null, because all their lines are commented out, by empty ones."""
     for key, field in RunOptions.model_fields.items():
         slot = slot_of(field.annotation)
         if key in tree and tree[key] is None and slot.kind != "leaf" and not slot.nullable:
@@ -112,7 +115,7 @@ def _lay_over_all(
 
 
 def _lint(tree: Tree, problems: Problems) -> None:
-    """Checks the keys of every block; a behavior without a trainer type is checked as the one it inherits."""
+    """Checks the keys of every block; a behavior without a trainer type is checked as the inherited type."""
     default = tree.get("default_settings")
     inherited = default.get("trainer_type", DEFAULT_TRAINER) if isinstance(default, dict) else DEFAULT_TRAINER
     behaviors = tree.get("behaviors")
@@ -127,7 +130,7 @@ def _lint(tree: Tree, problems: Problems) -> None:
 
 
 def _build(tree: Tree, problems: Problems) -> RunOptions:
-    """Builds the tree of settings; returns defaults where errors were noted."""
+    """Builds the tree of settings; uses defaults where errors were recorded."""
     default = build_default(tree.get("default_settings"), problems)
     behaviors: dict[str, TrainerSettings] = {}
     if default is not None or tree.get("default_settings") is None:
@@ -141,15 +144,15 @@ def _build(tree: Tree, problems: Problems) -> RunOptions:
 
 def _check_has_behaviors(path: FilePath | None, options: RunOptions, problems: Problems) -> None:
     if path is not None and not problems.errors and not options.behaviors and options.default_settings is None:
-        problems.errors.append(f"{path}: has neither behaviors nor default_settings; add what the actors shall train")
+        problems.errors.append(f"{path}: has neither behaviors nor default_settings; add the behaviors to train")
 
 
 def _sources_of(options: RunOptions, origins: Mapping[Path, str]) -> dict[str, str]:
     """Returns the source of each value of the resolved settings, by its dotted path.
 
     Args:
-        options: the settings.
-        origins: where each written value came from, by its path in the run file.
+        options: The settings.
+        origins: Source of each written value, by its path in the run file.
     """
     tree: Tree = options.model_dump(mode="json")
     return {".".join(path): _source(path, options, origins) for path in leaves(tree)}
@@ -158,7 +161,7 @@ def _sources_of(options: RunOptions, origins: Mapping[Path, str]) -> dict[str, s
 def _source(path: Path, options: RunOptions, origins: Mapping[Path, str]) -> str:
     if path in origins:
         return origins[path]
-    if path[0] == "environment_parameters" and len(path) > 1:  # whose spellings differ from the resolved form
+    if path[0] == "environment_parameters" and len(path) > 1:  # their spellings differ from the resolved form
         return next(origin for written, origin in origins.items() if written[:2] == path[:2])
     if path[0] == "behaviors" and ("default_settings", *path[2:]) in origins:
         return "default_settings"
@@ -166,7 +169,7 @@ def _source(path: Path, options: RunOptions, origins: Mapping[Path, str]) -> str
 
 
 def _is_derived(options: RunOptions, path: Path) -> bool:
-    """Says whether a value that nobody wrote differs from its field's default, for it follows from others."""
+    """Returns whether an unwritten value differs from its field's default because it follows from others."""
     block: object = options
     for key in path[:-1]:
         block = block[key] if isinstance(block, dict) else getattr(block, key)
@@ -178,7 +181,7 @@ def _is_derived(options: RunOptions, path: Path) -> bool:
 
 
 def effective_document(loaded: LoadedRun) -> Tree:
-    """Returns what is written into the run folder as ``configuration.yaml``: complete, secrets masked.
+    """Returns the complete settings for the run folder's ``configuration.yaml``, with secrets masked.
 
     Reading it back gives the same settings.
     """

@@ -1,8 +1,8 @@
-"""How defaults combine, as in ML-Agents.
+"""Combines defaults and behaviors as ML-Agents does.
 
-``default_settings`` is first made complete, every blank filled; then each behavior's map is merged deeply over it. So
-reward signals are added, never replaced; a schedule filled in the defaults is not filled anew; and a map that the
-defaults have goes away only where null may be written.
+``default_settings`` is completed first; then each behavior's map is merged deeply over it. So reward signals are added,
+never replaced; a schedule completed in the defaults stays; and a map in the defaults can only be removed where null is
+allowed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from learner.settings.trainer import TrainerSettings
 
 
 def deep_merge(base: Mapping[str, Value], over: Mapping[str, Value]) -> Tree:
-    """Returns ``base`` with ``over`` laid over it; maps merge, anything else is replaced."""
+    """Returns ``base`` with ``over`` merged into it; maps merge, other values are replaced."""
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
@@ -27,14 +27,14 @@ def deep_merge(base: Mapping[str, Value], over: Mapping[str, Value]) -> Tree:
 
 
 def build_default(raw: Value, problems: Problems) -> TrainerSettings | None:
-    """Builds ``default_settings``; None where the file has none, or where it is wrong and that was noted."""
+    """Builds ``default_settings``; None if the file has none or they are invalid, which is recorded."""
     if raw is None:
         return None
     return _build(raw, {}, ("default_settings",), problems)
 
 
 def build_behaviors(raw: Value, default: TrainerSettings | None, problems: Problems) -> dict[str, TrainerSettings]:
-    """Builds every behavior over the defaults; errors are noted, and what is wrong is left out."""
+    """Builds every behavior over the defaults; records errors and omits invalid behaviors."""
     if not isinstance(raw, dict):
         if raw is not None:
             problems.error(("behaviors",), "must be a map of behavior names to settings")
@@ -54,15 +54,16 @@ def _build(raw: Value, base: Tree, path: Path, problems: Problems) -> TrainerSet
         return None
     merged = deep_merge(base, raw)
     if "hyperparameters" in merged and "trainer_type" not in merged:
-        text = f"is given without a trainer_type; write trainer_type: {DEFAULT_TRAINER} beside it"
+        text = f"is given without a trainer_type; add trainer_type: {DEFAULT_TRAINER} next to it"
         problems.error((*path, "hyperparameters"), text)
         return None
     foreign = _foreign_hyperparameters(merged, base)
     if foreign:
         problems.error(
             (*path, "trainer_type"),
-            f"is {merged['trainer_type']!r}, but default_settings is of {base['trainer_type']!r} and hands down "
-            f"hyperparameters it does not have ({', '.join(foreign)}): give both the same trainer_type",
+            f"is {merged['trainer_type']!r}, but default_settings is for {base['trainer_type']!r} and sets "
+            f"hyperparameters that {merged['trainer_type']!r} does not have ({', '.join(foreign)}): give both the same "
+            "trainer_type",
         )
         return None
     try:
@@ -73,7 +74,7 @@ def _build(raw: Value, base: Tree, path: Path, problems: Problems) -> TrainerSet
 
 
 def _foreign_hyperparameters(merged: Tree, base: Tree) -> list[str]:
-    """Returns the inherited hyperparameters that a behavior's own trainer does not have."""
+    """Returns the inherited hyperparameters that a behavior's own trainer lacks."""
     model = hyperparameters_of(str(merged.get("trainer_type")))
     inherited = base.get("hyperparameters")
     if model is None or not isinstance(inherited, dict):

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from learner.settings.base import LenientSettings, PositiveWhole, invalid, invalid_as_told
+from learner.settings.base import LenientSettings, PositiveReal, PositiveWhole, Real, invalid, invalid_as_told, to_whole
 from learner.settings.extensions import ENCODERS, declared
 
 VISUAL_ENCODERS = ("simple", "nature_cnn", "resnet", "match3", "fully_connected")
 MAX_WIDTH = 2**20
 MAX_LAYERS = 1000
+MIN_LOG_STD, MAX_LOG_STD = -5.0, 2.0
+
+Activation: TypeAlias = Literal["swish", "tanh", "relu", "elu", "selu", "leaky_relu", "gelu"]
+
+
+def _to_widths(value: object) -> object:
+    """Reads the width of all layers, or a list with the width of each.
+
+    Raises:
+        PydanticCustomError: A width is not a whole number within its limits, or the list is empty or too long.
+    """
+    if not isinstance(value, list | tuple):
+        return _to_width(value)
+    if not 1 <= len(value) <= MAX_LAYERS:
+        raise invalid(f"must have 1 to {MAX_LAYERS} widths")
+    return tuple(_to_width(each) for each in value)
+
+
+def _to_width(value: object) -> object:
+    width = to_whole(value)
+    if isinstance(width, int) and width < 1:
+        raise invalid("must be greater than or equal to 1")
+    if isinstance(width, int) and width > MAX_WIDTH:
+        raise invalid(f"must be less than or equal to {MAX_WIDTH}")
+    return width
+
+
+_Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
+Widths = Annotated[_Width | tuple[_Width, ...], BeforeValidator(_to_widths)]
+"""Width of all layers, or of each."""
 
 
 class MemorySettings(LenientSettings):
@@ -20,7 +50,7 @@ class MemorySettings(LenientSettings):
     sequence_length: PositiveWhole = 64
     """steps trained in one sequence"""
     memory_size: PositiveWhole = Field(default=128, le=MAX_WIDTH)
-    """numbers in the memory; even, for it holds two halves"""
+    """numbers in the memory; must be even, because it has two halves"""
 
     @field_validator("memory_size")
     @classmethod
@@ -31,45 +61,66 @@ class MemorySettings(LenientSettings):
 
 
 class TowerSettings(LenientSettings):
-    """A residual tower over planes of a board; an empty map turns it on with these defaults."""
+    """A residual tower over the planes of a board; an empty map turns it on with these defaults."""
 
     depth: PositiveWhole = Field(default=5, le=MAX_LAYERS)
     """residual blocks, of two convolutions each"""
     width: PositiveWhole = Field(default=64, le=MAX_WIDTH)
     """planes of each convolution"""
     policy_planes: PositiveWhole = Field(default=2, le=MAX_WIDTH)
-    """planes that the policy head looks at"""
+    """planes in the policy head"""
     value_planes: PositiveWhole = Field(default=1, le=MAX_WIDTH)
-    """planes that the value head looks at"""
+    """planes in the value head"""
 
 
 class NetworkSettings(LenientSettings):
     """The network of a behavior or of a reward signal."""
 
     normalize: bool = False
-    """normalize vector observations by their running mean and variance"""
-    hidden_units: PositiveWhole = Field(default=128, le=MAX_WIDTH)
-    """width of each layer"""
+    """normalize vector observations by their running mean and variance; not images, nor lists of entities"""
+    observation_clip: PositiveReal = 5.0
+    """largest size of a normalized observation, in standard deviations"""
+    hidden_units: Widths = 128
+    """width of each layer; a list, such as [256, 128], has a width for each"""
     num_layers: PositiveWhole = Field(default=2, le=MAX_LAYERS)
-    """layers of the body"""
+    """layers of the body; with a list of hidden_units its length"""
     vis_encode_type: str = "simple"
     """encoder of visual observations: simple, nature_cnn, resnet, match3, fully_connected, or an entry point's name"""
     memory: MemorySettings | None = None
-    """recurrent memory; null has none"""
+    """recurrent memory; null disables it"""
     tower: TowerSettings | None = None
-    """residual tower for boards, in place of encoders and layers; null has none"""
+    """residual tower for boards, in place of encoders and layers; null disables it"""
     goal_conditioning_type: Literal["hyper", "none"] = "hyper"
-    """how goal observations enter"""
+    """how goal observations enter the network"""
     deterministic: bool = False
     """take the most likely action instead of a sample"""
-    activation: Literal["swish", "tanh", "relu"] = "tanh"
-    """activation of the body's layers; ML-Agents has swish"""
+    activation: Activation = "tanh"
+    """activation of the body's layers; ML-Agents uses swish"""
     initialization: Literal["kaiming", "lecun", "orthogonal"] = "orthogonal"
-    """initial weights; lecun is what ML-Agents draws"""
+    """initial weights; ML-Agents uses lecun"""
+    log_std_init: Real | None = Field(default=None, ge=MIN_LOG_STD, le=MAX_LOG_STD)
+    """log of the initial deviation of continuous actions, in half-ranges; null: of 1/2, 1/3 for players, 1 with tanh"""
+    std: Literal["free", "state"] | None = None
+    """standard deviation of continuous actions: one for all states, or by state; null: free, or state with tanh"""
+    critic_only: tuple[str, ...] = ()
+    """names of observations that critics see, but the policy and its files do not"""
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Width of each layer."""
+        units = self.hidden_units
+        return units if isinstance(units, tuple) else (units,) * self.num_layers
 
     def without_memory(self) -> NetworkSettings:
-        """Returns the settings of a network that sees single transitions, as reward signals do in ML-Agents."""
+        """Returns the settings of a network for single transitions, as reward signals use in ML-Agents."""
         return self.model_copy(update={"memory": None})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_listed_layers(cls, values: object) -> object:
+        if not isinstance(values, dict) or not isinstance(values.get("hidden_units"), list | tuple):
+            return values
+        return {"num_layers": len(values["hidden_units"]), **values}
 
     @field_validator("vis_encode_type")
     @classmethod
@@ -80,7 +131,16 @@ class NetworkSettings(LenientSettings):
         return value
 
     @model_validator(mode="after")
+    def _layers_are_counted_once(self) -> Self:
+        if isinstance(self.hidden_units, tuple) and self.num_layers != len(self.hidden_units):
+            raise invalid_as_told(
+                f"network_settings.num_layers is {self.num_layers}, but hidden_units has {len(self.hidden_units)} widths: "
+                "take num_layers out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _tower_has_no_memory(self) -> Self:
         if self.tower is not None and self.memory is not None:
-            raise invalid_as_told("network_settings has a tower and a memory, which do not go together: take one out")
+            raise invalid_as_told("network_settings has a tower and a memory, which exclude each other: remove one")
         return self

@@ -1,4 +1,4 @@
-"""The whole run file as one frozen tree: `RunOptions`."""
+"""`RunOptions`, the whole run file as one immutable tree."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from learner.settings.trainer import TrainerSettings
 
 
 class UnknownBehaviorError(UserError):
-    """An actor brought a behavior that the run file does not know."""
+    """Raised if an actor declares a behavior that is not in the run file."""
 
 
 class RunOptions(SettingsModel):
-    """A run: ML-Agents' blocks as they are, and the service's own under ``rollcast``."""
+    """A run: ML-Agents' own blocks, and the service's under ``rollcast``."""
 
     default_settings: TrainerSettings | None = None
     """settings of behaviors that are not listed"""
     behaviors: dict[str, TrainerSettings] = Field(default_factory=dict)
     """settings of each behavior"""
     env_settings: EnvironmentSettings = Field(default_factory=EnvironmentSettings)
-    """which environments gateways start, and how"""
+    """environments that gateways start"""
     engine_settings: EngineSettings = Field(default_factory=EngineSettings)
     """settings of the Unity engine"""
     environment_parameters: dict[str, ParameterSettings] | None = None
     """parameters of the environment: constants, samplers, lessons"""
     checkpoint_settings: CheckpointSettings = Field(default_factory=CheckpointSettings)
-    """where the run is kept, and what it starts from"""
+    """where the run is saved, and what it starts from"""
     torch_settings: TorchSettings = Field(default_factory=TorchSettings)
     """settings of torch"""
     debug: bool = False
@@ -61,11 +61,11 @@ class RunOptions(SettingsModel):
     def settings_for(self, behavior_id: str) -> TrainerSettings:
         """Returns the settings of a behavior that an actor declares.
 
-        A behavior that is not listed gets ``default_settings``; a run without any run file takes every behavior, with
+        A behavior that is not listed gets ``default_settings``; a run without a run file accepts every behavior, with
         ML-Agents' PPO defaults.
 
         Raises:
-            UnknownBehaviorError: the run file lists other behaviors and has no ``default_settings``.
+            UnknownBehaviorError: The run file lists other behaviors and has no ``default_settings``.
         """
         name = without_team(behavior_id)
         if name in self.behaviors:
@@ -75,5 +75,5 @@ class RunOptions(SettingsModel):
         if not self.behaviors:
             return TrainerSettings()
         known = ", ".join(sorted(self.behaviors))
-        message = f"the run file knows no behavior {name!r}, only {known}; add it there, or add default_settings"
+        message = f"the run file lists no behavior {name!r}, only {known}; add it there, or add default_settings"
         raise UnknownBehaviorError(ExitCode.RUN_FILE, message)

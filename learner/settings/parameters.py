@@ -1,7 +1,7 @@
 """Environment parameters: constants, samplers and curricula.
 
-The three spellings of ML-Agents become one: every parameter is a list of lessons, a constant is a sampler, and a
-parameter without a curriculum is one lesson named after it.
+ML-Agents' three notations become one: every parameter is a list of lessons, a constant is a sampler, and a parameter
+without a curriculum is one lesson named after it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ MAX_FLOAT32 = 3.4028234663852886e38
 
 
 class SamplerParameters(SettingsModel):
-    """What every sampler has."""
+    """Parameters of every sampler."""
 
     seed: Whole = -1
     """-1 derives one from the run seed"""
 
     def numbers(self) -> Iterator[float]:
-        """Yields every number that goes to players as float32."""
+        """Yields every number that is sent to players as float32."""
         for key, value in self:
             if key != "seed":
                 yield from _flat(value)
 
 
 class ConstantParameters(SamplerParameters):
-    """Always the same value."""
+    """A constant value."""
 
     value: Real = 0.0
     """the value"""
@@ -57,7 +57,7 @@ class UniformParameters(SamplerParameters):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.min_value > self.max_value:
-            raise invalid_as_told(f"min_value {self.min_value} is more than max_value {self.max_value}")
+            raise invalid_as_told(f"min_value {self.min_value} is more than max_value {self.max_value}: exchange them")
         return self
 
 
@@ -74,7 +74,7 @@ class MultiRangeUniformParameters(SamplerParameters):
     """Uniform over several intervals."""
 
     intervals: tuple[tuple[Real, Real], ...] = ((0.0, 1.0),)
-    """pairs of a least and a largest value"""
+    """pairs of a minimum and a maximum value"""
 
     @field_validator("intervals", mode="before")
     @classmethod
@@ -91,7 +91,7 @@ class MultiRangeUniformParameters(SamplerParameters):
             raise invalid_as_told("has no interval; write at least one, such as [[0.0, 1.0]]")
         for low, high in value:
             if low > high:
-                raise invalid_as_told(f"interval [{low}, {high}] is the wrong way round")
+                raise invalid_as_told(f"interval [{low}, {high}] must have its minimum first")
         return value
 
 
@@ -107,16 +107,16 @@ SAMPLERS: Mapping[str, type[SamplerParameters]] = MappingProxyType(
 
 
 class Sampler(LenientSettings):
-    """What an environment parameter is drawn from; as in ML-Agents, a number or true and false will do."""
+    """Distribution of an environment parameter; as in ML-Agents, a number, true or false is accepted too."""
 
     sampler_type: Literal["uniform", "gaussian", "multirangeuniform", "constant"]
     """how the value is drawn at each reset"""
     sampler_parameters: SerializeAsAny[SamplerParameters]
-    """what the sampler needs, see below"""
+    """parameters of the sampler, see below"""
 
     @classmethod
     def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
-        """Returns the type of a field; that of the parameters depends on the sampler type."""
+        """Returns the type of a field; the type of the parameters depends on the sampler type."""
         if key == "sampler_parameters":
             return SAMPLERS.get(str(raw.get("sampler_type")), object)
         return super().annotation_for(key, raw)
@@ -142,25 +142,37 @@ class Sampler(LenientSettings):
 
 
 class CompletionCriteria(SettingsModel):
-    """When a lesson is learned."""
+    """The criteria that complete a lesson."""
 
     behavior: str
     """behavior name, without a team"""
-    measure: Literal["reward", "progress"] = "reward"
-    """reward: mean return of the newest episodes; progress: its steps, as a share of max_steps"""
+    measure: Literal["reward", "group_reward", "progress", "evaluation", "statistic"] = "reward"
+    """mean of the newest returns, group returns (of agents whose episodes ended with their group's), evaluations or reported values; progress: steps / max_steps"""
+    statistic: str | None = None
+    """name of the statistic in TensorBoard, for measure: statistic"""
     min_lesson_length: NonNegativeWhole = 0
-    """episodes before the lesson can end"""
+    """episodes, evaluations or reported values before the lesson can end"""
     signal_smoothing: bool = True
-    """a quarter of the last measured value is kept in the next one"""
+    """keep a quarter of the last measured value in the next one"""
     threshold: Real = 0.0
     """the lesson ends once the measure is above this"""
     require_reset: bool = False
-    """environments are reset when the next lesson begins"""
+    """reset environments when the next lesson begins"""
 
     @model_validator(mode="after")
     def _progress_is_a_fraction(self) -> Self:
         if self.measure == "progress" and not 0.0 <= self.threshold <= 1.0:
-            raise invalid_as_told(f"threshold is {self.threshold}, but progress goes from 0 to 1")
+            raise invalid_as_told(f"threshold is {self.threshold}, but progress is between 0 and 1")
+        return self
+
+    @model_validator(mode="after")
+    def _statistic_has_a_name(self) -> Self:
+        if self.measure == "statistic" and not self.statistic:
+            raise invalid_as_told("measure is statistic, but statistic is missing; write its name in TensorBoard")
+        if self.measure != "statistic" and self.statistic is not None:
+            raise invalid_as_told(
+                f"statistic is {self.statistic!r}, but measure is {self.measure}; write measure: statistic"
+            )
         return self
 
 
@@ -183,7 +195,7 @@ class ParameterSettings(SettingsModel):
 
     @classmethod
     def model_for(cls, raw: Mapping[str, Value]) -> type[SettingsModel]:
-        """Returns the model a map is checked against: a curriculum, or a single sampler."""
+        """Returns the model that validates a map: a curriculum, or a single sampler."""
         return cls if "curriculum" in raw else Sampler
 
     @field_validator("curriculum")
@@ -197,7 +209,9 @@ class ParameterSettings(SettingsModel):
     def _lessons_end(self) -> Self:
         for lesson in self.curriculum[:-1]:
             if lesson.completion_criteria is None:
-                raise invalid_as_told(f"lesson {lesson.name!r} is not the last one and has no completion_criteria")
+                raise invalid_as_told(
+                    f"lesson {lesson.name!r} has no completion_criteria; every lesson but the last needs them"
+                )
         return self
 
 
@@ -210,7 +224,7 @@ def _flat(value: object) -> Iterator[float]:
 
 
 def as_curriculum(name: str, value: object) -> object:
-    """Turns a number or a sampler into a curriculum of one lesson, named after the parameter."""
+    """Converts a number or a sampler to a curriculum of one lesson, named after the parameter."""
     if isinstance(value, ParameterSettings) or (isinstance(value, Mapping) and "curriculum" in value):
         return value
     return {"curriculum": [{"name": name, "value": value}]}

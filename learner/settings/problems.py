@@ -1,6 +1,6 @@
-"""Collects what is wrong with a run's settings, and says it so that it can be put right.
+"""Collects the problems of a run's settings, and reports them with a remedy.
 
-A problem is shown with where the value came from: the line of the file, the environment variable, the flag.
+Each problem is reported with the source of the value: the line of the file, the environment variable, the flag.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from learner.settings.base import Path
 _MAX_SHOWN_CHARACTERS = 60
 
 _MESSAGES: Mapping[str, str] = {
-    "missing": "is required and missing",
+    "missing": "is required but missing",
     "model_type": "must be a map of settings",
     "dict_type": "must be a map of settings",
     "tuple_type": "must be a list",
@@ -26,35 +26,35 @@ _MESSAGES: Mapping[str, str] = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
 }
-"""Messages for pydantic's error types where its own speak of Python."""
+"""Messages for pydantic's error types whose own messages refer to Python."""
 
 _FOLLOWS_FROM_ANOTHER = "default_factory_not_called"
-"""Pydantic's error for a default that another value decides, where that other value is wrong and told already."""
+"""Pydantic's error for a default that depends on an invalid value, which is already reported."""
 
 _WITHOUT_VALUE = frozenset({"missing", "invalid_as_told"})
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Returns the known name that looks most like a wrong one, or None if none does."""
+    """Returns the known name most similar to a wrong one, or None if none is similar."""
     names = {key.lower(): key for key in known}
     matches = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     return names[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns ``; did you mean 'x'?`` to put behind a message, or nothing."""
+    """Returns ``; did you mean 'x'?`` as the end of a message, or an empty text."""
     match = nearest(name, known)
     return f"; did you mean {match!r}?" if match is not None else ""
 
 
 @dataclass(slots=True)
 class Problems:
-    """Errors and warnings about one run, with what is needed to say where each value came from.
+    """Errors and warnings about one run, with the source of each value.
 
     Attributes:
-        file: name of the run file, for messages.
-        lines: the line of each value in the file.
-        origins: where each written value came from: "yaml", "env ROLLCAST_X", "secret x", "--flag".
+        file: Name of the run file, for messages.
+        lines: Line of each value in the file.
+        origins: Source of each written value: "yaml", "env ROLLCAST_X", "secret x", "--flag".
     """
 
     file: str
@@ -64,7 +64,7 @@ class Problems:
     warnings: list[str] = field(default_factory=list)
 
     def place(self, path: Path) -> str:
-        """Says where the value at a path, or the nearest block above it, was written."""
+        """Returns where the value at a path, or the nearest block above it, was written."""
         dotted = ".".join(path)
         below = {origin for written, origin in self.origins.items() if written[: len(path)] == path}
         if len(below) == 1 and "yaml" not in below:
@@ -78,15 +78,15 @@ class Problems:
         return f"{self.file}: {dotted}" if dotted else self.file
 
     def error(self, path: Path, message: str) -> None:
-        """Notes an error at a path."""
+        """Records an error at a path."""
         self.errors.append(f"{self.place(path)}: {message}")
 
     def warn(self, path: Path, message: str) -> None:
-        """Notes a warning at a path."""
+        """Records a warning at a path."""
         self.warnings.append(f"{self.place(path)}: {message}")
 
     def add_validation(self, error: ValidationError, prefix: Path = ()) -> None:
-        """Notes each error of a pydantic validation of the block at ``prefix``, but for those that another one brings."""
+        """Records each error of a pydantic validation of the block at ``prefix``, except those caused by another one."""
         for details in error.errors(include_url=False):
             if details["type"] == _FOLLOWS_FROM_ANOTHER:
                 continue
@@ -94,10 +94,10 @@ class Problems:
             self.error(self._as_written(path), self._message(details, path))
 
     def raise_errors(self) -> None:
-        """Raises what was noted.
+        """Raises the recorded errors.
 
         Raises:
-            UserError: there was an error; every one is in its details.
+            UserError: There are errors; its details list each.
         """
         if not self.errors:
             return
@@ -105,7 +105,7 @@ class Problems:
         raise UserError(ExitCode.RUN_FILE, self.errors[0] + more, self.errors if more else ())
 
     def _as_written(self, path: Path) -> Path:
-        """Takes out of the path of an environment parameter what its full spelling has and the file has not."""
+        """Returns the path of an environment parameter as the file has it, without the parts of its full notation."""
         if path[:1] == ("environment_parameters",):
             full = (*path[:2], "curriculum")
             if path[2:5] == ("curriculum", "0", "value") and full not in self.lines and full not in self.origins:

@@ -1,6 +1,6 @@
 """Reward signals of a behavior.
 
-Writing ``reward_signals`` without ``extrinsic`` means that the environment's reward is not used, as in ML-Agents.
+If ``reward_signals`` omits ``extrinsic``, the environment's reward is not used, as in ML-Agents.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from learner.common.exits import ExitCode, UserError
 from learner.settings.base import (
     Fraction,
     NonNegativeReal,
+    PositiveReal,
     PositiveWhole,
     Real,
     SettingsModel,
@@ -29,33 +30,57 @@ from learner.settings.base import (
     invalid_as_told,
 )
 from learner.settings.extensions import REWARD_SIGNALS, built, declared, settings_model
-from learner.settings.network import MAX_WIDTH, NetworkSettings
+from learner.settings.network import MAX_WIDTH, Activation, NetworkSettings
 
 
 class RewardSignalSettings(SettingsModel):
-    """What every reward signal has."""
+    """Settings of every reward signal."""
 
     gamma: Fraction = 0.99
     """discount of this signal"""
     strength: Real = 1.0
-    """factor of this signal; a negative one turns it round"""
+    """factor of this signal; a negative one inverts it"""
+
+    @field_validator("network_settings", check_fields=False)
+    @classmethod
+    def _reads_all(cls, value: NetworkSettings) -> NetworkSettings:
+        if value.critic_only:
+            raise invalid_as_told(
+                "has critic_only, but a reward signal reads all observations: move it to the behavior's network_settings"
+            )
+        return value
 
 
 class ExtrinsicSettings(RewardSignalSettings):
-    """The environment's own reward; it has a network in ML-Agents' files too, which nothing uses."""
+    """The environment's own reward; ML-Agents' files give it a network too, which is not used."""
 
+    reward_clip: PositiveReal | None = None
+    """largest size of a reward, before the strength; null does not clip"""
     network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
     """unused"""
 
 
+class FeatureSettings(NetworkSettings):
+    """The network of a signal whose reward is a distance between features: tanh would limit them to 1 each."""
+
+    activation: Activation = "swish"
+    """activation of the body's layers; with tanh, large observations are all alike"""
+
+
+def _features_of_encoding_size(values: dict[str, object]) -> FeatureSettings:
+    """Builds the network of such a signal; see `_network_of_encoding_size`."""
+    size = values.get("encoding_size")
+    return FeatureSettings(hidden_units=size) if isinstance(size, int) else FeatureSettings()
+
+
 def _network_of_encoding_size(values: dict[str, object]) -> NetworkSettings:
-    """Builds the network of a signal that writes none: the deprecated ``encoding_size`` is its width."""
+    """Builds the network of a signal without network settings; the deprecated ``encoding_size`` is its width."""
     size = values.get("encoding_size")
     return NetworkSettings(hidden_units=size) if isinstance(size, int) else NetworkSettings()
 
 
 class LearnedSignalSettings(RewardSignalSettings):
-    """What the signals with a network of their own have."""
+    """Settings of signals with their own network."""
 
     learning_rate: NonNegativeReal = 3e-4
     """step size of the signal's Adam"""
@@ -68,12 +93,17 @@ class LearnedSignalSettings(RewardSignalSettings):
 class CuriositySettings(LearnedSignalSettings):
     """Intrinsic curiosity (Pathak et al. 2017, arXiv:1705.05363)."""
 
+    network_settings: FeatureSettings = Field(default_factory=_features_of_encoding_size)
+    """the network of the signal; activation is swish unless it is given"""
+
 
 class RNDSettings(LearnedSignalSettings):
     """Random network distillation (Burda et al. 2018, arXiv:1810.12894)."""
 
     learning_rate: NonNegativeReal = 1e-4
     """step size of the signal's Adam"""
+    network_settings: FeatureSettings = Field(default_factory=_features_of_encoding_size)
+    """the network of the signal; activation is swish unless it is given"""
 
 
 class GAILSettings(LearnedSignalSettings):
@@ -82,13 +112,13 @@ class GAILSettings(LearnedSignalSettings):
     demo_path: str
     """demonstration file or folder"""
     use_actions: bool = False
-    """judge actions too, not observations alone"""
+    """judge actions in addition to observations"""
     use_vail: bool = False
-    """judge by a few noisy numbers of what was seen"""
+    """judge by a few noisy numbers computed from the input"""
 
 
 def _named(name: str) -> Callable[[Any, ValidatorFunctionWrapHandler], RewardSignalSettings]:
-    """Returns the validator of a package's signal, whose own faults are told with its name."""
+    """Returns the validator of a package's signal, whose errors are reported with its name."""
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> RewardSignalSettings:
         def make() -> RewardSignalSettings:
@@ -101,36 +131,36 @@ def _named(name: str) -> Callable[[Any, ValidatorFunctionWrapHandler], RewardSig
 
 
 class RewardSignals(SettingsModel):
-    """The reward signals of a behavior; one that is None is not used.
+    """The reward signals of a behavior; None means not used.
 
-    Those of installed packages are fields of a model that `model_for` makes.
+    Signals of installed packages are fields of a model created by `model_for`.
     """
 
     extrinsic: ExtrinsicSettings | None = None
     """the environment's own reward"""
     curiosity: CuriositySettings | None = None
-    """what its model did not foresee"""
+    """reward for transitions that the signal's model predicts badly"""
     rnd: RNDSettings | None = None
-    """what is new to its network"""
+    """reward for observations that are new to the signal's network"""
     gail: GAILSettings | None = None
-    """what looks like demonstrations"""
+    """reward for similarity to demonstrations"""
 
     def active(self) -> Mapping[str, RewardSignalSettings]:
-        """Returns the signals in use by name, in the order extrinsic, curiosity, rnd, gail, then those of packages."""
+        """Returns the used signals by name, in the order extrinsic, curiosity, rnd, gail, then those of packages."""
         signals = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: signal for name, signal in signals.items() if signal is not None}
 
     @classmethod
     def known_keys(cls) -> frozenset[str]:
-        """Returns the names of our signals, and of those that installed packages declare."""
+        """Returns the names of the built-in signals and of those that installed packages declare."""
         return frozenset(cls.model_fields) | declared(REWARD_SIGNALS)
 
     @classmethod
     def model_for(cls, raw: Mapping[str, Value]) -> type[RewardSignals]:
-        """Returns the model with the signals of installed packages that a map names.
+        """Returns the model with the signals of installed packages in a map.
 
         Raises:
-            UserError: one cannot be imported or used.
+            UserError: A signal cannot be imported or used.
         """
         added: dict[str, Any] = {}
         for name in sorted(set(raw) - set(cls.model_fields)):
@@ -142,16 +172,16 @@ class RewardSignals(SettingsModel):
 
     @classmethod
     def _check_name(cls, name: str) -> None:
-        """Refuses the name of a package's signal that would hide a part of this block.
+        """Refuses the name of a package's signal that would hide an attribute of this block.
 
         Raises:
-            UserError: it would.
+            UserError: The name is refused.
         """
         if name.startswith("_") or hasattr(cls, name):
             raise UserError(
                 ExitCode.RUN_FILE,
-                f"reward_signals names {name!r}, which no signal can be called: the package must declare it (entry point "
-                f"group {REWARD_SIGNALS}) under a name without _ in front that is none of Rollcast's own",
+                f"reward_signals names {name!r}, which is reserved: the package must declare its signal (entry point group "
+                f"{REWARD_SIGNALS}) under a name that Rollcast does not use and that does not begin with _",
             )
 
     @field_validator("*", mode="before")

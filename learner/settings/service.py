@@ -1,13 +1,17 @@
-"""The ``rollcast:`` block: what the service needs beyond ML-Agents' settings."""
+"""The ``rollcast:`` block: settings of the service in addition to ML-Agents'."""
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from rollcast.limits import MAX_CHUNK_BYTES, TARGET_CHUNK_BYTES
+from rollcast.limits import MAX_CHUNK_BYTES, MAX_STREAMS, TARGET_CHUNK_BYTES
 
+from learner.settings.addresses import (
+    IdentityFiles,
+    is_loopback,
+    split_address,
+)
 from learner.settings.base import (
     PositiveBytes,
     PositiveReal,
@@ -23,12 +27,15 @@ from learner.settings.hyperparameters import OWN_TRAINERS, built_trainers, train
 MIN_CHUNK_BYTES = 64 * 1024
 MAX_BUCKETS = 100
 MIN_SECONDS = 0.1
-"""A shorter lease or interval would run out before a message is answered, or keep the learner busy with itself."""
+"""A shorter lease would expire before a message is answered; a shorter interval would keep the learner busy with
+itself.
+"""
 DAY_SECONDS = 86400.0
 MAX_SECONDS = 1e9
-"""Thirty years: what shall never happen may be written as this."""
+"""Thirty years; stands for an event that should never happen."""
 MAX_THREADS = 1024
 MAX_SESSIONS = 10**6
+SPARE_CONNECTIONS = 64
 MAX_STEPS = 2**31 - 1
 MAX_BYTES = 2**50
 MAX_EPISODES = 10**6
@@ -37,49 +44,12 @@ MAX_ACTOR_NAME_CHARACTERS = 256
 MAX_SILENT_SECONDS = 31 * DAY_SECONDS
 MAX_INTERVAL_STEPS = 2**53
 OWN_STATS_WRITERS: Final = ("tensorboard", "csv", "wandb")
-"""Names of statistics writers that come with Rollcast."""
+"""Names of the built-in statistics writers."""
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Splits ``host:port`` (``[::1]:50051`` for IPv6) into its parts; port 0 means any free port.
-
-    Raises:
-        ValueError: the text is no such address.
-    """
-    host, separator, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not separator or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise ValueError("must be host:port with a port from 0 to 65535")
-    if ":" in host and not bracketed:
-        raise ValueError("must have its IPv6 address in brackets, as in [::1]:50051")
-    if not _can_be_looked_up(host):
-        raise ValueError("must have an IP address or a host name, whose parts have 1 to 63 characters")
-    return host.strip("[]"), int(port)
-
-
-def _can_be_looked_up(host: str) -> bool:
-    """Says whether a host can be put to the system: it would raise what no caller expects."""
-    try:
-        host.encode("idna")
-    except UnicodeError:
-        return False
-    return host.isprintable() and " " not in host
-
-
-def is_loopback(address: str) -> bool:
-    """Says whether only this machine can reach an address ``host:port``."""
-    host, _ = split_address(address)
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # another host name: it may resolve to anything
-
-
 def _default_lags() -> str:
-    """Names our trainers with the default of ``max_policy_lag`` of each."""
+    """Lists the built-in trainers with their defaults of ``max_policy_lag``."""
     named: dict[int, list[str]] = {}
     for name in built_trainers(lambda model: model.traits.max_policy_lag > 0):
         named.setdefault(OWN_TRAINERS[name].settings_model.traits.max_policy_lag, []).append(name)
@@ -87,20 +57,20 @@ def _default_lags() -> str:
 
 
 class LockstepSettings(SettingsModel):
-    """One barrier over all behaviors: every round takes the same steps of the same actors, in the same order."""
+    """A barrier over all behaviors: every round uses the same steps of the same actors, in the same order."""
 
     actors: PositiveWhole = Field(default=1, le=MAX_LOCKSTEP_ACTORS)
-    """actors of a round, with the indices 0, 1, ...; training waits for all"""
+    """actors of a round, with the indices 0, 1, ...; training waits for all of them"""
     actor_names: tuple[str, ...] | None = None
-    """their names (--name) in the order of their indices; null goes by who came first"""
+    """names of the actors (--name) in the order of their indices; null assigns indices in the order of arrival"""
     quota_steps: PositiveWhole | None = Field(
         default=None,
         le=MAX_STEPS,
-        description="steps each agent takes in a round, which is one update; null takes just enough to pass buffer_size "
+        description="steps each agent takes in a round, which is one update; null takes just enough to reach buffer_size "
         f"({trainers_with(lambda model: model.traits.replay)}: time_horizon)",
     )
     checkpoint_updates: PositiveWhole = Field(default=50, le=MAX_STEPS)
-    """rounds between recovery checkpoints; environments begin anew at each"""
+    """rounds between recovery checkpoints; environments are reset at each"""
 
     @field_validator("actor_names")
     @classmethod
@@ -109,7 +79,7 @@ class LockstepSettings(SettingsModel):
             if not 1 <= len(name) <= MAX_ACTOR_NAME_CHARACTERS or not name.isprintable():
                 raise invalid(f"must be names of 1 to {MAX_ACTOR_NAME_CHARACTERS} printable characters")
         if value is not None and len(set(value)) != len(value):
-            raise invalid("must be names of which no two are the same")
+            raise invalid("must be different names")
         return value
 
     @model_validator(mode="after")
@@ -123,43 +93,57 @@ class LockstepSettings(SettingsModel):
 
 
 class EvaluationSettings(SettingsModel):
-    """Whole episodes that some actors play with one policy, and that nothing learns from."""
+    """Whole episodes that some actors play with one policy and that are not trained on."""
 
     interval_steps: PositiveWhole | None = Field(default=None, le=MAX_INTERVAL_STEPS)
-    """trainer steps between evaluations; null makes none"""
+    """trainer steps between evaluations; null disables them"""
     episodes: PositiveWhole = Field(default=10, le=MAX_EPISODES)
     """episodes of one evaluation, of each behavior"""
     deterministic: bool = True
-    """the mode of the distribution acts, not a draw"""
+    """act by the mode of the distribution instead of a sample"""
     actors: PositiveWhole = Field(default=1, le=MAX_EPISODES)
-    """actors that play, in equal shares; the others train on"""
+    """actors that play, in equal shares; the others continue to train"""
     max_silent_seconds: PositiveReal = Field(default=600.0, le=MAX_SILENT_SECONDS)
-    """an evaluation in which no episode ends for so long is given up; longer than any episode takes"""
+    """seconds without a finished episode after which an evaluation is abandoned; must exceed any episode's duration"""
 
 
 class ServiceSettings(SettingsModel):
     """Addresses, limits and pace of the learner."""
 
     address: str = "127.0.0.1:50051"
-    """where actors connect; port 0 takes any free port"""
+    """address for actors; port 0 takes any free port"""
     insecure: bool = False
-    """allow plain text on an address other machines can reach"""
+    """allow plain text on an address that other machines can reach"""
+    certs: str | None = None
+    """folder of rollcast-learner certs init; the source of tls_cert, tls_key, tls_ca and token_file"""
+    tls_cert: str | None = None
+    """the learner's certificate, followed by those of intermediate authorities; null is plain text without certs"""
+    tls_key: str | None = None
+    """private key of tls_cert"""
+    tls_ca: str | None = None
+    """authority of tls_cert, for commands on the learner's own machine"""
+    tls_client_ca: str | None = None
+    """authority of clients' certificates; null accepts clients without a certificate"""
+    token_file: str | None = None
+    """hashes of the tokens of actors, viewers and operators; null asks actors for none"""
     control_address: str = "127.0.0.1:0"
-    """where status, pause and stop commands connect; loopback"""
+    """address for status, pause and stop commands; loopback, except with tls_cert and token_file"""
     http: bool = True
     """serve the status page, /metrics and /healthz"""
     http_address: str = DEFAULT_HTTP_ADDRESS
-    """where they are; if this default is taken, a free port is"""
+    """address of the status page and metrics; if this default is in use, a free port is taken"""
     operator_token_file: str | None = None
-    """file with the token for the page's buttons; null makes one in the run folder"""
+    """file with the token for the page's buttons; null creates one in the run folder"""
     reflection: bool = False
-    """offer gRPC server reflection"""
+    """serve gRPC server reflection"""
     max_sessions: PositiveWhole = Field(default=1024, le=MAX_SESSIONS)
     """actors connected at once"""
+    max_streams: PositiveWhole = Field(default=MAX_STREAMS, le=MAX_SESSIONS)
+    """calls and streams at once in one connection; raise it for a proxy that passes many actors through one"""
     lease_seconds: PositiveReal = Field(default=15.0, ge=MIN_SECONDS, le=DAY_SECONDS)
-    """a silent session ends after this long"""
+    """seconds of silence after which a session ends; with more than 250 actors at least 60 ms for each"""
     drain_seconds: PositiveReal = Field(default=5.0, le=DAY_SECONDS)
-    """time for actors to send what they have at the end"""
+    """seconds for actors to send their remaining steps at the end"""
 
     queue_bytes: PositiveBytes = Field(default=256 * 2**20, le=MAX_BYTES)
     """bytes of chunks waiting for the trainers"""
@@ -170,7 +154,7 @@ class ServiceSettings(SettingsModel):
     max_chunk_age_seconds: PositiveReal = Field(default=0.025, le=DAY_SECONDS)
     """an actor sends a chunk this old, however small"""
     max_chunk_steps: PositiveWhole | None = Field(default=None, le=MAX_STEPS)
-    """most steps in a chunk; null lets the learner say"""
+    """largest number of steps in a chunk; null lets the learner decide"""
 
     on_policy: Literal["relaxed", "strict"] = Field(
         default="relaxed",
@@ -180,49 +164,64 @@ class ServiceSettings(SettingsModel):
         default=None,
         ge=0,
         le=MAX_STEPS,
-        description=f"most versions between acting and learning; null is the trainer's ({_default_lags()})",
+        description=f"largest number of versions between acting and learning; null is the trainer's default ({_default_lags()})",
     )
     device_ring_steps: PositiveWhole | None = Field(default=None, le=2**40)
-    """steps the ring on the training device holds; null is the trainer's"""
+    """steps that the ring on the training device holds; null lets the trainer decide"""
     max_training_bytes: PositiveBytes | None = Field(default=None, le=MAX_BYTES)
-    """memory that rings and networks may take; null is half of what is free at the start"""
+    """memory for rings and networks; null is half of the free memory at the start"""
 
     lockstep: LockstepSettings | None = None
-    """a run that can be repeated bit by bit on one kind of CPU; null lets actors run freely"""
+    """a run that is reproducible bit by bit on one type of CPU; null lets actors run freely"""
 
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
-    """whole episodes now and then that nothing learns from"""
+    """periodic whole episodes that are not trained on"""
     resume_checkpoint: str = "last"
-    """what a resumed run goes on from: last, best, a step, or a .pt file"""
+    """checkpoint from which a run resumes: last, best, a step, or a .pt file"""
     checkpoint_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
-    """time between recovery checkpoints"""
+    """seconds between recovery checkpoints"""
     target_return: Real | None = None
-    """stop once the mean return reaches this"""
+    """stop once the mean return reaches this, in the last lesson of each environment parameter"""
+    target_rating: Real | None = None
+    """stop once the ELO of a behavior with self-play reaches this, in the last lesson of each environment parameter"""
     reward_buffer_episodes: PositiveWhole = Field(default=100, le=MAX_EPISODES)
     """episodes in the mean return"""
     return_buckets: tuple[Real, ...] | None = None
-    """bounds of the metric of episode returns; null is -1000 to 1000"""
+    """bounds of the histogram buckets of episode returns; null is -1000 to 1000"""
     max_wall_seconds: PositiveReal | None = Field(default=None, le=MAX_SECONDS)
-    """stop, with success, after this long; an update that has begun is finished first"""
+    """seconds after which training stops with success; the current update finishes first"""
 
     stats_writers: tuple[str, ...] = ("tensorboard", "csv")
-    """where statistics go: tensorboard, csv, wandb, an entry point's name, or module:callable"""
+    """writers of statistics: tensorboard, csv, wandb, an entry point's name, or module:callable"""
     callbacks: tuple[str, ...] = ()
-    """code of yours that hears of updates and so on: an entry point's name, or module:callable"""
+    """your code that is called on updates and other events: an entry point's name, or module:callable"""
 
     torch_threads: PositiveWhole | None = Field(default=None, le=MAX_THREADS)
     """threads of torch; null takes the free cores"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"
-    """auto goes by whether the output is a terminal; mlagents prints mlagents-learn's line per summary"""
+    """auto depends on whether the output is a terminal; mlagents prints mlagents-learn's line per summary"""
     summary_seconds: PositiveReal = Field(default=5.0, ge=MIN_SECONDS, le=MAX_SECONDS)
-    """time between summary lines on the console"""
+    """seconds between summary lines on the console"""
+
+    def full_chunk_steps(self, step_bytes: int) -> int:
+        """Returns the steps of a full chunk.
+
+        Args:
+            step_bytes: Size of a step on the wire.
+        """
+        return self.max_chunk_steps or -(-self.target_chunk_bytes // step_bytes)
 
     @property
     def session_limit(self) -> tuple[int, str]:
-        """How many actors there may be at once, and which setting says so."""
+        """Largest number of concurrent actors, and the setting that limits it."""
         if self.lockstep is not None:
             return self.lockstep.actors, "rollcast.lockstep.actors"
         return self.max_sessions, "rollcast.max_sessions"
+
+    @property
+    def connection_limit(self) -> int:
+        """Largest number of connections of actors: two each, and some that are being closed or belong to no actor."""
+        return 2 * self.session_limit[0] + SPARE_CONNECTIONS
 
     @field_validator("address", "control_address", "http_address")
     @classmethod
@@ -233,13 +232,6 @@ class ServiceSettings(SettingsModel):
             raise invalid(str(error)) from None
         return value
 
-    @field_validator("control_address")
-    @classmethod
-    def _control_is_local(cls, value: str) -> str:
-        if not is_loopback(value):
-            raise invalid("must be a loopback address such as 127.0.0.1:0, for whoever reaches it can stop the run")
-        return value
-
     @field_validator("return_buckets")
     @classmethod
     def _ascends(cls, value: tuple[float, ...] | None) -> tuple[float, ...] | None:
@@ -247,26 +239,61 @@ class ServiceSettings(SettingsModel):
             raise invalid(f"must be 1 to {MAX_BUCKETS} numbers, each larger than the one before")
         return value
 
+    @property
+    def identity_files(self) -> IdentityFiles:
+        """The files of the learner's and the clients' identities."""
+        return IdentityFiles.of(
+            self.certs,
+            cert=self.tls_cert,
+            key=self.tls_key,
+            ca=self.tls_ca,
+            client_ca=self.tls_client_ca,
+            tokens=self.token_file,
+        )
+
+    @model_validator(mode="after")
+    def _whole_identity(self) -> Self:
+        files = self.identity_files
+        if (files.cert is None) is not (files.key is None):
+            given, missing = ("tls_key", "tls_cert") if files.cert is None else ("tls_cert", "tls_key")
+            raise invalid_as_told(f"{given} needs {missing}: give both, or neither")
+        if files.client_ca is not None and files.cert is None:
+            raise invalid_as_told("tls_client_ca needs a certificate of the learner: give tls_cert and tls_key")
+        if not is_loopback(self.control_address) and (files.cert is None or files.tokens is None):
+            raise invalid_as_told(
+                f"control_address {self.control_address} must be a loopback address such as 127.0.0.1:0, because anyone who "
+                "reaches it can stop the run; another address needs tls_cert and token_file"
+            )
+        return self
+
     @model_validator(mode="after")
     def _plain_text_stays_here(self) -> Self:
-        if not self.insecure and not is_loopback(self.address):
-            raise invalid_as_told(
-                f"address {self.address} can be reached from other machines, and the connection is plain text: "
-                "give --insecure (rollcast.insecure: true) on a network you trust, or listen on 127.0.0.1"
-            )
-        if self.http and not self.insecure and not is_loopback(self.http_address):
-            raise invalid_as_told(
-                f"http_address {self.http_address} can be reached from other machines, and the connection is plain "
-                "text: give --insecure (rollcast.insecure: true) on a network you trust, or listen on 127.0.0.1"
-            )
+        files = self.identity_files
+        served = {"address": self.address, **({"http_address": self.http_address} if self.http else {})}
+        for name, address in served.items():
+            if self.insecure or is_loopback(address):
+                continue
+            if files.cert is None:
+                raise invalid_as_told(
+                    f"{name} {address} can be reached from other machines, and the connection is plain text: make "
+                    "certificates with rollcast-learner certs init and give --certs DIR, or give --insecure "
+                    "(rollcast.insecure: true) on a network you trust, or listen on 127.0.0.1"
+                )
+            if not files.identifies_clients:
+                raise invalid_as_told(
+                    f"{name} {address} can be reached from other machines, and clients need not prove who they are: give "
+                    "token_file or tls_client_ca, or --insecure (rollcast.insecure: true) on a network you trust"
+                )
         return self
 
     @model_validator(mode="after")
     def _sizes_nest(self) -> Self:
         if self.target_chunk_bytes > self.max_chunk_bytes:
             raise invalid_as_told(
-                f"target_chunk_bytes {self.target_chunk_bytes} exceeds max_chunk_bytes {self.max_chunk_bytes}"
+                f"target_chunk_bytes {self.target_chunk_bytes} exceeds max_chunk_bytes {self.max_chunk_bytes}: lower it"
             )
         if self.max_chunk_bytes > self.queue_bytes:
-            raise invalid_as_told(f"max_chunk_bytes {self.max_chunk_bytes} exceeds queue_bytes {self.queue_bytes}")
+            raise invalid_as_told(
+                f"max_chunk_bytes {self.max_chunk_bytes} exceeds queue_bytes {self.queue_bytes}: lower it, or raise queue_bytes"
+            )
         return self

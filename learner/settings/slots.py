@@ -1,7 +1,7 @@
-"""What a place in the run file may hold, read from the types of the models.
+"""Describes the places in the run file, from the types of the models.
 
-The layers (environment, ``--set``) and the check for unknown keys walk the models by this, so that no second list of
-settings has to be kept.
+The layers (environment, ``--set``) and the check for unknown keys use this to walk the models, so that no second list
+of settings is needed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Slot:
     """A place in the run file.
 
     Attributes:
-        kind: a single value, a block with known keys, a map with free keys, or a list.
-        nullable: whether null may be written.
-        model: the block's model, if it is one.
-        item: the type of a map's or list's entries, if it has any.
-        types: the types of a single value.
+        kind: A single value, a block with known keys, a map with free keys, or a list.
+        nullable: Whether null may be written.
+        model: The block's model; None for other kinds.
+        item: Type of a map's or list's entries; None for other kinds.
+        types: Types of a single value.
     """
 
     kind: Kind
@@ -33,6 +33,11 @@ class Slot:
     model: type[SettingsModel] | None = None
     item: object = None
     types: tuple[object, ...] = ()
+
+    @property
+    def may_be_list(self) -> bool:
+        """True if a list may be written in place of a single value."""
+        return any(get_origin(option) is tuple for option in self.types)
 
 
 def _strip(annotation: object) -> object:
@@ -42,7 +47,7 @@ def _strip(annotation: object) -> object:
 
 
 def slot_of(annotation: object) -> Slot:
-    """Reads a field's annotation; ``X | None`` is a nullable X."""
+    """Returns the slot for a field's annotation; ``X | None`` is a nullable X."""
     annotation = _strip(annotation)
     options: tuple[object, ...] = (annotation,)
     if get_origin(annotation) in {Union, types.UnionType}:
@@ -61,7 +66,7 @@ def slot_of(annotation: object) -> Slot:
 
 
 def slot_at(model: type[SettingsModel], raw: Value, path: Path) -> Slot | None:
-    """Finds the slot of a path below a model, or None if there is none; ``raw`` decides between forms."""
+    """Returns the slot of a path below a model, or None if there is none; ``raw`` decides between forms."""
     slot = Slot("model", model=model)
     for key in path:
         tree: Mapping[str, Value] = raw if isinstance(raw, dict) else {}
@@ -79,7 +84,7 @@ def slot_at(model: type[SettingsModel], raw: Value, path: Path) -> Slot | None:
 
 
 def scalar_paths(model: type[SettingsModel], prefix: Path = ()) -> Iterator[Path]:
-    """Yields the path of every single value below a model that has no free keys on its way."""
+    """Yields the path of every single value below a model, without blocks of free keys."""
     for key, field in model.model_fields.items():
         slot = slot_of(field.annotation)
         if slot.kind == "leaf":

@@ -1,9 +1,9 @@
-"""The settings of one behavior: which trainer, which network, which rewards, how long."""
+"""The settings of one behavior: trainer, network, rewards and length of training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
@@ -22,6 +22,8 @@ from learner.settings.base import (
 from learner.settings.hyperparameters import (
     DEFAULT_TRAINER,
     HyperparameterSettings,
+    ReplayHyperparameters,
+    SharedCriticHyperparameters,
     Traits,
     build_hyperparameters,
     built_trainers,
@@ -33,10 +35,15 @@ from learner.settings.network import NetworkSettings
 from learner.settings.rewards import ExtrinsicSettings, RewardSignals
 
 MAX_HORIZON_STEPS = 2**31 - 1
+OpponentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+"""Name of an opponent in statistics and metrics."""
+MAX_FROZEN_OPPONENTS = 64
+MAX_WINDOW = 1000
+"""Every rating of a window is estimated together, which takes seconds with more."""
 
 
 class BehavioralCloningSettings(LenientSettings):
-    """Imitation of recorded demonstrations beside the rewards."""
+    """Imitation of recorded demonstrations in addition to the rewards."""
 
     demo_path: str
     """demonstration file or folder"""
@@ -45,7 +52,7 @@ class BehavioralCloningSettings(LenientSettings):
     strength: NonNegativeReal = 1.0
     """factor of the imitation's learning rate"""
     samples_per_update: NonNegativeWhole = 0
-    """demonstrated steps that an update takes in each pass; 0 takes all"""
+    """demonstrated steps used in each pass of an update; 0 uses all"""
     num_epoch: PositiveWhole | None = None
     """passes in each update; null is 3"""
     batch_size: PositiveWhole | None = None
@@ -58,54 +65,60 @@ def _five_times_save_steps(values: dict[str, object]) -> int:
 
 
 class SelfPlaySettings(LenientSettings):
-    """Play against earlier versions of the own policy."""
+    """Self-play against earlier versions of the policy."""
 
     save_steps: PositiveWhole = 20000
-    """not built yet"""
+    """trained steps between two snapshots of the policy"""
     team_change: PositiveWhole = Field(default_factory=_five_times_save_steps)
-    """not built yet"""
+    """trained steps of a team before the next team learns"""
     swap_steps: PositiveWhole = 2000
-    """not built yet"""
-    window: PositiveWhole = 10
-    """not built yet"""
+    """steps of opponents, over all actors, between two draws of opponents"""
+    window: Annotated[PositiveWhole, Field(le=MAX_WINDOW)] = 10
+    """newest snapshots that can be drawn"""
     play_against_latest_model_ratio: Fraction = 0.5
-    """not built yet"""
+    """probability that the newest policy plays instead of a snapshot"""
     initial_elo: Real = 1200.0
-    """not built yet"""
+    """rating at the start"""
+    draw: Literal["uniform", "pfsp"] = "uniform"
+    """draw of snapshots: all alike, or (pfsp) more often those that win more often"""
+    frozen_opponents: dict[OpponentName, str] = Field(default_factory=dict, max_length=MAX_FROZEN_OPPONENTS)
+    """exported models (.onnx) of this behavior that also play as opponents, by names of your choice"""
+    frozen_opponents_ratio: Fraction = 0.25
+    """probability that one of frozen_opponents plays; no effect without any"""
 
 
 def _is_threaded(values: dict[str, object]) -> bool:
-    """Returns the default of ``threaded``, a trait of the trainer."""
+    """Returns the default of ``threaded``, which is a trait of the trainer."""
     hyperparameters = values.get("hyperparameters")
     return isinstance(hyperparameters, HyperparameterSettings) and hyperparameters.traits.threaded
 
 
 class TrainerSettings(SettingsModel):
-    """One behavior of the run file, complete.
+    """The complete settings of one behavior.
 
-    ``checkpoint_interval`` comes after the fields it is computed from when ``even_checkpoints`` is set.
+    ``checkpoint_interval`` follows the fields from which ``even_checkpoints`` computes it.
     """
 
     ignored_keys: ClassVar[Mapping[str, str]] = {"framework": "is ignored: PyTorch is the only framework"}
     removed_keys: ClassVar[Mapping[str, str]] = {
-        "output_path": "is a setting of very old files; set checkpoint_settings.results_dir instead",
-        "summary_path": "is a setting of very old files; set checkpoint_settings.results_dir instead",
+        "output_path": "is an obsolete setting; set checkpoint_settings.results_dir instead",
+        "summary_path": "is an obsolete setting; set checkpoint_settings.results_dir instead",
         "trainer": "is the old name of trainer_type",
-        "use_recurrent": "is a setting of very old files; write network_settings: {memory: {}} instead",
+        "use_recurrent": "is an obsolete setting; write network_settings: {memory: {}} instead",
     }
 
     trainer_type: str = Field(
         default=DEFAULT_TRAINER,
-        description=f"what trains it: {', '.join(built_trainers())}, or an entry point's name",
+        description=f"the trainer: {', '.join(built_trainers())}, or an entry point's name",
     )
     hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(default={}, validate_default=True)
-    """those of the trainer"""
+    """hyperparameters of the trainer"""
     network_settings: NetworkSettings = Field(default_factory=NetworkSettings)
     """the network of the policy"""
     reward_signals: SerializeAsAny[RewardSignals] = Field(
         default_factory=lambda: RewardSignals(extrinsic=ExtrinsicSettings())
     )
-    """what steps are worth; a map without extrinsic leaves the environment's reward out"""
+    """rewards for steps; a map without extrinsic omits the environment's reward"""
     init_path: str | None = None
     """checkpoint whose weights the behavior starts from"""
     keep_checkpoints: Whole = 5
@@ -113,7 +126,7 @@ class TrainerSettings(SettingsModel):
     even_checkpoints: bool = False
     """spread keep_checkpoints evenly over max_steps"""
     max_steps: PositiveWhole = 500000
-    """steps after which the behavior is done"""
+    """steps after which the behavior is finished"""
     checkpoint_interval: PositiveWhole = Field(default=500000, validate_default=True)
     """steps between checkpoints; with even_checkpoints it is max_steps / keep_checkpoints"""
     time_horizon: PositiveWhole = Field(default=64, le=MAX_HORIZON_STEPS)
@@ -123,21 +136,27 @@ class TrainerSettings(SettingsModel):
     threaded: bool = Field(
         default_factory=_is_threaded,
         description="collect while updating, with data up to max_policy_lag versions old; "
-        f"{trainers_with(lambda model: model.traits.threaded)} do",
+        f"true by default for {trainers_with(lambda model: model.traits.threaded)}",
     )
     self_play: SelfPlaySettings | None = None
-    """play against earlier versions of the policy; not built yet, and refused"""
+    """play against earlier versions of the policy; null disables it"""
     behavioral_cloning: BehavioralCloningSettings | None = None
-    """imitation of demonstrations beside the rewards; null has none"""
+    """imitation of demonstrations in addition to the rewards; null disables it"""
 
     @property
     def traits(self) -> Traits:
-        """Properties of the trainer's algorithm."""
+        """Traits of the trainer's algorithm."""
         return self.hyperparameters.traits
+
+    @property
+    def memory_stride(self) -> int:
+        """Steps between two records of the policy's memory; 0 without memory."""
+        memory = self.network_settings.memory
+        return 0 if memory is None else self.hyperparameters.memory_stride(memory.sequence_length)
 
     @classmethod
     def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:
-        """Returns the type of a field; that of the hyperparameters depends on the trainer type."""
+        """Returns the type of a field; the type of the hyperparameters depends on the trainer type."""
         if key == "hyperparameters":
             trainer_type = raw.get("trainer_type", DEFAULT_TRAINER)
             return hyperparameters_of(str(trainer_type)) or object  # an unknown trainer is reported at its own key
@@ -153,7 +172,7 @@ class TrainerSettings(SettingsModel):
     @field_validator("hyperparameters", mode="before")
     @classmethod
     def _of_this_trainer(cls, value: object, info: ValidationInfo) -> object:
-        # Without a trainer, which is reported at trainer_type, nothing can be said about its hyperparameters.
+        # Without a valid trainer, an error recorded at trainer_type, its hyperparameters cannot be checked.
         return build_hyperparameters(str(info.data.get("trainer_type")), value) or HyperparameterSettings()
 
     @field_validator("reward_signals", mode="before")
@@ -170,19 +189,58 @@ class TrainerSettings(SettingsModel):
         return value
 
     @model_validator(mode="after")
+    def _squashed_depends_on_state(self) -> Self:
+        if self.traits.squashed and self.network_settings.std == "free":
+            raise invalid_as_told(
+                f"network_settings.std is free, but the standard deviation of {self.trainer_type} depends on the state: "
+                "take it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _critic_sees_more(self) -> Self:
+        hyper = self.hyperparameters
+        if self.network_settings.critic_only and isinstance(hyper, SharedCriticHyperparameters) and hyper.shared_critic:
+            raise invalid_as_told(
+                "network_settings.critic_only needs a critic with its own body, but hyperparameters.shared_critic is "
+                "true: set shared_critic to false, or take critic_only out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _burn_in_precedes_steps(self) -> Self:
+        memory, hyper = self.network_settings.memory, self.hyperparameters
+        if not isinstance(hyper, ReplayHyperparameters) or not hyper.burn_in:
+            return self
+        told = f"hyperparameters.burn_in is {hyper.burn_in}, but"
+        if memory is None:
+            raise invalid_as_told(f"{told} the policy has no memory: take it out, or set network_settings.memory")
+        if hyper.burn_in >= memory.sequence_length:
+            raise invalid_as_told(
+                f"{told} network_settings.memory.sequence_length is {memory.sequence_length}, so nothing would be trained: "
+                "lower burn_in or raise sequence_length"
+            )
+        if self.time_horizon <= memory.sequence_length:
+            raise invalid_as_told(
+                f"{told} time_horizon is {self.time_horizon} and network_settings.memory.sequence_length "
+                f"{memory.sequence_length}, so no sequence has steps before it: raise time_horizon to several sequences"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _sequence_fits_batch(self) -> Self:
         memory, hyper = self.network_settings.memory, self.hyperparameters
         if memory is not None and memory.sequence_length > hyper.part_steps:
             parts = hyper.batch_size // hyper.part_steps
             raise invalid_as_told(
                 f"network_settings.memory.sequence_length is {memory.sequence_length}, more than "
-                f"hyperparameters.batch_size {hyper.batch_size}{f' in {parts} parts' if parts > 1 else ''}: lower the "
-                "one or raise the other"
+                f"hyperparameters.batch_size {hyper.batch_size}{f' in {parts} parts' if parts > 1 else ''}: lower "
+                "sequence_length or raise batch_size"
             )
         if memory is not None and self.traits.replay and memory.sequence_length > hyper.buffer_size:
             raise invalid_as_told(
                 f"network_settings.memory.sequence_length is {memory.sequence_length}, more than "
-                f"hyperparameters.buffer_size {hyper.buffer_size}, so that the replay memory would hold no whole sequence: "
-                "lower the one or raise the other"
+                f"hyperparameters.buffer_size {hyper.buffer_size}, so the replay memory would hold no whole sequence: "
+                "lower sequence_length or raise buffer_size"
             )
         return self

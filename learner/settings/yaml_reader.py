@@ -1,7 +1,7 @@
-"""Reads a YAML file strictly: safe values only, no duplicate keys, bounded size, and the line of every value.
+"""Reads a YAML file strictly: safe values only, no duplicate keys, bounded size, with the line of every value.
 
-The values are those of PyYAML's safe loader (YAML 1.1), as in ML-Agents; dates stay text. Keys are taken as they are
-written, so that a behavior named ``on`` or ``1`` keeps its name.
+The values are those of PyYAML's safe loader (YAML 1.1), as in ML-Agents; dates stay text. Keys are read literally, so
+that a behavior named ``on`` or ``1`` keeps its name.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _LIST_TAG = "tag:yaml.org,2002:seq"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's content, and the line (from 1) on which each value begins."""
+    """A file's content, with the first line of each value, counted from 1."""
 
     tree: Tree = field(default_factory=dict)
     lines: Mapping[Path, int] = field(default_factory=dict)
 
 
 class _RefusedError(Exception):
-    """A value that is not allowed, with the line it is on."""
+    """Raised for a value that is not allowed; has its line."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class _RefusedError(Exception):
 
 
 class _Builder:
-    """Turns nodes into values; aliases are expanded and counted."""
+    """Converts nodes to values; expands and counts aliases."""
 
     def __init__(self) -> None:
         self.lines: dict[Path, int] = {}
@@ -54,15 +54,15 @@ class _Builder:
         """Returns the value of a node.
 
         Raises:
-            _RefusedError: the node, or one below it, is not allowed.
+            _RefusedError: The node or one below it is not allowed.
         """
         line = node.start_mark.line + 1
         self.lines[path] = line
         self._count += 1
         if self._count > MAX_VALUES:
-            raise _RefusedError(line, f"more than {MAX_VALUES} values, aliases expanded")
+            raise _RefusedError(line, f"has more than {MAX_VALUES} values, including those of aliases")
         if len(path) > MAX_DEPTH:
-            raise _RefusedError(line, f"nested more than {MAX_DEPTH} levels deep")
+            raise _RefusedError(line, f"is nested more than {MAX_DEPTH} levels deep")
         if isinstance(node, yaml.MappingNode) and node.tag == _MAP_TAG:
             return self._map(node, path)
         if isinstance(node, yaml.SequenceNode) and node.tag == _LIST_TAG:
@@ -104,7 +104,7 @@ class _Builder:
         return tree
 
     def _merge_sources(self, node: yaml.Node, path: Path, line: int) -> list[Tree]:
-        """Returns the maps that ``<<`` merges in; the earlier wins over the later, as YAML says."""
+        """Returns the maps that ``<<`` merges; an earlier one wins over a later one, as YAML requires."""
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         sources: list[Tree] = []
         for source_node in nodes:
@@ -116,10 +116,10 @@ class _Builder:
 
 
 def parse_value(text: str) -> Value:
-    """Reads one value in YAML's notation, such as ``{}`` or ``[1, 2]``.
+    """Parses one value in YAML notation, such as ``{}`` or ``[1, 2]``.
 
     Raises:
-        ValueError: the text is no YAML, or holds something that is not allowed.
+        ValueError: The text is not YAML, or contains something that is not allowed.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -132,15 +132,15 @@ def read_document(path: FilePath) -> Document:
     """Reads a run file.
 
     Raises:
-        UserError: the file is missing, unreadable, not YAML, not a map, or holds something that is not allowed.
+        UserError: The file is missing, unreadable, not YAML, not a map, or contains something that is not allowed.
     """
     text = _read_text(path)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is None:
-            raise _refusal(path, None, "is empty; a run file has at least behaviors or default_settings")
+            raise _refusal(path, None, "is empty; a run file needs at least behaviors or default_settings")
         if not isinstance(node, yaml.MappingNode):
-            raise _refusal(path, None, "is not a map of settings; its first level has keys such as behaviors:")
+            raise _refusal(path, None, "is not a map of settings; its top level must have keys such as behaviors:")
         builder = _Builder()
         tree = builder.build(node, ())
     except yaml.MarkedYAMLError as error:
@@ -164,7 +164,7 @@ def _read_text(path: FilePath) -> str:
     except OSError as error:
         raise _refusal(path, None, f"cannot be read: {error.strerror or error}") from None
     if len(content) > MAX_FILE_BYTES:
-        raise _refusal(path, None, f"is larger than {MAX_FILE_BYTES} bytes; this is no run file")
+        raise _refusal(path, None, f"is larger than {MAX_FILE_BYTES} bytes; this is not a run file")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

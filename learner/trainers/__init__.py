@@ -1,1 +1,1 @@
-"""Stop 9 of a step's way: trainers, which turn experience into new policies."""
+"""Stop 9 of a step's path: trainers, which turn experience into new policies."""

@@ -1,4 +1,4 @@
-"""What learns beside the policy and its critics: reward signals with networks of their own, and behavioral cloning."""
+"""Learning in addition to policy and critics: reward signals with their own networks, and behavioral cloning."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ class Auxiliaries:
     """The reward signals and the cloning of one trainer, saved, checked and reported together.
 
     Args:
-        context: the trainer's.
-        policy: on its device.
-        weights: generator of initial weights.
-        squash: what actors do to a continuous draw.
+        context: Context of the trainer.
+        numbers: Reported numbers of the trainer; the rewards of the signals are added to them.
+        policy: The policy, on its device.
+        weights: Generator of initial weights.
+        squash: How actors squash a continuous draw.
 
     Raises:
-        UserError: a signal or the demonstrations do not fit the behavior.
+        UserError: A signal or the demonstrations do not fit the behavior.
 
     Attributes:
-        signals: the reward signals.
-        cloning: imitates demonstrations beside the rewards; None if the run file asks for none.
+        signals: The reward signals.
+        cloning: Imitates demonstrations in addition to the rewards; None if the run file does not request it.
     """
 
     def __init__(
         self,
         context: TrainerContext,
+        numbers: dict[str, float],
         policy: PolicyNetwork,
         weights: torch.Generator,
         squash: Squash = Squash.CLIP3_DIV3,
@@ -48,10 +50,11 @@ class Auxiliaries:
         self.signals = SignalSet(signals, device)
         self.cloning = build_cloning(context, policy, squash)
         self._context = context
+        self._numbers = numbers
         self._episode_rewards = EpisodeRewards()
 
     def is_finite(self) -> Tensor:
-        """Returns a scalar bool on the device: whether everything that was learned is finite."""
+        """Returns a scalar bool on the device: whether all learned parameters are finite."""
         found = self.signals.is_finite()
         return found if self.cloning is None else found & self.cloning.is_finite()
 
@@ -62,28 +65,28 @@ class Auxiliaries:
             self._context.stats.add_stat(name, value)
 
     def report_episodes(self, sums: Mapping[str, float], ended: int) -> None:
-        """Reports the rewards of an episode by signal; `EpisodeTally` reports the extrinsic one to the trackers.
+        """Reports the rewards of an episode by signal; `EpisodeTally` reports the extrinsic rewards to the trackers.
 
         Args:
-            sums: of rewards over the newest steps, by signal.
-            ended: how many episodes ended with one of them.
+            sums: Sums of rewards over the newest steps, by signal.
+            ended: Number of episodes that ended with one of these steps.
         """
         for name, episode in self._episode_rewards.add(sums, ended).items():
-            self._context.metrics.show_signal(name, episode)
+            self._numbers[f"episode_signal_reward/{name}"] = episode
             if name != EXTRINSIC:
                 shown = np.full(self._episode_rewards.episodes, episode)
                 self._context.stats.add_stats(f"Policy/{name.capitalize()} Reward", shown)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the states of signals and cloning; copies."""
+        """Returns copies of the states of signals and cloning."""
         cloning = {} if self.cloning is None else self.cloning.state_dict()
         return {"signals": self.signals.state_dict(), "cloning": cloning}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over saved states; cloning may be missing where the run file has only now asked for it.
+        """Loads saved states; the state of cloning may be missing if the run file added it later.
 
         Raises:
-            KeyError, TypeError, ValueError, RuntimeError: they do not fit.
+            KeyError, TypeError, ValueError, RuntimeError: The states do not fit.
         """
         self.signals.load_state_dict(state["signals"])
         if self.cloning is not None and state.get("cloning"):

@@ -1,76 +1,89 @@
-"""What every trainer is: queues in, policies out, and one turn of its life after another."""
+"""The base class of trainers: takes experience, publishes policies, and works in turns."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
+from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
 from learner.curriculum.lessons import Lessons, no_lessons
-from learner.ingest.behaviors import Behavior
-from learner.ingest.ledger import Ledger
-from learner.ingest.queue import TrajectoryQueue
 from learner.link.evaluation import EvaluationSink, NoEvaluation
-from learner.link.experience import QueuedChunk
+from learner.link.policies import StoredPolicy
+from learner.link.to_front import Pace
+from learner.link.to_trainers import Declared, Experience
 from learner.networks.policy import PolicyNetwork
-from learner.observe.metrics.behaviors import BehaviorMetrics
-from learner.observe.metrics.learner import unobserved
+from learner.observe.behavior_state import Field, TrainerStats, check_own_fields, described
+from learner.observe.meters import BehaviorMeters
 from learner.observe.stats import StatsReporter
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.publish.describe import Progress
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
+from learner.trainers.settlement import ExperienceQueue, Settlement
 
 
 class Publisher(Protocol):
-    """Takes the versions of one network to the actors."""
+    """Publishes the versions of one network to the actors."""
 
-    def publish(self, state: Mapping[str, Tensor], progress: Progress) -> None:
-        """Makes a version available.
+    def publish(self, state: Mapping[str, Tensor], progress: Progress, *, keep: bool = False) -> PolicyDescription:
+        """Makes a version available to actors.
 
         Args:
-            state: the network's ``state_dict``, on any device; not to be kept.
-            progress: what the header says.
+            state: The network's ``state_dict``, on any device; not retained.
+            progress: Progress for the header.
+            keep: Keeps this version available until its behavior is released, even after newer versions.
+
+        Returns:
+            Header of the version.
         """
+
+    def keep(self) -> None:
+        """Keeps the newest version available until its behavior is released."""
+
+    @property
+    def newest(self) -> StoredPolicy:
+        """The newest version; available after the first publication."""
 
 
 class ModelSaver(Protocol):
     """Writes a trainer's model files."""
 
     def save(self, trainer: Trainer) -> None:
-        """Saves a checkpoint of the trainer as it is now."""
+        """Saves a checkpoint of the trainer's current state."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerContext:
-    """Everything a trainer gets.
+    """Everything that a trainer receives.
 
     Attributes:
-        behavior: spec, settings and queue.
-        ledger: the books.
-        stats: where statistics go.
-        open_publisher: exports and verifies the graph of a network, and returns where its versions go.
-        generation: of this start of the learner.
-        seed: of weights and permutations.
-        device: where networks and ring are.
-        service: the settings of the service.
-        is_training: False for inference: nothing is learned.
-        saver: where model files are written at each ``checkpoint_interval``; None writes none.
-        reduce: how several learners combine their numbers.
-        metrics: where events are counted.
-        lessons: what the environments are set to; the run's, shared by all trainers.
-        evaluations: where episodes of evaluations go; they are nothing to a trainer.
+        behavior: Specification and settings of the behavior.
+        queue: Source of experience.
+        stats: Receives statistics.
+        open_publisher: Exports and verifies the graph of a network, and returns the publisher of its versions.
+        generation: Generation of this start of the learner.
+        seed: Seed of weights and permutations.
+        device: Device of networks and ring.
+        service: The settings of the service.
+        is_training: False for inference, which learns nothing.
+        saver: Writes model files at each ``checkpoint_interval``; None writes none.
+        reduce: Combines numbers over several learners.
+        metrics: Counts events.
+        lessons: Lessons of the run, shared by all trainers.
+        evaluations: Receives evaluation episodes, which trainers ignore.
     """
 
-    behavior: Behavior
-    ledger: Ledger
+    behavior: Declared
+    queue: ExperienceQueue
     stats: StatsReporter
     open_publisher: Callable[[PolicyNetwork], Publisher]
     generation: int
@@ -80,18 +93,23 @@ class TrainerContext:
     is_training: bool = True
     saver: ModelSaver | None = None
     reduce: Reduce = field(default_factory=SingleLearner)
-    metrics: BehaviorMetrics = field(default_factory=unobserved)
+    metrics: BehaviorMeters = field(default_factory=BehaviorMeters)
     lessons: Lessons = field(default_factory=no_lessons)
     evaluations: EvaluationSink = field(default_factory=NoEvaluation)
 
+    @property
+    def settlement(self) -> Settlement:
+        """Returns the settlement of the queue, which records the outcomes of the trainer's steps."""
+        return self.queue.settlement
+
 
 class RingNumbers(NamedTuple):
-    """Where a trainer's experience is.
+    """Counts of a trainer's experience.
 
     Attributes:
-        staged_steps: taken from the queue and not in the ring yet.
-        steps: in the ring, those of the present update included.
-        capacity_steps: rows of the ring.
+        staged_steps: Steps taken from the queue that are not in the ring yet.
+        steps: Steps in the ring, including those of the current update.
+        capacity_steps: Rows of the ring.
     """
 
     staged_steps: int = 0
@@ -102,26 +120,29 @@ class RingNumbers(NamedTuple):
 class Trainer(ABC):
     """Trains the policy of one behavior.
 
-    `advance` is one turn: it takes what waits in the queues, and if `is_trainable`, runs `setup`, `train`,
+    `advance` is one turn: it takes everything that waits in the queue and, if `is_trainable`, runs `setup`, `train`,
     `sync_models` and `teardown`. All methods are called from one thread.
 
     Args:
-        context: everything from outside.
+        context: Everything the trainer receives from the run.
 
     Attributes:
-        mean_lag: versions between acting and learning, mean over the rows of the last update.
-        log_prob_error_max: largest difference between recorded and own log-probability on fresh rows, last update.
+        fields: Class attribute that describes the numbers missing in `learner.observe.behavior_state.FIELDS`.
+        numbers: Reported numbers by name of their field; shown after the turn.
     """
+
+    fields: ClassVar[tuple[Field, ...]] = ()
 
     def __init__(self, context: TrainerContext) -> None:
         self.context = context
-        self.mean_lag = 0.0
-        self.log_prob_error_max = 0.0
+        check_own_fields(self.fields)
+        now = time.time()  # so that an alert on the age of the last update counts from the start of the trainer
+        self.numbers: dict[str, float] = {"last_update_timestamp_seconds": now, "last_publish_timestamp_seconds": now}
         self.policies: dict[str, PolicyNetwork] = {}
 
     @property
     def brain_name(self) -> str:
-        """The behavior's name."""
+        """Name of the behavior."""
         return self.context.behavior.name
 
     @property
@@ -130,44 +151,44 @@ class Trainer(ABC):
         return self.context.behavior.settings
 
     @property
-    def queue(self) -> TrajectoryQueue:
-        """Where experience comes from."""
-        return self.context.behavior.queue
+    def queue(self) -> ExperienceQueue:
+        """Source of experience."""
+        return self.context.queue
 
     @property
     def is_training(self) -> bool:
-        """Whether it learns at all; False for inference."""
+        """Returns whether the trainer learns; False for inference."""
         return self.context.is_training
 
     @property
     def threaded(self) -> bool:
-        """Whether actors go on while an update runs."""
+        """Returns whether actors continue while an update runs."""
         return self.trainer_settings.threaded
 
     @property
     def stats_reporter(self) -> StatsReporter:
-        """Where statistics go."""
+        """Receives statistics."""
         return self.context.stats
 
     @property
     def model_saver(self) -> ModelSaver | None:
-        """Who writes model files, if anyone."""
+        """Writes model files; None writes none."""
         return self.context.saver
 
     @property
     def get_max_steps(self) -> int:
-        """After how many steps training ends."""
+        """Number of steps after which training ends."""
         return self.trainer_settings.max_steps
 
     @property
     def should_still_train(self) -> bool:
-        """Whether more updates are to come."""
+        """Returns whether more updates follow."""
         return self.is_training and not self.context.reduce.any_agrees(self.get_step >= self.get_max_steps)
 
     @property
     @abstractmethod
     def get_step(self) -> int:
-        """Steps so far, as schedules, summaries and ``max_steps`` count them."""
+        """Steps so far, as counted by schedules, summaries and ``max_steps``."""
 
     @property
     @abstractmethod
@@ -177,12 +198,12 @@ class Trainer(ABC):
     @property
     @abstractmethod
     def version(self) -> int:
-        """The policy version: completed updates."""
+        """The policy version, which is the number of completed updates."""
 
     @property
     @abstractmethod
     def reward_buffer(self) -> deque[float]:
-        """Returns of the newest training episodes."""
+        """The returns of the newest training episodes."""
 
     @property
     @abstractmethod
@@ -194,68 +215,131 @@ class Trainer(ABC):
         """Returns the mean of `reward_buffer`; None before the first episode."""
 
     def mean_return_since_update(self) -> float | None:
-        """Returns what the list of checkpoints says of one: the mean since the last update, where a trainer knows it."""
+        """Returns the mean return since the last update, for the list of checkpoints; `mean_return` if unknown."""
         return self.mean_return()
 
     @property
     def ring(self) -> RingNumbers:
-        """Where its experience is; may be read from any thread, and is then about right."""
+        """Counts of the trainer's experience."""
         return RingNumbers()
+
+    def stats(self) -> TrainerStats:
+        """Returns the current state of the trainer; call it in the trainer's thread.
+
+        Raises:
+            ValueError: No field describes one of `numbers`.
+        """
+        ring = self.ring
+        returns = self.reward_buffer
+        return TrainerStats(
+            version=self.version,
+            env_steps_trained=self.steps_trained,
+            episodes=self.episodes,
+            mean_return=self.mean_return(),
+            is_full=len(returns) == returns.maxlen,
+            numbers={
+                **described(type(self).__name__, self.numbers, self.fields),
+                "staged_steps": ring.staged_steps,
+                "ring_steps": ring.steps,
+                "ring_capacity_steps": ring.capacity_steps,
+            },
+            fields=self.fields,
+        )
+
+    def note_update(self, count: int = 1) -> None:
+        """Counts completed updates."""
+        self.numbers["updates"] = self.numbers.get("updates", 0) + count
+        self.numbers["last_update_timestamp_seconds"] = time.time()
+
+    def note_losses(self, *, policy: float, value: float, entropy: float) -> None:
+        """Reports the weighted terms that add up to the loss; the entropy term is negative for a bonus."""
+        loss = policy + value + entropy
+        self.numbers.update(loss=loss, policy_loss=policy, value_loss=value, entropy_loss=entropy)
 
     @property
     def untrained_steps(self) -> int:
-        """Steps that were taken for training and wait for it; in lock-step none are left when a round is over."""
+        """Steps taken from the queue that no update has used yet; 0 at the end of a lock-step round."""
         return self.ring.staged_steps + self.ring.steps
 
     @abstractmethod
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
-        """Makes the network that acts."""
+        """Creates the acting network."""
 
     def add_policy(self, behavior_id: str, policy: PolicyNetwork) -> None:
-        """Makes a policy known under a behavior id."""
+        """Registers a policy under a behavior id."""
         self.policies[behavior_id] = policy
 
     def get_policy(self, behavior_id: str) -> PolicyNetwork:
         """Returns the policy of a behavior id (``Name`` or ``Name?team=1``; teams share one).
 
         Raises:
-            KeyError: there is none.
+            KeyError: No policy has this id.
         """
         return self.policies[behavior_id.split("?", maxsplit=1)[0]]
 
     @abstractmethod
     def start(self) -> None:
-        """Publishes the present version and sets the pace; once, after loading and before the first `advance`."""
+        """Publishes the current version; called once, after loading and before the first `advance`."""
 
-    def publish_present(self) -> None:  # noqa: B027 - most publish each change, and have nothing to do
-        """Makes what `state_dict` would save now the newest version that actors can get; between two turns.
+    @abstractmethod
+    def pace(self) -> Pace:
+        """Returns how far ahead actors may run, and the version they wait for."""
 
-        To be overridden by trainers that change more often than they publish; others have done so already.
+    def settle(self) -> None:
+        """Sends the service the outcome of steps since the last call, if any, and the pace.
+
+        `advance` calls it before and after an update. Also call it before publishing a policy: actors must not receive
+        a policy before the service knows which steps trained it.
+        """
+        self.context.settlement.flush(self.pace())
+
+    @property
+    @abstractmethod
+    def published(self) -> PolicyDescription:
+        """Header of the newest version that actors can get; available from `start` on."""
+
+    @abstractmethod
+    def publish_present(self, *, keep: bool = False) -> None:
+        """Publishes the state that `state_dict` would save now; call it between two turns.
+
+        Args:
+            keep: Keeps this version available until its behavior is released, even after newer versions.
         """
 
+    def snapshot(self) -> StoredPolicy:
+        """Publishes the state that `state_dict` would save now, and returns it; call it between two turns.
+
+        Raises:
+            NotImplementedError: The trainer has no self-play; the trait ``plays`` of its settings says so.
+        """
+        raise NotImplementedError
+
     def advance(self) -> bool:
-        """Takes one turn; returns whether there was anything to do."""
+        """Takes one turn; returns whether it did any work."""
         is_busy = self.collect()
         if not (self.should_still_train and self.context.reduce.all_agree(self.is_trainable())):
+            self.settle()
             return is_busy
         self.setup()
+        self.settle()  # actors that wait for this update must be notified now
         try:
             self.train()
             self.sync_models()
         finally:
             self.teardown()
+            self.settle()  # also settles the steps of an update that failed
         return True
 
     def collect(self) -> bool:
-        """Takes what waits in the queues; returns whether there was anything."""
+        """Takes everything that waits in the queue; returns whether anything was waiting."""
         items = self.queue.get()
         for item in items:
             self._process_trajectory(item)
         return bool(items)
 
     @abstractmethod
-    def _process_trajectory(self, item: QueuedChunk) -> None:
-        """Takes over one chunk."""
+    def _process_trajectory(self, item: Experience) -> None:
+        """Takes in one chunk."""
 
     @abstractmethod
     def is_trainable(self) -> bool:
@@ -263,7 +347,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def setup(self) -> None:
-        """Is called before `train`."""
+        """Prepares `train`; called before it."""
 
     @abstractmethod
     def train(self) -> None:
@@ -271,26 +355,26 @@ class Trainer(ABC):
 
     @abstractmethod
     def sync_models(self) -> None:
-        """Takes the trained parameters to those who act."""
+        """Publishes the trained parameters to the actors."""
 
     @abstractmethod
     def teardown(self) -> None:
-        """Is called after `sync_models`, also if `train` failed."""
+        """Cleans up after `sync_models`; also called if `train` failed."""
 
     @abstractmethod
     def on_paused(self) -> None:
-        """Is called when the run is paused; no turn is taken until `on_resumed`."""
+        """Called when the run is paused; no turn follows until `on_resumed`."""
 
     @abstractmethod
     def on_resumed(self) -> None:
-        """Is called when the run goes on."""
+        """Called when the run continues."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Ends training for good: what was collected and not trained leaves the books as dropped."""
+        """Ends training; collected steps that were not trained are recorded as dropped."""
 
     def save_model(self) -> None:
-        """Writes a checkpoint of the model, if anyone is there to write it."""
+        """Writes a checkpoint of the model, if a saver is set."""
         if self.model_saver is not None:
             self.model_saver.save(self)
 
@@ -299,38 +383,39 @@ class Trainer(ABC):
         """Writes the model that Unity loads."""
 
     def save_experience(self, folder: Path) -> None:
-        """Writes experience that outlives updates into a folder, beside a checkpoint, where a trainer keeps any.
+        """Writes experience that outlives updates into a folder next to a checkpoint, if the trainer keeps any.
 
         Args:
-            folder: of the behavior.
+            folder: Folder of the behavior.
 
         Raises:
-            WriteFailed: it cannot be written; what was there before is untouched.
+            WriteFailed: The experience cannot be written; earlier files are unchanged.
         """
         del folder  # most trainers keep none
 
     def load_experience(self, folder: Path) -> str:
-        """Goes on with the experience that `save_experience` wrote, if it can be read; after `load_state_dict`.
+        """Loads the experience that `save_experience` wrote, if readable; call it after `load_state_dict`.
 
         Args:
-            folder: of the behavior.
+            folder: Folder of the behavior.
 
         Returns:
-            Why it is not what it was when the state was saved; empty where it is, or where none outlives an update.
+            Reason why the experience differs from that of the saved state; empty if it does not differ or the trainer
+            keeps none.
         """
         del folder
         return ""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that training depends on: tensors, numbers, texts, lists and dicts."""
+        """Returns everything that training depends on: tensors, numbers, strings, lists and dicts."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a saved state.
+        """Continues from a saved state.
 
         Raises:
-            UserError: it does not fit this trainer.
+            UserError: The state does not fit this trainer.
         """
 
     @abstractmethod
@@ -338,5 +423,5 @@ class Trainer(ABC):
         """Starts with the networks, optimizer and statistics of another run's saved state; steps count from 0.
 
         Raises:
-            UserError: it does not fit this trainer.
+            UserError: The state does not fit this trainer.
         """

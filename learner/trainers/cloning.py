@@ -1,9 +1,10 @@
-"""Behavioral cloning: the policy imitates recorded demonstrations, beside whatever else it learns."""
+"""Behavioral cloning: the policy imitates recorded demonstrations, in addition to other learning."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,16 +27,17 @@ from learner.trainers.schedules import LEARNING_RATE_FLOOR, ScheduledValue
 DEFAULT_EPOCHS = 3
 STATISTIC = "Losses/Pretraining Loss"
 LEAST_LOG_STD = math.log(0.1)
-"""A thirtieth of what CLIP3_DIV3 makes 1 of: cloning leaves so much for reinforcement learning to explore with."""
+"""Floor of the log standard deviation. The deviation is a thirtieth of the draw that CLIP3_DIV3 maps to 1; cloning
+leaves this exploration for reinforcement learning."""
 
 
 class CloningBatch(NamedTuple):
     """Some demonstrated steps.
 
     Attributes:
-        expert: the steps.
-        action_masks: uint8 ``[B, sum(branches)]``, 1 = allowed; None if all was.
-        sequences: how they are sequences, for a network with memory.
+        expert: The demonstrated transitions, with the observations that the policy reads.
+        action_masks: Uint8 ``[B, sum(branches)]``, 1 = allowed; None if everything was allowed.
+        sequences: Layout of the sequences, for a network with memory.
     """
 
     expert: Transitions
@@ -44,23 +46,23 @@ class CloningBatch(NamedTuple):
 
 
 def cloning_loss(output: PolicyOutput, expert: Transitions, offsets: Tensor) -> Tensor:
-    """The negative log-likelihood of what was demonstrated, summed over axes and branches, mean over steps; in nats.
+    """Computes the mean negative log-likelihood of demonstrated steps, summed over axes and branches; in nats.
 
-    For discrete branches it is the cross entropy that ML-Agents has, but over the choices that were allowed: ``output`` was
-    computed with their masks. For continuous axes ML-Agents takes the squared distance between an action that it samples
-    and the demonstrated one. The likelihood has the same minimum in the mean, none of the sampling's noise, no clip beyond
-    which there is no way back, and a spread that ends at the error that is left instead of falling without end. From 10
-    episodes of Pendulum, 1,200 minibatches of 256, three seeds, deterministic returns: sampled distance -435 to -522, its
-    expectation in closed form -207 to -231, likelihood -189 to -192; the expert has -185, and chance -1,227.
+    For discrete branches this is the cross entropy of ML-Agents, restricted to allowed choices: ``output`` was computed
+    with their masks. For continuous axes ML-Agents uses the squared distance between a sampled action and the
+    demonstrated one. The likelihood has the same minimum in the mean, no sampling noise, no clip beyond which gradients
+    vanish, and a spread that ends at the remaining error instead of falling without end. From 10 episodes of Pendulum,
+    1,200 minibatches of 256, three seeds, deterministic returns: sampled distance -435 to -522, its expectation in
+    closed form -207 to -231, likelihood -189 to -192; the expert has -185, and chance -1,227.
 
     Args:
-        output: of the policy, ``[B, ...]``.
+        output: Output of the policy, ``[B, ...]``.
         expert: B steps; continuous actions as draws.
-        offsets: where the choices of each branch begin (`branch_offsets`), on their device.
+        offsets: Offset of the choices of each branch (`branch_offsets`), on their device.
     """
     loss = torch.zeros((), device=expert.reward.device)
     if output.mean is not None and output.log_std is not None and expert.continuous is not None:
-        # Below the floor its own gradient ends, and the mean's does not grow any more.
+        # Below the floor, the gradient of the spread is 0, and the gradient of the mean stops growing.
         log_std = output.log_std.clamp(min=LEAST_LOG_STD)
         loss = loss - gaussian_log_prob(output.mean, log_std, expert.continuous).sum(1).mean()
     if output.logits is not None and expert.discrete is not None:
@@ -69,13 +71,13 @@ def cloning_loss(output: PolicyOutput, expert: Transitions, offsets: Tensor) -> 
 
 
 class BehavioralCloning:
-    """Imitates demonstrations with an Adam of its own over the policy, after each update of the trainer.
+    """Imitates demonstrations with a separate Adam over the policy, after each update of the trainer.
 
     Args:
-        settings: the block of the run file.
-        policy: what imitates, on its device.
-        buffer: the demonstrations.
-        context: the trainer's.
+        settings: The block of the run file.
+        policy: The policy that imitates, on its device.
+        buffer: The demonstrations, with the observations that the policy reads.
+        context: Context of the trainer.
     """
 
     def __init__(
@@ -94,7 +96,8 @@ class BehavioralCloning:
         self._most_batches = (
             max(1, settings.samples_per_update // self._batch_size) if settings.samples_per_update else 0
         )
-        self._sequence_length = context.behavior.memory_stride if policy.memory_size else 0
+        memory = trainer.network_settings.memory
+        self._sequence_length = 0 if memory is None else memory.sequence_length
         initial = trainer.hyperparameters.learning_rate * settings.strength
         self._learning_rate = ScheduledValue(
             "linear" if settings.steps else "constant", initial, LEARNING_RATE_FLOOR, settings.steps
@@ -105,24 +108,26 @@ class BehavioralCloning:
         self._sum = torch.zeros((), dtype=torch.float64, device=context.device)
         self._reported = 0
 
-    def update(self, step: int) -> None:
+    def update(self, step: int, most: int | None = None) -> None:
         """Imitates for some epochs; reads nothing back from the device.
 
         Args:
-            step: of the trainer. Once the learning rate has fallen to its floor, nothing is done any more.
+            step: Step of the trainer. Nothing is done once the learning rate has fallen to its floor.
+            most: Largest number of minibatches over all epochs; None sets no limit.
         """
         learning_rate = self._learning_rate.at(step)
         if learning_rate <= LEARNING_RATE_FLOOR:
             return
-        for _ in range(self._epochs):
-            for batch in self._epoch():
-                output = self._policy.unroll(batch.expert.observations, batch.action_masks, batch.sequences)
-                loss = cloning_loss(output, batch.expert, self._offsets)
-                self._optimizer.step(loss, learning_rate)
-                self._sum += loss.detach()
+        batches = chain.from_iterable(self._epoch() for _ in range(self._epochs))
+        for batch in islice(batches, most):
+            observations = self._policy.placed(batch.expert.observations)
+            output = self._policy.unroll(observations, batch.action_masks, batch.sequences)
+            loss = cloning_loss(output, batch.expert, self._offsets)
+            self._optimizer.step(loss, learning_rate)
+            self._sum += loss.detach()
 
     def statistics(self) -> dict[str, float]:
-        """Returns the mean loss since the last call; nothing if nothing was imitated. Waits for the device."""
+        """Returns the mean loss since the last call; empty if no update ran. Waits for the device."""
         count = self._optimizer.steps - self._reported
         if count <= 0:
             return {}
@@ -135,14 +140,14 @@ class BehavioralCloning:
         return self._optimizer.is_finite() & self._sum.isfinite()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the optimizer, and where the shuffling is; copies."""
+        """Returns copies of the optimizer's and the shuffling generator's states."""
         return {"optimizer": self._optimizer.state_dict(), "order": self._order.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over a saved state; what was not reported yet is forgotten.
+        """Loads a saved state and discards unreported values.
 
         Raises:
-            KeyError, TypeError, ValueError, RuntimeError: it does not fit.
+            KeyError, TypeError, ValueError, RuntimeError: The state does not fit.
         """
         self._optimizer.load_state_dict(state["optimizer"])
         self._order.set_state(state["order"].cpu())
@@ -153,7 +158,7 @@ class BehavioralCloning:
         self._reported = self._optimizer.steps
 
     def _epoch(self) -> Iterator[CloningBatch]:
-        """Yields the minibatches of one pass, at most as many as an update may take; what is left over is left out."""
+        """Yields the minibatches of one pass, at most as many as an update may take; leaves out the rest."""
         if self._sequence_length:
             yield from self._sequences()
             return
@@ -162,7 +167,7 @@ class BehavioralCloning:
             yield self._batch(steps)
 
     def _sequences(self) -> Iterator[CloningBatch]:
-        """Yields minibatches of whole sequences, before which nothing is remembered."""
+        """Yields minibatches of whole sequences that start without memory."""
         cut = cut_segments(self._buffer.lengths, self._sequence_length)
         order = torch.randperm(len(cut.starts), generator=self._order).numpy()
         size = min(max(1, self._batch_size // self._sequence_length), len(order))
@@ -182,21 +187,26 @@ class BehavioralCloning:
 def build_cloning(
     context: TrainerContext, policy: PolicyNetwork, squash: Squash = Squash.CLIP3_DIV3
 ) -> BehavioralCloning | None:
-    """Builds what a run file asks for under ``behavioral_cloning``; None if it asks for nothing.
+    """Builds the cloning that a run file requests under ``behavioral_cloning``; None without that block.
 
     Args:
-        context: the trainer's.
-        policy: on its device.
-        squash: what actors do to a continuous draw.
+        context: Context of the trainer.
+        policy: The policy, on its device.
+        squash: How actors squash a continuous draw.
 
     Raises:
-        UserError: the demonstrations cannot be read, or are another behavior's.
+        UserError: The demonstrations cannot be read or belong to another behavior.
     """
     settings = context.behavior.settings.behavioral_cloning
     if settings is None:
         return None
     setting = f"behaviors.{context.behavior.name}.behavioral_cloning.demo_path"
     buffer = DemonstrationBuffer.load(
-        settings.demo_path, context.behavior.spec, context.device, squash, setting=setting
+        settings.demo_path,
+        context.behavior.spec,
+        context.device,
+        squash,
+        setting=setting,
+        left_out=context.behavior.settings.network_settings.critic_only,
     )
     return BehavioralCloning(settings, policy, buffer, context)

@@ -1,4 +1,4 @@
-"""From chunks of the queue to the update buffer or the replay memory, and the reasons why some steps never get there."""
+"""Moves chunks from the queue to the update buffer or the replay memory, and settles the steps that reach neither."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from rollcast.enums import Purpose, SegmentEnd
 from torch import Tensor
 
 from learner.buffers.buffer import UpdateBuffer
+from learner.buffers.groups import is_too_large, whole
 from learner.buffers.layout import ChunkSegments, segments_of
 from learner.buffers.replay import ReplayMemory
-from learner.ingest.ledger import Ledger
-from learner.link.experience import QueuedChunk
+from learner.link.to_trainers import Experience
+from learner.trainers.settlement import Settlement
 
 GENERATION = "generation"
+MATE = "mate"
 NOT_FOR_TRAINING = "not_for_training"
 STALE = "stale"
 TOO_LONG = "too_long"
@@ -24,9 +26,9 @@ TOO_LONG = "too_long"
 
 @dataclass(slots=True)
 class _Waiting:
-    """A chunk that waits, and which of its segments are to be trained."""
+    """A waiting chunk and its segments to train."""
 
-    item: QueuedChunk
+    item: Experience
     parts: ChunkSegments
     chosen: NDArray[np.int64]
 
@@ -36,82 +38,97 @@ class _Waiting:
 
 
 class ChunkFilter:
-    """Keeps the segments of one behavior that may be trained; every step it drops is in the books.
+    """Keeps the trainable segments of one behavior and settles every step that it drops.
 
     Args:
-        behavior: its name in the books.
-        ledger: the books.
-        generation: of the policies whose steps are accepted.
-        longest_segment: steps of a segment; longer ones are dropped.
+        settlement: Settles the steps.
+        generation: Generation of the policies whose steps are accepted.
+        longest_segment: Most steps of a segment; longer segments are dropped.
+        grouped: Whether group mates are trained together: if one of their segments is dropped, so are the others.
 
     Attributes:
-        waiting_steps: checked, and not moved on.
+        waiting_steps: Checked steps that have not been moved yet.
     """
 
-    def __init__(self, behavior: str, ledger: Ledger, generation: int, longest_segment: int) -> None:
+    def __init__(self, settlement: Settlement, generation: int, longest_segment: int, *, grouped: bool = False) -> None:
         self.waiting_steps = 0
-        self._behavior = behavior
-        self._ledger = ledger
+        self._grouped = grouped
+        self._settlement = settlement
         self._generation = generation
         self._longest_segment = longest_segment
         self._waiting: deque[_Waiting] = deque()
 
-    def receive(self, item: QueuedChunk) -> None:
-        """Takes a chunk over from the queue; those of its segments that may be trained wait."""
+    def receive(self, item: Experience) -> None:
+        """Takes a chunk from the queue; its trainable segments wait."""
         chunk = item.chunk
         if chunk.segments == 0:
             return
         if chunk.generation != self._generation:
             self.drop(GENERATION, chunk.rows)
             return
-        parts = segments_of(chunk)
+        parts = segments_of(chunk, grouped=self._grouped)
         fits = parts.lengths <= self._longest_segment
+        if parts.bundles is not None:
+            fits &= _bundles_fit(parts)
         purposes = chunk.columns.get("purpose")
         trains = np.ones_like(fits) if purposes is None else purposes <= Purpose.TRAIN
         self.drop(TOO_LONG, int(parts.lengths[~fits].sum()))
         self.drop(NOT_FOR_TRAINING, int(parts.lengths[fits & ~trains].sum()))
-        chosen = np.flatnonzero(fits & trains)
+        chosen = self._with_mates(parts, np.flatnonzero(fits & trains))
         if len(chosen):
             entry = _Waiting(item, parts, chosen)
             self._waiting.append(entry)
             self.waiting_steps += entry.steps
 
+    def _with_mates(self, parts: ChunkSegments, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Drops chosen segments of which a mate's is not chosen; returns the others, bundle after bundle."""
+        if parts.bundles is None:
+            return chosen
+        kept = whole(chosen, parts.bundles)
+        self.drop(MATE, int(parts.lengths[chosen].sum()) - int(parts.lengths[kept].sum()))
+        return kept
+
     def drop(self, reason: str, steps: int) -> None:
-        """Enters dropped steps in the books."""
-        if steps:
-            self._ledger.drop_queued(self._behavior, reason, steps)
+        """Settles steps as dropped."""
+        self._settlement.drop(reason, steps)
 
     def clear(self, reason: str) -> None:
-        """Drops everything that waits."""
+        """Drops all waiting steps."""
         steps, self.waiting_steps = self.waiting_steps, 0
         self._waiting.clear()
         self.drop(reason, steps)
+
+
+def _bundles_fit(parts: ChunkSegments) -> NDArray[np.bool_]:
+    """Returns for each segment whether its bundle is small enough, ``[S]``."""
+    fits = np.ones(len(parts.lengths), np.bool_)
+    if parts.bundles is None:
+        return fits
+    counts = np.bincount(parts.bundles, minlength=len(fits))
+    for first in np.flatnonzero(counts > 1).tolist():
+        members = np.flatnonzero(parts.bundles == first).tolist()
+        fits[members] = not is_too_large([parts.groups[index] for index in members])
+    return fits
 
 
 class BufferIntake(ChunkFilter):
     """Stages segments in the update buffer while there is room.
 
     Args:
-        behavior: its name in the books.
-        buffer: where segments go.
-        ledger: the books.
-        generation: of the policies whose steps are accepted.
+        buffer: Receives the segments.
+        settlement: Settles the steps.
+        generation: Generation of the policies whose steps are accepted.
     """
 
-    def __init__(self, behavior: str, buffer: UpdateBuffer, ledger: Ledger, generation: int) -> None:
-        super().__init__(behavior, ledger, generation, buffer.longest_segment)
+    def __init__(self, buffer: UpdateBuffer, settlement: Settlement, generation: int) -> None:
+        super().__init__(settlement, generation, buffer.longest_segment, grouped=buffer.grouped)
         self.buffer = buffer
 
-    @property
-    def held_steps(self) -> int:
-        """Steps that were taken from the queue and have no fate yet."""
-        return self.waiting_steps + self.buffer.waiting_steps + self.buffer.taken_steps
-
     def stage(self, oldest_version: int) -> None:
-        """Moves what was received into the ring, in order, until the ring is full.
+        """Moves waiting segments into the ring, in order, until the ring is full.
 
         Args:
-            oldest_version: segments with older rows are dropped.
+            oldest_version: Segments with older rows are dropped.
         """
         while self._waiting:
             entry = self._waiting[0]
@@ -119,7 +136,7 @@ class BufferIntake(ChunkFilter):
             stale = entry.parts.oldest[entry.chosen] < oldest_version
             if stale.any():
                 self.drop(STALE, int(entry.parts.lengths[entry.chosen[stale]].sum()))
-                entry.chosen = entry.chosen[~stale]
+                entry.chosen = self._of_whole_bundles(entry, stale)
             staged = self.buffer.add(entry.item.chunk, entry.parts, entry.chosen, entry.item.actor_index)
             entry.chosen = entry.chosen[staged:]
             self.waiting_steps += entry.steps - steps
@@ -127,12 +144,22 @@ class BufferIntake(ChunkFilter):
                 return
             self._waiting.popleft()
 
+    def _of_whole_bundles(self, entry: _Waiting, stale: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Returns the chosen segments that are not stale and whose mates' are not; drops the mates' of stale ones."""
+        kept = entry.chosen[~stale]
+        if entry.parts.bundles is None:
+            return kept
+        bundles = entry.parts.bundles
+        whole_ones = kept[~np.isin(bundles[kept], bundles[entry.chosen[stale]])]
+        self.drop(MATE, int(entry.parts.lengths[kept].sum()) - int(entry.parts.lengths[whole_ones].sum()))
+        return whole_ones
+
     def new_version(self, oldest_version: int) -> None:
-        """Drops staged segments that a completed update has made too old."""
+        """Drops staged segments that a completed update made too old."""
         self.drop(STALE, self.buffer.drop_waiting(oldest_version))
 
     def clear(self, reason: str) -> None:
-        """Drops everything that has no fate yet."""
+        """Drops all steps that are not settled."""
         self.waiting_steps += self.buffer.clear()
         super().clear(reason)
 
@@ -142,9 +169,9 @@ class Taken:
     """The steps that entered the replay memory together.
 
     Attributes:
-        steps: how many.
-        places: where they are, ``[N]`` int64; valid until the next are taken.
-        ended_episodes: how many episodes ended with one of them.
+        steps: Number of steps.
+        places: Their places, ``[N]`` int64; valid until the next steps are taken.
+        ended_episodes: Number of episodes that ended with one of these steps.
     """
 
     steps: int
@@ -153,27 +180,26 @@ class Taken:
 
 
 class ReplayIntake(ChunkFilter):
-    """Lets segments wait until they may enter the replay memory.
+    """Holds segments until they may enter the replay memory.
 
     Args:
-        behavior: its name in the books.
-        memory: where segments go.
-        ledger: the books.
-        generation: of the policies whose steps are accepted.
+        memory: Receives the segments.
+        settlement: Settles the steps.
+        generation: Generation of the policies whose steps are accepted.
     """
 
-    def __init__(self, behavior: str, memory: ReplayMemory, ledger: Ledger, generation: int) -> None:
-        super().__init__(behavior, ledger, generation, memory.size.block_rows - 1)
+    def __init__(self, memory: ReplayMemory, settlement: Settlement, generation: int) -> None:
+        super().__init__(settlement, generation, memory.size.block_rows - 1)
         self._memory = memory
 
     def take(self) -> Taken | None:
-        """Moves the next chunk into the memory; its steps count as trained from here on. None if none waits."""
+        """Moves the next chunk into the memory, where its steps count as trained. Returns None if no chunk waits."""
         if not self._waiting:
             return None
         entry = self._waiting.popleft()
         steps = entry.steps
         self.waiting_steps -= steps
         places = self._memory.add(entry.item.chunk, entry.parts, entry.chosen)
-        self._ledger.trained(self._behavior, steps)
+        self._settlement.trained(steps)
         ended = entry.parts.ends[entry.chosen] != SegmentEnd.CUT
         return Taken(steps, places, int(ended.sum()))

@@ -1,11 +1,14 @@
-"""Judges what training a behavior takes: its networks are built on the meta device, where nothing is allocated."""
+"""Estimates what training a behavior takes: builds its networks on the meta device, where nothing is allocated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import queue
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
+import structlog
 import torch
 from rollcast.enums import Squash
 from rollcast.errors import Untrainable
@@ -16,7 +19,8 @@ from torch import nn
 from learner.buffers.replay import replay_row_bytes, replay_size
 from learner.common.exits import ExitCode, UserError
 from learner.common.plugins import in_one_line
-from learner.link.footprint import Footprint
+from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
+from learner.networks.fit import require_critic_only, require_fit
 from learner.networks.kept import KeptBytes
 from learner.networks.observations import ObservationError
 from learner.rewards.footprint import SignalFootprint, signal_footprint
@@ -30,40 +34,97 @@ from learner.trainers import registry
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.on_policy import ring_of
 
+log = structlog.get_logger(__name__)
+
 _FLOAT_BYTES: Final = 4
 _COPIES: Final = 7
-"""Of all that learns: parameters, gradient and two moments of Adam, and the three that a failed update restores."""
+"""Copies of everything that learns: parameters, gradient, two moments of Adam, and three that a failed update restores.
+"""
 _FIXED_COPIES: Final = 2
-"""Of what is not learned by gradients (targets of critics and of rnd): parameters, and what a failed update restores."""
+"""Copies of everything that gradients do not change (targets of critics and of rnd): parameters, and one that a failed
+update restores."""
 _BEYOND_BYTES: Final = 2**63
-"""Stands for networks with a layer of more bytes than a tensor can have."""
+"""Reported for networks with a layer of more bytes than a tensor can have."""
 _OVERFLOW: Final = "overflow"
-"""Torch's word where a tensor would have more bytes than there are numbers."""
+"""Word in torch's message when a tensor would exceed the largest size."""
 _Made = TypeVar("_Made")
 
 
 class BuildsNetworks(Protocol):
-    """A trainer type whose networks can be judged: one of ours, or what the entry point of a package names."""
+    """A trainer type whose networks can be judged: built-in, or from a package's entry point."""
 
     def build_networks(
         self, spec: BehaviorSpec, settings: TrainerSettings, generator: torch.Generator | None
     ) -> nn.Module:
-        """Builds everything that is trained, on torch's default device; the attribute ``policy`` is what acts."""
+        """Builds everything to train, on torch's default device; the attribute ``policy`` is the acting network."""
 
     def minibatch_bytes(self, network: Any, spec: BehaviorSpec, settings: TrainerSettings) -> KeptBytes:
-        """Counts what a minibatch takes (`learner.networks.kept`); on the meta device."""
+        """Counts the bytes of a minibatch (`learner.networks.kept`); on the meta device."""
+
+
+def load_meta_device() -> None:
+    """Loads the modules that torch loads at the first computation on the meta device.
+
+    Loading these 800 modules takes more than a second, during which the service would not answer. Call this before the
+    learner listens.
+    """
+    with torch.device("meta"):
+        torch.nn.Linear(1, 1)(torch.zeros(1, 1))
+
+
+class JudgeThread:
+    """Answers questions of the service one at a time in a separate thread, independent of the trainers.
+
+    The process must outlive the thread: torch aborts a process whose interpreter ends first.
+
+    Args:
+        service: Settings of the service.
+        send: Sends an answer to the service.
+    """
+
+    def __init__(self, service: ServiceSettings, send: Callable[[Judgement], object]) -> None:
+        self._service = service
+        self._send = send
+        self._asked: queue.SimpleQueue[JudgeDeclaration | None] = queue.SimpleQueue()
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Starts answering questions."""
+        threading.Thread(target=self._answer, name="judge").start()
+
+    def ask(self, question: JudgeDeclaration) -> None:
+        """Takes a question and returns at once; callable from any thread."""
+        self._asked.put(question)
+
+    def close(self) -> None:
+        """Ends the thread after the current question; the service answers the remaining ones itself."""
+        self._is_closed = True
+        self._asked.put(None)
+
+    def _answer(self) -> None:
+        while (question := self._asked.get()) is not None and not self._is_closed:
+            self._send(self._judgement(question))
+
+    def _judgement(self, question: JudgeDeclaration) -> Judgement:
+        try:
+            return Judgement(question.number, judge(question.spec, question.settings, self._service))
+        except Untrainable as error:
+            return Judgement(question.number, refusal=str(error), metadata=error.metadata)
+        except BaseException as error:  # a package's code may exit; later questions need the thread
+            log.error("judge_failed", behavior=question.spec.name, error=in_one_line(error), exc_info=error)
+            return Judgement(question.number, fault=in_one_line(error))
 
 
 def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
-    """Counts what training a behavior takes; from any thread.
+    """Counts the bytes that training a behavior takes; callable from any thread.
 
     Args:
-        spec: what it sees and does.
-        settings: its block of the run file.
-        service: the service's own settings.
+        spec: Observations and actions of the behavior.
+        settings: The behavior's block of the run file.
+        service: Settings of the service.
 
     Raises:
-        Untrainable: the networks of the run file cannot be built for it.
+        Untrainable: The networks of the run file cannot be built for the behavior.
     """
     try:
         return _counted(
@@ -81,11 +142,11 @@ def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSetting
 
 
 def _counted(spec: BehaviorSpec, settings: TrainerSettings, experience: Footprint) -> Footprint:
-    """Adds networks, signals and a minibatch to what experience takes.
+    """Adds networks, signals and a minibatch to the size of the experience.
 
     Raises:
-        UserError: a network cannot be built for the behavior.
-        RuntimeError: a tensor of one would be too large for torch.
+        UserError: A network cannot be built for the behavior.
+        RuntimeError: A tensor of a network would be too large for torch.
     """
     kind, calls = _trainer(settings), _Calls(settings.trainer_type)
     with torch.device("meta"):
@@ -93,7 +154,7 @@ def _counted(spec: BehaviorSpec, settings: TrainerSettings, experience: Footprin
     policy_bytes = _FLOAT_BYTES * sum(value.numel() for value in network.get_submodule("policy").parameters())
     counted = replace(experience, policy_bytes=policy_bytes, network_bytes=trained_bytes(network))
     if policy_bytes > MAX_POLICY_BYTES:
-        return counted  # refused, whatever else it takes
+        return counted  # refused already, whatever the rest takes
     # A ring has each step once; a replay memory draws steps repeatedly.
     part_steps = settings.hyperparameters.part_steps
     rows = part_steps if experience.replays else min(part_steps, experience.ring_rows)
@@ -105,11 +166,35 @@ def _counted(spec: BehaviorSpec, settings: TrainerSettings, experience: Footprin
     )
 
 
-class _Calls:
-    """Calls a trainer's own code, so that a fault of a package is told to the actor in one line.
+def require_initial_fit(spec: BehaviorSpec, settings: TrainerSettings, state: Mapping[str, Any]) -> None:
+    """Compares the networks of a saved state with those that the settings build; allocates nothing.
+
+    States of packages' trainers are not checked.
 
     Args:
-        trainer_type: of the run file.
+        spec: Observations and actions of the behavior when the state was saved.
+        settings: The behavior's block of the run file.
+        state: Result of the trainer's ``state_dict``.
+
+    Raises:
+        ValueError: The networks differ, or the observations that the policy reads.
+        KeyError, TypeError: The state has another form.
+        UserError: The networks cannot be built for the behavior.
+    """
+    if settings.trainer_type not in registry.own_trainers():
+        return
+    require_critic_only(state, settings.network_settings.critic_only)
+    with torch.device("meta"):
+        network = _trainer(settings).build_networks(spec, settings, None)
+    model = state["model"]
+    require_fit(model["networks" if "networks" in model else "network"], network.state_dict())
+
+
+class _Calls:
+    """Calls a trainer's code so that a fault of a package reaches the actor as one line.
+
+    Args:
+        trainer_type: Trainer type of the run file.
     """
 
     def __init__(self, trainer_type: str) -> None:
@@ -117,56 +202,56 @@ class _Calls:
         self._is_ours = trainer_type in registry.own_trainers()
 
     def made(self, method: str, call: Callable[[], _Made]) -> _Made:
-        """Returns what a method makes.
+        """Returns the result of a method.
 
         Raises:
-            UserError: it belongs to a package, and raised.
-            RuntimeError: a tensor would be too large for torch.
+            UserError: The method belongs to a package and raised.
+            RuntimeError: A tensor would be too large for torch.
         """
         try:
             return call()
         except UserError:
             raise
-        except Exception as error:
+        except BaseException as error:  # a package may exit
             if self._is_ours or (isinstance(error, RuntimeError) and _OVERFLOW in str(error)):
                 raise
             raise self._fault(f"{method} failed: {in_one_line(error)}") from error
 
     def networks(self, build: Callable[[], nn.Module]) -> nn.Module:
-        """Returns what ``build_networks`` makes.
+        """Returns the result of ``build_networks``.
 
         Raises:
-            UserError: it belongs to a package, and raised or made something else.
-            RuntimeError: a tensor would be too large for torch.
+            UserError: The method belongs to a package and raised or returned something else.
+            RuntimeError: A tensor would be too large for torch.
         """
         found: Any = self.made("build_networks", build)
         if not isinstance(found, nn.Module):
-            raise self._fault(f"build_networks made a value of type {type(found).__name__}, not a torch.nn.Module")
+            raise self._fault(f"build_networks returned a value of type {type(found).__name__}, not a torch.nn.Module")
         if not isinstance(dict(found.named_children()).get("policy"), nn.Module):
-            raise self._fault(f"build_networks made a {type(found).__name__} without an attribute policy")
+            raise self._fault(f"build_networks returned a {type(found).__name__} without an attribute policy")
         return found
 
     def _fault(self, what: str) -> UserError:
         return UserError(
-            ExitCode.RUN_FILE, f"trainer_type names {self._trainer_type!r}, whose {what}; the package must be repaired"
+            ExitCode.RUN_FILE, f"trainer_type names {self._trainer_type!r}, whose {what}; correct the package"
         )
 
 
 def trained_bytes(network: nn.Module) -> int:
-    """Returns the bytes of parameters, and of all that is kept of them while they are trained."""
+    """Returns the bytes of parameters and of everything kept for them during training."""
     learned = sum(value.numel() for value in network.parameters() if value.requires_grad)
     fixed = sum(value.numel() for value in network.parameters() if not value.requires_grad)
     return _FLOAT_BYTES * (_COPIES * learned + _FIXED_COPIES * fixed)
 
 
 def _trainer(settings: TrainerSettings) -> BuildsNetworks:
-    """Returns what builds the networks.
+    """Returns the type that builds the networks.
 
-    A trainer of a package that does not build them by itself is taken for the one whose settings its own extend, or else
-    for an actor-critic.
+    A package's trainer that does not build networks is treated as the trainer whose settings it extends, or else as an
+    actor-critic.
 
     Raises:
-        UserError: a package's trainer cannot be imported.
+        UserError: A package's trainer cannot be imported.
     """
     own = registry.own_trainers()
     if settings.trainer_type not in own:
@@ -195,7 +280,7 @@ def _signals(spec: BehaviorSpec, settings: TrainerSettings) -> list[SignalFootpr
 
 
 def _experience(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> tuple[int, int]:
-    """Returns rows and bytes of a row of the ring, or of the replay memory."""
+    """Returns the rows of the ring or of the replay memory, and the bytes of a row."""
     if not settings.traits.replay:
         columns, size = ring_of(spec, settings, service)
         return size.capacity_rows, sum(column.row_bytes for column in columns)

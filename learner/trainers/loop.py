@@ -1,39 +1,51 @@
-"""The body of the one thread in which all trainers of a learner take their turns."""
+"""The loop of the one thread in which all trainers of a learner take turns."""
 
 from __future__ import annotations
 
-import queue
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
+from rollcast.errors import CheckpointFailed as SavingRefused
+from rollcast.errors import NothingToSave
 
-from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.checkpoints.documents import CheckpointFailed
+from learner.common.plugins import in_one_line
+from learner.link.channel import Link
+from learner.link.control import Answer, Request, RequestKind, Seen, StopTurns
+from learner.link.to_front import Cut, Done
+from learner.link.to_trainers import Actors, Books, Declared, Experience, QueueFull, ToTrainers
 from learner.trainers.base import Trainer
+from learner.trainers.parts import RunPart
+from learner.trainers.reporting import Reporting, Sources
+from learner.trainers.roster import Roster
+from learner.trainers.settlement import ExperienceQueue, Settlement
 
 log = structlog.get_logger(__name__)
 
 
 class BusyClock:
-    """Measures one thread's waits; what is no wait is work, the turn that goes on included.
+    """Measures the waits of one thread; all other time is work, including the current turn.
 
     Args:
-        clock: monotonic seconds.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._begun = clock()
-        # Waited seconds, and when the wait that goes on began: replaced whole, so that readers need no lock.
+        # Waited seconds and the start of the current wait. Replaced as a whole, so that readers need no lock.
         self._waits: tuple[float, float | None] = (0.0, None)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """The block is a wait."""
+        """Counts the block as a wait."""
         waited_seconds, _ = self._waits
         begun = self._clock()
         self._waits = waited_seconds, begun
@@ -44,7 +56,7 @@ class BusyClock:
 
     @property
     def busy_seconds(self) -> float:
-        """Seconds since the clock was made that were not waited; from any thread. Never falls by more than a moment."""
+        """Seconds since creation, excluding waits; from any thread. May fall slightly between two calls."""
         waited_seconds, waits_since = self._waits
         now = self._clock()
         if waits_since is not None:
@@ -52,185 +64,273 @@ class BusyClock:
         return max(0.0, now - self._begun - waited_seconds)
 
 
-class RequestsClosedError(RuntimeError):
-    """The trainer thread has ended and answers no more."""
-
-
-class RequestQueue:
-    """A queue of calls with results. Any thread may `submit`; one thread runs them with `run_pending`.
-
-    Args:
-        wake: called after each submission, so that the running thread stops waiting.
-    """
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._closed = False
-
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Asks for a call; the future holds its result, or what it raised."""
-        future: Future[T] = Future()
-        self._calls.put((call, future))
-        if self._closed:
-            self._refuse_pending()
-        self._wake()
-        return future
-
-    def run_pending(self) -> bool:
-        """Runs what was asked for so far; returns whether there was anything."""
-        is_busy = False
-        while not self._calls.empty():
-            call, future = self._calls.get()
-            is_busy = True
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(call())
-            except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
-                future.set_exception(error)
-        return is_busy
-
-    def close(self) -> None:
-        """Answers everything that waits, and everything to come, with `RequestsClosedError`."""
-        self._closed = True
-        self._refuse_pending()
-
-    def _refuse_pending(self) -> None:
-        while True:
-            try:
-                _, future = self._calls.get_nowait()
-            except queue.Empty:
-                return
-            if future.set_running_or_notify_cancel():
-                future.set_exception(RequestsClosedError("the trainer thread has ended"))
-
-
-T = TypeVar("T")
-
 _IDLE_SECONDS = 0.5
-"""Longest wait without a look at everything; events cut it short, so this only bounds the harm of a missed one."""
+"""Longest wait before everything is checked. Events end it early, so this only limits the harm of a missed event."""
+_CUT_SECONDS = 5.0
+"""Seconds that a checkpoint waits for the accounting state."""
+
+MakeQueue = Callable[[Declared, Settlement], ExperienceQueue]
+
+
+def ordinary_queue(declared: Declared, settlement: Settlement) -> ExperienceQueue:
+    """Creates the queue of a behavior whose trainer takes experience as it arrives."""
+    del declared
+    return ExperienceQueue(settlement)
 
 
 class TrainerLoop:
-    """Builds a trainer for each behavior as it is declared, and gives each its turn.
+    """Builds a trainer for each declared behavior and gives each its turns.
 
-    Run `run` in a thread. All other methods may be called from any thread.
+    Run `run` in a thread. All other methods may be called from any thread, unless documented otherwise.
 
     Args:
-        behaviors: where new behaviors appear.
-        build: makes the trainer of a behavior, with a saved state already loaded if there is one.
-        on_failure: told what ended the loop; called in the loop's thread.
-        before_turn: called before each turn that trainers take; lock-step decides there what they get.
-        after_turn: called between two turns, for work that is due by time (displays, recovery checkpoints).
+        link: Link to the service, which reports what was declared and received.
+        build: Builds the trainer of a behavior with its queue.
+        parts: Called in order with each new trainer, and before and after each turn.
+        save: Writes a checkpoint of everything and returns its path; None for a run that saves nothing.
+        on_failure: Called in the loop's thread with the error that ended the loop.
+        roster: Receives the connected actors.
+        make_queue: Creates the queue of a behavior; lock-step has a different one.
+        reporting: Reports the trainers' state to the service; by default without further sources.
     """
 
     def __init__(
         self,
-        behaviors: BehaviorTable,
-        build: Callable[[Behavior], Trainer],
+        link: Link,
+        build: Callable[[Declared, ExperienceQueue], Trainer],
+        parts: Sequence[RunPart] = (),
         *,
+        save: Callable[[], Path] | None = None,
         on_failure: Callable[[BaseException], None],
-        before_turn: Callable[[], None] | None = None,
-        after_turn: Callable[[], None] | None = None,
+        roster: Roster | None = None,
+        make_queue: MakeQueue = ordinary_queue,
+        reporting: Reporting | None = None,
     ) -> None:
-        self._behaviors = behaviors
+        self._link = link
+        self._woken = threading.Event()
         self._build = build
+        self._make_queue = make_queue
+        self._roster = roster or Roster()
         self._on_failure = on_failure
-        self._before_turn = before_turn
-        self._after_turn = after_turn
+        self._reporting = reporting or Reporting(link.to_front.send, Sources())
+        self._parts = tuple(parts)
         self._trainers: dict[str, Trainer] = {}
+        self._queues: dict[int, ExperienceQueue] = {}
+        self._names: dict[int, str] = {}
         self._finished: set[str] = set()
-        self._requests = RequestQueue(behaviors.to_trainer.set)
+        self._unread: deque[ToTrainers] = deque()  # that arrived while `cut` waited
+        self._cuts = 0
+        self._save = save
+        self._saves: list[int] = []  # request ids
+        self._is_save_asked = False
         self._is_paused = False
         self._is_stopping = False
+        self._is_unreported = False
         self._busy = BusyClock()
+        link.to_trainers.connect(self._woken.set)
+        link.to_trainers.divert(StopTurns, lambda _: self.stop())
+        link.to_trainers.divert(Seen, self._roster.note_seen)
 
     @property
     def trainers(self) -> Mapping[str, Trainer]:
-        """The trainers by behavior name. They belong to the loop's thread; use `submit` to work with one."""
+        """Trainers by behavior name. They belong to the loop's thread."""
         return MappingProxyType(self._trainers)
 
     @property
     def is_paused(self) -> bool:
-        """Whether trainers take no turns at present."""
+        """Returns whether the run is paused, so that trainers take no turns."""
         return self._is_paused
 
     @property
-    def busy_seconds(self) -> float:
-        """How long the thread has worked (staged, updated, published, saved) and not waited for something to do."""
-        return self._busy.busy_seconds
+    def is_stopping(self) -> bool:
+        """Returns whether no more turns follow."""
+        return self._is_stopping
 
     @property
-    def is_finished(self) -> bool:
-        """Whether there are trainers and all of them have done what they were asked to do."""
-        trainers = dict(self._trainers)
-        return bool(trainers) and all(name in self._finished for name in trainers)
+    def busy_seconds(self) -> float:
+        """Seconds the thread spent working (staging, updating, publishing, saving), excluding waits."""
+        return self._busy.busy_seconds
 
-    def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Runs a call in the loop's thread between two turns; the future holds its result, or what it raised."""
-        return self._requests.submit(call)
-
-    def pause(self) -> Future[None]:
-        """Lets trainers take no turns, once the present one is over."""
-        return self.submit(self._pause)
-
-    def resume(self) -> Future[None]:
-        """Lets trainers go on."""
-        return self.submit(self._resume)
+    def request_save(self) -> None:
+        """Requests a checkpoint after the current update and returns at once; from any thread. Logs the outcome."""
+        self._is_save_asked = True
+        self._woken.set()
 
     def stop(self) -> None:
-        """Ends the loop once the present turn is over."""
+        """Ends the loop after the current turn."""
         self._is_stopping = True
-        self._behaviors.to_trainer.set()
+        self._woken.set()
+
+    def cut(self) -> Mapping[str, Any]:
+        """Returns the accounting state with everything that trainers have settled, for a checkpoint.
+
+        Call it in the loop's thread, between two turns or after the last. Steps that were sent and not taken count as
+        queued. A report is sent first, because the service keeps the newest report with this state.
+
+        Returns:
+            States of behaviors, ledger and sessions at one moment.
+
+        Raises:
+            CheckpointFailed: The service did not answer in time.
+        """
+        self.report()
+        self._cuts += 1
+        self._link.to_front.send(Cut(self._cuts))
+        end = time.monotonic() + _CUT_SECONDS
+        while True:
+            is_late = time.monotonic() >= end  # before reading: a suspended process still finds its answer
+            self._woken.clear()
+            self._unread.extend(self._link.to_trainers.receive())
+            for message in self._unread:
+                if isinstance(message, Books) and message.number == self._cuts:
+                    self._woken.set()  # for messages that arrived meanwhile
+                    return message.state
+            if is_late:
+                raise CheckpointFailed(f"the service did not answer for {_CUT_SECONDS:g} seconds")
+            self._woken.wait(max(0.0, end - time.monotonic()))
+
+    def report(self) -> None:
+        """Reports the trainers' state to the service. Call it in the loop's thread, or while the loop does not run."""
+        self._reporting.send(self.trainers, busy_seconds=self.busy_seconds, is_paused=self._is_paused)
 
     def run(self) -> None:
-        """Gives turns until `stop`, or until something raises; that is reported and never swallowed in silence."""
+        """Gives the trainers turns until `stop` or an error; an error is always reported."""
         try:
             while not self._is_stopping:
-                # Cleared before the look at what there is to do, so that what comes meanwhile sets it again.
-                self._behaviors.to_trainer.clear()
+                # Cleared before looking for work, so that work that arrives meanwhile sets it again.
+                self._woken.clear()
                 if not self._turn():
-                    with self._busy.waiting():
-                        self._behaviors.to_trainer.wait(_IDLE_SECONDS)
+                    self._wait()
+            self._receive()  # settles steps still on their way to finished behaviors
+            self._tell_ended(tuple(self._trainers))
+            self.report()
         except BaseException as error:  # noqa: BLE001 - reported; the learner ends with an exit code
             self._on_failure(error)
-        finally:
-            self._requests.close()
+
+    def _wait(self) -> None:
+        """Waits for work, at most until the next report may be sent."""
+        due_in_seconds = self._reporting.due_in_seconds if self._is_unreported else _IDLE_SECONDS
+        with self._busy.waiting():
+            self._woken.wait(min(_IDLE_SECONDS, max(0.0, due_in_seconds)))
 
     def _turn(self) -> bool:
-        """Does everything once; returns whether there was anything to do."""
-        is_busy = self._requests.run_pending()
-        for behavior in self._behaviors.take_new():
-            self._add(behavior)
-            is_busy = True
+        """Does all work once; returns whether there was any."""
+        is_busy = self._receive()
+        is_busy = self._save_as_asked() or is_busy
         if not self._is_paused:
-            if self._before_turn is not None:
-                self._before_turn()
-            for name, trainer in sorted(self._trainers.items()):  # they were declared in any order
+            for part in self._parts:
+                part.before_turn(self.trainers)
+            for name, trainer in sorted(self._trainers.items()):  # behaviors are declared in any order
                 if self._is_stopping:
                     break
                 is_busy = trainer.advance() or is_busy
                 self._finish_if_done(name, trainer)
-        if self._after_turn is not None:
-            self._after_turn()
+        for part in self._parts:
+            part.after_turn(self.trainers)
+        self._is_unreported = self._reporting.due_in_seconds > 0
+        if not self._is_unreported:
+            self.report()
         return is_busy
 
-    def _add(self, behavior: Behavior) -> None:
-        trainer = self._build(behavior)
+    def _receive(self) -> bool:
+        """Handles the service's messages in order; returns whether a behavior was declared."""
+        is_busy = False
+        messages = [*self._unread, *self._link.to_trainers.receive()]
+        self._unread.clear()
+        for message in messages:
+            match message:
+                case Experience():
+                    self._put(message)
+                case Declared():
+                    self._add(message)
+                    is_busy = True
+                case QueueFull():
+                    self._queues[message.behavior].note_full(message)
+                case Actors():
+                    self._roster.newest = message
+                case Request():
+                    self._note_request(message)
+                    is_busy = True
+                case Books():
+                    pass  # answer to a cut that has timed out
+        for trainer in self._trainers.values():
+            if trainer.queue.is_closed:
+                trainer.settle()
+        return is_busy
+
+    def _put(self, item: Experience) -> None:
+        name = self._names[item.behavior]
+        for part in self._parts:
+            part.received(name, item)
+        self._queues[item.behavior].put(item)
+
+    def _note_request(self, request: Request) -> None:
+        """Handles a request of the service; all pending requests share one checkpoint."""
+        match request.kind:
+            case RequestKind.PAUSE:
+                self._pause()
+            case RequestKind.RESUME:
+                self._resume()
+            case RequestKind.SAVE:
+                self._saves.append(request.number)
+                return
+        self._link.to_front.send(Answer(request.number))
+
+    def _save_as_asked(self) -> bool:
+        """Saves a checkpoint if one was requested and answers all requests; returns whether there was a request."""
+        if not self._saves and not self._is_save_asked:
+            return False
+        numbers, self._saves, self._is_save_asked = self._saves, [], False
+        path = reason = message = ""
+        try:
+            path = str(self._save_now())
+        except NothingToSave as error:
+            reason, message = error.reason, error.message
+        except CheckpointFailed as error:
+            reason, message = SavingRefused.default_reason, str(error)
+        except Exception as error:  # part of a state cannot be saved: report it to the requester and continue training
+            log.error("save_failed", error=in_one_line(error), exc_info=error)
+            reason, message = SavingRefused.default_reason, in_one_line(error)
+        if reason and not numbers:
+            log.error("checkpoint_failed", error=message)
+        for number in numbers:
+            self._link.to_front.send(Answer(number, path, reason, message))
+        return True
+
+    def _save_now(self) -> Path:
+        if self._save is None:
+            raise NothingToSave("there is nothing to save, because this run does not train")
+        if not self._trainers:
+            raise NothingToSave(
+                "there is nothing to save, because no actor has declared a behavior yet: start an actor"
+            )
+        return self._save()
+
+    def _add(self, declared: Declared) -> None:
+        queue = self._make_queue(declared, Settlement(declared.index, self._link.to_front.send))
+        self._queues[declared.index] = queue
+        self._names[declared.index] = declared.name
+        if self._is_stopping:
+            return  # the trainer would never get a turn, and creating it may fail
+        trainer = self._build(declared, queue)
+        for part in self._parts:
+            part.trainer_added(trainer)
         trainer.start()
-        self._trainers[behavior.name] = trainer
-        log.info("trainer_started", behavior=behavior.name, version=trainer.version, step=trainer.get_step)
-        self._finish_if_done(behavior.name, trainer, is_new=True)
+        self._trainers[declared.name] = trainer
+        log.info("trainer_started", behavior=declared.name, version=trainer.version, step=trainer.get_step)
+        self._finish_if_done(declared.name, trainer, is_new=True)
+        self.report()
 
     def _finish_if_done(self, name: str, trainer: Trainer, *, is_new: bool = False) -> None:
         if name in self._finished or trainer.should_still_train or not trainer.is_training:
             return
         self._finished.add(name)
-        behavior = trainer.context.behavior
         trainer.finish()
-        self._behaviors.stop_training(behavior)
-        trainer.finish()  # what came between the two
+        trainer.queue.close()
+        trainer.settle()
+        if not is_new:
+            self._tell_ended((name,))  # first, because the service may end the run after `Done`
+        self._link.to_front.send(Done(trainer.context.behavior.index))
         if is_new:
             log.warning(
                 "nothing_to_train",
@@ -238,7 +338,7 @@ class TrainerLoop:
                 step=trainer.get_step,
                 steps_trained=trainer.steps_trained,
                 max_steps=trainer.get_max_steps,
-                action="this run has reached max_steps: raise it to train on",
+                action="this run has reached max_steps: raise it to continue training",
             )
             return
         log.info(
@@ -251,21 +351,27 @@ class TrainerLoop:
         if not trainer.version:
             _tell_untrained(trainer)
 
+    def _tell_ended(self, names: Collection[str]) -> None:
+        for part in self._parts:
+            part.training_ended(self.trainers, names)
+
     def _pause(self) -> None:
         if not self._is_paused:
             self._is_paused = True
             for trainer in self._trainers.values():
                 trainer.on_paused()
+            self.report()
 
     def _resume(self) -> None:
         if self._is_paused:
             self._is_paused = False
             for trainer in self._trainers.values():
                 trainer.on_resumed()
+            self.report()
 
 
 def _tell_untrained(trainer: Trainer) -> None:
-    """Says that training ended before its first update, and which settings decide when that comes."""
+    """Logs that training ended before its first update, and the settings that decide when that happens."""
     hyper = trainer.trainer_settings.hyperparameters
     needed = {key: getattr(hyper, key) for key in hyper.traits.first_update}
     lockstep = trainer.context.service.lockstep
@@ -277,6 +383,7 @@ def _tell_untrained(trainer: Trainer) -> None:
         step=trainer.get_step,
         max_steps=trainer.get_max_steps,
         **needed,
-        action="training ended before its first update, so the model is the one it began with: raise max_steps far "
-        f"above {' and '.join(needed) or 'what an update needs'}, or lower {'these' if len(needed) > 1 else 'that'}",
+        action="training ended before its first update, so the model is unchanged: raise max_steps far "
+        f"above {' and '.join(needed) or 'what an update needs'}, or lower "
+        f"{'these settings' if len(needed) > 1 else 'that setting'}",
     )

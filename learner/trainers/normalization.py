@@ -1,4 +1,4 @@
-"""Running statistics of the observations: gathered from the steps of an update and shown to the networks before it."""
+"""Running statistics of observations: gathered from the steps of an update; networks get them before that update."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from learner.optimizers.reduce import Reduce
 log = structlog.get_logger(__name__)
 
 LOG_SECONDS: Final = 10.0
-"""At least so long lies between two warnings."""
+"""Least time between two warnings."""
 
 
 class ObservationStatistics(EncoderStatistics):
-    """The float64 statistics behind all normalizers of a behavior's networks; without normalizers it does nothing.
+    """The float64 statistics behind all normalizers of a behavior's networks; does nothing without normalizers.
 
     Args:
-        network: everything that sees the observations.
-        spec: what the behavior sees.
-        reduce: merges the moments of several learners.
-        device: where the networks are.
-        clock: monotonic seconds.
+        network: All networks that receive observations.
+        spec: Observations of the behavior.
+        reduce: Merges the moments of several learners.
+        device: Device of the networks.
+        clock: Returns monotonic seconds.
 
     Attributes:
-        refused: moments that were not finite and were left out, so far.
+        refused: Number of moments left out so far because they were not finite.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ObservationStatistics(EncoderStatistics):
 
     @torch.no_grad()
     def moments(self, storage: Mapping[str, Tensor], rows: Tensor) -> dict[int, Tensor]:
-        """Computes the moments of ring rows ``[N]`` by position of the observation, ``[3, size]`` each."""
+        """Computes the moments of ring rows ``[N]`` by observation index, ``[3, size]`` each."""
         encoders = dict(self._encoders)
         return {
             index: self._reduce.moments(
@@ -65,10 +65,10 @@ class ObservationStatistics(EncoderStatistics):
         }
 
     def merge(self, batch: Mapping[int, Tensor]) -> None:
-        """Adds moments to the statistics; the networks do not see it before `publish`.
+        """Adds moments to the statistics; the networks receive them with `publish`.
 
-        Moments that are not finite are left out: one infinite observation among millions (normalized it is clamped, so
-        that the update itself is sound) would make every later one NaN, for good.
+        Moments that are not finite are left out: one infinite observation among millions would turn every later one
+        into NaN permanently. The update itself is sound, because normalized observations are clamped.
         """
         for index, moments in batch.items():
             if bool(moments.isfinite().all()):
@@ -86,11 +86,12 @@ class ObservationStatistics(EncoderStatistics):
                 behavior=self._behavior,
                 column=name,
                 refused=self.refused,
-                hint="an environment observes infinities or NaN; the normalizer leaves out the updates that have some",
+                hint="an environment sends infinite or NaN observations; the normalizer skips the updates that contain "
+                "them",
             )
 
 
 def normalizing_encoders(network: nn.Module) -> list[tuple[int, VectorEncoder]]:
-    """Returns every encoder of a network that normalizes, copies included, with the position of its observation."""
+    """Returns every normalizing encoder of a network, including copies, with the index of its observation."""
     encoders = (module for module in network.modules() if isinstance(module, ObservationEncoder | BoardEncoder))
     return [positioned for encoder in encoders for positioned in encoder.normalizing.items()]

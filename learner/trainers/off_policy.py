@@ -1,4 +1,4 @@
-"""Trainers that descend losses of minibatches drawn from replay memory; an algorithm says which networks and which loss."""
+"""Trainers that minimize losses of replay minibatches; an algorithm defines the networks and the loss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from learner.networks.fit import require_fit
 from learner.networks.kept import KeptBytes
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import squash_of
-from learner.observe.metrics.behaviors import LossNumbers
 from learner.optimizers.adam import FlatAdam, Snapshot
 from learner.settings.trainer import TrainerSettings
 from learner.trainers.actor_critic.loss import LossTerms, require_terms, statistic_of
@@ -30,16 +29,18 @@ from learner.trainers.schedules import LEARNING_RATE_FLOOR, ScheduledValue
 
 EXPLAINED_VARIANCE: Final = "Rollcast/Explained Variance"
 CLONING_UPDATES: Final = 50
-"""Updates between two passes over the demonstrations. ML-Agents makes one beside each update, and does little else then."""
+"""Updates between two imitations of the demonstrations, and the most minibatches of one imitation: imitation then takes
+no more gradient steps than learning from rewards, however many demonstrations there are. ML-Agents passes over all
+demonstrations with each update."""
 
 
 class Restorable(NamedTuple):
-    """What a turn that was not finite goes back to.
+    """The state that a turn restores if its result is not finite.
 
     Attributes:
-        optimizers: parameters and moments, by the name of the optimizer.
-        fixed: parameters that no optimizer changes, such as those of targets.
-        auxiliaries: what learns beside the networks.
+        optimizers: Parameters and moments, by name of the optimizer.
+        fixed: Parameters that no optimizer changes, such as those of targets.
+        auxiliaries: State of signals and cloning.
     """
 
     optimizers: dict[str, Snapshot]
@@ -51,9 +52,9 @@ class Learned(NamedTuple):
     """The last minibatch of a turn, or its last part.
 
     Attributes:
-        batch: the steps.
-        loss: scalar, what was descended.
-        scalars: of `LossTerms`.
+        batch: The steps.
+        loss: Scalar, the loss that was minimized.
+        scalars: Scalars of `LossTerms`.
     """
 
     batch: Batch
@@ -62,21 +63,21 @@ class Learned(NamedTuple):
 
 
 class OffPolicyTrainer(ReplayTrainer):
-    """Trains networks on minibatches of replay memory; `build_networks`, `build_optimizers` and `loss` are the algorithm's.
+    """Trains networks on replay minibatches; the algorithm defines `build_networks`, `build_optimizers` and `loss`.
 
     Args:
-        context: everything from outside.
+        context: Everything the trainer receives from the run.
 
     Attributes:
-        networks: everything that is trained, and copies of it.
-        optimizers: by the name that checkpoints have for them.
-        auxiliaries: what learns beside the networks.
-        signals: the reward signals.
-        statistics: behind the normalizers.
-        cloning: imitates demonstrations beside the rewards; None if the run file asks for none.
+        networks: Everything that is trained, and its copies.
+        optimizers: Optimizers by their names in checkpoints.
+        auxiliaries: The reward signals and the cloning.
+        signals: The reward signals.
+        statistics: Running statistics behind the normalizers.
+        cloning: Imitates demonstrations in addition to the rewards; None if the run file does not request it.
 
     Raises:
-        UserError: the settings do not fit the behavior.
+        UserError: The settings do not fit the behavior.
     """
 
     networks: nn.Module
@@ -86,11 +87,16 @@ class OffPolicyTrainer(ReplayTrainer):
         self._weights = torch.Generator().manual_seed(context.seed)
         super().__init__(context)
         hyper = self.hyperparameters
-        self._learning_rate = ScheduledValue(
-            hyper.learning_rate_schedule, hyper.learning_rate, LEARNING_RATE_FLOOR, self.get_max_steps
+        self._learning_rates = {
+            name: ScheduledValue(
+                hyper.learning_rate_schedule, float(optimizer.learning_rate), LEARNING_RATE_FLOOR, self.get_max_steps
+            )
+            for name, optimizer in self.optimizers.items()
+        }
+        self._batches = BatchMaker(
+            context.behavior.spec, self.memory, self.signals, squash_of(self.policy), self._choices
         )
-        self._batches = BatchMaker(context.behavior.spec, self.memory, self.signals, squash_of(self.policy))
-        self._signal_steps = 0.0  # that reward signals have not been updated for
+        self._signal_steps = 0.0  # steps that reward signals have not been updated for
         self._statistics_changed = False
         self._learned: Learned | None = None
         self._before: Restorable | None = None
@@ -101,31 +107,31 @@ class OffPolicyTrainer(ReplayTrainer):
     def build_networks(
         cls, spec: BehaviorSpec, settings: TrainerSettings, generator: torch.Generator | None
     ) -> nn.Module:
-        """Builds everything that is trained, and copies of it; the attribute ``policy`` is the network that acts.
+        """Builds everything that is trained and its copies; the attribute ``policy`` is the acting network.
 
         Args:
-            spec: what the behavior sees and does.
-            settings: the behavior's block of the run file.
-            generator: where initial weights come from; None is torch's own.
+            spec: Observations and actions of the behavior.
+            settings: The behavior's block of the run file.
+            generator: Draws the initial weights; None uses torch's default generator.
 
         Raises:
-            UserError: the settings do not fit the behavior.
+            UserError: The settings do not fit the behavior.
         """
 
     @classmethod
     def minibatch_bytes(cls, network: nn.Module, spec: BehaviorSpec, settings: TrainerSettings) -> KeptBytes:
-        """Counts what a minibatch takes: what a pass through the policy does, and as much for each parameter beside.
+        """Counts the bytes of a minibatch: those of a pass through the policy, scaled to all networks' parameters.
 
-        An algorithm whose loss is a function of networks and minibatch counts that.
+        An algorithm whose loss is a function of networks and minibatch counts the bytes of that loss instead.
 
         Args:
-            network: of `build_networks`, on the meta device.
-            spec: what the behavior sees and does.
-            settings: the behavior's block of the run file.
+            network: Result of `build_networks`, on the meta device.
+            spec: Observations and actions of the behavior.
+            settings: The behavior's block of the run file.
         """
         policy = network.get_submodule("policy")
         if not isinstance(policy, PolicyNetwork):
-            raise TypeError(f"{cls.__name__}.build_networks made a policy that is no PolicyNetwork")
+            raise TypeError(f"{cls.__name__}.build_networks returned a policy that is not a PolicyNetwork")
 
         def loss(batch: Batch) -> Tensor:
             output = policy.act(hidden_of(policy, batch).now, batch.masks)
@@ -138,73 +144,81 @@ class OffPolicyTrainer(ReplayTrainer):
 
     @abstractmethod
     def build_optimizers(self) -> dict[str, FlatAdam]:
-        """Makes the optimizers of `networks`, by the names that checkpoints have for them; see `adam`."""
+        """Creates the optimizers of `networks`, by their names in checkpoints; see `adam`."""
 
     @abstractmethod
     def loss(self, batch: Batch) -> LossTerms:
-        """Computes what is descended; reads nothing back from the device.
+        """Computes the loss; reads nothing back from the device.
 
-        All optimizers step along the gradient of the total, which autograd takes: what one of them must not descend is
-        computed under ``torch.no_grad`` or detached. The scalars of the last minibatch of a turn are reported: ``policy_loss``,
-        ``value_loss`` and ``entropy`` where those of every trainer are (of the first ``entropy_bonus`` is a part), any other
-        under the name of `statistic_of`.
+        All optimizers step along the gradient of the total, which autograd computes. Compute terms that no optimizer
+        may descend under ``torch.no_grad``, or detach them. The scalars of the last minibatch of a turn are reported:
+        ``policy_loss``, ``value_loss`` and ``entropy`` under the names that every trainer uses (``entropy_bonus`` is a
+        part of the first), any other under the name of `statistic_of`.
 
         Args:
-            batch: a minibatch, or a part of one if ``gradient_accumulation`` is set; a loss is a mean over its steps.
+            batch: A minibatch, or a part of one if ``gradient_accumulation`` is set; the loss is a mean over its steps.
         """
 
     def after_step(self) -> None:
-        """Is called after each step of the optimizers: target networks follow here."""
+        """Called after each step of the optimizers; target networks are updated here."""
 
     def measured(self) -> Mapping[str, Tensor]:
-        """Returns more scalars of the last `loss` to report, which are computed once a turn; named as there."""
+        """Returns further scalars of the last `loss` to report, computed once a turn and named in the same way."""
         return {}
 
-    def adam(self, network: nn.Module, *, clips: bool = True) -> FlatAdam:
-        """Makes an optimizer with the settings of the run file.
+    def adam(self, network: nn.Module, *, clips: bool = True, learning_rate: float | None = None) -> FlatAdam:
+        """Creates an optimizer with the settings of the run file.
 
         Args:
-            network: what it trains.
-            clips: whether ``max_grad_norm`` counts for it.
+            network: The network to train.
+            clips: Whether ``max_grad_norm`` applies to it.
+            learning_rate: Its learning rate at the start, which follows ``learning_rate_schedule``; None is
+                ``learning_rate``.
         """
         hyper = self.hyperparameters
         return FlatAdam(
             network,
-            hyper.learning_rate,
+            hyper.learning_rate if learning_rate is None else learning_rate,
             self.context.reduce,
             epsilon=hyper.adam_epsilon,
             max_grad_norm=hyper.max_grad_norm if clips else None,
         )
 
     def noise(self, *sizes: int) -> Tensor | None:
-        """Draws standard normal noise of continuous actions, ``[*sizes, n]``; None without such actions.
+        """Draws standard normal noise for continuous actions, ``[*sizes, n]``; None without such actions.
 
-        The generator is saved with the trainer, so that a resumed run repeats.
+        The generator is saved with the trainer, so that a resumed run repeats the same draws.
         """
         axes = self.context.behavior.spec.action.continuous_size
         return torch.randn((*sizes, axes), generator=self._draws, device=self.context.device) if axes else None
 
+    @property
+    def _learning_rate(self) -> float:
+        """Reported learning rate: that of the optimizer ``policy``, or of the first one."""
+        rates = self._learning_rates
+        return rates.get("policy", next(iter(rates.values()))).at(self.get_step)
+
     def create_policy(self, spec: BehaviorSpec) -> PolicyNetwork:
-        """Builds all networks and returns the one that acts."""
+        """Builds all networks and returns the acting one."""
         self.networks = self.build_networks(spec, self.trainer_settings, self._weights).to(self.context.device)
         policy = self.networks.policy
         if not isinstance(policy, PolicyNetwork):
-            raise TypeError(f"{type(self).__name__}.build_networks made a policy that is no PolicyNetwork")
+            raise TypeError(f"{type(self).__name__}.build_networks returned a policy that is not a PolicyNetwork")
         return policy
 
     def create_optimizer(self) -> None:
-        """Makes the reward signals and the optimizers."""
+        """Creates the reward signals and the optimizers."""
         context = self.context
-        self.auxiliaries = Auxiliaries(context, self.policy, self._weights, squash_of(self.policy))
+        self.auxiliaries = Auxiliaries(context, self.numbers, self.policy, self._weights, squash_of(self.policy))
         self.signals, self.cloning = self.auxiliaries.signals, self.auxiliaries.cloning
         self._fixed = [value for value in self.networks.parameters() if not value.requires_grad]
         self.optimizers = self.build_optimizers()
         self.statistics = ObservationStatistics(self.networks, context.behavior.spec, context.reduce, context.device)
 
     def _note_experience(self, taken: Taken) -> None:
-        """Takes new steps into the running statistics of the observations; the networks see them in the next turn.
+        """Adds new steps to the running statistics of the observations; the networks receive them in the next turn.
 
-        Rewards are reported as they are now; those that are learned from are computed when a step is drawn.
+        Rewards are reported with their current values; training computes them again when a step is drawn.
         """
         moments = self.statistics.moments(self.memory.storage, taken.places)
         if moments:
@@ -216,15 +230,15 @@ class OffPolicyTrainer(ReplayTrainer):
         self.auxiliaries.report_episodes(self.collected_rewards, taken.ended_episodes)
 
     def _begin_updates(self) -> None:
-        """Sets the learning rate, shows the statistics, and remembers what a faulty turn goes back to."""
-        learning_rate = self._learning_rate.at(self.get_step)
-        for optimizer in self.optimizers.values():
-            optimizer.learning_rate = learning_rate
-        self.stats_reporter.add_stat("Policy/Learning Rate", learning_rate)
+        """Sets the learning rates, publishes the statistics, and stores the state that a faulty turn restores."""
+        for name, optimizer in self.optimizers.items():
+            optimizer.learning_rate = self._learning_rates[name].at(self.get_step)
+        self.stats_reporter.add_stat("Policy/Learning Rate", self._learning_rate)
         if self._statistics_changed:
             self.statistics.publish()
             self._statistics_changed = False
-        # In lock-step in every turn: a run that was resumed remembers from another update on than one that was not.
+        # Stored in every turn in lock-step: a resumed run would otherwise store after a different update than an
+        # uninterrupted one.
         if self._before is None or self._in_rounds or self._updates_since_snapshot >= PUBLISH_UPDATES:
             self._before = Restorable(
                 {name: optimizer.snapshot() for name, optimizer in self.optimizers.items()},
@@ -234,13 +248,13 @@ class OffPolicyTrainer(ReplayTrainer):
             self._updates_since_snapshot = 0
 
     def _update_once(self) -> None:
-        """Takes one gradient step; reward signals take theirs on the same steps, as often as they are to."""
+        """Takes one gradient step; reward signals train on the same steps at their own rate."""
         hyper = self.hyperparameters
         parts = self._batches.draw(hyper.batch_size, hyper.gradient_accumulation)
         self._descend(parts)
         self._updates_since_snapshot += 1
         if self.cloning is not None and (self.optimizer_steps + self._updates) % CLONING_UPDATES == 0:
-            self.cloning.update(self.get_step)
+            self.cloning.update(self.get_step, CLONING_UPDATES)
         if not self.signals.learns:
             return
         self._signal_steps += hyper.steps_per_update
@@ -252,14 +266,14 @@ class OffPolicyTrainer(ReplayTrainer):
                 parts = self._batches.draw(hyper.batch_size, hyper.gradient_accumulation)
 
     def _descend(self, parts: list[Part]) -> None:
-        """Takes one step of all optimizers along the mean gradient over the steps of all parts."""
+        """Steps all optimizers along the mean gradient over the steps of all parts."""
         optimizers = self.optimizers.values()
         for optimizer in optimizers:
             optimizer.zero_grad()
         for part in parts:
             batch = self._batches.read(part)
             terms = self.loss(batch)
-            if self._learned is None:  # once a turn
+            if self._learned is None:  # only once a turn
                 require_terms(terms, self.loss)
             total, scalars = terms
             (total if len(parts) == 1 else total * part.steps).backward()
@@ -298,25 +312,19 @@ class OffPolicyTrainer(ReplayTrainer):
     def _note(self, named: dict[str, float], norm: float) -> None:
         """Reports scalars by name, and the norm of the last gradient."""
         bonus = named.pop("entropy_bonus", 0.0)
-        self.context.metrics.note_losses(
-            LossNumbers(
-                policy=named.get("policy_loss", 0.0) - bonus,
-                value=named.get("value_loss", 0.0),
-                entropy=bonus,
-                grad_norm=norm,
-                approx_kl=0.0,
-                clip_ratio=0.0,
-                explained_variance=named.get(EXPLAINED_VARIANCE, 0.0),
-                entropy_nats=named.get("entropy", 0.0),
-                learning_rate=self._learning_rate.at(self.get_step),
-                log_prob_error_max=0.0,
-            )
+        policy, critics = (named.get(name, 0.0) for name in ("policy_loss", "value_loss"))
+        self.note_losses(policy=policy - bonus, value=critics, entropy=bonus)
+        self.numbers.update(
+            grad_norm=norm,
+            explained_variance_ratio=named.get(EXPLAINED_VARIANCE, 0.0),
+            entropy_nats=named.get("entropy", 0.0),
+            learning_rate=self._learning_rate,
         )
         for name, value in {statistic_of(name): value for name, value in named.items()}.items():
             self.stats_reporter.add_stat(name, value)
 
     def _is_finite(self) -> Tensor:
-        """Returns a scalar bool on the device: whether everything that learns is finite, and what follows it."""
+        """Returns a scalar bool on the device: whether all trained networks and their targets are finite."""
         found = self.auxiliaries.is_finite()
         for optimizer in self.optimizers.values():
             found = found & optimizer.is_finite()
@@ -340,7 +348,7 @@ class OffPolicyTrainer(ReplayTrainer):
         return self.signals.take_faulty()
 
     def _publish_statistics(self) -> None:
-        """Leaves running statistics to the next turn: what a state was saved with acts until then, as if it were not."""
+        """Leaves publishing the statistics to the next turn, so that saving a state changes nothing."""
         self._statistics_changed = True
 
     def model_state(self) -> dict[str, Any]:
@@ -352,14 +360,14 @@ class OffPolicyTrainer(ReplayTrainer):
             **self.auxiliaries.state_dict(),
             "signal_steps": self._signal_steps,
             "draws": {"device": self._draws.device.type, "state": self._draws.get_state()},
-            "choices": None if self._choices is self._draws else self._choices.get_state(),
+            "choices": self._choices.get_state(),
         }
 
     def load_model_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `model_state` returned.
+        """Loads what `model_state` returned.
 
         Raises:
-            ValueError, KeyError, TypeError, RuntimeError: it does not fit.
+            ValueError, KeyError, TypeError, RuntimeError: The state does not fit.
         """
         require_fit(state["networks"], self.networks.state_dict())
         self.networks.load_state_dict(state["networks"])
@@ -367,13 +375,13 @@ class OffPolicyTrainer(ReplayTrainer):
             optimizer.load_state_dict(state["optimizers"][name])
         self.statistics.load_state_dict(state["statistics"])
         self.auxiliaries.load_state_dict(state)
-        # No more than one update of theirs: what is saved may be of other settings.
+        # At most one update of the signals, because the state may have been saved under other settings.
         self._signal_steps = min(
             number(state, "signal_steps", least=0.0), self.hyperparameters.reward_signal_steps_per_update
         )
         self._before = None
         draws = state["draws"]
-        if draws["device"] == self._draws.device.type:  # another kind of device has another kind of generator
+        if draws["device"] == self._draws.device.type:  # a generator of another kind of device has another state
             self._draws.set_state(draws["state"].cpu())
-        if self._choices is not self._draws and state.get("choices") is not None:
+        if state.get("choices") is not None:  # states of earlier builds without memory
             self._choices.set_state(state["choices"].cpu())

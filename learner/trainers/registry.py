@@ -14,27 +14,27 @@ from learner.trainers.base import Trainer, TrainerContext
 
 def own_trainers() -> dict[str, str]:
     """Returns the trainers that come with Rollcast, as ``module:class`` by name."""
-    return {name: own.trainer for name, own in OWN_TRAINERS.items() if own.trainer is not None}
+    return {name: own.trainer for name, own in OWN_TRAINERS.items()}
 
 
 def find(trainer_type: str, setting: str = "trainer_type") -> Callable[..., Any]:
-    """Imports what the name of a trainer stands for.
+    """Imports the trainer class for a name.
 
     Args:
-        trainer_type: one of ours, or of an installed package.
-        setting: where the name stands, for messages.
+        trainer_type: Name of a built-in trainer or of one in an installed package.
+        setting: Setting with the name, for messages.
 
     Raises:
-        UserError: there is no such trainer, or it cannot be imported.
+        UserError: No such trainer exists, or it cannot be imported.
     """
     return plugins.find(setting, trainer_type, TRAINERS, own_trainers())
 
 
 def build(context: TrainerContext) -> Trainer:
-    """Builds the trainer that the settings of a behavior name: one of ours, or an installed package's.
+    """Builds the trainer named in a behavior's settings: a built-in one or one of an installed package.
 
     Raises:
-        UserError: there is no such trainer, or its settings do not fit the behavior.
+        UserError: No such trainer exists, or its settings do not fit the behavior.
     """
     trainer_type = context.behavior.settings.trainer_type
     setting = f"behaviors.{context.behavior.name}.trainer_type"

@@ -1,4 +1,4 @@
-"""What a minibatch of replay memory takes; counted on the meta device."""
+"""Counts the bytes that a replay minibatch takes, on the meta device."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from learner.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, REWARD, observation_column
 from learner.buffers.replay import replay_columns
 from learner.networks.kept import Columns, KeptBytes, kept_bytes
+from learner.settings.hyperparameters import ReplayHyperparameters
 from learner.settings.trainer import TrainerSettings
 from learner.trainers.replay_batches import Batch, Remembered
 
@@ -21,13 +22,13 @@ _REMEMBERED = "remembered/"
 def minibatch_bytes(
     networks: nn.Module, spec: BehaviorSpec, settings: TrainerSettings, loss: Callable[[Batch], Tensor]
 ) -> KeptBytes:
-    """Counts what a minibatch takes.
+    """Counts the bytes that a minibatch takes.
 
     Args:
-        networks: on the meta device.
-        spec: what the behavior sees and does.
-        settings: its block of the run file.
-        loss: computes the loss of a minibatch that lies there; behind a memory it is one sequence.
+        networks: Networks on the meta device.
+        spec: Observations and actions of the behavior.
+        settings: The behavior's block of the run file.
+        loss: Computes the loss of a minibatch on the meta device; with memory, the minibatch is one sequence.
     """
     memory, signals = settings.network_settings.memory, len(settings.reward_signals.active())
     memory_size = 0 if memory is None else memory.memory_size
@@ -38,11 +39,17 @@ def minibatch_bytes(
         for name in (*seen, ACTION_MASK):
             if name in found:
                 found[_NEXT + name] = torch.zeros_like(found[name])
-        if memory_size:  # what was seen after the last step, too
+        if memory_size:  # also the observation after the last step
             found |= {_REMEMBERED + name: torch.cat((found[name], found[name][:1])) for name in seen}
         return found
 
-    return kept_bytes(networks, columns, lambda columns: loss(_batch(columns, spec, signals, memory_size)))
+    counted = kept_bytes(networks, columns, lambda columns: loss(_batch(columns, spec, signals, memory_size)))
+    hyper = settings.hyperparameters
+    if not isinstance(hyper, ReplayHyperparameters) or not hyper.burn_in:
+        return counted
+    seen = {observation_column(observation.name) for observation in spec.observations}
+    of_row = sum(column.row_bytes for column in replay_columns(spec) if column.name in seen) + counted.per_forward_row
+    return counted._replace(per_row=counted.per_row - (-hyper.burn_in * of_row // settings.memory_stride))
 
 
 def _batch(columns: Columns, spec: BehaviorSpec, signals: int, memory_size: int) -> Batch:

@@ -1,6 +1,6 @@
-"""Trainers that learn by reinforcement: episodes, versions, summaries and checkpoints around an update.
+"""Reinforcement-learning trainers: episodes, versions, summaries and checkpoints around an update.
 
-How experience is collected is in `learner.trainers.on_policy` and `learner.trainers.replay`.
+`learner.trainers.on_policy` and `learner.trainers.replay` collect experience.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
+from rollcast.policies import PolicyDescription
 from torch import Tensor
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import count, reason
-from learner.link.experience import QueuedChunk
-from learner.observe.metrics.behaviors import BehaviorMetrics
+from learner.link.policies import StoredPolicy
+from learner.link.to_trainers import Experience
+from learner.networks.fit import CRITIC_ONLY, require_critic_only
+from learner.networks.observations import is_entities
+from learner.observe.meters import BehaviorMeters
 from learner.observe.stats import StatsReporter
 from learner.publish.describe import Progress
 from learner.settings.hyperparameters import HyperparameterSettings
@@ -30,10 +34,10 @@ log = structlog.get_logger(__name__)
 
 
 class TrainerFailedError(UserError):
-    """A trainer cannot go on; the learner ends with exit code TRAINER_FAILED.
+    """A trainer cannot continue; the learner ends with exit code TRAINER_FAILED.
 
     Args:
-        message: one line that states the value, the limit and the next step.
+        message: One line that states the value, the limit and the next step.
     """
 
     def __init__(self, message: str) -> None:
@@ -41,18 +45,18 @@ class TrainerFailedError(UserError):
 
 
 class UpdateClock:
-    """Measures the phases of a trainer and reports them; the time of a pause belongs to neither.
+    """Measures and reports the phases of a trainer; a pause belongs to neither phase.
 
     Args:
-        stats: where seconds and steps per second go.
-        metrics: where the seconds of collections go, too.
-        clock: monotonic seconds.
+        stats: Receives seconds and steps per second.
+        metrics: Also receives the seconds of collections.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
         self,
         stats: StatsReporter,
-        metrics: BehaviorMetrics,
+        metrics: BehaviorMeters,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stats = stats
@@ -67,7 +71,7 @@ class UpdateClock:
         self._metrics.batch_wait.observe(self._collect_seconds)
 
     def end_update(self, steps: int) -> None:
-        """Ends an update of so many environment steps, reports both phases, and begins the next collection."""
+        """Ends an update of ``steps`` environment steps, reports both phases, and begins the next collection."""
         seconds = self._next_phase()
         self._stats.add_stat("Rollcast/Collect Seconds", self._collect_seconds)
         self._stats.add_stat("Rollcast/Update Seconds", seconds)
@@ -78,7 +82,7 @@ class UpdateClock:
         self._paused_at = self._clock()
 
     def resume(self) -> None:
-        """Lets the clock go on."""
+        """Continues the clock."""
         self._phase_began += self._clock() - self._paused_at
 
     def _next_phase(self) -> float:
@@ -91,19 +95,19 @@ Hyper = TypeVar("Hyper", bound=HyperparameterSettings)
 
 STATE_FORMAT = 2
 _NO_SENSE = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a state can provoke that is a readable file, and incomplete, of other settings, or of somebody else."""
+"""Errors raised for a readable state that is incomplete, has other settings, or belongs to another trainer."""
 MAX_FAILED_UPDATES = 3
-"""Updates in a row that may be thrown away because their result was not finite."""
+"""Most consecutive updates that may be discarded because their result was not finite."""
 
 
 class RLTrainer(Trainer):
-    """What trainers share that learn by reinforcement; how they collect and what an update is, their own classes say.
+    """The base of reinforcement-learning trainers; subclasses define collection and update.
 
     Args:
-        context: everything from outside.
+        context: Everything the trainer receives from the run.
 
     Raises:
-        UserError: the settings do not fit the behavior.
+        UserError: The settings do not fit the behavior.
     """
 
     def __init__(self, context: TrainerContext) -> None:
@@ -114,14 +118,16 @@ class RLTrainer(Trainer):
             service.reward_buffer_episodes,
             extrinsic_strength(self.trainer_settings),
             metrics=context.metrics,
+            numbers=self.numbers,
             lessons=context.lessons,
             evaluations=context.evaluations,
+            grouped=self.trainer_settings.traits.grouped or behavior.spec.grouped,
         )
         self.collected_rewards: dict[str, float] = {}
         self._version = 0
         self._optimizer_steps = 0
         self._steps_trained = 0
-        self._steps_untrained = 0  # that counted: of updates that were not finite, or collected when training ended
+        self._steps_untrained = 0  # in discarded updates, or still collected when training ended
         self._failed_updates = 0
         self._is_told_of_groups = False
         self._metrics = context.metrics
@@ -129,15 +135,16 @@ class RLTrainer(Trainer):
         self.policy = self.create_policy(behavior.spec)
         self.add_policy(behavior.name, self.policy)
         self.create_optimizer()
+        self._note_entities()
 
     @property
     def get_step(self) -> int:
-        """Steps that were taken for training, whatever became of them there: it never falls."""
+        """Steps taken for training, whatever their outcome; never falls."""
         return self._steps_trained + self._steps_untrained + self._collected_steps
 
     @property
     def _collected_steps(self) -> int:
-        """Steps that were taken and are in no completed update yet."""
+        """Steps taken that are in no completed update yet."""
         return 0
 
     @property
@@ -147,7 +154,7 @@ class RLTrainer(Trainer):
 
     @property
     def version(self) -> int:
-        """The policy version: completed updates."""
+        """The policy version, which is the number of completed updates."""
         return self._version
 
     @property
@@ -157,7 +164,7 @@ class RLTrainer(Trainer):
 
     @property
     def reward_buffer(self) -> deque[float]:
-        """Returns of the newest training episodes."""
+        """The returns of the newest training episodes."""
         return self.tally.returns
 
     @property
@@ -165,40 +172,45 @@ class RLTrainer(Trainer):
         """Training episodes so far."""
         return self.tally.episodes
 
+    @property
+    def acts_uniformly(self) -> bool:
+        """True if actors take uniform actions instead of those of the next published version."""
+        return False
+
     def mean_return(self) -> float | None:
         """Returns the mean of `reward_buffer`; None before the first episode."""
         return self.tally.mean()
 
     def mean_return_since_update(self) -> float | None:
-        """Returns the mean over the episodes since the last update; that of `reward_buffer`, where none ended."""
+        """Returns the mean over the episodes since the last update, or of `reward_buffer` if none ended."""
         return self.tally.mean_since_update()
 
     @staticmethod
     def own_hyperparameters(context: TrainerContext, kind: type[Hyper]) -> Hyper:
-        """Returns the hyperparameters of the behavior as those of a trainer; also before `__init__` has set anything.
+        """Returns the behavior's hyperparameters, typed as ``kind``; works before `__init__` sets anything.
 
         Args:
-            context: of the trainer.
-            kind: the trainer's settings model.
+            context: Context of the trainer.
+            kind: The trainer's settings model.
 
         Raises:
-            TypeError: they are of another kind; a fault of the trainer's code.
+            TypeError: The hyperparameters are of another type, which is a fault in the trainer's code.
         """
         found = context.behavior.settings.hyperparameters
         if not isinstance(found, kind):
             raise TypeError(
-                f"{context.behavior.name} has {type(found).__name__}, not {kind.__name__}: the trainer's settings_model must "
-                f"be a subclass of {kind.__module__}.{kind.__name__}"
+                f"the settings of {context.behavior.name} are {type(found).__name__}, not {kind.__name__}: the "
+                f"trainer's settings_model must be a subclass of {kind.__module__}.{kind.__name__}"
             )
         return found
 
     @abstractmethod
     def create_optimizer(self) -> None:
-        """Makes the rest of the networks and their optimizer."""
+        """Creates the remaining networks and the optimizer."""
 
     @abstractmethod
     def _publish_statistics(self) -> None:
-        """Puts running statistics of the observations into the networks that act."""
+        """Copies running statistics of the observations into the acting networks."""
 
     @abstractmethod
     def model_state(self) -> dict[str, Any]:
@@ -206,45 +218,40 @@ class RLTrainer(Trainer):
 
     @abstractmethod
     def load_model_state(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `model_state` returned.
+        """Loads what `model_state` returned.
 
         Raises:
-            ValueError, KeyError, RuntimeError: it does not fit, or holds numbers that cannot be.
+            ValueError, KeyError, RuntimeError: The state does not fit or holds impossible numbers.
         """
 
     def start(self) -> None:
-        """Publishes the present version and sets the pace."""
+        """Publishes the current version."""
         self._publisher = self.context.open_publisher(self.policy)
         self._publish()
-        self._set_pace()
-
-    @abstractmethod
-    def _set_pace(self) -> None:
-        """Tells the service what is held, and which version actors shall wait for."""
 
     def _complete_update(self, steps: int) -> None:
-        """Counts an update that went well: a new version, in the books and with the actors.
+        """Counts a successful update: records and publishes a new version.
 
         Args:
-            steps: that it trained and none before it did.
+            steps: Steps that this update trained for the first time.
         """
         self._failed_updates = 0
         self._version += 1
         self.tally.note_update()
         self._steps_trained += steps
+        self.context.settlement.trained(steps)
         with self._metrics.publish.time():
             self._publish()
-        self.context.ledger.trained(self.brain_name, steps)
-        self._metrics.note_update()
+        self.note_update()
 
     def _give_update_up(self, steps: int) -> None:
-        """Counts an update whose result was not finite, and that left everything as it was.
+        """Counts an update that was not finite and was rolled back.
 
         Args:
-            steps: of experience that goes with it.
+            steps: Steps of experience that are discarded.
 
         Raises:
-            TrainerFailedError: it is one too many.
+            TrainerFailedError: Too many updates in a row failed.
         """
         self._steps_untrained += steps
         self._metrics.note_skipped("not_finite")
@@ -255,23 +262,35 @@ class RLTrainer(Trainer):
             "update_not_finite", behavior=self.brain_name, steps=steps, failed_in_a_row=self._failed_updates, **told
         )
         if self._failed_updates >= MAX_FAILED_UPDATES:
-            advice = "lower learning_rate, set max_grad_norm, or look for rewards of very large size"
+            advice = "lower learning_rate, set max_grad_norm, or check for very large rewards"
             if faulty:
                 advice = (
-                    f"and so were rewards of the reward signal {faulty}: lower its learning_rate or strength, or, if a "
-                    "package brings it, repair that"
+                    f"as were rewards of the reward signal {faulty}: lower its learning_rate or strength, or correct "
+                    "the package that contains it"
                 )
             raise TrainerFailedError(
-                f"{self._failed_updates} updates of {self.brain_name} in a row had losses, gradients or actions that are "
-                f"not finite{', ' if faulty else ': '}{advice}"
+                f"{self._failed_updates} updates of {self.brain_name} in a row had losses, gradients or actions that "
+                f"are not finite{', ' if faulty else ': '}{advice}"
             )
 
     def _take_faulty_signals(self) -> tuple[str, ...]:
         """Returns the reward signals whose rewards were not finite since the last call."""
         return ()
 
-    def _note_group_rewards(self, item: QueuedChunk) -> None:
-        """Says once that group rewards are not what trainers of single agents were made for."""
+    def _note_entities(self) -> None:
+        """Warns that lists of entities enter the networks unnormalized, although the run file sets ``normalize``."""
+        lists = [each.name for each in self.context.behavior.spec.observations if is_entities(each)]
+        if lists and self.trainer_settings.network_settings.normalize:
+            log.warning(
+                "entities_not_normalized",
+                behavior=self.brain_name,
+                observations=lists,
+                hint="normalize applies to vectors: let the environment send the numbers of entities between -1 and 1, "
+                "or declare their scale",
+            )
+
+    def _note_group_rewards(self, item: Experience) -> None:
+        """Warns once that trainers of single agents do not handle group rewards as intended."""
         group_rewards = item.chunk.columns.get("group_reward")
         if self._is_told_of_groups or group_rewards is None or not group_rewards.any():
             return
@@ -279,8 +298,8 @@ class RLTrainer(Trainer):
         log.warning(
             "group_rewards",
             behavior=self.brain_name,
-            note=f"{self.trainer_settings.trainer_type} adds each agent's group rewards to its own and gives no credit "
-            "among group mates",
+            note=f"{self.trainer_settings.trainer_type} adds group rewards to each agent's own rewards and does "
+            "not assign credit among group members; trainer_type: poca does",
         )
 
     def on_paused(self) -> None:
@@ -288,16 +307,37 @@ class RLTrainer(Trainer):
         self._clock.pause()
 
     def on_resumed(self) -> None:
-        """Lets the clock of the collection go on."""
+        """Continues the clock of the collection."""
         self._clock.resume()
 
-    def _publish(self) -> None:
+    @property
+    def published(self) -> PolicyDescription:
+        """Header of the newest version that actors can get; available from `start` on."""
+        return self._published
+
+    def publish_present(self, *, keep: bool = False) -> None:
+        """Does nothing unless overridden, because each change is already published.
+
+        Args:
+            keep: Keeps the newest version available until its behavior is released, even after newer versions.
+        """
+        if keep:
+            self._publisher.keep()
+
+    def snapshot(self) -> StoredPolicy:
+        """Publishes the state that `state_dict` would save now, and returns it; call it between two turns."""
+        self.publish_present()
+        return self._publisher.newest
+
+    def _publish(self, *, keep: bool = False) -> None:
+        self.settle()
         state: Mapping[str, Tensor] = self.policy.state_dict()
-        self._publisher.publish(state, Progress(self._version, self._optimizer_steps, self._steps_trained))
-        self._metrics.note_published()
+        progress = Progress(self._version, self._optimizer_steps, self._steps_trained, self.acts_uniformly)
+        self._published = self._publisher.publish(state, progress, keep=keep)
+        self.numbers["last_publish_timestamp_seconds"] = time.time()
 
     def _cadence(self, before: int) -> None:
-        """Writes a summary and a checkpoint where the steps since ``before`` crossed a multiple of their interval."""
+        """Writes a summary and a checkpoint if the steps since ``before`` crossed a multiple of their interval."""
         now = self.get_step
         summary_freq = self.trainer_settings.summary_freq
         if now // summary_freq > before // summary_freq:
@@ -307,7 +347,7 @@ class RLTrainer(Trainer):
             self.save_model()
 
     def write_summary(self, step: int) -> None:
-        """Hands the collected statistics to the writers under a step."""
+        """Passes the collected statistics to the writers under a step."""
         self.stats_reporter.set_stat("Is Training", float(self.should_still_train))
         self.tally.report_lessons()
         self.stats_reporter.write_stats(step)
@@ -319,10 +359,11 @@ class RLTrainer(Trainer):
         export_unity(self.policy, path)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that training depends on; steps in an unfinished buffer are not part of it."""
+        """Returns everything that training depends on, except steps in an unfinished buffer."""
         return {
             "format": STATE_FORMAT,
             "trainer_type": self.trainer_settings.trainer_type,
+            CRITIC_ONLY: sorted(set(self.trainer_settings.network_settings.critic_only)),
             "version": self._version,
             "optimizer_steps": self._optimizer_steps,
             "steps_trained": self._steps_trained,
@@ -333,10 +374,10 @@ class RLTrainer(Trainer):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a saved state.
+        """Continues from a saved state.
 
         Raises:
-            UserError: it does not fit this trainer.
+            UserError: The state does not fit this trainer.
         """
         with self._taking_over():
             self._load_model(state)
@@ -346,35 +387,36 @@ class RLTrainer(Trainer):
         """Starts with the networks, optimizer and statistics of another run's saved state; steps count from 0.
 
         Raises:
-            UserError: it does not fit this trainer.
+            UserError: The state does not fit this trainer.
         """
         with self._taking_over():
             self._load_model(state)
 
     @contextmanager
     def _taking_over(self) -> Iterator[None]:
-        """Says in one line what is wrong with a state that is taken over inside the block."""
+        """Reports in one line what is wrong with a state loaded inside the block."""
         try:
             yield
         except _NO_SENSE as error:
             raise UserError(
                 ExitCode.BAD_CHECKPOINT,
-                f"the saved state of {self.brain_name} does not fit the run file: {reason(error)}; restore the settings "
-                "it was made with, take another checkpoint, or start a new run",
+                f"the saved state of {self.brain_name} does not fit the run file: {reason(error)}; restore the "
+                "settings it was made with, use another checkpoint, or start a new run",
             ) from error
 
     def _load_model(self, state: Mapping[str, Any]) -> None:
         trainer_type = self.trainer_settings.trainer_type
         if (state["format"], state["trainer_type"]) != (STATE_FORMAT, trainer_type):
             raise ValueError(
-                f"it is of format {state['format']!s:.40} for trainer {state['trainer_type']!s:.40}, not of format "
-                f"{STATE_FORMAT} for trainer {trainer_type}"
+                f"it has the format {state['format']!s:.40} of trainer {state['trainer_type']!s:.40}, not the format "
+                f"{STATE_FORMAT} of trainer {trainer_type}"
             )
+        require_critic_only(state, self.trainer_settings.network_settings.critic_only)
         self.load_model_state(state["model"])
         self._publish_statistics()
 
     def _load_counts(self, state: Mapping[str, Any]) -> None:
-        """Takes over how far training was; everything that is raised says that the state does not fit."""
+        """Loads the training counts; any exception means that the state does not fit."""
         self._version = count(state, "version")
         self._optimizer_steps = count(state, "optimizer_steps")
         self._steps_trained = count(state, "steps_trained")

@@ -1,50 +1,55 @@
-"""Episodes and statistics records: counted once, on arrival, whatever becomes of the steps around them."""
+"""Counts episodes and statistics records once, on arrival, whatever the outcome of their steps."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
-from rollcast.enums import Purpose, StatAggregation
+from rollcast.enums import AssignmentRole, GroupEnd, Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 
 from learner.common.saved_values import count, numbers
-from learner.curriculum.lessons import Lessons, no_lessons
+from learner.curriculum.lessons import NOTHING_ELSE, Lessons, no_lessons
+from learner.curriculum.measures import GROUP_REWARD, statistic_name
 from learner.link.evaluation import EvaluationSink, NoEvaluation, hand_on
-from learner.observe.metrics.behaviors import BehaviorMetrics
-from learner.observe.metrics.learner import unobserved
+from learner.observe.meters import BehaviorMeters
 from learner.observe.stats import Aggregation, StatsReporter
 from learner.settings.trainer import TrainerSettings
 
 log = structlog.get_logger(__name__)
 
 MAX_KEYS = 500
-"""Different keys of one behavior in one start of the learner. Each is a curve of every tracker for ever, and a program
-that puts a number into its keys would make them without end."""
+"""Most different keys of one behavior in one start of the learner. Each key is a permanent curve in every tracker, and
+a program that puts a number into its keys would create them without end."""
 MAX_METRIC_KEYS = 50
-"""Of them, the first ones are time series of the metrics, too; what makes one is more expensive there."""
+"""Number of first keys that are also time series of the metrics, where they are more expensive."""
 
 
 class RecordTally:
-    """Takes the statistics records of chunks, and bounds how many keys there are.
+    """Takes the statistics records of chunks and limits the number of keys.
 
     Args:
-        stats: where they go.
-        metrics: where the present value of the first keys is shown.
+        stats: Receives the records.
+        numbers: Receives the current value of the first keys as ``environment_statistic/KEY``.
+        lessons: Receives the values that lessons measure.
     """
 
-    def __init__(self, stats: StatsReporter, metrics: BehaviorMetrics) -> None:
+    def __init__(self, stats: StatsReporter, numbers: dict[str, float], lessons: Lessons) -> None:
         self._stats = stats
-        self._metrics = metrics
-        self._keys: dict[str, bool] = {}  # whether the metrics show it
+        self._lessons = lessons
+        names = map(statistic_name, lessons.measures(stats.category))
+        self._measured = frozenset(name for name in names if name is not None)
+        self._numbers = numbers
+        self._keys: dict[str, bool] = {}  # value: whether the metrics show the key
         self._has_warned = False
 
     def add(self, chunk: Chunk) -> None:
-        """Adds the records of a chunk; those of keys beyond the limit are left out."""
+        """Adds the records of a chunk; leaves out keys beyond the limit."""
         columns = chunk.columns
         if "stat/key" not in columns:
             return
@@ -53,12 +58,14 @@ class RecordTally:
         aggregations = [StatAggregation.AVERAGE] * len(numbers) if kinds is None else kinds.tolist()
         taken = [self._takes(key) for key in chunk.stat_keys]
         for number, value, kind in zip(numbers, columns["stat/value"].tolist(), aggregations, strict=True):
+            if chunk.stat_keys[number] in self._measured:
+                self._lessons.add_statistic(self._stats.category, chunk.stat_keys[number], value)
             if taken[number]:
                 self._stats.add_stat(chunk.stat_keys[number], value, Aggregation(kind or StatAggregation.AVERAGE))
         for key in dict.fromkeys(chunk.stat_keys[number] for number in numbers):
             value = self._stats.value(key) if self._keys.get(key) else None
             if value is not None:
-                self._metrics.show_statistic(key, value)
+                self._numbers[f"environment_statistic/{key}"] = value
 
     def _takes(self, key: str) -> bool:
         if key in self._keys:
@@ -71,7 +78,7 @@ class RecordTally:
                     behavior=self._stats.category,
                     key=key,
                     limit=MAX_KEYS,
-                    action="new keys are left out; do not put numbers into the keys",
+                    action="new keys are ignored; do not put numbers into keys",
                 )
             return False
         self._keys[key] = len(self._keys) < MAX_METRIC_KEYS
@@ -79,22 +86,25 @@ class RecordTally:
 
 
 class EpisodeTally:
-    """The returns of the newest training episodes, and how many there were.
+    """Keeps the returns of the newest training episodes and counts all of them.
 
-    Where there are lessons, episodes of earlier ones count in no mean: a lesson begins with none.
+    With lessons, means leave out episodes of earlier lessons: a lesson begins without episodes.
 
     Args:
-        stats: where lengths, returns and the environments' own statistics go; its category is the behavior.
-        kept_episodes: how many returns the mean is over.
-        strength: of the extrinsic reward signal, 0 without one.
-        metrics: where returns and lengths of training episodes go, too.
-        lessons: told of each training episode.
-        evaluations: told of each episode of an evaluation, which counts in nothing else here. Demonstrations count
-            nowhere.
+        stats: Receives lengths, returns and the environments' statistics; its category is the behavior.
+        kept_episodes: Number of returns in the mean.
+        strength: Strength of the extrinsic reward signal; 0 without it.
+        metrics: Also receives returns and lengths of training episodes.
+        numbers: Numbers reported by the trainer, to which the environments' statistics are added.
+        lessons: Receives each training episode.
+        evaluations: Receives each evaluation episode; nothing else here counts these. Demonstrations and episodes of
+            opponents count nowhere.
+        grouped: Whether agents are in groups: only the group returns of those whose episodes ended with their group are
+            then reported and measured by lessons, as poca does in ML-Agents; those of agents that end early are parts.
 
     Attributes:
-        returns: the newest returns, oldest first.
-        episodes: all training episodes so far.
+        returns: The newest returns, oldest first.
+        episodes: Number of training episodes so far.
     """
 
     def __init__(
@@ -103,15 +113,18 @@ class EpisodeTally:
         kept_episodes: int,
         strength: float = 1.0,
         *,
-        metrics: BehaviorMetrics | None = None,
+        metrics: BehaviorMeters | None = None,
+        numbers: dict[str, float] | None = None,
         lessons: Lessons | None = None,
         evaluations: EvaluationSink | None = None,
+        grouped: bool = False,
     ) -> None:
-        self._metrics = metrics or unobserved()
+        self._grouped = grouped
+        self._metrics = metrics or BehaviorMeters()
         self._evaluations = evaluations or NoEvaluation()
         self._lessons = lessons or no_lessons()
         self._since_revision = self._lessons.since_revision
-        self._records = RecordTally(stats, self._metrics)
+        self._records = RecordTally(stats, {} if numbers is None else numbers, self._lessons)
         self.returns: deque[float] = deque(maxlen=kept_episodes)
         self.episodes = 0
         self._stats = stats
@@ -124,11 +137,11 @@ class EpisodeTally:
         return sum(self.returns) / len(self.returns) if self.returns else None
 
     def mean_since_update(self) -> float | None:
-        """Returns the mean over the episodes since the last `note_update`; of the kept returns, where none ended."""
+        """Returns the mean over the episodes since the last `note_update`, or of the kept returns if none ended."""
         return self._update_returns / self._update_episodes if self._update_episodes else self.mean()
 
     def note_update(self) -> None:
-        """Notes that the policy has changed: episodes from here on are the next version's."""
+        """Notes that the policy has changed: later episodes belong to the next version."""
         self._update_returns, self._update_episodes = 0.0, 0
 
     def add(self, chunk: Chunk) -> None:
@@ -139,7 +152,7 @@ class EpisodeTally:
             self._records.add(chunk)
 
     def note_progress(self, progress: float) -> None:
-        """Tells the lessons that steps have come; ``progress`` is steps by `max_steps`."""
+        """Reports progress to the lessons; ``progress`` is steps divided by `max_steps`."""
         self._lessons.note_progress(self._stats.category, progress)
 
     def report_lessons(self) -> None:
@@ -156,16 +169,16 @@ class EpisodeTally:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state_dict` returned.
+        """Loads what `state_dict` returned.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not what was saved.
+            KeyError, TypeError, ValueError: The state is not one that was saved here.
         """
         episodes, returns = count(state, "episodes"), numbers(state, "returns")
         since_revision = count({"since_revision": 0, **state}, "since_revision")
         self.episodes = episodes
         self.returns.clear()
-        if since_revision == self._since_revision:  # else a lesson has begun since
+        if since_revision == self._since_revision:  # otherwise a lesson has begun since
             self.returns.extend(returns)
 
     def _add_episodes(self, chunk: Chunk) -> None:
@@ -178,32 +191,54 @@ class EpisodeTally:
         )
         if not is_training.all():
             hand_on(self._stats.category, chunk, self._evaluations)
+        roles = columns.get("episode/role")
+        if roles is not None:
+            is_training &= roles != AssignmentRole.OPPONENT
         if not is_training.any():
             return
         self._report("Environment", chunk, is_training)
-        finished = columns["episode/return"][is_training].astype(np.float64)  # sums of two may pass float32
+        finished = columns["episode/return"][is_training].astype(np.float64)  # a sum of two can overflow float32
         shared = columns.get("episode/group_return")
         total = finished if shared is None else finished + shared[is_training]
         if self._strength:
             self._stats.add_stats("Policy/Extrinsic Reward", total * self._strength)
-        self._metrics.episode_return.observe(finished)
+        self._metrics.episode_return.observe(total)
         self._metrics.episode_steps.observe(columns["episode/length"][is_training])
         self.episodes += len(finished)
         self._update_episodes += len(finished)
-        self._update_returns += float(finished.sum())
-        self._keep(finished.tolist(), columns.get("episode/settings_revision"), is_training)
+        self._update_returns += float(total.sum())
+        self._keep(total.tolist(), chunk, is_training)
 
-    def _keep(self, returns: list[float], told: NDArray[Any] | None, is_training: NDArray[np.bool_]) -> None:
-        """Keeps the returns of the present lesson, and tells the lessons of all."""
+    def _keep(self, returns: list[float], chunk: Chunk, is_training: NDArray[np.bool_]) -> None:
+        """Keeps the returns of the current lesson, and passes all episodes to the lessons."""
+        told = chunk.columns.get("episode/settings_revision")
         revisions = [None] * len(returns) if told is None else told[is_training].tolist()
-        for value, revision in zip(returns, revisions, strict=True):
-            self._lessons.add_episode(self._stats.category, value, revision)
+        others = self._measured(chunk, is_training)
+        for value, revision, more in zip(returns, revisions, others or repeat(NOTHING_ELSE, len(returns)), strict=True):
+            self._lessons.add_episode(self._stats.category, value, revision, more)
             if self._lessons.since_revision != self._since_revision:
                 self._since_revision = self._lessons.since_revision
                 self.returns.clear()
-            # Parameters never reach actors that do not say their revision: nothing changed for them.
+            # Actors that do not report their revision never get parameters, so nothing changed for them.
             if revision is None or revision >= self._since_revision:
                 self.returns.append(value)
+
+    def _measured(self, chunk: Chunk, is_training: NDArray[np.bool_]) -> list[dict[str, float]] | None:
+        """Returns what lessons measure of each training episode in addition to its return; None if nothing.
+
+        A value is NaN for an episode that does not have it.
+        """
+        found = {}
+        for measure in self._lessons.measures(self._stats.category):
+            name = statistic_name(measure) or ""
+            column = "episode/group_return" if measure == GROUP_REWARD else f"info/{name.removeprefix('Environment/')}"
+            values = chunk.columns.get(column)
+            if values is None:
+                continue
+            if measure == GROUP_REWARD and self._grouped:
+                values = np.where(_ended_with_group(chunk), values, np.nan)
+            found[measure] = values[is_training].tolist()
+        return [dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True)] or None
 
     def _report(self, group: str, chunk: Chunk, chosen: NDArray[np.bool_]) -> None:
         columns = chunk.columns
@@ -211,28 +246,48 @@ class EpisodeTally:
         self._stats.add_stats(f"{group}/Episode Length", columns["episode/length"][chosen])
         group_returns = columns.get("episode/group_return")
         if group_returns is not None:
-            self._stats.add_stats(f"{group}/Group Cumulative Reward", group_returns[chosen], Aggregation.HISTOGRAM)
+            whole = chosen & _ended_with_group(chunk) if self._grouped else chosen
+            self._stats.add_stats(f"{group}/Group Cumulative Reward", group_returns[whole], Aggregation.HISTOGRAM)
         for name, values in columns.items():
             if name.startswith("info/"):
                 present = values[chosen]
                 self._stats.add_stats(f"{group}/{name[5:]}", present[~np.isnan(present)])
 
 
+def _ended_with_group(chunk: Chunk) -> NDArray[np.bool_]:
+    """Returns for each episode record whether the group's episode ended with it, ``[E]``.
+
+    Outside of matches records do not say so. The chunk then has the end of the group: an actor sends the record of an
+    episode with its last segment, unless mates that continue hold that segment back.
+    """
+    columns = chunk.columns
+    if "episode/group_end" in columns:
+        told: NDArray[np.bool_] = columns["episode/group_end"] > GroupEnd.CONTINUES
+        return told
+    if "group" not in columns or "group_end" not in columns:
+        return np.zeros(chunk.episodes, np.bool_)
+    over = (columns["group"] != 0) & (columns["group_end"] > GroupEnd.CONTINUES)
+    ended = set(zip(columns["agent"][over].tolist(), columns["episode"][over].tolist(), strict=True))
+    records = zip(columns["episode/agent"].tolist(), columns["episode/episode"].tolist(), strict=True)
+    return np.array([record in ended for record in records], np.bool_)
+
+
 def extrinsic_strength(settings: TrainerSettings) -> float:
-    """Returns the strength of the extrinsic reward signal, 0 without one."""
+    """Returns the strength of the extrinsic reward signal; 0 without it."""
     extrinsic = settings.reward_signals.extrinsic
     return 0.0 if extrinsic is None else extrinsic.strength
 
 
 class EpisodeRewards:
-    """Mean sums of rewards an episode.
+    """Computes the mean sums of rewards per episode.
 
     ML-Agents adds up the rewards of each agent until its episode ends. Here the rewards of all steps are added up until
-    some episode has ended, and divided by how many have: weighted with their number of episodes, these means have the
-    same mean, but for the episodes that run at the beginning and at the end. Steps that were dropped are in neither sum.
+    an episode has ended, and divided by the number of ended episodes. Weighted with this number, these means average to
+    the mean of ML-Agents, except for the episodes that run at the beginning and at the end. Dropped steps count neither
+    as rewards nor as ends.
 
     Attributes:
-        episodes: that the last means are over.
+        episodes: Number of episodes in the last means.
     """
 
     def __init__(self) -> None:
@@ -243,11 +298,11 @@ class EpisodeRewards:
         """Adds the steps of an update.
 
         Args:
-            sums: of rewards over these steps, by signal.
-            ended: how many episodes ended with one of them.
+            sums: Sums of rewards over these steps, by signal.
+            ended: Number of episodes that ended with one of these steps.
 
         Returns:
-            Rewards of an episode by signal, over the steps since some episode ended last; nothing if none has now.
+            Rewards per episode by signal, over the steps since an episode last ended; empty if none ended now.
         """
         for name, value in sums.items():
             self._sums[name] = self._sums.get(name, 0.0) + value

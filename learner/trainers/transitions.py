@@ -1,4 +1,4 @@
-"""Transitions out of ring rows: a step's row, and the next row, where what was seen after it is."""
+"""Reads transitions from ring rows: the row of a step and the next row, which has the observation after it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class TransitionReader:
     """Reads transitions from columns of a ring.
 
     Args:
-        spec: what the behavior sees and does.
-        device: where the ring is.
-        needs_observations: False leaves everything out but rewards and ends.
+        spec: Observations and actions of the behavior.
+        device: Device of the ring.
+        needs_observations: False leaves out everything except rewards and ends.
     """
 
     def __init__(self, spec: BehaviorSpec, device: torch.device, *, needs_observations: bool) -> None:
@@ -36,9 +36,9 @@ class TransitionReader:
         """Gathers B transitions.
 
         Args:
-            storage: the ring.
-            rows: ``[B]`` int64, places of the steps.
-            next_rows: ``[B]`` int64, places of what was seen after them.
+            storage: Columns of the ring.
+            rows: ``[B]`` int64, rows of the steps.
+            next_rows: ``[B]`` int64, rows of the observations after them.
             terminated: ``[B]`` float64.
         """
         reward = storage[REWARD].index_select(0, rows)
@@ -56,12 +56,12 @@ class TransitionReader:
     def sources(
         self, storage: Mapping[str, Tensor], rows: Tensor, next_rows: Tensor, terminated: Tensor
     ) -> dict[str, Source]:
-        """Returns what minibatches need beside observations and actions, so that `of` can read them; see `at`."""
+        """Returns the further columns that `of` needs in addition to observations and actions; see `at`."""
         following = {_NEXT + name: Source(storage[name], next_rows) for name in self._observations}
         return {REWARD: Source(storage[REWARD], rows), TERMINATED: Source(terminated), **following}
 
     def of(self, columns: Mapping[str, Tensor]) -> Transitions:
-        """Reads the transitions of a minibatch, whose discrete actions count from their branches' offsets."""
+        """Reads the transitions of a minibatch whose discrete actions include the offsets of their branches."""
         discrete = columns.get(DISCRETE_ACTION)
         if discrete is not None:
             discrete = discrete - self._offsets

@@ -1,4 +1,4 @@
-"""What every answer of the HTTP port has in common: who may ask, safe headers, and errors as JSON without insides."""
+"""Common part of every HTTP answer: access checks, safe headers, and errors as JSON without internals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollcast.errors import WireError
 from learner.observe.jsonfile import as_json
 
 MAX_BODY_BYTES: Final = 1024
-"""No request has a use for a body."""
+"""Largest body of a request; no request needs one."""
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -32,13 +32,13 @@ log = structlog.get_logger(__name__)
 
 
 class RequestRefused(Exception):  # noqa: N818 - it says what happened
-    """A request that is answered with an error.
+    """Raised if a request is answered with an error.
 
     Args:
-        status: of HTTP.
-        reason: for programs.
-        message: for people.
-        headers: of the answer.
+        status: HTTP status.
+        reason: Reason for programs.
+        message: Message for people.
+        headers: Headers of the answer.
     """
 
     def __init__(self, status: int, reason: str, message: str, headers: dict[str, str] | None = None) -> None:
@@ -65,8 +65,9 @@ def make_guard(*, only_local_names: bool) -> Middleware:
     """Returns the outermost middleware.
 
     Args:
-        only_local_names: refuse requests whose Host is not this machine: a page of another site, whose name was made
-            to lead here (DNS rebinding), must read nothing. For loopback addresses alone; elsewhere names are unknown.
+        only_local_names: Whether to refuse requests whose Host is not this machine, so that a page of another site
+            whose name was pointed here (DNS rebinding) can read nothing. For loopback addresses only; elsewhere the
+            names are unknown.
     """
 
     @web.middleware
@@ -74,12 +75,18 @@ def make_guard(*, only_local_names: bool) -> Middleware:
         try:
             if only_local_names and not is_local_name(request.headers.getall(hdrs.HOST, [])):
                 raise RequestRefused(
-                    403, "WRONG_HOST", "this port answers to localhost, 127.0.0.1 and [::1] only; use one of them"
+                    403,
+                    "WRONG_HOST",
+                    "this port accepts only the host names localhost, 127.0.0.1 and [::1]; use one of these",
                 )
             if request.content_length is None and request.can_read_body:
-                raise RequestRefused(411, "BODY_OF_UNKNOWN_SIZE", "a body needs a Content-Length; none is needed here")
+                raise RequestRefused(
+                    411,
+                    "BODY_OF_UNKNOWN_SIZE",
+                    "a request with a body must have a Content-Length",
+                )
             if (request.content_length or 0) > MAX_BODY_BYTES:
-                raise RequestRefused(413, "BODY_TOO_LARGE", f"a body has at most {MAX_BODY_BYTES} bytes here")
+                raise RequestRefused(413, "BODY_TOO_LARGE", f"a request body can have at most {MAX_BODY_BYTES} bytes")
             response = await handler(request)
         except Exception as error:  # noqa: BLE001 - the last one who can; nothing is swallowed
             response = _answer_for(error, request)
@@ -91,7 +98,7 @@ def make_guard(*, only_local_names: bool) -> Middleware:
 
 
 def is_local_name(hosts: list[str]) -> bool:
-    """Says whether a request names this machine itself, with whatever port: a tunnel may have another one."""
+    """Returns whether a request's Host names this machine, with any port: a tunnel may use another one."""
     if len(hosts) != 1:
         return False
     name = hosts[0].rpartition(":")[0] if hosts[0].rpartition("]")[2].count(":") else hosts[0]
@@ -106,18 +113,20 @@ def is_local_name(hosts: list[str]) -> bool:
 def _answer_for(error: Exception, request: web.Request) -> web.Response:
     if isinstance(error, RequestRefused):
         return _error(error.status, error.reason, error.message, error.headers)
-    if isinstance(error, WireError):  # a checkpoint that cannot be had, and why
+    if isinstance(error, WireError):  # a checkpoint that cannot be saved, with its reason
         return _error(409, error.reason, str(error))
     if isinstance(error, TimeoutError):
-        return _error(504, "LATE", "the present update did not end in time; look at the learner's log, or try again")
+        return _error(504, "LATE", "the current update did not finish in time; try again, or check the learner's log")
     if isinstance(error, web.HTTPNotFound):
-        return _error(404, "NOT_FOUND", "there is nothing here; the page is at /")
+        return _error(404, "NOT_FOUND", "this address does not exist; the status page is at /")
     if isinstance(error, web.HTTPException):
         kept = {"Allow": error.headers[hdrs.ALLOW]} if hdrs.ALLOW in error.headers else None
         return _error(error.status, error.reason.upper().replace(" ", "_"), error.reason, kept)
     incident = secrets.token_hex(6)
     log.error("http_request_failed", path=request.path[:200], incident=incident, exc_info=error)
-    return _error(500, "INTERNAL", f"something went wrong here; the learner's log has it as incident {incident}")
+    return _error(
+        500, "INTERNAL", f"an unexpected error occurred; the learner's log describes it as incident {incident}"
+    )
 
 
 def _error(status: int, reason: str, message: str, headers: dict[str, str] | None = None) -> web.Response:

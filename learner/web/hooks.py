@@ -1,4 +1,4 @@
-"""What the HTTP port shows and does, as the rest of the learner provides it."""
+"""The interface through which the HTTP port reads and controls the learner."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from learner.observe.view import ActorView, RunView
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """Everything the page shows of one moment.
+    """All data of the page at one moment.
 
     Attributes:
-        run: the run and its behaviors.
-        actors: by their place.
-        version: of Rollcast.
+        run: The run and its behaviors.
+        actors: Actors by place.
+        version: Version of Rollcast.
     """
 
     run: RunView
@@ -25,35 +25,36 @@ class StatusView:
 
 
 class WebHooks(Protocol):
-    """The learner behind the port. Every method may block; they are called outside the event loop."""
+    """Gives the port access to the learner. Every method may block; they are called outside the event loop."""
 
     def status(self) -> StatusView:
-        """Returns the status at this moment."""
+        """Returns the current status."""
 
     def history(self, behavior: str, since: float) -> HistoryView | None:
-        """Returns the curves of a behavior later than a time; None if there is no such behavior."""
+        """Returns the curves of a behavior after a time; None if there is no such behavior."""
 
     def metrics(self) -> bytes:
         """Returns the metrics in Prometheus' text format."""
 
     def is_serving(self) -> bool:
-        """Says what the gRPC health service says."""
+        """Returns the state reported by the gRPC health service."""
 
     def pause(self) -> None:
-        """Stops training; again is harmless.
+        """Stops training; safe to repeat.
 
         Raises:
-            TimeoutError: the present update does not end.
+            Draining: The run is ending.
+            TimeoutError: The current update did not end in time.
         """
 
     def resume(self) -> None:
         """Ends a pause."""
 
     def save_checkpoint(self, timeout_seconds: float) -> str:
-        """Saves a checkpoint at the end of the present update and returns its path.
+        """Saves a checkpoint at the end of the current update and returns its path.
 
         Raises:
-            NothingToSave: no behavior was declared.
-            CheckpointFailed: it could not be written.
-            TimeoutError: it took too long.
+            NothingToSave: No behavior is declared.
+            CheckpointFailed: The checkpoint could not be written.
+            TimeoutError: The checkpoint took too long.
         """

@@ -1,31 +1,36 @@
-"""The learner as its HTTP port sees it: the status, the sessions and the operator's control."""
+"""Connects the HTTP port to the learner's status, sessions and control."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.session import Account, ActorSession
 from learner.ingest.sessions import SessionTable
+from learner.observe.behavior_state import FIELDS, BehaviorState
 from learner.observe.history import History, HistoryView
 from learner.observe.metrics.learner import LearnerMetrics
-from learner.observe.view import ActorBooksView, ActorView, BehaviorView
+from learner.observe.view import ActorBooksView, ActorView
 from learner.service.control_calls import ActorRates, ControlHooks
 from learner.web.hooks import StatusView
 
+FAILURE_SHOWN_SECONDS: Final = 300.0
+"""Seconds for which the page shows a failure of an actor's environments."""
+
 
 class RunHooks:
-    """The `learner.web.hooks.WebHooks` of a running learner.
+    """Implements `learner.web.hooks.WebHooks` for a running learner.
 
     Args:
-        control: what operators may do.
-        behaviors: the behaviors of the run.
-        sessions: the actors.
-        metrics: what ``/metrics`` shows, and the figures of the last updates.
-        is_serving: says what the gRPC health service says; from any thread.
-        history: the curves.
-        version: of Rollcast.
+        control: Actions available to operators.
+        behaviors: The behaviors of the run.
+        sessions: The actors.
+        metrics: Content of ``/metrics``.
+        is_serving: Returns the state reported by the gRPC health service; callable from any thread.
+        history: The curves.
+        version: Version of Rollcast.
     """
 
     def __init__(
@@ -49,20 +54,20 @@ class RunHooks:
         self._history = history
 
     def sample(self) -> None:
-        """Adds a point to every curve; to be called once a second, from one thread."""
+        """Adds a point to every curve; call it once a second from one thread."""
         self._rates.update()
         run = self._control.status()
         for view in run.behaviors:
-            self._history.add(view.name, run.uptime_seconds, {**self._metrics.last_update(view.name), **_curves(view)})
+            self._history.add(view.name, run.uptime_seconds, _curves(view))
 
     def status(self) -> StatusView:
-        """Returns the status at this moment."""
+        """Returns the current status."""
         run = self._control.status()
         live = sorted(self._sessions.live(), key=lambda session: session.actor_index)
         return StatusView(run, tuple(self._actor(session) for session in live), self._version)
 
     def history(self, behavior: str, since: float) -> HistoryView | None:
-        """Returns the curves of a behavior later than a time."""
+        """Returns the curves of a behavior after a time."""
         return self._history.view(behavior, since)
 
     def metrics(self) -> bytes:
@@ -70,7 +75,7 @@ class RunHooks:
         return self._metrics.exposition()
 
     def is_serving(self) -> bool:
-        """Says what the gRPC health service says."""
+        """Returns the state reported by the gRPC health service."""
         return self._is_serving()
 
     def pause(self) -> None:
@@ -95,23 +100,23 @@ class RunHooks:
             last_seen_seconds=max(0.0, self._sessions.clock() - session.last_seen),
             steps_per_second=self._rates.of(session),
             lag=session.policy_lag,
-            credit_steps=sum(max(0, account.granted_steps - account.produced_steps) for account in accounts),
+            credit_steps=sum(account.credit_steps for account in accounts),
             wait_share=session.times.wait_share,
             waits_for=session.times.waits_for,
             round_trip_seconds=session.times.round_trip_seconds,
-            error=next((policy.error for policy in session.policies if policy.error), ""),
+            error=next((said for said in _complaints(session, self._sessions.clock()) if said), ""),
             books=_books(accounts),
         )
 
 
-def _curves(view: BehaviorView) -> dict[str, float | None]:
-    return {
-        "env_steps_taken": view.env_steps_taken,
-        "env_steps_trained": view.env_steps_trained,
-        "steps_per_second": view.steps_per_second,
-        "mean_return": view.mean_return_100,
-        "mean_lag": view.mean_lag if view.version else None,
-    }
+def _complaints(session: ActorSession, now: float) -> Iterator[str]:
+    """Yields the problems of an actor, the worst first."""
+    yield session.environments.complaint(now, FAILURE_SHOWN_SECONDS)
+    yield from (policy.error for policy in session.policies)
+
+
+def _curves(behavior: BehaviorState) -> dict[str, float | None]:
+    return {each.curve: behavior.known(each) for each in FIELDS if each.curve}
 
 
 def _books(accounts: tuple[Account, ...]) -> ActorBooksView:

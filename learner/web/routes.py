@@ -17,25 +17,29 @@ from typing import Any, Final, TypeVar
 
 import structlog
 from aiohttp import hdrs, web
+from rollcast.auth import Principal, Role, bearer
+from rollcast.errors import WireError
 
+from learner.identity.access import OPERATOR, Access
+from learner.observe.behavior_state import BehaviorState
 from learner.observe.history import HistoryView
 from learner.observe.metrics.learner import CONTENT_TYPE
-from learner.observe.view import ActorView, BehaviorView
+from learner.observe.view import ActorView
 from learner.web.guard import RequestRefused, json_answer, to_json
 from learner.web.hooks import StatusView, WebHooks
 from learner.web.operator_token import OperatorToken
 
 FRESH_SECONDS: Final = 0.5
-"""So long an answer is good for everybody who asks."""
+"""Seconds for which all callers share an answer."""
 
 
 class SharedAnswer:
-    """Makes an answer where there is no fresh one, one at a time. Belongs to one event loop.
+    """Creates an answer when there is no fresh one, one at a time. Belongs to one event loop.
 
     Args:
-        make: returns the answer; called in a thread of the executor.
-        executor: not the loop's own, in which the learner has work of its own.
-        clock: monotonic seconds.
+        make: Returns the answer; called in a thread of the executor.
+        executor: A separate executor, because the loop's own serves the learner.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class SharedAnswer:
         self._fresh_until = -math.inf
 
     async def get(self) -> bytes:
-        """Returns the answer, which is at most `FRESH_SECONDS` old."""
+        """Returns an answer that is at most `FRESH_SECONDS` old."""
         async with self._making:
             if self._clock() >= self._fresh_until:
                 self._answer = await asyncio.get_running_loop().run_in_executor(self._executor, self._make)
@@ -57,7 +61,7 @@ class SharedAnswer:
         return self._answer
 
     def expire(self) -> None:
-        """Lets whoever asks next have a new one."""
+        """Makes the next caller get a new answer."""
         self._fresh_until = -math.inf
 
 
@@ -66,12 +70,12 @@ _INLINE: Final = {kind: re.compile(rf"<{kind}>(.*?)</{kind}>", flags=re.DOTALL) 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page as it is sent.
+    """The status page as sent to browsers.
 
     Attributes:
-        body: one HTML file that needs nothing else.
-        policy: its Content-Security-Policy: only the script and style that were there when the learner started run,
-            nothing is loaded from anywhere, and texts cannot become markup (Trusted Types).
+        body: One self-contained HTML file.
+        policy: Its Content-Security-Policy: only the script and style present when the learner started may run, nothing
+            is loaded from elsewhere, and text cannot become markup (Trusted Types).
     """
 
     body: bytes
@@ -79,13 +83,13 @@ class Page:
 
 
 def load_page() -> Page:
-    """Reads the page that this package brings."""
+    """Reads the page from this package."""
     text = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     return Page(text.encode(), content_policy(text))
 
 
 def content_policy(html: str) -> str:
-    """Returns the policy that lets exactly the inline script and style of a page run."""
+    """Returns the policy that allows exactly the inline script and style of a page."""
     allowed = {
         kind: " ".join(f"'sha256-{_digest(block)}'" for block in pattern.findall(html)) or "'none'"
         for kind, pattern in _INLINE.items()
@@ -111,7 +115,7 @@ def _digest(block: str) -> str:
 
 
 def status_document(status: StatusView) -> dict[str, Any]:
-    """Returns the document of ``GET /api/status``. It holds nothing that lets its reader do anything."""
+    """Returns the document of ``GET /api/status``. It contains no secrets."""
     run = status.run
     return {
         "run_id": run.run_id,
@@ -134,10 +138,15 @@ def history_document(view: HistoryView) -> dict[str, Any]:
     return {"behavior": view.behavior, "interval_seconds": view.interval_seconds, "columns": dict(view.columns)}
 
 
-def _behavior(view: BehaviorView) -> dict[str, Any]:
-    shown = asdict(view)
-    mean_return = shown.pop("mean_return_100")
-    return {**shown, "mean_return": mean_return, "books": {**view.books, "balanced": view.is_balanced}}
+def _behavior(state: BehaviorState) -> dict[str, Any]:
+    numbers = {each.status or each.name: state.shown(each) for each in state.fields if each.status is not None}
+    labels = {
+        each.status or each.name: each.label
+        for each in state.fields
+        if each.label and each.status is not None and not each.keyed_by
+    }
+    books = {**state.books, "balanced": state.is_balanced}
+    return {"name": state.name, **numbers, "labels": labels, "books": books}
 
 
 def _actor(view: ActorView) -> dict[str, Any]:
@@ -146,9 +155,9 @@ def _actor(view: ActorView) -> dict[str, Any]:
 
 SAVE_SECONDS: Final = 120.0
 THREADS: Final = 2
-"""For all readers together: of their own, for in the loop's the learner publishes, and ends the run."""
+"""Threads for all readers. They are separate, because the loop's own threads publish policies and end the run."""
 VIEWER_SECONDS: Final = 2.5
-"""Who asked for the status within so long is looking at a page."""
+"""A caller that has asked for the status within this time has the page open."""
 
 log = structlog.get_logger(__name__)
 
@@ -159,12 +168,14 @@ class Routes:
     """Answers requests.
 
     Args:
-        hooks: the learner.
-        token: of the operators.
-        page: the status page.
+        hooks: The learner.
+        token: The operators' token.
+        page: The status page.
+        access: Principals, if readers need a token of a viewer; None lets anyone read.
     """
 
-    def __init__(self, hooks: WebHooks, token: OperatorToken, page: Page) -> None:
+    def __init__(self, hooks: WebHooks, token: OperatorToken, page: Page, access: Access | None = None) -> None:
+        self._access = access
         self._hooks = hooks
         self._token = token
         self._page = page
@@ -177,11 +188,11 @@ class Routes:
         self._draws_curves = False
 
     def close(self) -> None:
-        """Lets go of the threads; nothing can be asked any more."""
+        """Stops the threads; later requests fail."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def farewell(self, seconds: float) -> None:
-        """Waits, if a page is open, until it has had a last look: so it can say that the run ended, not just vanished."""
+        """Waits until an open page has read the final status, so that it can show the end of the run."""
         if time.monotonic() - self._asked_at > VIEWER_SECONDS:
             return
         self._status.expire()
@@ -202,21 +213,23 @@ class Routes:
         app.router.add_post("/api/checkpoint", self.checkpoint)
 
     async def page(self, _request: web.Request) -> web.Response:
-        """The status page."""
+        """Returns the status page."""
         headers = {"Content-Security-Policy": self._page.policy}
         return web.Response(body=self._page.body, content_type="text/html", charset="utf-8", headers=headers)
 
-    async def metrics(self, _request: web.Request) -> web.Response:
-        """The metrics, for Prometheus."""
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Returns the metrics for Prometheus."""
+        self._require_viewer(request)
         return web.Response(body=await self._metrics.get(), headers={"Content-Type": CONTENT_TYPE})
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        """Whether the learner is well, for those who look at the code alone."""
+        """Returns the learner's health, for callers that read the HTTP status only."""
         is_serving = await self._read(self._hooks.is_serving)
         return web.Response(text="serving\n" if is_serving else "not serving\n", status=200 if is_serving else 503)
 
-    async def status(self, _request: web.Request) -> web.Response:
-        """The state of the run, its books, its actors."""
+    async def status(self, request: web.Request) -> web.Response:
+        """Returns the state of the run, its ledger and its actors."""
+        self._require_viewer(request)
         self._asked_at = time.monotonic()
         body = await self._status.get()
         if not self._draws_curves:
@@ -224,19 +237,20 @@ class Routes:
         return web.Response(body=body, content_type="application/json")
 
     async def history(self, request: web.Request) -> web.Response:
-        """The curves of one behavior, those later than ``since`` alone."""
+        """Returns the curves of one behavior after the time ``since``."""
+        self._require_viewer(request)
         behavior, since = request.query.get("behavior"), _seconds(request.query.get("since"))
         if behavior is None:
-            raise RequestRefused(400, "NO_BEHAVIOR", "say which behavior: /api/history?behavior=NAME")
+            raise RequestRefused(400, "NO_BEHAVIOR", "name a behavior: /api/history?behavior=NAME")
         view = await self._read(lambda: self._hooks.history(behavior, since))
         if view is None:
-            raise RequestRefused(404, "NO_SUCH_BEHAVIOR", "no behavior of this name has a history")
-        self._draws_curves = True  # a page asks for the status, and then for these
+            raise RequestRefused(404, "NO_SUCH_BEHAVIOR", "no behavior with this name has a history")
+        self._draws_curves = True  # a page asks for the status before the curves
         self._last_look.set()
         return json_answer(history_document(view))
 
     async def operator(self, request: web.Request) -> web.Response:
-        """Whether the caller is an operator."""
+        """Returns whether the caller is an operator."""
         self._require_operator(request)
         return json_answer({"operator": True})
 
@@ -259,31 +273,77 @@ class Routes:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
     async def _act(self, request: web.Request, action: str, act: Callable[[], str | None]) -> str | None:
-        """Lets an operator do something; one thing at a time, for each may keep a thread waiting for an update."""
-        self._require_operator(request)
+        """Carries out an operator's request; one at a time, because each may keep a thread waiting for an update."""
+        principal = self._require_operator(request)
         if self._acting.locked():
-            raise RequestRefused(409, "BUSY", "an operator's last request is still being done; try again in a moment")
+            raise RequestRefused(409, "BUSY", "another operator's request is still running; try again in a moment")
         async with self._acting:
-            log.info("operator_request", action=action, caller=request.remote)
+            log.info("operator_request", action=action, principal=principal, caller=request.remote)
             result = await asyncio.to_thread(act)
-            self._status.expire()  # whoever looks next sees what was done
+            self._status.expire()  # the next reader sees the effect
             return result
 
-    def _require_operator(self, request: web.Request) -> None:
-        header = request.headers.get(hdrs.AUTHORIZATION)
-        if header is None:
+    def _require_operator(self, request: web.Request) -> str:
+        """Returns the name of the calling operator.
+
+        Raises:
+            RequestRefused: The caller is no operator.
+        """
+        caller = self._caller(request)
+        if caller is None:
             raise RequestRefused(
                 401,
                 "NO_TOKEN",
-                "only operators may do this: send the header `Authorization: Bearer TOKEN`; "
-                "`rollcast-learner page` shows the token",
+                "only operators may do this: send the header `Authorization: Bearer TOKEN`; `rollcast-learner page` "
+                "prints the token",
                 {"WWW-Authenticate": "Bearer"},
             )
-        if not self._token.is_that_of(header):
-            log.warning("operator_refused", path=request.path, caller=request.remote)
+        if caller.role is not Role.OPERATOR:
+            log.warning("operator_refused", path=request.path, principal=caller.name, caller=request.remote)
+            raise RequestRefused(403, "NOT_ALLOWED", "this is the token of a viewer, and only operators may do this")
+        return caller.name
+
+    def _require_viewer(self, request: web.Request) -> None:
+        """Checks that the caller may read.
+
+        Raises:
+            RequestRefused: The caller may not read.
+        """
+        if self._access is None:
+            return
+        caller = self._caller(request)
+        if caller is None:
             raise RequestRefused(
-                403, "WRONG_TOKEN", "this is not the operator's token; `rollcast-learner page` shows it"
+                401,
+                "NO_TOKEN",
+                "this learner shows its state to viewers and operators only: send the header `Authorization: Bearer TOKEN`",
+                {"WWW-Authenticate": "Bearer"},
             )
+        if not caller.role.includes(Role.VIEWER):
+            raise RequestRefused(403, "NOT_ALLOWED", "this is the token of an actor, and only viewers may read this")
+
+    def _caller(self, request: web.Request) -> Principal | None:
+        """Returns the principal of a request's token; None without a token.
+
+        A token travels in this header only, which browsers never send by themselves: other sites cannot act for the
+        user.
+
+        Raises:
+            RequestRefused: The token is wrong.
+        """
+        headers = request.headers.getall(hdrs.AUTHORIZATION, [])
+        if not headers:
+            return None
+        if len(headers) == 1 and self._token.is_that_of(headers[0]):
+            return Principal(OPERATOR, Role.OPERATOR)
+        token = bearer(headers)
+        if self._access is not None and token is not None:
+            with contextlib.suppress(WireError):
+                found = self._access.by_token(token)
+                if found is not None:
+                    return found
+        log.warning("operator_refused", path=request.path, caller=request.remote)
+        raise RequestRefused(403, "WRONG_TOKEN", "this is not the operator's token; `rollcast-learner page` prints it")
 
 
 def _seconds(text: str | None) -> float:

@@ -1,4 +1,4 @@
-"""The learner's HTTP port, from start to stop."""
+"""Starts and stops the learner's HTTP port."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_server import Server
 
 from learner.common.exits import ExitCode, UserError
+from learner.common.platform import reuse_address
+from learner.identity.setup import Identity
 from learner.observe.address import page_url
-from learner.settings.service import is_loopback, split_address
+from learner.settings.addresses import is_loopback, split_address
 from learner.web.guard import MAX_BODY_BYTES, make_guard
 from learner.web.hooks import WebHooks
 from learner.web.operator_token import OperatorToken
@@ -25,14 +27,15 @@ from learner.web.routes import Routes, load_page
 
 MAX_CONNECTIONS: Final = 128
 IDLE_SECONDS: Final = 30.0
-"""A connection that asks for nothing, or does not finish asking, is closed after so long."""
+"""Seconds after which a connection without a complete request is closed."""
 PATIENCE_SECONDS: Final = 1.0
-"""At `MAX_CONNECTIONS`, one that has not asked for so long gives its place to a new one."""
+"""At `MAX_CONNECTIONS`, a connection without a request for this many seconds gives its place to a new one."""
 MAX_LINE_BYTES: Final = 4096
 MAX_HEADERS: Final = 64
 STOP_SECONDS: Final = 1.0
 FAREWELL_SECONDS: Final = 1.5
 BACKLOG: Final = 64
+HANDSHAKE_SECONDS: Final = 5.0
 
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 85\r\n"
@@ -44,27 +47,27 @@ log = structlog.get_logger(__name__)
 
 
 class Connections:
-    """Makes the protocols of new connections, and knows which of them wait for a request of their client.
+    """Creates the protocols of new connections, and tracks which connections wait for a request of their client.
 
-    At the limit a new connection takes the place of the one that has waited longest, so that neither idle clients nor
-    slow ones can hold the port: a client that sends its request byte by byte waits like one that is silent.
+    At the limit a new connection replaces the one that has waited longest, so that neither idle nor slow clients can
+    occupy the port: a client that sends its request byte by byte counts as waiting.
 
     Args:
-        limit: how many connections there may be at once.
-        patience_seconds: so long a client may always take for its request.
+        limit: Most connections at once.
+        patience_seconds: Time that a client may always take for its request, in seconds.
     """
 
     def __init__(self, limit: int, patience_seconds: float) -> None:
         self._limit = limit
         self._patience_seconds = patience_seconds
         self._since: dict[RequestHandler, float] = {}
-        # The server forgets the transport of a connection that it closes, also while the client has not read everything.
+        # The server forgets the transport of a connection that it closes, even if the client has not read everything.
         self._transports: dict[RequestHandler, asyncio.Transport] = {}
         self._coming = self._leaving = 0
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Notes that a connection is being answered, and that it waits again."""
+        """Records that a connection is being answered, and then that it waits again."""
         self._since[request.protocol] = math.inf
         try:
             return await handler(request)
@@ -80,8 +83,8 @@ class Connections:
         count = len(present) + self._coming - self._leaving
         if count >= self._limit and not self._make_room(loop):
             return Refusal()
-        # Many connections may be accepted in one go. The loop tells a protocol of its connection in its next round,
-        # right after `_has_come`: until then it is counted here.
+        # Many connections may be accepted at once. The loop tells a protocol of its connection in its next iteration,
+        # right after `_has_come`; until then the connection is counted here.
         self._coming += 1
         protocol = server()
         loop.call_soon(self._has_come, protocol, loop)
@@ -104,7 +107,7 @@ class Connections:
         if transport is None:
             return False
         del self._since[longest]
-        transport.abort()  # whatever it has not read yet, so that it is gone in the loop's next round
+        transport.abort()  # drops unread data, so that the connection is gone in the loop's next iteration
         self._leaving += 1
         loop.call_soon(self._has_left)
         return True
@@ -114,29 +117,30 @@ class Connections:
 
 
 class Refusal(asyncio.Protocol):
-    """Answers that there is no room, and closes the connection."""
+    """Answers that the port is full, and closes the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Answers at once, whatever would have been asked."""
+        """Answers at once, without reading the request."""
         if isinstance(transport, asyncio.WriteTransport):
             transport.write(_FULL)
         transport.close()
 
 
 class WebServer:
-    """Serves the page, the metrics and the operators on the running event loop, until it is stopped.
+    """Serves the page, the metrics and the operators on the running event loop until it is stopped.
 
     Args:
-        hooks: the learner.
+        hooks: The learner.
         address: ``host:port``; port 0 takes any free port.
-        token: of the operators.
-        falls_back: take a free port where the port is taken; for addresses that nobody asked for.
-        max_connections: more are refused.
-        idle_seconds: see `IDLE_SECONDS`.
-        patience_seconds: see `PATIENCE_SECONDS`.
+        token: The operators' token.
+        identity: The learner's certificate, and the tokens of viewers.
+        falls_back: Whether to take a free port if the port is in use; for default addresses.
+        max_connections: Most connections at once; more are refused.
+        idle_seconds: See `IDLE_SECONDS`.
+        patience_seconds: See `PATIENCE_SECONDS`.
 
     Attributes:
-        address: where it listens, once started.
+        address: Bound address, once started.
     """
 
     def __init__(
@@ -145,6 +149,7 @@ class WebServer:
         *,
         address: str,
         token: OperatorToken,
+        identity: Identity | None = None,
         falls_back: bool = False,
         max_connections: int = MAX_CONNECTIONS,
         idle_seconds: float = IDLE_SECONDS,
@@ -153,6 +158,7 @@ class WebServer:
         self.address = address
         self._hooks = hooks
         self._token = token
+        self._identity = identity or Identity()
         self._falls_back = falls_back
         self._max_connections = max_connections
         self._idle_seconds = idle_seconds
@@ -163,20 +169,21 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds the page."""
-        return page_url(self.address)
+        """URL of the page for a browser on this machine."""
+        return page_url(self.address, tls=self._identity.security is not None)
 
     async def start(self) -> None:
-        """Listens.
+        """Starts to listen.
 
         Raises:
-            UserError: the address cannot be had (PORT_IN_USE).
+            UserError: The address is unavailable (PORT_IN_USE).
         """
         listening = self._listen()
         connections = Connections(self._max_connections, self._patience_seconds)
         guard = make_guard(only_local_names=is_loopback(self.address))
         app = web.Application(middlewares=[connections.middleware, guard], client_max_size=MAX_BODY_BYTES)
-        self._routes = Routes(self._hooks, self._token, load_page())
+        access = self._identity.access
+        self._routes = Routes(self._hooks, self._token, load_page(), access if access.identifies_actors else None)
         self._routes.add_to(app)
         quiet = logging.Logger("aiohttp")  # noqa: LOG001 - of its own, on purpose: strangers must not fill our log
         quiet.addHandler(logging.NullHandler())
@@ -195,18 +202,26 @@ class WebServer:
         await self._runner.setup()
         server = self._runner.server
         if server is None:
-            raise RuntimeError("aiohttp made no server")
+            raise RuntimeError("aiohttp created no server")
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: connections.accept(server), sock=listening, backlog=BACKLOG)
+        security = self._identity.security
+        context = None if security is None else security.http_context(require_certificate=not access.has_tokens)
+        self._server = await loop.create_server(
+            lambda: connections.accept(server),
+            sock=listening,
+            backlog=BACKLOG,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS,
+        )
         self.address = _bound(self.address, listening)
 
     async def farewell(self) -> None:
-        """Lets an open page have a last look, for which it has a little more time than between two of its looks."""
+        """Lets an open page read the final status; waits slightly longer than the page's polling interval."""
         if self._routes is not None:
             await self._routes.farewell(FAREWELL_SECONDS)
 
     async def stop(self) -> None:
-        """Closes everything; what is being answered has a second to finish. Harmless before `start`, and twice."""
+        """Closes everything; answers in progress get a second to finish. Safe to call before `start` and repeatedly."""
         server, self._server = self._server, None
         runner, self._runner = self._runner, None
         if server is not None:
@@ -233,17 +248,17 @@ class WebServer:
 
 
 def bind(address: str) -> socket.socket:
-    """Returns a socket bound to the first address that a name stands for.
+    """Returns a socket bound to the first address of a name.
 
     Raises:
-        OSError: there is none, or it is taken.
+        OSError: The name has no address, or the address is in use.
     """
     host, port = split_address(address)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, where = found[0]
     bound = socket.socket(family, kind, protocol)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections of a learner before do not matter
+        reuse_address(bound)  # old connections of an earlier learner do not matter
         bound.setblocking(False)
         bound.bind(where)
         bound.listen(BACKLOG)  # two sockets may be bound to one port, but only one can listen
@@ -254,10 +269,10 @@ def bind(address: str) -> socket.socket:
 
 
 def require_free_http(address: str) -> None:
-    """Looks whether an address can be had, before a run folder is touched.
+    """Checks that an address is available before a run folder is created.
 
     Raises:
-        UserError: it cannot (PORT_IN_USE).
+        UserError: The address is unavailable (PORT_IN_USE).
     """
     try:
         bind(address).close()
@@ -274,6 +289,7 @@ def _bound(address: str, listening: socket.socket) -> str:
 def _cannot_listen(address: str, error: OSError) -> UserError:
     return UserError(
         ExitCode.PORT_IN_USE,
-        f"cannot serve the status page on {address}: {error.strerror or error}. Stop the program that listens there, or "
-        "choose another address (rollcast.http_address; port 0 takes any free port), or none (rollcast.http: false)",
+        f"cannot serve the status page on {address}: {error.strerror or error}. Stop the program that listens there, "
+        "or choose another address (rollcast.http_address; port 0 takes any free port), or turn the page off "
+        "(rollcast.http: false)",
     )

@@ -1,4 +1,4 @@
-"""The status page of a learner from start to stop: its port, its operators' token, its curves."""
+"""Runs the status page of a learner: its port, its operators' token and its curves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from learner.common.files import WriteFailed
+from learner.identity.setup import Identity
 from learner.settings.load import LoadedRun
 from learner.settings.service import ServiceSettings
 from learner.web.learner_hooks import RunHooks
@@ -22,58 +23,59 @@ log = structlog.get_logger(__name__)
 
 
 class StatusSite:
-    """Serves the page beside the gRPC service, unless `rollcast.http` is false.
+    """Serves the page next to the gRPC service, unless `rollcast.http` is false.
 
     Args:
-        service: the settings.
-        folder: of the run.
-        hooks: the learner, as the page sees it.
-        falls_back: nobody asked for the address: where it is taken, another port will do.
-
-    Raises:
-        UserError: the operators' token cannot be read.
+        service: The settings.
+        token: The operators' token.
+        hooks: Access to the learner.
+        identity: The learner's certificate, and the tokens of viewers.
+        falls_back: Whether to take another port if the address, a default, is in use.
     """
 
-    def __init__(self, service: ServiceSettings, folder: Path, hooks: RunHooks, *, falls_back: bool) -> None:
+    def __init__(
+        self, service: ServiceSettings, token: OperatorToken, hooks: RunHooks, identity: Identity, *, falls_back: bool
+    ) -> None:
         self._hooks = hooks
         self._server: WebServer | None = None
         self._sampler: asyncio.Task[None] | None = None
         if service.http:
-            token = _token(service, folder)
-            self._server = WebServer(hooks, address=service.http_address, token=token, falls_back=falls_back)
+            self._server = WebServer(
+                hooks, address=service.http_address, token=token, identity=identity, falls_back=falls_back
+            )
 
     @property
     def address(self) -> str:
-        """Where it listens, ``host:port``; empty if it does not."""
+        """Bound address, ``host:port``; empty if the page is not served."""
         return self._server.address if self._server is not None else ""
 
     @property
     def url(self) -> str:
-        """Where the page is; empty if there is none."""
+        """URL of the page; empty if there is none."""
         return self._server.url if self._server is not None else ""
 
     async def start(self) -> None:
-        """Listens.
+        """Starts to listen.
 
         Raises:
-            UserError: the address cannot be had (PORT_IN_USE).
+            UserError: The address is unavailable (PORT_IN_USE).
         """
         if self._server is not None:
             await self._server.start()
             self._sampler = asyncio.create_task(self._sample())
 
     async def stop(self, *, in_a_hurry: bool = False) -> None:
-        """Closes it. Harmless before `start`, and twice.
+        """Closes the page. Safe to call before `start` and more than once.
 
         Args:
-            in_a_hurry: do not wait for an open page to have its last look.
+            in_a_hurry: Whether to close the page even if an open one has not read the final status.
         """
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await sampler
-            await self._take_sample()  # what the run came to
+            await self._take_sample()  # the final values
             if self._server is not None and not in_a_hurry:
                 await self._server.farewell()
         if self._server is not None:
@@ -87,38 +89,39 @@ class StatusSite:
     async def _take_sample(self) -> None:
         try:
             await asyncio.to_thread(self._hooks.sample)
-        except Exception as error:  # curves never end a run
+        except Exception as error:  # faulty curves never end a run
             log.error("sample_failed", exc_info=error)
 
 
 def http_address_is_default(loaded: LoadedRun) -> bool:
-    """Says whether nobody asked for the address of the page."""
+    """Returns whether the address of the page is the default one."""
     return loaded.sources.get("rollcast.http_address") == "default"
 
 
 def check_http(loaded: LoadedRun) -> None:
-    """Looks whether the page can be served, before a run folder is touched.
+    """Checks that the page can be served before a run folder is created.
 
     Raises:
-        UserError: the address was asked for and cannot be had, or the token cannot be read.
+        UserError: The requested address is unavailable, or the token cannot be read.
     """
     service = loaded.options.rollcast
-    if not service.http:
-        return
-    if not http_address_is_default(loaded):
-        require_free_http(service.http_address)
     if service.operator_token_file is not None:
         token_from_file(Path(service.operator_token_file))
+    if service.http and not http_address_is_default(loaded):
+        require_free_http(service.http_address)
 
 
-def _token(service: ServiceSettings, folder: Path) -> OperatorToken:
+def operator_token(service: ServiceSettings, folder: Path) -> OperatorToken:
+    """Returns the operators' token: of the user's file, or of the run folder, which keeps it.
+
+    Raises:
+        UserError: The user's file cannot be read.
+    """
     if service.operator_token_file is not None:
         forget_token(folder)
         return token_from_file(Path(service.operator_token_file))
     try:
         return token_of_run(folder)
     except WriteFailed as error:
-        log.error(
-            "operator_token_not_kept", error=str(error), action="the page can be read, but its buttons do nothing"
-        )
+        log.error("operator_token_not_kept", error=str(error), action="the status page is read-only for this run")
         return unkept_token()

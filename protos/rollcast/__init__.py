@@ -1,1 +1,1 @@
-"""Rollcast's contract: what actors and learners share, and nothing else."""
+"""Rollcast's contract: everything that actors and learners share, and nothing else."""

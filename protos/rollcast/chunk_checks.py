@@ -1,4 +1,4 @@
-"""The form of a chunk, check by check. Each raises `MalformedChunk`, names the column, the value and the limit."""
+"""Checks the form of a chunk. Each check raises `MalformedChunk` with the column, the value and the limit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +8,22 @@ from numpy.typing import NDArray
 
 from rollcast import limits
 from rollcast.chunks import Chunk
-from rollcast.columns import OPEN_PREFIXES, ColumnForm
-from rollcast.enums import ActionSource, ColumnRole, GroupEnd, Purpose, SegmentEnd, StatAggregation
+from rollcast.columns import OPEN_PREFIXES, ColumnForm, GameResult
+from rollcast.enums import (
+    ActionSource,
+    AssignmentRole,
+    ColumnRole,
+    GroupEnd,
+    Purpose,
+    SegmentEnd,
+    StatAggregation,
+)
 from rollcast.errors import MalformedChunk
 from rollcast.v1 import trajectory_pb2
 
 
 def check_message(message: trajectory_pb2.Chunk) -> None:
-    """What can be said before any column is looked at."""
+    """Checks everything that needs no column."""
     if message.sequence < 1:
         raise MalformedChunk("sequence is 0; numbering begins at 1")
     if message.segments > message.rows:
@@ -24,7 +32,7 @@ def check_message(message: trajectory_pb2.Chunk) -> None:
         raise MalformedChunk(f"{message.rows} rows without a segment")
     if message.rows and message.lockstep_round:
         raise MalformedChunk(
-            f"{message.rows} rows in the chunk that ends round {message.lockstep_round}; send them in chunks before it"
+            f"{message.rows} rows in the chunk that ends round {message.lockstep_round}; send them in earlier chunks"
         )
     if len(message.columns) > limits.MAX_COLUMNS:
         raise MalformedChunk(f"{len(message.columns)} columns; at most {limits.MAX_COLUMNS} are allowed")
@@ -43,36 +51,36 @@ def check_message(message: trajectory_pb2.Chunk) -> None:
 
 
 def decode_discarded(message: trajectory_pb2.Chunk) -> dict[str, int]:
-    """Steps by reason."""
+    """Returns the discarded steps by reason."""
     if len(message.discarded) > limits.MAX_REASONS:
         raise MalformedChunk(f"{len(message.discarded)} discard reasons; at most {limits.MAX_REASONS} are allowed")
     counts: dict[str, int] = {}
     for entry in message.discarded:
         reason = entry.reason
         if not limits.REASON_PATTERN.fullmatch(reason) or reason in counts:
-            raise MalformedChunk(f"discard reason {reason[:80]!r} is not a lower-case word, or is there twice")
+            raise MalformedChunk(f"discard reason {reason[:80]!r} is not a lower-case word, or appears twice")
         counts[reason] = entry.steps
     if sum(counts.values()) > limits.MAX_STEPS:
-        raise MalformedChunk(f"{sum(counts.values())} discarded steps; at most {limits.MAX_STEPS} are sane")
+        raise MalformedChunk(f"{sum(counts.values())} discarded steps; at most {limits.MAX_STEPS} are allowed")
     return counts
 
 
 def check_form(name: str, role: ColumnRole, array: NDArray[Any], form: ColumnForm | None) -> None:
-    """Role, element type and trailing shape."""
+    """Checks role, element type and trailing shape."""
     if array.ndim < 1:
         raise MalformedChunk(f"column {name}: a scalar has no row axis")
     if form is None:
         prefix, slash, _ = name.partition("/")
         open_form = OPEN_PREFIXES.get(prefix + slash)
         if open_form is None:
-            raise MalformedChunk(f"column {name} is unknown to this behavior; put columns of your own under extra/")
+            raise MalformedChunk(f"column {name} is unknown to this behavior; put your own columns under extra/")
         only_role, only_dtype = open_form
         if only_role is not None and role is not only_role:
             raise MalformedChunk(f"column {name}: role {role.name}, but it must be {only_role.name}")
         if only_dtype is not None and array.dtype != only_dtype:
             raise MalformedChunk(f"column {name}: type {array.dtype}, but it must be {only_dtype}")
         if prefix == "info" and array.ndim != 1:
-            raise MalformedChunk(f"column {name}: shape {list(array.shape)}, but it must hold one number an episode")
+            raise MalformedChunk(f"column {name}: shape {list(array.shape)}, but it must hold one number per episode")
         return
     if role is not form.role:
         raise MalformedChunk(f"column {name}: role {role.name}, but it must be {form.role.name}")
@@ -85,7 +93,7 @@ def check_form(name: str, role: ColumnRole, array: NDArray[Any], form: ColumnFor
 
 
 def check_rows(chunk: Chunk, memory_stride: int) -> None:
-    """Number of rows of each column, by role."""
+    """Checks the number of rows of each column, by role."""
     counts = {
         ColumnRole.STEP: chunk.rows,
         ColumnRole.SEGMENT: chunk.segments,
@@ -96,7 +104,7 @@ def check_rows(chunk: Chunk, memory_stride: int) -> None:
     for name, role in chunk.roles.items():
         rows = len(chunk.columns[name])
         if role is ColumnRole.STAT:
-            # Nothing announces the number of statistics records: the first column sets it.
+            # The number of statistics records is not announced: the first column sets it.
             counts.setdefault(role, rows)
         if rows != counts[role]:
             raise MalformedChunk(
@@ -105,7 +113,7 @@ def check_rows(chunk: Chunk, memory_stride: int) -> None:
 
 
 def _memory_rows(chunk: Chunk, memory_stride: int) -> int:
-    """Checks `length` and counts the started blocks of memory_stride rows."""
+    """Checks `length` and returns the number of started blocks of memory_stride rows."""
     length = chunk.columns.get("length")
     if length is None:
         return 0  # a chunk without segments
@@ -122,7 +130,7 @@ def _memory_rows(chunk: Chunk, memory_stride: int) -> int:
 
 
 def check_required(chunk: Chunk, forms: Mapping[str, ColumnForm]) -> None:
-    """Columns that must be there, for the roles that have rows."""
+    """Checks that the required columns exist for the roles that have rows."""
     present = {
         ColumnRole.STEP: chunk.rows > 0,
         ColumnRole.SEGMENT: chunk.segments > 0,
@@ -141,7 +149,7 @@ def check_required(chunk: Chunk, forms: Mapping[str, ColumnForm]) -> None:
 
 
 def check_ranges(chunk: Chunk) -> None:
-    """Values that index or name something; numbers that experience consists of are left to `find_data_fault`."""
+    """Checks values that index or name something; `find_data_fault` checks the numbers of the experience."""
     columns = chunk.columns
     _check_range(columns, "end", SegmentEnd.CUT, SegmentEnd.TRUNCATED)
     _check_range(columns, "episode/end", SegmentEnd.TERMINATED, SegmentEnd.TRUNCATED)
@@ -149,18 +157,49 @@ def check_ranges(chunk: Chunk) -> None:
     _check_range(columns, "final_action_mask", 0, 1)
     _check_range(columns, "stat/key", 0, len(chunk.stat_keys) - 1)
     _check_range(columns, "episode/opponent", -1, len(chunk.opponents) - 1)
+    _check_result(columns.get("episode/result"))
     for name, highest in (
         ("group_end", GroupEnd.TRUNCATED),
         ("purpose", Purpose.DEMO),
         ("action_source", ActionSource.SCRIPT),
         ("episode/purpose", Purpose.DEMO),
+        ("episode/role", AssignmentRole.OPPONENT),
+        ("episode/group_end", GroupEnd.TRUNCATED),
         ("stat/aggregation", StatAggregation.HISTOGRAM),
     ):
         _check_range(columns, name, 0, highest)
         array = columns.get(name)
         if array is not None and not array.all():
-            # In each of these enums 0 stands for 1.
+            # In each of these enums 0 means the same as 1.
             columns[name] = np.maximum(array, 1)
+    _check_group_steps(chunk)
+
+
+def _check_group_steps(chunk: Chunk) -> None:
+    """Checks that `group_step` grows from row to row of each segment of an agent in a group."""
+    steps, groups = chunk.columns.get("group_step"), chunk.columns.get("group")
+    if steps is None or groups is None or not chunk.segments:
+        return
+    lengths = chunk.columns["length"].astype(np.int64)
+    stays = np.diff(steps.astype(np.int64)) <= 0
+    stays[np.cumsum(lengths)[:-1] - 1] = False
+    stays &= np.repeat(groups != 0, lengths)[1:]
+    if stays.any():
+        row = int(stays.argmax())
+        raise MalformedChunk(
+            f"column group_step: {int(steps[row + 1])} after {int(steps[row])} in row {row + 1}; it must grow within a "
+            "segment"
+        )
+
+
+def _check_result(results: NDArray[Any] | None) -> None:
+    if results is None:
+        return
+    unknown = results[~np.isin(results, [*GameResult])]
+    if len(unknown):
+        raise MalformedChunk(
+            f"column episode/result: {unknown[0]} is out of range; -1, 0, 1 and {GameResult.UNKNOWN} are allowed"
+        )
 
 
 def _check_range(columns: Mapping[str, NDArray[Any]], name: str, lowest: int, highest: int) -> None:

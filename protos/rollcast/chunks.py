@@ -10,27 +10,27 @@ from rollcast.enums import ColumnRole
 
 @dataclass(slots=True, kw_only=True)
 class Chunk:
-    """Many segments of one behavior id; see trajectory.proto.
+    """Segments of one behavior id; see trajectory.proto.
 
     Attributes:
-        sequence: per session, from 1.
-        generation: of the policies that acted.
-        behavior_index: the behavior.
-        team: the team of the behavior id.
-        base_version: a row acted under base_version + its version_offset.
-        produced_steps: cumulative over the session, at sealing.
-        discarded: cumulative steps by reason.
-        ghost_steps: cumulative.
-        age_seconds: of the oldest step, at sealing.
-        segments: S.
-        rows: N.
-        episodes: number of episode records.
-        agents: agents that act at present.
-        columns: arrays by name, each `[rows of its role, ...]`.
-        roles: role of each column.
-        stat_keys: what `stat/key` points to.
-        opponents: what `episode/opponent` points to.
-        lockstep_round: the round of lock-step that is complete with this chunk; 0 = none is.
+        sequence: Number in the session, from 1.
+        generation: Generation of the policies that acted.
+        behavior_index: The learner's number of the behavior.
+        team: The team of the behavior id.
+        base_version: A row's version is base_version + its version_offset.
+        produced_steps: Steps produced in the session until sealing.
+        discarded: Steps discarded in the session, by reason.
+        ghost_steps: Ghost steps in the session.
+        age_seconds: Age of the oldest step at sealing.
+        segments: Number of segments, S.
+        rows: Number of rows, N.
+        episodes: Number of episode records.
+        agents: Number of agents that act at present.
+        columns: Arrays by name, each `[rows of its role, ...]`.
+        roles: Role of each column.
+        stat_keys: Keys that `stat/key` indexes.
+        opponents: Names that `episode/opponent` indexes.
+        lockstep_round: The round of lock-step that this chunk completes; 0 = none.
     """
 
     sequence: int = 0

@@ -1,7 +1,8 @@
-"""The columns that trajectory.proto names: role, type and trailing shape of each, for one behavior."""
+"""The columns of trajectory.proto: role, type and trailing shape of each, for one behavior."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,7 +12,7 @@ import numpy as np
 from rollcast.enums import ColumnRole
 from rollcast.specs import BehaviorSpec
 
-# Prefixes under which a sender may use names of its own: in one role and of one type, or (extra) in every role.
+# Prefixes for a sender's own names: in one role and of one type, or (extra) in every role.
 OPEN_PREFIXES: Final[Mapping[str, tuple[ColumnRole | None, np.dtype[Any] | None]]] = MappingProxyType(
     {
         "extra/": (None, None),
@@ -20,6 +21,7 @@ OPEN_PREFIXES: Final[Mapping[str, tuple[ColumnRole | None, np.dtype[Any] | None]
     }
 )
 
+_I8: Final = np.dtype(np.int8)
 _U8: Final = np.dtype(np.uint8)
 _U32: Final = np.dtype("<u4")
 _U64: Final = np.dtype("<u8")
@@ -27,15 +29,24 @@ _I32: Final = np.dtype("<i4")
 _F32: Final = np.dtype("<f4")
 
 
+class GameResult(IntEnum):
+    """Outcome of a game for one seat, the values of `episode/result`; see trajectory.proto."""
+
+    LOST = -1
+    DRAWN = 0
+    WON = 1
+    UNKNOWN = 127
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnForm:
-    """What a column must look like.
+    """The required form of a column.
 
     Attributes:
-        role: what its rows are.
-        dtype: element type.
-        trailing: shape behind the row axis.
-        required: whether a chunk that has rows of this role must carry it.
+        role: Meaning of its rows.
+        dtype: Element type.
+        trailing: Shape after the row axis.
+        required: Whether a chunk with rows of this role must contain it.
     """
 
     role: ColumnRole
@@ -46,14 +57,14 @@ class ColumnForm:
 
 @lru_cache(maxsize=256)
 def column_forms(spec: BehaviorSpec, memory_size: int) -> Mapping[str, ColumnForm]:
-    """The named columns of a behavior.
+    """Returns the named columns of a behavior.
 
-    Columns of continuous actions, branches, masks and memory are there only if the behavior has such a part, so that
-    a stray one is refused. `log_prob` is not marked required: that depends on the purpose of the segments.
+    Columns of continuous actions, branches, masks and memory exist only if the behavior has such a part; otherwise they
+    are refused. `log_prob` is not marked required, because that depends on the purpose of the segments.
 
     Args:
-        spec: the behavior.
-        memory_size: numbers of memory an agent; 0 = none.
+        spec: The behavior's spec.
+        memory_size: Numbers of memory per agent; 0 = none.
     """
     forms = {**_step_forms(spec), **_segment_forms(spec), **_final_forms(spec), **_EPISODE, **_STAT}
     if memory_size:
@@ -136,7 +147,14 @@ _EPISODE: Final[Mapping[str, ColumnForm]] = MappingProxyType(
             ("purpose", _U8, False),
             ("team", _I32, False),
             ("opponent", _I32, False),
+            ("opponent_generation", _U64, False),
             ("opponent_version", _U64, False),
+            ("match", _U64, False),
+            ("role", _U8, False),
+            ("result", _I8, False),
+            ("group", _U64, False),
+            ("group_episode", _U64, False),
+            ("group_end", _U8, False),
             ("seed", _U64, False),
         )
     }

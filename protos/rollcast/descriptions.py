@@ -1,7 +1,7 @@
-"""What a policy is and how to act with it: the header that precedes its bytes."""
+"""Describes a policy and how to act with it: the header that precedes its bytes."""
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from rollcast import limits
 from rollcast.enums import Distribution, Dtype, Encoding, PolicyFormat, Squash, member
@@ -11,35 +11,46 @@ from rollcast.v1 import policy_pb2
 
 E = TypeVar("E", Distribution, Dtype, Encoding, PolicyFormat)
 
+OBSERVATIONS_PROPERTY: Final = "rollcast.observations"
+"""Property of an exported model that takes only some observations: a JSON list of their names, in the order of inputs."""
+
+ACTION_MASKS: Final = "action_masks"
+"""Graph input of the choices that agents may take, [B, sum of branches]."""
+RECURRENT_IN: Final = "recurrent_in"
+"""Graph input of agents' memories, [B, memory_size]; [B, 1, memory_size] in exported models."""
+RECURRENT_OUT: Final = "recurrent_out"
+"""Graph output of agents' memories after the step, of the same shape."""
+
 _WEIGHT_TYPES = frozenset({Dtype.FLOAT16, Dtype.BFLOAT16, Dtype.FLOAT32, Dtype.FLOAT64, Dtype.INT8, Dtype.UINT8})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDescription:
-    """What a policy is and how to act with it; the same fields as PolicyHeader in policy.proto.
+    """A policy and how to act with it; the same fields as PolicyHeader in policy.proto.
 
     Attributes:
-        behavior_index: the behavior.
-        behavior: its name, without a team.
-        generation: the learner's start.
-        version: completed updates; 0 = untrained.
-        optimizer_steps: taken so far.
-        env_steps_trained: so far.
+        behavior_index: The learner's number of the behavior.
+        behavior: The behavior's name, without a team.
+        generation: Number of the learner's start.
+        version: Number of completed updates; 0 = untrained.
+        optimizer_steps: Optimizer steps so far.
+        env_steps_trained: Environment steps trained on so far.
         architecture_hash: SHA-256 over the form of the network.
-        inputs: graph inputs: obs_0.., action_masks, recurrent_in.
-        outputs: graph outputs, out of mean, log_std, logits, recurrent_out.
+        inputs: Graph inputs: obs_i of each observation i that the policy reads, action_masks, recurrent_in.
+        outputs: Graph outputs, out of mean, log_std, logits, recurrent_out.
         continuous_distribution: UNSPECIFIED without continuous actions.
         discrete_distribution: UNSPECIFIED without discrete actions.
-        action_transform: from draw to environment action.
-        memory_size: numbers an agent; 0 = none.
-        memory_stride: rows between two records of memory.
-        dtype: of the weights.
-        format: of the payload.
-        encoding: how the frames are packed.
-        size_bytes: after unpacking.
-        encoded_bytes: of all frames.
-        sha256: of the payload after unpacking.
-        deterministic: act by the mode of the distribution.
+        action_transform: Converts draws to environment actions.
+        memory_size: Numbers of memory per agent; 0 = none.
+        memory_stride: Rows between two records of memory.
+        dtype: Type of the weights.
+        format: Format of the payload.
+        encoding: Compression of the frames.
+        size_bytes: Bytes after unpacking.
+        encoded_bytes: Bytes of all frames.
+        sha256: Digest of the payload after unpacking.
+        deterministic: Act with the mode of the distribution.
+        uniform: Act uniformly within the bounds and over the allowed choices, whatever the outputs of the graph.
     """
 
     behavior_index: int
@@ -63,9 +74,10 @@ class PolicyDescription:
     encoded_bytes: int = 0
     sha256: bytes = b""
     deterministic: bool = False
+    uniform: bool = False
 
     def to_message(self) -> policy_pb2.PolicyHeader:
-        """Encodes."""
+        """Encodes the description as a message."""
         return policy_pb2.PolicyHeader(
             behavior_index=self.behavior_index,
             behavior=self.behavior,
@@ -88,14 +100,15 @@ class PolicyDescription:
             encoded_bytes=self.encoded_bytes,
             sha256=self.sha256,
             deterministic=self.deterministic,
+            uniform=self.uniform,
         )
 
     @classmethod
     def from_message(cls, message: policy_pb2.PolicyHeader) -> "PolicyDescription":
-        """Decodes and checks.
+        """Decodes and checks a message.
 
         Raises:
-            PolicyCorrupt: the header contradicts itself or policy.proto.
+            PolicyCorrupt: The header contradicts itself or policy.proto.
         """
         description = cls(
             behavior_index=message.behavior_index,
@@ -119,6 +132,7 @@ class PolicyDescription:
             encoded_bytes=message.encoded_bytes,
             sha256=message.sha256,
             deterministic=message.deterministic,
+            uniform=message.uniform,
         )
         _check(description)
         return description
@@ -132,7 +146,7 @@ def _known(kind: type[E], number: int, what: str) -> E:
 
 
 def _transform(message: policy_pb2.PolicyHeader) -> ActionTransform:
-    """The transform; a policy without continuous actions need not have one."""
+    """Returns the transform; the default if a policy without continuous actions has none."""
     if not message.HasField("action_transform") and message.continuous_distribution == Distribution.UNSPECIFIED.value:
         return ActionTransform()
     try:
@@ -148,15 +162,15 @@ def _check(description: PolicyDescription) -> None:
     if description.format is PolicyFormat.UNSPECIFIED or description.encoding is Encoding.UNSPECIFIED:
         raise PolicyCorrupt("policy header: format or encoding is missing")
     if description.dtype not in _WEIGHT_TYPES:
-        raise PolicyCorrupt(f"policy header: weights of type {description.dtype.name} make no sense")
+        raise PolicyCorrupt(f"policy header: weights cannot have the type {description.dtype.name}")
     for what, digest in (("architecture_hash", description.architecture_hash), ("sha256", description.sha256)):
         if len(digest) != limits.SHA256_BYTES:
             raise PolicyCorrupt(f"policy header: {what} has {len(digest)} bytes; SHA-256 has {limits.SHA256_BYTES}")
     _check_distributions(description)
     if bool(description.memory_size) != bool(description.memory_stride):
         raise PolicyCorrupt(
-            f"policy header: memory_size {description.memory_size} with memory_stride {description.memory_stride}; "
-            "both or neither are 0"
+            f"policy header: memory_size {description.memory_size} and memory_stride {description.memory_stride}; "
+            "both must be 0, or neither"
         )
     if description.format is PolicyFormat.ONNX:
         _check_graph(description)
@@ -165,22 +179,32 @@ def _check(description: PolicyDescription) -> None:
 def _check_distributions(description: PolicyDescription) -> None:
     continuous, discrete = description.continuous_distribution, description.discrete_distribution
     if continuous is Distribution.UNSPECIFIED and discrete is Distribution.UNSPECIFIED:
-        raise PolicyCorrupt("policy header: neither a continuous nor a discrete distribution")
+        raise PolicyCorrupt("policy header: it has neither a continuous nor a discrete distribution")
     if continuous is Distribution.CATEGORICAL or discrete not in (Distribution.UNSPECIFIED, Distribution.CATEGORICAL):
-        raise PolicyCorrupt(f"policy header: {continuous.name} for continuous and {discrete.name} for discrete actions")
+        raise PolicyCorrupt(
+            f"policy header: distribution {continuous.name} for continuous or {discrete.name} for discrete actions is "
+            "not possible"
+        )
     if continuous is Distribution.TANH_GAUSSIAN and description.action_transform.squash is not Squash.TANH:
         raise PolicyCorrupt("policy header: a squashed Gaussian needs the squash TANH")
+    unbounded = continuous is not Distribution.UNSPECIFIED and description.action_transform.squash is Squash.NONE
+    if description.uniform and unbounded:
+        raise PolicyCorrupt("policy header: uniform actions need a squash; NONE has no bounds")
 
 
 def _check_graph(description: PolicyDescription) -> None:
-    """Names and order of graph inputs and outputs follow from the rest of the header."""
+    """Checks names and order of graph inputs and outputs, which follow from the rest of the header."""
     observations = [name for name in description.inputs if name.startswith("obs_")]
     others = [name for name in description.inputs if not name.startswith("obs_")]
-    if not observations or observations != [f"obs_{index}" for index in range(len(observations))]:
-        raise PolicyCorrupt(f"policy header: inputs {list(description.inputs)} do not begin with obs_0, obs_1, ...")
-    recurrent = ["recurrent_in"] if description.memory_size else []
+    possible = [f"obs_{index}" for index in range(limits.MAX_OBSERVATIONS)]
+    if not observations or observations != [name for name in possible if name in observations]:
+        raise PolicyCorrupt(
+            f"policy header: inputs {list(description.inputs)} do not begin with obs_0, obs_1, ..., of which some may be "
+            "left out"
+        )
+    recurrent = [RECURRENT_IN] if description.memory_size else []
     masked = description.discrete_distribution is not Distribution.UNSPECIFIED
-    allowed = [["action_masks", *recurrent], recurrent] if masked else [recurrent]
+    allowed = [[ACTION_MASKS, *recurrent], recurrent] if masked else [recurrent]
     if list(description.inputs) != observations + others or others not in allowed:
         raise PolicyCorrupt(f"policy header: inputs {list(description.inputs)} do not fit the distributions and memory")
     outputs: set[str] = set()
@@ -189,6 +213,6 @@ def _check_graph(description: PolicyDescription) -> None:
     if masked:
         outputs.add("logits")
     if recurrent:
-        outputs.add("recurrent_out")
+        outputs.add(RECURRENT_OUT)
     if set(description.outputs) != outputs or len(description.outputs) != len(outputs):
         raise PolicyCorrupt(f"policy header: outputs {list(description.outputs)}, expected {sorted(outputs)}")

@@ -10,7 +10,7 @@ E = TypeVar("E", bound=IntEnum)
 
 
 def member(kind: type[E], number: int) -> E | None:
-    """The member with this number, or None: protobuf hands on enum numbers that it does not know."""
+    """Returns the member with this number; None for an unknown number, which protobuf passes on."""
     try:
         return kind(number)
     except ValueError:
@@ -37,7 +37,7 @@ class Dtype(IntEnum):
 
 
 class Encoding(IntEnum):
-    """How bytes are packed; see tensor.proto."""
+    """Compression of bytes; see tensor.proto."""
 
     UNSPECIFIED = 0
     RAW = 1
@@ -45,7 +45,7 @@ class Encoding(IntEnum):
 
 
 class ObservationKind(IntEnum):
-    """What an observation is; see spec.proto."""
+    """Meaning of an observation; see spec.proto."""
 
     UNSPECIFIED = 0
     VECTOR = 1
@@ -55,7 +55,7 @@ class ObservationKind(IntEnum):
 
 
 class DimensionProperty(IntEnum):
-    """What an axis means; see spec.proto."""
+    """Meaning of an axis; see spec.proto."""
 
     UNSPECIFIED = 0
     NONE = 1
@@ -64,7 +64,7 @@ class DimensionProperty(IntEnum):
 
 
 class ObservationRole(IntEnum):
-    """What an observation is for; see spec.proto."""
+    """Use of an observation; see spec.proto."""
 
     UNSPECIFIED = 0
     DEFAULT = 1
@@ -72,7 +72,7 @@ class ObservationRole(IntEnum):
 
 
 class ImageLayout(IntEnum):
-    """Order of image axes; UNSPECIFIED for everything that is no image."""
+    """Order of image axes; UNSPECIFIED for anything but images."""
 
     UNSPECIFIED = 0
     HWC = 1
@@ -80,7 +80,7 @@ class ImageLayout(IntEnum):
 
 
 class Squash(IntEnum):
-    """What is done to a raw draw first; see spec.proto."""
+    """First function applied to a raw draw; see spec.proto."""
 
     UNSPECIFIED = 0
     NONE = 1
@@ -89,7 +89,7 @@ class Squash(IntEnum):
 
 
 class HoldReason(IntEnum):
-    """Why actors wait; see trajectory.proto."""
+    """Reason why actors wait; see trajectory.proto."""
 
     UNSPECIFIED = 0
     UPDATING = 1
@@ -100,7 +100,7 @@ class HoldReason(IntEnum):
 
 
 class ColumnRole(IntEnum):
-    """What the rows of a column are; see trajectory.proto."""
+    """Meaning of a column's rows; see trajectory.proto."""
 
     UNSPECIFIED = 0
     STEP = 1
@@ -112,7 +112,7 @@ class ColumnRole(IntEnum):
 
 
 class SegmentEnd(IntEnum):
-    """How a segment ended; see trajectory.proto."""
+    """Kind of a segment's end; see trajectory.proto."""
 
     UNSPECIFIED = 0
     CUT = 1
@@ -121,7 +121,7 @@ class SegmentEnd(IntEnum):
 
 
 class GroupEnd(IntEnum):
-    """How the group stood; see trajectory.proto."""
+    """State of the group at a segment's end; see trajectory.proto."""
 
     UNSPECIFIED = 0
     CONTINUES = 1
@@ -130,7 +130,7 @@ class GroupEnd(IntEnum):
 
 
 class Purpose(IntEnum):
-    """What a segment or episode is for; see trajectory.proto."""
+    """Purpose of a segment or episode; see trajectory.proto."""
 
     UNSPECIFIED = 0
     TRAIN = 1
@@ -139,7 +139,7 @@ class Purpose(IntEnum):
 
 
 class ActionSource(IntEnum):
-    """Who chose an action; see trajectory.proto."""
+    """Origin of an action; see trajectory.proto."""
 
     UNSPECIFIED = 0
     POLICY = 1
@@ -149,7 +149,7 @@ class ActionSource(IntEnum):
 
 
 class StatAggregation(IntEnum):
-    """How statistics records are put together; see trajectory.proto."""
+    """Aggregation of statistics records; see trajectory.proto."""
 
     UNSPECIFIED = 0
     AVERAGE = 1
@@ -159,7 +159,7 @@ class StatAggregation(IntEnum):
 
 
 class PolicyFormat(IntEnum):
-    """What the bytes of a policy are; see policy.proto."""
+    """Format of a policy's bytes; see policy.proto."""
 
     UNSPECIFIED = 0
     ONNX = 1
@@ -167,7 +167,7 @@ class PolicyFormat(IntEnum):
 
 
 class Distribution(IntEnum):
-    """How actions are drawn; UNSPECIFIED if the policy has no such part."""
+    """Distribution of actions; UNSPECIFIED if the policy has no such part."""
 
     UNSPECIFIED = 0
     GAUSSIAN_CLIP3 = 1
@@ -176,7 +176,7 @@ class Distribution(IntEnum):
 
 
 class AssignmentRole(IntEnum):
-    """What an actor does with a behavior id; see policy.proto."""
+    """Task of an actor for a behavior id; see policy.proto."""
 
     UNSPECIFIED = 0
     LEARN = 1
@@ -185,7 +185,7 @@ class AssignmentRole(IntEnum):
 
 
 class ResetMode(IntEnum):
-    """When environments are reset; see policy.proto."""
+    """Time of the reset of environments; see policy.proto."""
 
     UNSPECIFIED = 0
     NONE = 1
@@ -194,7 +194,7 @@ class ResetMode(IntEnum):
 
 
 class CloseReason(IntEnum):
-    """Why an actor leaves; see session.proto."""
+    """Reason why an actor leaves; see session.proto."""
 
     UNSPECIFIED = 0
     DONE = 1
@@ -203,7 +203,7 @@ class CloseReason(IntEnum):
 
 
 class RunState(IntEnum):
-    """What the learner does; see control.proto."""
+    """State of the learner; see control.proto."""
 
     UNSPECIFIED = 0
     WAITING = 1
@@ -214,7 +214,7 @@ class RunState(IntEnum):
 
 
 class Bottleneck(IntEnum):
-    """What holds a run back; see control.proto."""
+    """Bottleneck of a run; see control.proto."""
 
     UNSPECIFIED = 0
     LEARNER = 1

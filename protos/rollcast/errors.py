@@ -1,4 +1,4 @@
-"""Errors that cross the wire: one class a reason, the same class on both sides.
+"""Errors on the wire: one class per reason, the same class on both sides.
 
     WireError
     |- MalformedChunk  BadSpec  BadRequest                          INVALID_ARGUMENT: a fault of the sender
@@ -9,12 +9,15 @@
     |- SessionFenced  StreamSuperseded                              FAILED_PRECONDITION: another process or stream
     |- SessionExpired  VersionEvicted                               NOT_FOUND
     |- SequenceGap                                                  OUT_OF_RANGE
-    |- TooManySessions                                              RESOURCE_EXHAUSTED: a quota; wait as told
-    |- Draining                                                     UNAVAILABLE: now; wait as told
+    |- Unauthenticated                                              UNAUTHENTICATED: no valid token or certificate
+    |- NotAllowed                                                   PERMISSION_DENIED: another role, or another's session
+    |- TooManySessions  TooManyCalls                                RESOURCE_EXHAUSTED: a quota; wait as requested
+    |- TooSlow                                                      ABORTED: the receiver takes too long
+    |- Draining                                                     UNAVAILABLE: now; wait as requested
     |- CheckpointFailed  Unexpected                                 INTERNAL
     `- PolicyCorrupt                                                DATA_LOSS: made by a receiver, never sent
 
-A status carries `google.rpc.ErrorInfo` (reason, domain, metadata) and, where waiting helps, `google.rpc.RetryInfo`
+A status carries `google.rpc.ErrorInfo` (reason, domain, metadata) and, if waiting helps, `google.rpc.RetryInfo`
 (AIP-193).
 """
 # ruff: noqa: N818 - the classes carry the protocol's reasons as names
@@ -31,8 +34,8 @@ from grpc_status import rpc_status
 
 DOMAIN: Final = "rollcast"
 DETAILS_KEY: Final = "grpc-status-details-bin"
-# A status travels in HTTP/2 trailers, which peers refuse above 8 KiB. The message is there twice: percent-encoded (up
-# to three bytes each) and inside the details, which are base64 (4/3). 3 x 1000 + 4/3 x (1000 + 2000) = 7000 bytes.
+# A status travels in HTTP/2 trailers, which peers refuse above 8 KiB. The message occurs twice: percent-encoded (up to
+# three bytes each) and inside the details, which are base64 (4/3). 3 x 1000 + 4/3 x (1000 + 2000) = 7000 bytes.
 MAX_MESSAGE_BYTES: Final = 1000
 MAX_METADATA_BYTES: Final = 2000
 MAX_RETRY_AFTER_SECONDS: Final = 3600.0
@@ -42,11 +45,11 @@ class WireError(Exception):
     """An error with a gRPC code and a machine-readable reason.
 
     Attributes:
-        code: the gRPC status code.
-        reason: UPPER_SNAKE word; empty if the peer gave none (then the status did not come from Rollcast's code).
-        message: for people: the value, the limit and the next step.
-        retry_after_seconds: wait at least so long before trying again; None if waiting does not help.
-        metadata: every value of the message, by name.
+        code: The gRPC status code.
+        reason: UPPER_SNAKE word; empty if the peer gave none, because the status did not come from Rollcast's code.
+        message: Text: the value, the limit and the next step.
+        retry_after_seconds: Least wait before a retry; None if waiting does not help.
+        metadata: Every value of the message, by name.
     """
 
     default_code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
@@ -70,7 +73,7 @@ class WireError(Exception):
 
 
 class MalformedChunk(WireError):
-    """A chunk breaks the form that trajectory.proto lays down; the sender has a bug."""
+    """A chunk breaks the form in trajectory.proto; the sender has a bug."""
 
     default_code = grpc.StatusCode.INVALID_ARGUMENT
     default_reason = "MALFORMED_CHUNK"
@@ -98,42 +101,42 @@ class SpecMismatch(WireError):
 
 
 class UnknownBehavior(WireError):
-    """A behavior that the run file does not have (FAILED_PRECONDITION), or nobody declared (pass NOT_FOUND)."""
+    """The behavior is not in the run file (FAILED_PRECONDITION), or was not declared (pass NOT_FOUND as the code)."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
     default_reason = "UNKNOWN_BEHAVIOR"
 
 
 class StepTooLarge(WireError):
-    """One step alone does not fit the largest chunk."""
+    """A single step does not fit the largest chunk."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
     default_reason = "STEP_TOO_LARGE"
 
 
 class RingTooSmall(WireError):
-    """The learner's ring cannot hold what the run file asks for."""
+    """The learner's ring is too small for the settings of the run file."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
     default_reason = "RING_TOO_SMALL"
 
 
 class Untrainable(WireError):
-    """What was declared cannot be trained with this run file on this machine."""
+    """The declared behavior cannot be trained with this run file on this machine."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
     default_reason = "UNTRAINABLE"
 
 
 class CreditExceeded(WireError):
-    """More steps were sent than credit was granted for; the sender has a bug."""
+    """More steps were sent than the credit allows; the sender has a bug."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
     default_reason = "CREDIT_EXCEEDED"
 
 
 class SessionExpired(WireError):
-    """The learner does not know the session (any more)."""
+    """The learner does not know the session, or no longer knows it."""
 
     default_code = grpc.StatusCode.NOT_FOUND
     default_reason = "SESSION_EXPIRED"
@@ -154,17 +157,31 @@ class StreamSuperseded(WireError):
 
 
 class SequenceGap(WireError):
-    """A chunk came whose predecessors are missing: open the stream again and resend."""
+    """A chunk arrived whose predecessors are missing: open the stream again and resend."""
 
     default_code = grpc.StatusCode.OUT_OF_RANGE
     default_reason = "SEQUENCE_GAP"
 
 
 class TooManySessions(WireError):
-    """The learner admits no further actor at present."""
+    """The learner admits no more actors at present."""
 
     default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
     default_reason = "TOO_MANY_SESSIONS"
+
+
+class TooManyCalls(WireError):
+    """A session has too many calls of one kind open, or too many uploads have not begun."""
+
+    default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    default_reason = "TOO_MANY_CALLS"
+
+
+class TooSlow(WireError):
+    """A message was not sent or not taken in time."""
+
+    default_code = grpc.StatusCode.ABORTED
+    default_reason = "TOO_SLOW"
 
 
 class Draining(WireError):
@@ -175,21 +192,35 @@ class Draining(WireError):
 
 
 class VersionEvicted(WireError):
-    """The policy version is no longer (or not yet) held."""
+    """The learner no longer holds the policy version, or does not hold it yet."""
 
     default_code = grpc.StatusCode.NOT_FOUND
     default_reason = "VERSION_EVICTED"
 
 
 class ProtocolTooOld(WireError):
-    """The actor's protocol revision is below what the learner still speaks."""
+    """The actor's protocol revision is older than the oldest that the learner supports."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
     default_reason = "PROTOCOL_TOO_OLD"
 
 
+class Unauthenticated(WireError):
+    """The caller has no valid token or certificate."""
+
+    default_code = grpc.StatusCode.UNAUTHENTICATED
+    default_reason = "UNAUTHENTICATED"
+
+
+class NotAllowed(WireError):
+    """The caller is known and may not do this: another role is needed, or the session belongs to another principal."""
+
+    default_code = grpc.StatusCode.PERMISSION_DENIED
+    default_reason = "NOT_ALLOWED"
+
+
 class NothingToSave(WireError):
-    """A checkpoint was asked for before any behavior was declared."""
+    """A checkpoint was requested before any behavior was declared."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
     default_reason = "NOTHING_TO_SAVE"
@@ -203,7 +234,7 @@ class CheckpointFailed(WireError):
 
 
 class Unexpected(WireError):
-    """A bug of the peer; the incident id finds the traceback in its log."""
+    """A bug of the peer, whose log has the traceback under the incident id."""
 
     default_code = grpc.StatusCode.INTERNAL
     default_reason = "UNEXPECTED"
@@ -217,7 +248,7 @@ class Unexpected(WireError):
 
 
 class PolicyCorrupt(WireError):
-    """A received policy is incomplete, too large, or not what its header says. Local: never sent."""
+    """A received policy is incomplete, too large, or does not match its header. Raised locally, never sent."""
 
     default_code = grpc.StatusCode.DATA_LOSS
     default_reason = "POLICY_CORRUPT"
@@ -249,7 +280,7 @@ def to_status(error: WireError) -> grpc.Status:
 
 
 def from_rpc_error(error: grpc.RpcError) -> WireError:
-    """Turns what a call raised (sync or aio) into the class that its reason names.
+    """Converts an error of a call (sync or aio) to the class that its reason names.
 
     A status without Rollcast's details (from gRPC itself, a proxy, or a newer peer) becomes a plain `WireError` with
     the code and the text. RESOURCE_EXHAUSTED with an empty reason is an oversized message: a bug to report, not load.
@@ -270,7 +301,7 @@ def from_rpc_error(error: grpc.RpcError) -> WireError:
 def _details(
     trailers: Iterable[tuple[str, str | bytes]],
 ) -> tuple[error_details_pb2.ErrorInfo | None, float | None]:
-    """Finds our ErrorInfo and the RetryInfo among trailing metadata; what cannot be read counts as absent."""
+    """Returns the ErrorInfo and the RetryInfo in trailing metadata; unreadable ones count as absent."""
     info: error_details_pb2.ErrorInfo | None = None
     retry_after_seconds: float | None = None
     for key, value in trailers:

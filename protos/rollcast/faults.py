@@ -1,4 +1,4 @@
-"""Faults of data: numbers that no training must see, found in columns whose form is right."""
+"""Finds faults of data: values that must not be trained on, in columns of the right form."""
 
 from typing import Any, Final
 
@@ -13,15 +13,15 @@ NOT_FINITE: Final = "not_finite"
 BAD_ACTION: Final = "bad_action"
 BAD_OBSERVATION: Final = "bad_observation"
 
-# extra/ belongs to plug-ins, which may mean something by NaN; info/ says "absent" with it; statistics are only shown.
+# extra/ belongs to plug-ins, which may use NaN; info/ uses it for "absent"; statistics are only displayed.
 _MAY_BE_NOT_FINITE: Final = ("extra/", "info/", "stat/")
 
-# Networks and normalizers take float32, whatever an observation is on the wire.
+# Networks and normalizers use float32, whatever the type on the wire.
 _TRAINED_ITEMSIZE: Final = np.dtype(np.float32).itemsize
 
 
 def find_data_fault(chunk: Chunk, spec: BehaviorSpec) -> tuple[str, str] | None:
-    """Looks for the first fault of data in a chunk that `decode_chunk` returned.
+    """Finds the first fault of data in a chunk that `decode_chunk` returned.
 
     Returns:
         Reason (not_finite, bad_action, bad_observation) and detail (which column, which row), or None.
@@ -36,20 +36,20 @@ def _not_finite(chunk: Chunk) -> tuple[str, str] | None:
         finite = np.isfinite(array) if array.itemsize <= _TRAINED_ITEMSIZE else _finite_as_trained(array)
         if not finite.all():
             row = _first_row(~finite)
-            why = "is NaN or infinite" if array.itemsize <= _TRAINED_ITEMSIZE else "is NaN or infinite as float32"
+            why = "is NaN or infinite" if array.itemsize <= _TRAINED_ITEMSIZE else "is NaN, or infinite in float32"
             return NOT_FINITE, f"column {name}, {_where(chunk.roles[name], row)}: a value {why}"
     return None
 
 
 def _finite_as_trained(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Says which values of a wider type stay finite in float32: 1e300 is a number on the wire and infinite behind it."""
+    """Returns which values of a wider type stay finite in float32; 1e300, for example, becomes infinite."""
     with np.errstate(over="ignore"):
         finite: NDArray[np.bool_] = np.isfinite(array.astype(np.float32))
     return finite
 
 
 def _bad_action(chunk: Chunk, action: ActionSpec) -> tuple[str, str] | None:
-    """Discrete actions out of range or forbidden, masks that forbid a whole branch."""
+    """Finds discrete actions out of range or forbidden, and masks that forbid a whole branch."""
     if not action.discrete_branches:
         return None
     branches = np.asarray(action.discrete_branches, np.int32)
@@ -77,7 +77,7 @@ def _bad_action(chunk: Chunk, action: ActionSpec) -> tuple[str, str] | None:
 
 
 def _closed_final_mask(chunk: Chunk, offsets: NDArray[np.int32]) -> tuple[str, str] | None:
-    """After a terminal state nothing needs to be allowed; elsewhere the next action is drawn under this mask."""
+    """Finds final masks that forbid a whole branch, except after terminal states, where no action follows."""
     mask, end = chunk.columns.get("final_action_mask"), chunk.columns.get("end")
     if mask is None or end is None or mask.all():
         return None
@@ -88,7 +88,7 @@ def _closed_final_mask(chunk: Chunk, offsets: NDArray[np.int32]) -> tuple[str, s
 
 
 def _bad_observation(chunk: Chunk, spec: BehaviorSpec) -> tuple[str, str] | None:
-    """Categories out of range: they would index past the end of an embedding."""
+    """Finds categories out of range, which would index past the end of an embedding."""
     for observation in spec.observations:
         if observation.kind is not ObservationKind.CATEGORICAL:
             continue

@@ -1,6 +1,7 @@
-"""Numbers that both sides keep to, each with its reason.
+"""Limits that both sides keep, each with its reason.
 
-What a run may choose (chunk sizes, ages) is answered by OpenSession; these are the defaults and the outer bounds.
+The answer to OpenSession has the values that a run may choose (chunk sizes, ages); here are the defaults and the outer
+bounds.
 """
 
 import re
@@ -9,19 +10,29 @@ from typing import Final
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-PROTOCOL_REVISION: Final = 1
+PROTOCOL_REVISION: Final = 2
 """Revision of the behavior described in protos/README.md. Both sides send theirs; the smaller one is used."""
+MATCH_REVISION: Final = 2
+"""Revision from which on actors act as opponents; behaviors with self-play refuse actors of a lower one."""
 OLDEST_PROTOCOL_REVISION: Final = 1
-"""A learner answers PROTOCOL_TOO_OLD to anything below."""
+"""A learner answers PROTOCOL_TOO_OLD to any lower revision."""
 
 MAX_CHUNK_BYTES: Final = 4 * MIB
-"""Encoded. gRPC's own default limit for a received message, and well above where throughput peaks (about 1 MiB)."""
+"""Most encoded bytes of a chunk: gRPC's default message limit, well above the best throughput (about 1 MiB)."""
 TARGET_CHUNK_BYTES: Final = 256 * KIB
-"""Encoded. Large enough that the cost of a message in Python no longer matters, small enough to be fresh."""
+"""Encoded bytes at which a chunk is sent: Python's cost per message is small, and the steps are still fresh."""
 MAX_DECODED_CHUNK_BYTES: Final = 64 * MIB
-"""All columns of one chunk after unpacking. Pictures of bytes shrink about 15 times, so this is 16 full chunks."""
+"""Bytes of all columns of a chunk after unpacking. Byte pictures shrink about 15 times, so this is 16 full chunks."""
 MESSAGE_HEADROOM_BYTES: Final = 64 * KIB
-"""What surrounds the largest payload in its gRPC message: the `oneof` around a chunk, an ack with many credits."""
+"""Bytes around the largest payload in its gRPC message: the `oneof` around a chunk, an ack with many credits."""
+MAX_REQUEST_BYTES: Final = 64 * KIB
+"""Bytes of a request that is neither a chunk nor a declaration; a report on 64 behaviors has about 10 KiB."""
+MAX_DECLARATION_BYTES: Final = 1 * MIB
+"""Bytes of a DeclareBehavior request; the longest descriptions of 4,352 actions have half of that."""
+UNCOUNTED_BYTES: Final = 16 * KIB
+"""Size up to which the fields of a chunk are not counted before parsing, because even the most cost little."""
+MAX_CHUNK_FIELDS: Final = 2048
+"""Fields of a chunk's own: the most columns, keys, opponents and reasons, and its numbers."""
 
 FRAME_BYTES: Final = 1 * MIB
 """Largest `data` of a PolicyFrame. Server streaming in Python peaks at 1 MiB."""
@@ -31,15 +42,17 @@ MAX_POLICY_BYTES: Final = 1024 * MIB
 MAX_RANK: Final = 8
 """Axes of a tensor, the row axis of a column included."""
 MAX_EMPTY_EXTENT_BYTES: Final = 2**31
-"""Extent of a tensor without elements when its empty axes count as one: what numpy can address everywhere."""
+"""Largest size of a tensor without elements, with its empty axes counted as 1; numpy can address it on every system."""
 MAX_COLUMNS: Final = 256
-"""Columns of one chunk: each costs a lookup and a check."""
+"""Columns of one chunk; each costs a lookup and a check."""
 MAX_OBSERVATIONS: Final = 64
 """Observations of a behavior. Each makes two columns, so that half of MAX_COLUMNS stays free."""
 MAX_REASONS: Final = 64
-"""Different reasons in one list of counts: each becomes a metric label."""
+"""Different reasons in one list of counts; each becomes a metric label."""
+MAX_REPORTS: Final = 1024
+"""Behaviors in one report of an actor, and policies in a list of those it holds."""
 MAX_STEPS: Final = 2**53
-"""Of any counter of steps: no actor takes so many, and a thousand of them still fit the wire's uint64."""
+"""Largest counter of steps: no actor takes so many, and the sum of a thousand counters fits the wire's uint64."""
 MAX_STAT_KEYS: Final = 1024
 """Different statistics keys in one chunk."""
 MAX_STAT_KEY_LENGTH: Final = 256
@@ -53,31 +66,41 @@ MAX_CONTINUOUS_ACTIONS: Final = 4096
 MAX_BRANCHES: Final = 256
 """Discrete branches of a behavior."""
 MAX_CATEGORIES: Final = 65536
-"""Sum of the choices of all branches, and of the categories of an observation: each becomes a network unit."""
+"""Sum of the choices of all branches, and of the categories of an observation; each becomes a network unit."""
 MAX_DESCRIPTION_LENGTH: Final = 128
 """Characters of the description of an action."""
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""Names of observations, and what follows the slash in a column name. Use with `fullmatch`."""
+"""Names of observations, and the part after the slash in a column name. Use with `fullmatch`."""
 COLUMN_NAME_PATTERN: Final = re.compile(r"(?:[a-z_]{1,15}/)?[A-Za-z0-9_.-]{1,64}")
-"""Names of columns: at most one prefix. Use with `fullmatch`."""
+"""Names of columns, with at most one prefix. Use with `fullmatch`."""
 REASON_PATTERN: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
-"""Words of the books. Use with `fullmatch`."""
+"""Names of the reasons in the books. Use with `fullmatch`."""
+SCRIPT_PATTERN: Final = re.compile(r"(?=.{3,128}$)[A-Za-z0-9_.]+:[A-Za-z0-9_.]+")
+"""Names of scripted opponents, `module:callable`; they become labels of metrics. Use with `fullmatch`."""
 
 SHA256_BYTES: Final = 32
 
 KEEPALIVE_SECONDS: Final = 30
-"""A silent connection is probed this often."""
+"""Interval of the probes of a silent connection."""
 KEEPALIVE_TIMEOUT_SECONDS: Final = 10
-"""A connection whose probe has no answer for this long is closed."""
+"""Time without an answer to a probe after which a connection is closed."""
 MIN_PING_INTERVAL_SECONDS: Final = 10
-"""A server closes connections that probe more often; a third of KEEPALIVE_SECONDS leaves room for clock jitter."""
+"""Shortest interval of probes that a server accepts; less than KEEPALIVE_SECONDS to allow clock jitter."""
+MAX_STREAMS: Final = 16
+"""Calls and streams at once in a connection; an actor has two connections with an upload, a subscription and a call."""
+MAX_OPERATOR_CONNECTIONS: Final = 64
+"""Connections to a server that only operators use."""
+HANDSHAKE_SECONDS: Final = 5
+"""Time for a new connection to complete its handshake."""
+IDLE_CONNECTION_SECONDS: Final = 60
+"""Time without a call after which a server closes a connection; an actor has an open stream in each."""
 MAX_RECONNECT_BACKOFF_SECONDS: Final = 1.0
-"""gRPC's default is 120 s, after which a learner that came back is found late."""
+"""Longest wait between attempts to connect; with gRPC's default of 120 s a restarted learner is found late."""
 
 
 def behavior_name_fault(name: str) -> str | None:
-    """Says what is wrong with a behavior name that came from outside, or None.
+    """Returns the fault of a behavior name that came from outside, or None.
 
     A name becomes part of a file name and of `Name?team=n`, so it must not hold a separator, a control character, or
     begin with a dot (which would name a hidden file or the folder above).

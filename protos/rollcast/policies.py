@@ -1,4 +1,4 @@
-"""Policies in transit: stops 11 and 12 of the way of a step. A header, then frames, then one check of the digest."""
+"""Stops 11 and 12 of a step's path, policies in transit: a header, frames, and one check of the digest."""
 
 import hashlib
 from dataclasses import replace
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def describe_payload(description: PolicyDescription, payload: bytes) -> PolicyDescription:
-    """Fills in sizes and digest of a payload that is sent as it is (weights do not compress)."""
+    """Fills in sizes and digest of a payload that is sent uncompressed (weights do not compress)."""
     return replace(
         description,
         encoding=Encoding.RAW,
@@ -48,7 +48,7 @@ def frames(payload: bytes, frame_bytes: int = limits.FRAME_BYTES) -> list[policy
 
 
 class PolicyAssembler:
-    """Puts together what one policy stream brings.
+    """Assembles the policies of one stream.
 
     After a `PolicyCorrupt` the assembler is empty again and accepts the next header.
     """
@@ -61,14 +61,14 @@ class PolicyAssembler:
 
     @property
     def description(self) -> PolicyDescription | None:
-        """The policy whose frames are awaited; None between policies."""
+        """The policy whose frames are expected; None between policies."""
         return self._description
 
     def begin(self, header: policy_pb2.PolicyHeader) -> None:
-        """Takes a header.
+        """Begins a policy with its header.
 
         Raises:
-            PolicyCorrupt: the header is wrong, the policy is too large, or another one is unfinished.
+            PolicyCorrupt: The header is wrong, the policy is too large, or another one is unfinished.
         """
         unfinished = self._description
         self._clear()
@@ -77,23 +77,24 @@ class PolicyAssembler:
         description = PolicyDescription.from_message(header)
         largest = max(description.size_bytes, description.encoded_bytes)
         if largest > self._max_bytes:
-            raise PolicyCorrupt(f"a policy of {largest} bytes; at most {self._max_bytes} are taken")
+            raise PolicyCorrupt(f"a policy of {largest} bytes; at most {self._max_bytes} are accepted")
         if not description.size_bytes or not description.encoded_bytes:
             raise PolicyCorrupt("a policy of 0 bytes")
         if description.encoding is Encoding.RAW and description.size_bytes != description.encoded_bytes:
             raise PolicyCorrupt(
-                f"a policy of {description.size_bytes} bytes in {description.encoded_bytes} bytes of RAW frames"
+                f"a policy of {description.size_bytes} bytes in {description.encoded_bytes} bytes of RAW frames; "
+                "both must be equal"
             )
         self._description = description
 
     def add(self, frame: policy_pb2.PolicyFrame) -> tuple[PolicyDescription, bytes] | None:
-        """Takes a frame.
+        """Adds a frame.
 
         Returns:
-            Description and unpacked, verified bytes when the policy is complete; else None.
+            Description and unpacked, verified bytes when the policy is complete; otherwise None.
 
         Raises:
-            PolicyCorrupt: the frame is out of place, or the policy is not what its header says.
+            PolicyCorrupt: The frame is out of place, or the policy does not match its header.
         """
         description = self._description
         data = frame.data
@@ -117,7 +118,7 @@ class PolicyAssembler:
         if not 1 <= size_bytes <= limits.FRAME_BYTES:
             return f"a frame of {size_bytes} bytes; 1 to {limits.FRAME_BYTES} are allowed"
         if offset + size_bytes > description.encoded_bytes:
-            return f"frames pass the announced {description.encoded_bytes} bytes"
+            return f"the frames exceed the announced {description.encoded_bytes} bytes"
         return None
 
     def _clear(self) -> None:
@@ -127,11 +128,13 @@ class PolicyAssembler:
 
 
 def _verified(description: PolicyDescription, packed: bytes) -> bytes:
-    """Unpacks and compares the digest."""
+    """Returns the unpacked policy after checking its digest."""
     try:
         payload = unpack(packed, description.encoding, description.size_bytes, f"version {description.version}")
     except MalformedChunk as error:
         raise PolicyCorrupt(error.message) from None
     if hashlib.sha256(payload).digest() != description.sha256:
-        raise PolicyCorrupt(f"version {description.version}: the SHA-256 of what came is not that of the header")
+        raise PolicyCorrupt(
+            f"version {description.version}: the SHA-256 of the received bytes differs from that of the header"
+        )
     return payload

@@ -1,4 +1,4 @@
-"""The checks of a declared behavior: everything that spec.proto says of values, plus bounds on sizes."""
+"""Checks a declared behavior: every rule of spec.proto for values, and bounds on sizes."""
 
 import math
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from rollcast.errors import BadSpec
 from rollcast.tensors import dtype_from_wire
 from rollcast.v1 import spec_pb2
 
-# Axes that each kind needs; a vector may have any number, since encoders flatten it.
+# Number of axes of each kind; a vector may have any number, since encoders flatten it.
 _AXES: Final[Mapping[ObservationKind, int]] = MappingProxyType(
     {ObservationKind.IMAGE: 3, ObservationKind.CATEGORICAL: 1, ObservationKind.ENTITIES: 2}
 )
 
 
 def check_behavior(message: spec_pb2.BehaviorSpec) -> None:
-    """Raises `BadSpec` with the first thing that is wrong."""
+    """Raises `BadSpec` with the first fault."""
     fault = limits.behavior_name_fault(message.name)
     if fault is not None:
         raise BadSpec(f"behavior name {message.name[: limits.MAX_BEHAVIOR_NAME_LENGTH]!r} {fault}")
@@ -66,7 +66,7 @@ def _check_observation(message: spec_pb2.ObservationSpec) -> None:
 
 
 def _check_form(message: spec_pb2.ObservationSpec, kind: ObservationKind, what: str) -> None:
-    """Number of axes and layout, by kind."""
+    """Checks the number of axes and the layout, by kind."""
     axes = _AXES.get(kind)
     if axes is not None and len(message.shape) != axes:
         raise BadSpec(f"{what}: {kind.name} needs {axes} axes, shape is {list(message.shape)}")

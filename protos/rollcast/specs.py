@@ -1,4 +1,4 @@
-"""What a behavior sees and does: values, their messages, and every check of what a stranger declares."""
+"""Observations and actions of a behavior: values, their messages, and all checks of an untrusted declaration."""
 
 import math
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ __all__ = [
     "mismatches",
 ]
 
-# Names, types, shapes and lengths of the columns of a chunk with one segment of one row, beside their data.
+# Names, types, shapes and lengths of the columns of a chunk with one segment of one row, without their data.
 _COLUMN_OVERHEAD_BYTES = 2 * limits.MAX_RANK + 128
 _CHUNK_OVERHEAD_BYTES = 4 * limits.KIB
 
@@ -37,15 +37,15 @@ class ObservationSpec:
     """One observation of one agent; see spec.proto.
 
     Attributes:
-        name: unique in the behavior.
-        dtype: type on the wire and of the graph input.
-        shape: without a batch axis.
-        kind: what it is.
-        role: what it is for.
-        layout: order of axes, images only.
-        categories: number of categories of each element, CATEGORICAL only.
-        scale: the value that the network shall see as 1.0; 0 leaves values as they are.
-        dimension_properties: one an axis, or none.
+        name: Name, unique in the behavior.
+        dtype: Type on the wire and of the graph input.
+        shape: Shape without a batch axis.
+        kind: Meaning of the observation.
+        role: Use of the observation.
+        layout: Order of axes, images only.
+        categories: Number of categories of each element, CATEGORICAL only.
+        scale: The value that the network sees as 1.0; 0 leaves values unchanged.
+        dimension_properties: One per axis, or none.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ObservationSpec:
     dimension_properties: tuple[DimensionProperty, ...] = ()
 
     def __post_init__(self) -> None:
-        """Brings values to the form that they have after a round trip, so that equal specs compare equal."""
+        """Brings values to the form that they have after encoding and decoding, so that equal specs compare equal."""
         object.__setattr__(self, "dtype", np.dtype(self.dtype).newbyteorder("<"))
         object.__setattr__(self, "shape", tuple(int(axis) for axis in self.shape))
         object.__setattr__(self, "categories", tuple(int(count) for count in self.categories))
@@ -76,7 +76,7 @@ class ObservationSpec:
         return self.size * self.dtype.itemsize
 
     def to_message(self) -> spec_pb2.ObservationSpec:
-        """Encodes."""
+        """Encodes the spec as a message."""
         return spec_pb2.ObservationSpec(
             name=self.name,
             dtype=dtype_to_wire(self.dtype),  # type: ignore[arg-type]
@@ -92,14 +92,14 @@ class ObservationSpec:
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
-    """What an agent does: continuous axes, discrete branches, or both; see spec.proto.
+    """The actions of an agent: continuous axes, discrete branches, or both; see spec.proto.
 
     Attributes:
-        continuous_size: number of continuous axes.
-        discrete_branches: number of choices of each branch.
-        continuous_low: bound of each continuous axis, or none for an environment that takes [-1, 1].
-        continuous_high: see continuous_low.
-        descriptions: names for people, axes first, or none.
+        continuous_size: Number of continuous axes.
+        discrete_branches: Number of choices of each branch.
+        continuous_low: Lower bound of each continuous axis, or none for an environment that takes [-1, 1].
+        continuous_high: See continuous_low.
+        descriptions: Readable names, axes first, or none.
     """
 
     continuous_size: int = 0
@@ -109,7 +109,7 @@ class ActionSpec:
     descriptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Brings values to the form that they have after a round trip."""
+        """Brings values to the form that they have after encoding and decoding."""
         object.__setattr__(self, "discrete_branches", tuple(int(size) for size in self.discrete_branches))
         object.__setattr__(self, "continuous_low", _float32s(self.continuous_low))
         object.__setattr__(self, "continuous_high", _float32s(self.continuous_high))
@@ -117,16 +117,16 @@ class ActionSpec:
 
     @property
     def factors(self) -> int:
-        """Columns of `log_prob`: continuous axes plus branches."""
+        """Number of columns of `log_prob`: continuous axes plus branches."""
         return self.continuous_size + len(self.discrete_branches)
 
     @property
     def mask_size(self) -> int:
-        """Columns of `action_mask`: choices of all branches."""
+        """Number of columns of `action_mask`: choices of all branches."""
         return sum(self.discrete_branches)
 
     def to_message(self) -> spec_pb2.ActionSpec:
-        """Encodes."""
+        """Encodes the spec as a message."""
         return spec_pb2.ActionSpec(
             continuous_size=self.continuous_size,
             discrete_branches=self.discrete_branches,
@@ -138,13 +138,13 @@ class ActionSpec:
 
 @dataclass(frozen=True, slots=True)
 class BehaviorSpec:
-    """What one behavior sees and does; see spec.proto.
+    """Observations and actions of one behavior; see spec.proto.
 
     Attributes:
-        name: without a team.
-        observations: in the order of the graph inputs.
-        action: what it does.
-        grouped: agents share group rewards and end together.
+        name: Name without a team.
+        observations: Observations in the order of the graph inputs.
+        action: The actions.
+        grouped: Agents share group rewards and end together.
     """
 
     name: str
@@ -153,7 +153,7 @@ class BehaviorSpec:
     grouped: bool = False
 
     def __post_init__(self) -> None:
-        """Accepts any sequence of observations."""
+        """Converts the observations to a tuple."""
         object.__setattr__(self, "observations", tuple(self.observations))
 
     @property
@@ -174,15 +174,15 @@ class BehaviorSpec:
 
     @property
     def one_step_chunk_bytes(self) -> int:
-        """Upper bound of the encoded size of a chunk with one segment of one row: what must fit max_chunk_bytes."""
+        """Upper bound of the encoded size of a chunk with one segment of one row, which must fit max_chunk_bytes."""
         columns = 2 * len(self.observations) + 24
         return self.step_bytes + self.segment_bytes + columns * _COLUMN_OVERHEAD_BYTES + _CHUNK_OVERHEAD_BYTES
 
     def to_message(self) -> spec_pb2.BehaviorSpec:
-        """Encodes, after the checks that the receiver will make.
+        """Encodes the spec as a message, after the checks of a receiver.
 
         Raises:
-            BadSpec: the spec contradicts itself or spec.proto.
+            BadSpec: The spec contradicts itself or spec.proto.
         """
         message = spec_pb2.BehaviorSpec(
             name=self.name,
@@ -195,10 +195,10 @@ class BehaviorSpec:
 
     @classmethod
     def from_message(cls, message: spec_pb2.BehaviorSpec) -> "BehaviorSpec":
-        """Decodes and checks everything.
+        """Decodes and checks a message.
 
         Raises:
-            BadSpec: the first thing that is wrong, with value and limit.
+            BadSpec: The first fault, with value and limit.
         """
         check_behavior(message)
         action = message.action
@@ -217,10 +217,10 @@ class BehaviorSpec:
 
 
 def mismatches(ours: BehaviorSpec, theirs: BehaviorSpec) -> list[str]:
-    """Lists where two specs differ, one line a difference, in the words "run" (ours) and "actor" (theirs).
+    """Returns the differences of two specs, one line each, with the words "run" (ours) and "actor" (theirs).
 
-    Descriptions and dimension properties do not count: they are for people and for the choice of an encoder, which
-    was made when the behavior was first declared. Nor does `grouped`: a simulator may form its groups later.
+    Descriptions and dimension properties are not compared: they serve readers and the choice of an encoder at the first
+    declaration. `grouped` is not compared because a simulator may form its groups later.
     """
     found: list[str] = []
     if ours.name != theirs.name:
@@ -243,7 +243,7 @@ def mismatches(ours: BehaviorSpec, theirs: BehaviorSpec) -> list[str]:
 
 
 def _observation_mismatches(name: str, ours: ObservationSpec | None, theirs: ObservationSpec | None) -> list[str]:
-    """Differences of one observation."""
+    """Returns the differences of one observation."""
     if ours is None or theirs is None:
         return [f"obs/{name}: run {_type(ours)}, actor {_type(theirs)}"]
     if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):

@@ -1,4 +1,4 @@
-"""numpy arrays <-> Tensor messages. Nothing is allocated before the sizes have been checked."""
+"""Converts between numpy arrays and Tensor messages. Memory is allocated only after the sizes have been checked."""
 
 import math
 import sys
@@ -41,10 +41,10 @@ _WIRE: Final[Mapping[np.dtype[Any], Dtype]] = MappingProxyType({kind: Dtype(wire
 
 
 def dtype_to_wire(dtype: np.dtype[Any]) -> Dtype:
-    """The wire type of a numpy type.
+    """Returns the wire type of a numpy type.
 
     Raises:
-        TypeError: the type has no wire form.
+        TypeError: The type has no wire form.
     """
     wire = _WIRE.get(dtype.newbyteorder("<"))
     if wire is None:
@@ -53,7 +53,7 @@ def dtype_to_wire(dtype: np.dtype[Any]) -> Dtype:
 
 
 def dtype_from_wire(wire: int) -> np.dtype[Any] | None:
-    """The numpy type of a wire type (little-endian), or None if it is unknown, unspecified or BFLOAT16."""
+    """Returns the numpy type of a wire type (little-endian); None if unknown, unspecified or BFLOAT16."""
     return _NUMPY.get(wire)
 
 
@@ -61,12 +61,12 @@ def encode(array: NDArray[Any], *, compress: bool = False) -> tensor_pb2.Tensor:
     """Encodes an array of any layout and byte order.
 
     Args:
-        array: any shape with at most 8 axes.
-        compress: try zstd, and keep the result only if it is below 80 % of the size.
+        array: Any shape with at most 8 axes.
+        compress: Try zstd, and keep the result only if it is below 80 % of the size.
 
     Raises:
-        TypeError: the element type has no wire form.
-        ValueError: too many axes.
+        TypeError: The element type has no wire form.
+        ValueError: The array has too many axes.
     """
     if array.ndim > limits.MAX_RANK:
         raise ValueError(f"an array of {array.ndim} axes cannot be sent; at most {limits.MAX_RANK} are allowed")
@@ -86,22 +86,24 @@ def encode(array: NDArray[Any], *, compress: bool = False) -> tensor_pb2.Tensor:
 
 
 def decode(tensor: tensor_pb2.Tensor, *, max_bytes: int, what: str = "tensor") -> NDArray[Any]:
-    """Decodes a tensor that a stranger sent.
+    """Decodes an untrusted tensor.
 
     Args:
-        tensor: the message.
-        max_bytes: largest size after unpacking.
-        what: how messages name the tensor.
+        tensor: The message.
+        max_bytes: Largest size after unpacking, in bytes.
+        what: Name of the tensor in error messages.
 
     Returns:
         A read-only array; for RAW it shares the message's bytes.
 
     Raises:
-        MalformedChunk: type, shape, length or packing is wrong.
+        MalformedChunk: Type, shape, length or encoding is wrong.
     """
     dtype = _NUMPY.get(tensor.dtype)
     if dtype is None:
         raise MalformedChunk(f"{what}: element type {tensor.dtype} is unknown or not allowed here")
+    if len(tensor.shape) > limits.MAX_RANK:  # before millions of them become objects of Python
+        raise MalformedChunk(f"{what}: {len(tensor.shape)} axes; at most {limits.MAX_RANK} are allowed")
     shape = tuple(tensor.shape)
     size_bytes = _size_bytes(shape, dtype.itemsize, max_bytes, what)
     data = unpack(tensor.data, tensor.encoding, size_bytes, what)
@@ -114,10 +116,10 @@ def decode(tensor: tensor_pb2.Tensor, *, max_bytes: int, what: str = "tensor") -
 
 
 def unpack(data: bytes, encoding: int, size_bytes: int, what: str) -> bytes:
-    """Unpacks `data` into exactly `size_bytes` bytes, which the caller has found to be within its limit.
+    """Unpacks `data` into exactly `size_bytes` bytes; the caller has checked this size against its limit.
 
     Raises:
-        MalformedChunk: the encoding is unknown, or the length is not exactly `size_bytes`.
+        MalformedChunk: The encoding is unknown, or the length is not exactly `size_bytes`.
     """
     if encoding == Encoding.RAW:
         if len(data) != size_bytes:
@@ -130,19 +132,17 @@ def unpack(data: bytes, encoding: int, size_bytes: int, what: str) -> bytes:
         if stated != size_bytes:
             said = "no size" if stated < 0 else f"{stated} bytes"
             raise MalformedChunk(f"{what}: the zstd frame states {said}, but {size_bytes} bytes are needed")
-        # The frame's size is the one that was checked, so this allocates size_bytes and no more.
+        # The frame's size was checked, so this allocates exactly size_bytes.
         unpacked = zstandard.ZstdDecompressor().decompress(data, max_output_size=size_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise MalformedChunk(f"{what}: not one whole zstd frame ({error})") from None
+        raise MalformedChunk(f"{what}: not exactly one complete zstd frame ({error})") from None
     if len(unpacked) != size_bytes:
         raise MalformedChunk(f"{what}: unpacks to {len(unpacked)} bytes, but {size_bytes} are needed")
     return unpacked
 
 
 def _size_bytes(shape: tuple[int, ...], itemsize: int, max_bytes: int, what: str) -> int:
-    """Size of an array in Python integers, which cannot overflow; refuses what is too large."""
-    if len(shape) > limits.MAX_RANK:
-        raise MalformedChunk(f"{what}: {len(shape)} axes; at most {limits.MAX_RANK} are allowed")
+    """Returns the size of an array in Python integers, which cannot overflow; raises if it exceeds the limit."""
     size_bytes = math.prod(shape) * itemsize
     if size_bytes > max_bytes:
         raise MalformedChunk(f"{what}: shape {list(shape)} needs {size_bytes} bytes; at most {max_bytes} are allowed")

@@ -1,7 +1,7 @@
-"""Chunks of experience <-> messages: stops 3 and 5 of the way of a step.
+"""Stops 3 and 5 of a step's path: converts between chunks of experience and messages.
 
-The form of a chunk (names, roles, types, shapes, counts, enum ranges) is checked here; a breach ends the stream. What
-the numbers say (`find_data_fault`) is checked afterwards; a breach is a rejection inside an ack.
+The form of a chunk (names, roles, types, shapes, counts, enum ranges) is checked here; a fault of form ends the stream.
+`find_data_fault` checks the values afterwards; a fault of data becomes a rejection inside an ack.
 """
 
 from collections.abc import Mapping
@@ -34,6 +34,7 @@ __all__ = [
     "SegmentEnd",
     "StatAggregation",
     "decode_chunk",
+    "decode_header",
     "encode_chunk",
     "find_data_fault",
 ]
@@ -43,12 +44,12 @@ def encode_chunk(chunk: Chunk, *, compress: frozenset[str] = frozenset()) -> tra
     """Encodes a chunk.
 
     Args:
-        chunk: what to send; not checked beyond the element types.
-        compress: names of columns worth an attempt at compression (bytes of pictures).
+        chunk: The chunk; only its element types are checked.
+        compress: Names of columns to try to compress (bytes of pictures).
 
     Raises:
-        TypeError: a column has an element type without a wire form.
-        KeyError: a column has no role.
+        TypeError: A column has an element type without a wire form.
+        KeyError: A column has no role.
     """
     return trajectory_pb2.Chunk(
         sequence=chunk.sequence,
@@ -86,25 +87,40 @@ def decode_chunk(
     memory_size: int = 0,
     memory_stride: int = 0,
 ) -> Chunk:
-    """Decodes a chunk and checks its whole form.
+    """Decodes a chunk and checks its complete form.
 
-    Enum values that stand for another one ("the same as TRAIN") are replaced with it.
+    An enum value of 0 that means the same as 1 (for example, as TRAIN) is replaced by 1.
 
     Args:
-        message: what came.
-        spec: the behavior that the chunk names.
-        max_bytes: largest size of all columns together, after unpacking.
-        memory_size: numbers of memory an agent; 0 = none.
-        memory_stride: rows between two records of memory; 0 = none.
+        message: The received message.
+        spec: The behavior that the chunk names.
+        max_bytes: Largest size of all columns together, after unpacking, in bytes.
+        memory_size: Numbers of memory per agent; 0 = none.
+        memory_stride: Rows between two records of memory; 0 = none.
 
     Returns:
         The chunk, with read-only arrays that share the message's bytes.
 
     Raises:
-        MalformedChunk: the first breach of form.
+        MalformedChunk: The first fault of form.
+    """
+    chunk = decode_header(message)
+    forms = column_forms(spec, memory_size if memory_stride else 0)
+    _decode_columns(message, chunk, forms, max_bytes)
+    check_required(chunk, forms)
+    check_rows(chunk, memory_stride)
+    check_ranges(chunk)
+    return chunk
+
+
+def decode_header(message: trajectory_pb2.Chunk) -> Chunk:
+    """Returns a chunk without its columns, and checks everything that needs no column.
+
+    Raises:
+        MalformedChunk: The first fault of form.
     """
     check_message(message)
-    chunk = Chunk(
+    return Chunk(
         sequence=message.sequence,
         generation=message.generation,
         behavior_index=message.behavior_index,
@@ -122,25 +138,19 @@ def decode_chunk(
         opponents=tuple(message.opponents),
         lockstep_round=message.lockstep_round,
     )
-    forms = column_forms(spec, memory_size if memory_stride else 0)
-    _decode_columns(message, chunk, forms, max_bytes)
-    check_required(chunk, forms)
-    check_rows(chunk, memory_stride)
-    check_ranges(chunk)
-    return chunk
 
 
 def _decode_columns(
     message: trajectory_pb2.Chunk, chunk: Chunk, forms: Mapping[str, ColumnForm], max_bytes: int
 ) -> None:
-    """Decodes each column within what is left of `max_bytes`, and checks it against its form."""
+    """Decodes each column within the remaining `max_bytes`, and checks its form."""
     left_bytes = max_bytes
     for column in message.columns:
         name = column.name
         if not limits.COLUMN_NAME_PATTERN.fullmatch(name):
             raise MalformedChunk(f"column name {name[:80]!r} does not match {limits.COLUMN_NAME_PATTERN.pattern}")
         if name in chunk.columns:
-            raise MalformedChunk(f"column {name} is there twice")
+            raise MalformedChunk(f"column {name} appears twice")
         role = member(ColumnRole, column.role)
         if role is None or role is ColumnRole.UNSPECIFIED:
             raise MalformedChunk(f"column {name}: role {column.role} is unknown")

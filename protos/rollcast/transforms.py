@@ -1,7 +1,8 @@
-"""From the raw draw that is recorded to the action that the environment takes."""
+"""Converts recorded raw draws to the actions that environments take."""
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,15 +11,18 @@ from rollcast.enums import Squash, member
 from rollcast.errors import BadSpec
 from rollcast.v1 import spec_pb2
 
+CLIP: Final = 3.0
+"""The draw that CLIP3_DIV3 maps to 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class ActionTransform:
-    """Squash, then an affine map onto the bounds; see spec.proto.
+    """A squash followed by an affine map onto the bounds; see spec.proto.
 
     Attributes:
-        squash: applied first, to every axis that has bounds.
-        low: one value an axis, or none (then every axis has the bounds [-1, 1] and nothing is mapped).
-        high: see low.
+        squash: Applied first, to every axis with bounds.
+        low: One value per axis; if empty, every axis has the bounds [-1, 1], and there is no map.
+        high: See low.
     """
 
     squash: Squash = Squash.NONE
@@ -26,16 +30,18 @@ class ActionTransform:
     high: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Brings values to the form that they have after a round trip."""
+        """Brings values to the form that they have after encoding and decoding."""
         object.__setattr__(self, "low", tuple(float(np.float32(value)) for value in self.low))
         object.__setattr__(self, "high", tuple(float(np.float32(value)) for value in self.high))
         if len(self.low) != len(self.high):
-            raise BadSpec(f"action transform: {len(self.low)} low and {len(self.high)} high bounds")
+            raise BadSpec(
+                f"action transform: {len(self.low)} low and {len(self.high)} high bounds; each axis needs one of both"
+            )
 
     def apply(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
         """Maps draws `[B, n]` to environment actions `[B, n]`.
 
-        An axis with an infinite bound passes as it is. A squashed value never leaves its bounds, rounding included.
+        An axis with an infinite bound is unchanged. A squashed value never leaves its bounds, rounding included.
 
         Raises:
             ValueError: `raw` has another number of axes than the bounds.
@@ -58,21 +64,21 @@ class ActionTransform:
 
     def _squashed(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
         if self.squash is Squash.CLIP3_DIV3:
-            return np.asarray(np.clip(raw, -3.0, 3.0) / np.float32(3.0), np.float32)
+            return np.asarray(np.clip(raw, -CLIP, CLIP) / np.float32(CLIP), np.float32)
         if self.squash is Squash.TANH:
             return np.asarray(np.tanh(raw), np.float32)
         return np.asarray(raw, np.float32)
 
     def to_message(self) -> spec_pb2.ActionTransform:
-        """Encodes."""
+        """Encodes the transform as a message."""
         return spec_pb2.ActionTransform(squash=self.squash, low=self.low, high=self.high)  # type: ignore[arg-type]
 
     @classmethod
     def from_message(cls, message: spec_pb2.ActionTransform) -> "ActionTransform":
-        """Decodes and checks.
+        """Decodes and checks a message.
 
         Raises:
-            BadSpec: the squash is unknown, or the bounds are not intervals.
+            BadSpec: The squash is unknown, or the bounds are not intervals.
         """
         squash = member(Squash, message.squash)
         if squash is None or squash is Squash.UNSPECIFIED:

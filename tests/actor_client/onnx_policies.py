@@ -1,4 +1,4 @@
-"""Small ONNX policies, made by hand: one linear layer with log-probabilities as output."""
+"""Builds small ONNX policies: one linear layer with log-probabilities as output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.actor_client.scripted import policy_description
 def linear_policy(
     version: int, *, generation: int = 1, name: str = "CartPole", observations: int = 4, choices: int = 2
 ) -> StoredPolicy:
-    """A policy that sees `observations` numbers and chooses one of `choices`."""
+    """Returns a policy that sees `observations` numbers and chooses one of `choices`."""
     weights = np.random.default_rng(version).normal(scale=0.1, size=(observations, choices)).astype(np.float32)
     graph = helper.make_graph(
         [

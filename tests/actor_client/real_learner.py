@@ -1,4 +1,4 @@
-"""The learner's own service in a background thread, with a trainer that takes everything at once."""
+"""Runs the learner's service in a background thread, with a trainer that accepts everything."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import threading
 from collections.abc import Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
+from learner.checkpoints.snapshots import SnapshotFiles
 from learner.ingest.sessions import snapshot
 from learner.link.policies import StoredPolicy
+from learner.link.to_front import Pace
+from learner.link.to_trainers import Experience
+from learner.settings.options import RunOptions
 from tests.actor_client.scripted import DEAD_SECONDS
 from tests.learner.service.harness import Learner
 from tests.learner.service.samples import make_options
@@ -21,11 +25,22 @@ class RealLearner:
     """Starts, restarts and stops the service at one port.
 
     Attributes:
-        ahead_limit_steps: how far actors may run ahead.
+        ahead_limit_steps: How far actors may run ahead.
+        taken: What the trainer has taken, of all starts.
     """
 
-    def __init__(self, behavior: str = "CartPole", **service: Any) -> None:
+    def __init__(
+        self,
+        behavior: str = "CartPole",
+        *,
+        options: RunOptions | None = None,
+        snapshots: SnapshotFiles | None = None,
+        **service: Any,
+    ) -> None:
         self._behavior = behavior
+        self._options = options
+        self._snapshots = snapshots
+        self.taken: list[Experience] = []
         self._service = service
         self.ahead_limit_steps = 1000
         self.generation = 0
@@ -47,7 +62,7 @@ class RealLearner:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Returns where it listens."""
         return f"127.0.0.1:{self.port}"
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -60,8 +75,14 @@ class RealLearner:
         self.run(self._start(state))
 
     async def _start(self, state: Mapping[str, Any] | None) -> None:
-        options = make_options(**self._service)
-        self.learner = Learner(options, generation=self.generation, address=self.address, state=state, has_policy=False)
+        self.learner = Learner(
+            self._options or make_options(**self._service),
+            generation=self.generation,
+            address=self.address,
+            state=state,
+            has_policy=False,
+            snapshots=self._snapshots,
+        )
         await self.learner.server.start()
         self._trainer = asyncio.ensure_future(self._train())
 
@@ -70,9 +91,11 @@ class RealLearner:
         learner = self.learner
         while True:
             for behavior in filter(None, [learner.behaviors.by_index(index) for index in range(4)]):
-                for item in behavior.queue.get():
-                    learner.ledger.trained(behavior.name, item.chunk.rows)
-                learner.pace(ahead_limit_steps=self.ahead_limit_steps)  # nothing that was taken is held
+                taken = learner.trainers.take(behavior.index)
+                self.taken += taken
+                steps = sum(item.chunk.rows for item in taken)
+                pace = Pace(ahead_limit_steps=self.ahead_limit_steps)
+                learner.trainers.settle(behavior.index, trained=steps, pace=pace)
             await asyncio.sleep(0.005)
 
     def stop(self) -> dict[str, Any]:
@@ -86,10 +109,9 @@ class RealLearner:
         return snapshot(self.learner.behaviors, self.learner.sessions, self.learner.ledger)
 
     def publish(self, policy: StoredPolicy) -> None:
-        """Broadcasts a policy."""
-        self.learner.store.publish(policy)
-        self.learner.store.wakeup.set()
+        """Publishes a policy."""
+        self.learner.publish(policy)
 
     def drain(self, *, final: bool) -> None:
-        """Ends the service in good order."""
+        """Ends the service cleanly."""
         self.run(self.learner.server.drain(final=final, seconds=5.0))

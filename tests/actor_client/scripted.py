@@ -1,4 +1,4 @@
-"""A learner on a real gRPC server that does what a test tells it.
+"""A learner on a real gRPC server that follows the test's instructions.
 
 It keeps sessions, counts what it accepted, and fails in every way that a network and a learner can.
 """
@@ -34,30 +34,31 @@ T = TypeVar("T")
 
 
 class ScriptedLearner:
-    """A learner for tests; knobs are plain attributes, verbs are methods.
+    """A learner for tests, controlled by attributes and methods.
 
     Attributes:
-        fail_open: errors for the next calls of OpenSession, first to last.
-        fail_declare: errors for the next calls of DeclareBehavior.
-        behaviors: names that the run file has; empty = any.
-        assignment: what every opening asks for.
-        engine: settings for game engines, told at every opening.
-        lease_seconds: of every session.
-        report_seconds: how often renewals are asked for; 0 leaves it to the lease.
-        steps_through: credit in steps that every message grants.
-        bytes_through: credit in bytes.
+        fail_open: Errors for the next calls of OpenSession, first to last.
+        fail_declare: Errors for the next calls of DeclareBehavior.
+        behaviors: Names that the run file has; empty = any.
+        assignment: What every opening asks for.
+        engine: Settings for game engines, told at every opening.
+        lease_seconds: Of every session.
+        report_seconds: How often renewals are asked for; 0 leaves it to the lease.
+        steps_through: Credit in steps that every message grants.
+        bytes_through: Credit in bytes.
         acking: False: chunks are taken, acks are kept back.
-        break_after: end the upload stream after so many more chunks, before their ack.
-        break_with: with this error, and again at each later chunk.
-        reject: the reason under which rows are refused inside acks.
-        holds: active holds, told at each opening of a stream.
-        accepted: rows of every chunk that was taken once, by session.
-        duplicates: chunks that came again.
-        chunks: every chunk that was taken once.
-        opened: every OpenSession request.
-        kept: messages of versions that can be asked for, by behavior and version.
-        asked_for: every GetPolicy request.
-        peers: addresses from which uploads and subscriptions came.
+        break_after: End the upload stream after so many more chunks, before their ack.
+        break_with: With this error, and again at each later chunk.
+        reject: The reason under which rows are refused inside acks.
+        holds: Active holds, told at each opening of a stream.
+        accepted: Rows of every chunk that was taken once, by session.
+        duplicates: Chunks that came again.
+        chunks: Every chunk that was taken once.
+        opened: Every OpenSession request.
+        kept: Messages of versions that can be asked for, by behavior and version.
+        asked_for: Every GetPolicy request.
+        awaits: Behaviors that act only when an assignment gives them a task.
+        peers: Addresses from which uploads and subscriptions came.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -91,6 +92,7 @@ class ScriptedLearner:
         self.opened: list[session_pb2.OpenSessionRequest] = []
         self.declared: list[session_pb2.DeclareBehaviorRequest] = []
         self.subscriptions: list[policy_pb2.SubscribeRequest] = []
+        self.awaits: set[str] = set()
         self.kept: dict[tuple[str, int], list[policy_pb2.GetPolicyResponse]] = {}
         self.asked_for: list[policy_pb2.GetPolicyRequest] = []
         self.upload_peers: list[str] = []
@@ -122,7 +124,7 @@ class ScriptedLearner:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Returns where it listens."""
         return f"127.0.0.1:{self.port}"
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -130,7 +132,7 @@ class ScriptedLearner:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEAD_SECONDS)
 
     def listen(self) -> None:
-        """Begins to answer, at the port it had before."""
+        """Starts to answer at its former port."""
         self.run(self._listen())
 
     async def _listen(self) -> None:
@@ -149,7 +151,7 @@ class ScriptedLearner:
         self._server = None
 
     def restart(self, *, forget: bool = False) -> None:
-        """Comes back as a new start of the learner, with the sessions of its checkpoint or without."""
+        """Restarts as a new generation, with or without the sessions of its checkpoint."""
         self.hang_up()
         self.generation += 1
         if forget:
@@ -159,11 +161,11 @@ class ScriptedLearner:
 
     @property
     def session(self) -> ScriptedSession:
-        """The newest session."""
+        """Returns the newest session."""
         return list(self.sessions.values())[-1]
 
     def credit(self) -> list[trajectory_pb2.Credit]:
-        """What every message grants."""
+        """Returns what every message grants."""
         return [
             trajectory_pb2.Credit(
                 behavior_index=index, steps_through=self.steps_through, bytes_through=self.bytes_through
@@ -182,12 +184,12 @@ class ScriptedLearner:
         self.run(put())
 
     def ack(self) -> None:
-        """Acks everything taken so far, with credit."""
+        """Acks everything taken, with credit."""
         ack = trajectory_pb2.Ack(acked_through=self.session.acked_through, credit=self.credit())
         self.tell(trajectory_pb2.UploadResponse(ack=ack))
 
     def hold(self, reason: int, *, active: bool, until_version: int = 0, behavior_index: int = 0) -> None:
-        """Begins or ends a hold."""
+        """Starts or ends a hold."""
         hold = trajectory_pb2.Hold(
             behavior_index=behavior_index,
             reason=trajectory_pb2.HoldReason.ValueType(reason),
@@ -197,12 +199,12 @@ class ScriptedLearner:
         self.tell(trajectory_pb2.UploadResponse(hold=hold))
 
     def drain(self, *, final: bool, retry_after_ms: int = 0) -> None:
-        """Says that it is about to stop."""
+        """Announces that it is about to stop."""
         drain = trajectory_pb2.Drain(final=final, retry_after_ms=retry_after_ms, message="as the test says")
         self.tell(trajectory_pb2.UploadResponse(drain=drain))
 
     def assign(self, assignment: policy_pb2.Assignment) -> None:
-        """Asks all actors for something, and those that come."""
+        """Sends an assignment to all actors, present and future."""
         self.assignment = assignment
 
         async def put() -> None:
@@ -241,12 +243,19 @@ class ScriptedLearner:
 
         self.run(put())
 
-    def keep(self, behavior: str, version: int, payload: bytes) -> None:
-        """Holds a version without broadcasting it."""
-        description = policy_description(behavior, self.indices[behavior], self.generation, version)
-        header = describe_payload(description, payload).to_message()
+    def keep(
+        self, behavior: str, version: int, payload: bytes, described: PolicyDescription | None = None
+    ) -> PolicyDescription:
+        """Keeps a version without broadcasting it, and returns its description."""
+        index = self.indices[behavior]
+        description = policy_description(behavior, index, self.generation, version)
+        if described is not None:
+            description = replace(described, behavior_index=index, generation=self.generation, version=version)
+        description = describe_payload(description, payload)
+        header = description.to_message()
         messages = [policy_pb2.GetPolicyResponse(header=header)]
         self.kept[behavior, version] = messages + [policy_pb2.GetPolicyResponse(frame=f) for f in frames(payload)]
+        return description
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Waits for something to become true."""
@@ -254,7 +263,7 @@ class ScriptedLearner:
 
 
 def policy_description(behavior: str, index: int, generation: int, version: int) -> PolicyDescription:
-    """A valid description of a policy with one observation and one branch."""
+    """Returns a valid description of a policy with one observation and one branch."""
     return PolicyDescription(
         behavior_index=index,
         behavior=behavior,
@@ -271,7 +280,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     """Waits for something to become true.
 
     Raises:
-        AssertionError: it did not, by far.
+        AssertionError: It did not, by far.
     """
     patience = threading.Event()
     for _ in range(int(DEAD_SECONDS / 0.005)):

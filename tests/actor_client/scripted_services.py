@@ -1,4 +1,4 @@
-"""The gRPC services of the scripted learner; what they do is decided by its attributes."""
+"""The gRPC services of the scripted learner, controlled by its attributes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ScriptedSession:
-    """What the learner knows of one session."""
+    """The learner's state of one session."""
 
     session_id: str
     epoch: int = 1
@@ -81,7 +81,7 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
     async def DeclareBehavior(
         self, request: session_pb2.DeclareBehaviorRequest, context: Any
     ) -> session_pb2.DeclareBehaviorResponse:
-        """Numbers behaviors in the order of their declaration."""
+        """Numbers behaviors in the order of declaration."""
         learner = self._learner
         learner.declared.append(request)
         if learner.fail_declare:
@@ -97,7 +97,11 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
             for message in learner.newest.get(request.spec.name, []):
                 subscriber.put_nowait(message)
         return session_pb2.DeclareBehaviorResponse(
-            behavior_index=index, time_horizon=learner.time_horizon, max_policy_lag=4, training=True
+            behavior_index=index,
+            time_horizon=learner.time_horizon,
+            max_policy_lag=4,
+            training=True,
+            awaits_assignment=request.spec.name in learner.awaits,
         )
 
     async def RenewSession(
@@ -191,7 +195,9 @@ class Trajectories(trajectory_pb2_grpc.TrajectoryServiceServicer):
             if chunk.sequence <= session.acked_through:
                 learner.duplicates += 1
             elif chunk.sequence > session.acked_through + 1:
-                queue.put_nowait(SequenceGap(f"chunk {chunk.sequence} came, {session.acked_through + 1} is next"))
+                queue.put_nowait(
+                    SequenceGap(f"received chunk {chunk.sequence}, expected chunk {session.acked_through + 1}")
+                )
                 return
             else:
                 session.acked_through = chunk.sequence

@@ -1,4 +1,4 @@
-"""The actor's connection against the learner's own service: credit, books and restarts agree on both sides."""
+"""Tests the actor's connection against the learner's own service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.learner.service.samples import make_policy, make_spec
 
 @contextmanager
 def acting(learner: RealLearner) -> Iterator[Actor]:
-    """An actor with version 0; its books are checked at the end."""
+    """Starts an actor with version 0 and checks its books at the end."""
     link = LearnerLink(learner.address, actor_name="actor", load=load, client_version="test")
     link.start()
     try:
@@ -38,14 +38,14 @@ def work(actor: Actor, chunks: int, rows: int = 20) -> None:
 
 
 def books_of(learner: RealLearner) -> LedgerBooks:
-    """The learner's books, which must balance."""
+    """Returns the learner's books after checking that they balance."""
     books = learner.learner.ledger.books("CartPole")
     assert books.balanced
     return books
 
 
 def test_everything_produced_is_received_once() -> None:
-    """Both books balance and agree."""
+    """Both books balance and agree, and every step is received once."""
     with RealLearner() as learner, acting(learner) as actor:
         learner.ahead_limit_steps = 100
         work(actor, 50)
@@ -57,7 +57,7 @@ def test_everything_produced_is_received_once() -> None:
 
 
 def test_steps_given_up_cost_no_credit() -> None:
-    """An actor whose environments fail again and again is not starved of credit by what it discarded."""
+    """Discarded steps cost no credit."""
     with RealLearner(lease_seconds=1.0) as learner, acting(learner) as actor:
         learner.ahead_limit_steps = 60
         for _ in range(30):
@@ -69,7 +69,7 @@ def test_steps_given_up_cost_no_credit() -> None:
 
 
 def test_a_learner_started_anew_from_its_checkpoint_goes_on_with_the_actor() -> None:
-    """The session is resumed in a new generation; what was under way is counted on both sides."""
+    """A restarted learner resumes the session in a new generation; steps in flight are counted on both sides."""
     with RealLearner() as learner, acting(learner) as actor:
         work(actor, 5)
         actor.wait_acked()
@@ -90,13 +90,13 @@ def test_a_learner_started_anew_from_its_checkpoint_goes_on_with_the_actor() -> 
 
 
 def test_a_learner_that_lost_an_hour_counts_what_it_lost() -> None:
-    """Steps that were acked after the checkpoint are lost there, and acked here; nobody is stuck."""
+    """A learner restored from an old checkpoint counts the later acked steps as lost."""
     with RealLearner() as learner, acting(learner) as actor:
         work(actor, 2)
         actor.wait_acked()
         old = learner.stop()
         learner.generation -= 1
-        learner.start(old)  # the same start goes on: the checkpoint is now behind
+        learner.start(old)  # the same start continues: the checkpoint is now behind
         learner.publish(make_policy(1))
         actor.take_policy()
         work(actor, 3)
@@ -111,7 +111,7 @@ def test_a_learner_that_lost_an_hour_counts_what_it_lost() -> None:
 
 
 def test_a_learner_without_its_checkpoint_gives_a_new_session() -> None:
-    """The old session is lost with what was under way; the new one begins at zero."""
+    """A learner without its checkpoint opens a new session, and the old one's unacked steps are lost."""
     with RealLearner() as learner, acting(learner) as actor:
         work(actor, 5)
         actor.wait_acked()
@@ -130,7 +130,7 @@ def test_a_learner_without_its_checkpoint_gives_a_new_session() -> None:
 
 
 def test_a_final_drain_ends_actor_and_learner_in_good_order() -> None:
-    """The learner waits for its actors, and they leave with everything acked."""
+    """On a final drain the learner waits for its actors, which leave with everything acked."""
     with RealLearner() as learner, acting(learner) as actor:
         work(actor, 5)
 

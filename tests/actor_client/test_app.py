@@ -1,4 +1,4 @@
-"""The command as users run it: real processes, one clear line, documented exit codes."""
+"""Tests the command with real processes: one-line errors and documented exit codes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Failing(gymnasium.Env):
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line of an actor."""
+    """Returns the command line of an actor."""
     return [sys.executable, "-m", "actor_client", "gym", *arguments]
 
 
@@ -57,7 +57,7 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 
 @contextmanager
 def started(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """Runs an actor beside the test."""
+    """Runs an actor during the test."""
     process = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True, cwd=cwd)
     try:
         yield process
@@ -67,7 +67,7 @@ def started(*arguments: str, cwd: Path | None = None) -> Iterator[subprocess.Pop
 
 
 def error_line(text: str) -> str:
-    """The one line that says why the actor ended; a learner in this process may have written others."""
+    """Returns the line that says why the actor ended."""
     (line,) = [line for line in text.splitlines() if line.startswith("error: ")]
     return line
 
@@ -99,7 +99,7 @@ def _logs() -> Iterator[None]:
 def test_faults_of_the_user_are_one_line(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: ExitCode, text: str
 ) -> None:
-    """No traceback; the value, the reason and the next step, and a code for scripts."""
+    """An error of the user is one line with value, reason and next step, and an exit code."""
     assert main(["gym", *arguments]) == code
     errors = capsys.readouterr().err
     assert text in error_line(errors)
@@ -107,7 +107,7 @@ def test_faults_of_the_user_are_one_line(
 
 
 def test_a_fault_is_one_line_of_json_where_json_is_asked_for() -> None:
-    """Whoever reads lines of JSON gets nothing else, at the end neither; and the process has the code."""
+    """With JSON logs every line is JSON, including the last one."""
     done = run("--env", "NoSuch-v0", "--log-format", "json")
     assert done.returncode == ExitCode.UNKNOWN_ENVIRONMENT
     (line,) = done.stderr.splitlines()
@@ -118,7 +118,7 @@ def test_a_fault_is_one_line_of_json_where_json_is_asked_for() -> None:
 
 @pytest.mark.usefixtures("_logs")
 def test_commands_answer() -> None:
-    """Help and versions need nothing; no command is a wrong command line."""
+    """Help and version need nothing else; a missing command is a wrong command line."""
     assert main(["--version"]) == ExitCode.OK
     assert main([]) == ExitCode.USAGE
     with pytest.raises(SystemExit) as ended:
@@ -128,7 +128,7 @@ def test_commands_answer() -> None:
 
 @pytest.mark.parametrize(("module", "extra"), [("gymnasium", "gym"), ("onnxruntime", "actor")])
 def test_a_missing_extra_is_named(tmp_path: Path, module: str, extra: str) -> None:
-    """Who installed too little is told what to install."""
+    """The error names the extra to install."""
     (tmp_path / f"{module}.py").write_text(
         f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')\n"
     )
@@ -143,7 +143,7 @@ def test_a_missing_extra_is_named(tmp_path: Path, module: str, extra: str) -> No
 
 
 def test_an_actor_that_starts_first_says_so_and_obeys_a_signal(tmp_path: Path) -> None:
-    """Without a learner it keeps trying, names the address and the reason, and SIGTERM ends it with 0."""
+    """Without a learner the actor retries, names address and reason, and ends with 0 on SIGTERM."""
     with started("--env", "CartPole-v1", "--learner", "127.0.0.1:1", "--log-format", "json") as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -152,12 +152,13 @@ def test_an_actor_that_starts_first_says_so_and_obeys_a_signal(tmp_path: Path) -
                 break
         assert event["address"] == "127.0.0.1:1"
         assert event["reason"].startswith("Connection refused; trying again in ")
+        assert event["action"].startswith("start the learner with rollcast-learner serve RUN.yaml, or give its address")
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == ExitCode.OK
 
 
 def test_an_actor_trains_until_a_signal_and_leaves_with_balanced_books() -> None:
-    """SIGINT: what is recorded is sent, the session is closed with the final books, and the code is 0."""
+    """On SIGINT the actor sends its rows, closes the session with final books, and ends with 0."""
     with RealLearner() as learner:
         learner.ahead_limit_steps = 4000
         with started("--env", "CartPole-v1", "--num-envs", "2", "--learner", learner.address) as process:
@@ -178,7 +179,7 @@ def test_an_actor_trains_until_a_signal_and_leaves_with_balanced_books() -> None
 
 
 def test_an_actor_records_what_its_learner_has_it_do(tmp_path: Path) -> None:
-    """--record: the episodes are in the file, the learner has had every step, and the actor stops once they are there."""
+    """With --record the file has the episodes, the learner has every step, and the actor stops after them."""
     path = tmp_path / "acted.demo"
     with RealLearner() as learner:
         learner.ahead_limit_steps = 100_000
@@ -197,7 +198,7 @@ def test_an_actor_records_what_its_learner_has_it_do(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_ends_the_actor(tmp_path: Path) -> None:
-    """drain{final} ends the actor with 0; the run's only behavior is the default."""
+    """A final drain ends the actor with 0; the only behavior of the run is the default."""
     with RealLearner() as learner:
         with started("--env", "CartPole-v1", "--learner", learner.address) as process:
             wait_until(lambda: learner.learner.behaviors.by_index(0) is not None)
@@ -209,7 +210,7 @@ def test_a_finished_run_ends_the_actor(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_fails_again_and_again_ends_the_actor(tmp_path: Path) -> None:
-    """Open rows are given up as env_error, the environments are made anew, and at last code 40 says why."""
+    """Repeated failures of an environment end the actor with code 40; open rows are discarded as env_error."""
     (tmp_path / "toys_that_fail.py").write_text(FAILING)
     with RealLearner() as learner:
         arguments = (
@@ -221,15 +222,17 @@ def test_an_environment_that_fails_again_and_again_ends_the_actor(tmp_path: Path
             learner.publish(linear_policy(0))
             _, errors = process.communicate(timeout=SECONDS)
         assert process.returncode == ExitCode.ENVIRONMENT_FAILED, errors
-        assert "RuntimeError: the simulator" in error_line(errors)
-        assert "Traceback" not in errors
+        assert "RuntimeError: the simulator (toys_that_fail.py:15)" in error_line(errors)
+        assert errors.count("Traceback") == 1
+        assert 'toys_that_fail.py", line 15, in step' in errors
+        assert "actor_client" not in errors
         assert "'env_error': 4" in errors
         assert not learner.learner.sessions.live()
 
 
 @pytest.mark.usefixtures("_logs")
 def test_steps_that_do_not_fit_a_chunk_end_the_actor(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not one step was taken in: the code is that of a refusal, and the line names size, limit and setting."""
+    """Steps that exceed a chunk end the actor; the message has size, limit and setting."""
     with ScriptedLearner() as learner:
         learner.max_chunk_bytes = 300
         publisher = threading.Thread(target=lambda: _publish_once_declared(learner))
@@ -250,7 +253,7 @@ def _publish_once_declared(learner: ScriptedLearner) -> None:
 
 @pytest.mark.usefixtures("_logs")
 def test_a_run_with_several_behaviors_asks_which(capsys: pytest.CaptureFixture[str]) -> None:
-    """The message lists them."""
+    """If the run has several behaviors, the message lists them."""
     with ScriptedLearner() as learner:
         learner.behaviors = ("Walker", "Crawler")
         assert main(["gym", "--env", "CartPole-v1", "--learner", learner.address]) == ExitCode.USAGE
@@ -259,7 +262,7 @@ def test_a_run_with_several_behaviors_asks_which(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.usefixtures("_logs")
 def test_another_shape_than_the_run_has_is_shown_with_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
-    """SPEC_MISMATCH names what differs, and what each side has."""
+    """SPEC_MISMATCH shows the difference and both sides."""
     with RealLearner() as learner, linked(learner) as link:
         link.declare(make_env_batch("CartPole-v1", num_envs=1, behavior="CartPole").spec, 0, 1, 20.0)
         assert main(["gym", "--env", "Acrobot-v1", "--learner", learner.address]) == ExitCode.SPEC_MISMATCH
@@ -270,7 +273,7 @@ def test_another_shape_than_the_run_has_is_shown_with_both_sides(capsys: pytest.
 
 @pytest.mark.usefixtures("_logs")
 def test_an_unknown_behavior_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    """The learner's answer reaches the user."""
+    """An unknown behavior is refused with a list of the known ones."""
     with RealLearner() as learner:
         arguments = ["gym", "--env", "CartPole-v1", "--learner", learner.address, "--behavior", "Walker"]
         assert main(arguments) == ExitCode.UNKNOWN_BEHAVIOR
@@ -279,7 +282,7 @@ def test_an_unknown_behavior_is_refused_with_the_known_ones(capsys: pytest.Captu
 
 @pytest.mark.usefixtures("_logs")
 def test_a_time_limit_ends_the_actor_well() -> None:
-    """--max-seconds is no fault."""
+    """--max-seconds ends the actor with 0."""
     with ScriptedLearner() as learner:
         arguments = ["gym", "--env", "CartPole-v1", "--learner", learner.address, "--max-seconds", "1.5"]
         assert main(arguments) == ExitCode.OK
@@ -288,20 +291,8 @@ def test_a_time_limit_ends_the_actor_well() -> None:
         assert "1.5 s have passed" in closed.message
 
 
-@pytest.mark.usefixtures("_logs")
-def test_parameters_that_gym_environments_cannot_take_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """A run file's environment_parameters reach Unity players only; the actor says so and goes on."""
-    with ScriptedLearner() as learner:
-        learner.assignment.environment_parameters["gravity"].constant = 2.0
-        arguments = ["gym", "--env", "CartPole-v1", "--learner", learner.address, "--max-seconds", "1"]
-        assert main(arguments) == ExitCode.OK
-    errors = capsys.readouterr().err
-    assert errors.count("environment_parameters_not_applied") == 1
-    assert "parameters=gravity" in errors
-
-
 def test_a_second_signal_ends_at_once() -> None:
-    """Who presses Ctrl+C twice does not wait for a learner that does not answer."""
+    """A second Ctrl-C ends the actor immediately."""
     with ScriptedLearner() as learner:
         with started("--env", "CartPole-v1", "--learner", learner.address) as process:
             wait_until(lambda: bool(learner.declared))
@@ -319,12 +310,12 @@ def test_a_second_signal_ends_at_once() -> None:
     [("CartPole-v1", "CartPole"), ("ALE/Pong-v5", "Pong"), ("pkg:Thing-v0", "Thing"), ("my.mod:make_env", "make_env")],
 )
 def test_behaviors_are_named_after_environments(env: str, name: str) -> None:
-    """Where the run takes any name."""
+    """A behavior is named after its environment if the run accepts any name."""
     assert behavior_of(env) == name
 
 
 def test_nothing_under_actor_client_imports_torch() -> None:
-    """Actors live without torch, whatever is imported."""
+    """No module under actor_client imports torch."""
     script = (
         "import importlib, pkgutil, sys, actor_client, actor_client.app\n"
         "for found in pkgutil.walk_packages(actor_client.__path__, 'actor_client.'):\n"

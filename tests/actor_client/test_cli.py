@@ -1,4 +1,4 @@
-"""What a command does before there is a log: closed outputs, and Ctrl+C amid the start."""
+"""Tests commands before logging starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from actor_client.exits import ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60.0
-# Ends up in `--env`: says that the imports are over, and then imports something that swallows whatever is raised.
+# The value of `--env`: reports the end of the imports, then imports a module that catches every exception.
 SWALLOWING = """
 import os, sys, time
 sys.stderr.write("importing\\n")
@@ -39,21 +39,21 @@ def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("arguments", ["--help", "--version", "gym --help"])
 @pytest.mark.parametrize("reader", ["| head -0", ">&-", "2>&- >&-"])
 def test_help_without_a_reader(arguments: str, reader: str) -> None:
-    """Whoever does not read what was asked for gets no noise and no error."""
+    """Help into a closed output is silent and ends with 0."""
     result = shell(f"$ACTOR {arguments} {reader}; exit ${{PIPESTATUS[0]}}")
     assert (result.returncode, result.stderr) == (ExitCode.OK, "")
 
 
 @pytest.mark.parametrize("reader", [">&-", ">&- 2>&-", "2>/dev/full", "2>&1 | head -0"])
 def test_an_error_without_a_reader(reader: str) -> None:
-    """The code says what the line would have said."""
+    """An error into a closed output keeps its exit code."""
     result = shell(f"$ACTOR gym --env NoSuch-v0 {reader}; exit ${{PIPESTATUS[0]}}")
     assert result.returncode == ExitCode.UNKNOWN_ENVIRONMENT
     assert "Traceback" not in result.stderr
 
 
 def test_a_run_whose_output_is_closed() -> None:
-    """An actor that prints nothing does not need standard output."""
+    """An actor without standard output runs."""
     arguments = "--env CartPole-v1 --learner 127.0.0.1:1 --max-seconds 0.5"
     result = shell(f"$ACTOR gym {arguments} >&-")
     assert result.returncode == ExitCode.OK
@@ -71,7 +71,7 @@ def test_a_run_whose_output_is_closed() -> None:
     ],
 )
 def test_a_mistyped_flag_has_a_right_one(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The line names what is near, and the help of the command that was meant."""
+    """A mistyped flag gets a suggestion and the command's help."""
     assert main(words.split()) == ExitCode.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
@@ -79,7 +79,7 @@ def test_a_mistyped_flag_has_a_right_one(words: str, said: str, capsys: pytest.C
 
 
 def test_ctrl_c_amid_the_imports_ends_the_actor(tmp_path: Path) -> None:
-    """Before its signal handlers are in place, Ctrl+C ends it as the system does: nothing swallows it, no traceback."""
+    """Ctrl-C during the imports ends the actor without a traceback."""
     (tmp_path / "pydantic.py").write_text(SWALLOWING)
     process = subprocess.Popen(
         [sys.executable, "-m", "actor_client", "gym", "--env", "CartPole-v1"],
@@ -96,12 +96,12 @@ def test_ctrl_c_amid_the_imports_ends_the_actor(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == -signal.SIGINT
+    assert process.returncode == 130
     assert errors == ""
 
 
 def test_a_command_leaves_signals_as_they_were() -> None:
-    """A program that calls the command gets its handler back; one that ignores Ctrl+C is not changed."""
+    """A command restores the caller's signal handlers and keeps ignored signals ignored."""
     before = signal.getsignal(signal.SIGINT)
     assert main(["--version"]) == ExitCode.OK
     assert signal.getsignal(signal.SIGINT) is before
@@ -112,14 +112,27 @@ def test_a_command_leaves_signals_as_they_were() -> None:
 
 @pytest.mark.parametrize(("age_seconds", "code"), [(0, ExitCode.OK), (100, ExitCode.STUCK)])
 def test_healthcheck_goes_by_the_age_of_the_heartbeat(tmp_path: Path, age_seconds: float, code: ExitCode) -> None:
-    """A container's health check needs nothing but the file, and loads nothing heavy."""
+    """The health check reads only the heartbeat file and imports nothing heavy."""
     path = tmp_path / "heartbeat"
     path.touch()
     os.utime(path, (time.time() - age_seconds, time.time() - age_seconds))
     assert main(["healthcheck", "--heartbeat-file", str(path), "--max-age", "60"]) == code
 
 
+def test_healthcheck_says_which_file_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a flag or variable, the health check says which file it needs."""
+    assert main(["healthcheck"]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert "start the actor with --heartbeat-file FILE" in said
+    path = tmp_path / "heartbeat"
+    path.touch()
+    monkeypatch.setenv("ROLLCAST_ACTOR_HEARTBEAT_FILE", str(path))
+    assert main(["healthcheck"]) == ExitCode.OK
+
+
 @pytest.mark.parametrize("age", ["0", "-1", "nan", "inf", "soon"])
 def test_healthcheck_refuses_an_age_that_is_none(tmp_path: Path, age: str) -> None:
-    """A wrong command line has its own code, as everywhere."""
+    """An invalid age is a wrong command line."""
     assert main(["healthcheck", "--heartbeat-file", str(tmp_path), "--max-age", age]) == ExitCode.USAGE

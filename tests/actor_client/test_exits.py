@@ -1,4 +1,4 @@
-"""Exit codes are documented and keep to their ranges."""
+"""Tests that exit codes are documented and within their ranges."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from actor_client.exits import ExitCode
 
 @pytest.mark.parametrize("code", list(ExitCode))
 def test_each_code_is_documented(code: ExitCode) -> None:
-    """Every code has one line of help, and --help shows it."""
+    """Every exit code has one line of help, which --help shows."""
     assert code.help
     assert "\n" not in code.help
     assert f"{code.value:3d}  {code.help}" in build_parser().format_help()
 
 
 def test_codes_are_distinct_and_fit_a_byte() -> None:
-    """A shell sees the code as it is."""
+    """Exit codes are distinct and fit a byte."""
     assert len({code.value for code in ExitCode}) == len(ExitCode)
     assert all(0 <= code.value < 256 for code in ExitCode)
 
 
-def test_the_table_of_the_readme_has_every_code() -> None:
-    """Its third column is the actor's."""
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+def test_the_table_of_the_page_has_every_code() -> None:
+    """The third column of the page's table has every code of the actor."""
+    text = (Path(__file__).parents[2] / "learner" / "README.md").read_text(encoding="utf-8")
     table = text.split("| | `rollcast-learner` | `rollcast-actor` |")[1].split("\n\n")[0]
     cells = [line.split("|")[3] for line in table.splitlines()[2:]]
     assert sorted(int(code) for cell in cells for code in re.findall(r"(?:^|, )\s*(\d+)", cell)) == sorted(ExitCode)

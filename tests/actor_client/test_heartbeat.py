@@ -1,4 +1,4 @@
-"""The sign of life of the stepping thread, and its check."""
+"""Tests the heartbeat of the stepping thread."""
 
 import os
 import time
@@ -22,7 +22,7 @@ class Clock:
 
 
 def test_beats_reach_the_file_now_and_then(tmp_path: Path) -> None:
-    """The file is made at once; later beats touch it at most every interval."""
+    """The file is created immediately, and later beats touch it at most once per interval."""
     clock, path = Clock(), tmp_path / "heartbeat"
     heartbeat = Heartbeat(path, clock)
     assert path.exists()
@@ -37,7 +37,7 @@ def test_beats_reach_the_file_now_and_then(tmp_path: Path) -> None:
 
 
 def test_the_age_is_known_without_a_file() -> None:
-    """`/healthz` needs no file."""
+    """The age of the last beat is known without a file."""
     clock = Clock()
     heartbeat = Heartbeat(clock=clock)
     clock.now += 30
@@ -47,14 +47,14 @@ def test_the_age_is_known_without_a_file() -> None:
 
 
 def test_a_file_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
-    """The error names the flag and the file."""
+    """If the file cannot be written, the actor ends with an error that names the flag and the file."""
     with pytest.raises(ActorError, match=r"--heartbeat-file .*missing") as caught:
         Heartbeat(tmp_path / "missing" / "heartbeat")
     assert caught.value.exit_code is ExitCode.USAGE
 
 
 def test_a_folder_that_disappears_stops_nobody(tmp_path: Path) -> None:
-    """A disk that fails later is no reason to end; the check sees that the file is missing."""
+    """A folder that disappears later does not end the actor, but its health check fails."""
     clock, path = Clock(), tmp_path / "folder" / "heartbeat"
     path.parent.mkdir()
     heartbeat = Heartbeat(path, clock)
@@ -68,17 +68,17 @@ def test_a_folder_that_disappears_stops_nobody(tmp_path: Path) -> None:
 
 
 def test_a_young_beat_is_well_and_an_old_one_is_not(tmp_path: Path) -> None:
-    """The age that is allowed is the caller's to say; the error says how old the last beat is."""
+    """A beat older than the allowed age is an error that says how old it is."""
     clock, path = Clock(), tmp_path / "heartbeat"
     Heartbeat(path, clock)
     clock.now += 59
-    assert check(path, 60, clock) == "alive 59.0 s ago"
+    assert check(path, 60, clock) == "last beat 59.0 s ago"
     clock.now += 2
     with pytest.raises(ActorError, match=r"61\.0 s ago; at most 60 s") as caught:
         check(path, 60, clock)
     assert caught.value.exit_code is ExitCode.STUCK
     for number in range(100):
-        assert "alive" in check(_beaten(tmp_path / f"now{number}"), 60), "both sides have the same clock"
+        assert "last beat" in check(_beaten(tmp_path / f"now{number}"), 60), "both sides have the same clock"
 
 
 def _beaten(path: Path) -> Path:
@@ -88,39 +88,39 @@ def _beaten(path: Path) -> Path:
 
 @pytest.mark.parametrize("hours", [-5, 5])
 def test_a_clock_that_is_set_changes_nothing(tmp_path: Path, hours: int) -> None:
-    """The file's date is of no account: an actor that hangs is found though its file comes from the future."""
+    """A change of the system clock does not affect the check."""
     clock, path = Clock(), tmp_path / "heartbeat"
     Heartbeat(path, clock)
     os.utime(path, (time.time() + 3600 * hours,) * 2)
-    assert "alive" in check(path, 60, clock)
+    assert "last beat" in check(path, 60, clock)
     clock.now += 61
     with pytest.raises(ActorError):
         check(path, 60, clock)
 
 
 def test_a_file_without_a_time_is_judged_by_its_date(tmp_path: Path) -> None:
-    """For a moment it is empty, and a disk that is full leaves it so."""
+    """An empty file is judged by its modification time."""
     path = tmp_path / "heartbeat"
     path.touch()
-    assert "alive" in check(path, 60)
+    assert "last beat" in check(path, 60)
     os.utime(path, (time.time() - 100,) * 2)
     with pytest.raises(ActorError, match=r"10\d\.\d s ago"):
         check(path, 60)
 
 
 def test_a_file_of_an_earlier_start_of_the_machine_is_no_life(tmp_path: Path) -> None:
-    """The monotonic clock begins anew with the machine: a time to come is one that was long ago."""
+    """A file from before a reboot is too old, although its monotonic time is in the future."""
     clock, path = Clock(), tmp_path / "heartbeat"
     Heartbeat(path, clock)
     clock.now = 1.0
-    with pytest.raises(ActorError, match="before this machine was started") as caught:
+    with pytest.raises(ActorError, match="older than the last start of this machine") as caught:
         check(path, 60, clock)
     assert caught.value.exit_code is ExitCode.STUCK
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999"])
 def test_a_file_that_holds_no_time_is_no_life(tmp_path: Path, text: str) -> None:
-    """What compares with nothing must not pass for young."""
+    """A file without a valid time fails the check."""
     path = tmp_path / "heartbeat"
     path.write_text(text)
     with pytest.raises(ActorError) as caught:
@@ -129,7 +129,7 @@ def test_a_file_that_holds_no_time_is_no_life(tmp_path: Path, text: str) -> None
 
 
 def test_a_pipe_or_a_device_is_no_heartbeat_file(tmp_path: Path) -> None:
-    """Nobody waits at either end of what is no regular file: the check and the start end with an error."""
+    """A pipe or device as heartbeat file is refused at the start and by the check."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

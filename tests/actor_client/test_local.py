@@ -1,4 +1,4 @@
-"""Recording without a learner, as users run it."""
+"""Tests recording without a learner."""
 
 import subprocess
 import sys
@@ -11,11 +11,14 @@ import pytest
 import structlog
 from onnx import TensorProto, helper
 from rollcast.demonstrations.reading import read_demonstration
+from rollcast.descriptions import OBSERVATIONS_PROPERTY
 
 from actor_client.cli import main
+from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
+from actor_client.envs.wrappers import Wrapping
 from actor_client.exits import ExitCode
-from tests.actor_client.demos.environments import Counting
+from tests.actor_client.demos.environments import Counting, Telling
 
 HERE = "tests.actor_client.demos.environments"
 ENV = f"{HERE}:Counting"
@@ -35,9 +38,22 @@ def record(path: Path, *arguments: str, env: str = ENV) -> int:
 
 
 def model(
-    path: Path, *, memory: bool = False, name: str = "deterministic_continuous_actions", factor: float = 0.1
+    path: Path,
+    *,
+    memory: bool = False,
+    name: str = "deterministic_continuous_actions",
+    factor: float = 0.1,
+    reads: str = "",
 ) -> Path:
-    """An exported model of a tenth of what is seen; with memory, of how often it acted."""
+    """Returns an exported model of a tenth of its observations, or with memory, of its number of calls.
+
+    Args:
+        path: The file.
+        memory: Whether it counts its calls.
+        name: The output.
+        factor: In place of a tenth.
+        reads: The property with the names of its observations; empty for none.
+    """
     scale = helper.make_tensor("scale", TensorProto.FLOAT, [], [factor])
     one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
     seen = helper.make_tensor_value_info("obs_0", TensorProto.FLOAT, ["batch", 1])
@@ -53,13 +69,15 @@ def model(
         ]
     graph = helper.make_graph(nodes, "policy", inputs, outputs, [scale, one])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=4)
+    if reads:
+        helper.set_model_props(made, {OBSERVATIONS_PROPERTY: reads})
     path.write_bytes(made.SerializeToString())
     onnx.checker.check_model(made)
     return path
 
 
 def test_a_script_as_a_process(tmp_path: Path) -> None:
-    """A function of the user's acts; the actions in the file are those it chose; no learner is needed."""
+    """A function of the user acts, and the file has its actions."""
     path = tmp_path / "script.demo"
     flags = f"--env {ENV} --num-envs 2 --policy {HERE}:tenth --record {path} --record-episodes 3"
     done = subprocess.run(
@@ -78,10 +96,26 @@ def test_a_script_as_a_process(tmp_path: Path) -> None:
 
 
 def test_a_class_is_made_for_each_environment(tmp_path: Path) -> None:
-    """A class has an object for each environment, told of each new episode."""
+    """A class gets an object for each environment, which is notified of each new episode."""
     path = tmp_path / "class.demo"
     assert record(path, "--policy", f"{HERE}:Remembering", "--record-episodes", "4", "--num-envs", "2") == 0
     assert read_demonstration(path, SPEC).rewards.tolist() == [1, 2, 2] * 4  # 3 is more than the space allows
+
+
+def test_wrappers_and_videos_by_flag(tmp_path: Path) -> None:
+    """Wrappers apply to the policy and the file."""
+    path, toys = tmp_path / "wrapped.demo", "tests.actor_client.envs.toys"
+    flags = f"--wrap {toys}:twice_the_reward --frame-skip 2 --frame-stack 3 --max-episode-steps 2 --video {tmp_path / 'videos'}"
+    more = ["--record-episodes", "2", *flags.split(), "--video-every", "2"]
+    assert record(path, "--policy", f"{HERE}:nothing", *more, env="CartPole-v1") == 0
+    wrapping = Wrapping(frame_stack=3)
+    found = read_demonstration(path, make_env_batch("CartPole-v1", num_envs=1, wrapping=wrapping).spec)
+    assert found.rewards.tolist() == [4.0] * 4
+    (seen,) = found.observations
+    assert seen.shape[1:] == (12,)
+    assert (seen[0][:4] == seen[0][4:8]).all()
+    assert (seen[1][8:] != seen[1][4:8]).any()
+    assert [file.name for file in (tmp_path / "videos").iterdir()] == ["CartPole-episode-000001.mp4"]
 
 
 FULL = """
@@ -95,7 +129,7 @@ sys.exit(main(sys.argv[2:]))
 
 @pytest.mark.parametrize(("room", "episodes"), [(20, 0), (400, 0), (1000, 2), (1200, 2)])
 def test_a_disk_that_is_full(tmp_path: Path, room: int, episodes: int) -> None:
-    """What is said to be recorded is what a reader finds: whole episodes; a file without one is not left behind."""
+    """With a full disk, the reported episodes are those in the file, and an empty file is removed."""
     path = tmp_path / "full.demo"
     flags = f'gym --env {ENV} --env-kwargs {{"steps":10}} --policy {HERE}:tenth --record {path} --record-episodes 9'
     done = subprocess.run(
@@ -116,7 +150,7 @@ def test_a_disk_that_is_full(tmp_path: Path, room: int, episodes: int) -> None:
 
 @pytest.mark.parametrize("memory", [False, True])
 def test_an_exported_model(tmp_path: Path, memory: bool) -> None:
-    """A model's [-1, 1] is mapped onto the bounds, and its memory begins anew with each episode."""
+    """An exported model's actions are mapped onto the bounds, and its memory restarts with each episode."""
     file = model(tmp_path / "policy.onnx", memory=memory)
     assert record(tmp_path / "m.demo", "--policy", str(file), "--record-episodes", "2", "--num-envs", "2") == 0
     found = read_demonstration(tmp_path / "m.demo", SPEC)
@@ -124,10 +158,31 @@ def test_an_exported_model(tmp_path: Path, memory: bool) -> None:
     assert np.allclose(found.continuous.ravel(), ([0.1, 0.2, 0.3] if memory else [0.0, 0.1, 0.2]) * 2)
 
 
+def test_a_model_that_reads_some_observations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model with the names of its observations gets these by name, and a single one by its place; others are told."""
+    file, env = model(tmp_path / "policy.onnx", reads='["count"]'), f"{HERE}:Telling"
+    assert record(tmp_path / "m.demo", "--policy", str(file), "--record-episodes", "1", env=env) == 0
+    spec = ScalarBatch([Telling()], "Telling").spec
+    found = read_demonstration(tmp_path / "m.demo", spec)
+    assert found.continuous is not None
+    assert np.allclose(found.continuous.ravel(), [0.0, 0.1, 0.2])
+    assert len(found.observations) == 2
+    assert record(tmp_path / "n.demo", "--policy", str(file), "--record-episodes", "1") == 0
+    for reads, line in (
+        ("", "the model takes 1 observations, but the environment has answer, count"),
+        ('["state"]', 'the model takes ["state"], but the environment has answer, count'),
+        ("7", "the model takes 7, but"),
+        ("{", "the model takes {, but"),
+    ):
+        other = model(tmp_path / "other.onnx", reads=reads)
+        assert record(tmp_path / "none.demo", "--policy", str(other), env=env) == ExitCode.POLICY_FAILED
+        assert line in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("policy", "code", "line"),
     [
-        (f"{HERE}:too_many", ExitCode.POLICY_FAILED, "it returned [0.0, 1.0]; 1 finite numbers are needed"),
+        (f"{HERE}:too_many", ExitCode.POLICY_FAILED, "the policy returned [0.0, 1.0]; it must return 1 finite numbers"),
         (f"{HERE}:falls_over", ExitCode.POLICY_FAILED, "RuntimeError: no idea"),
         (f"{HERE}:no_arguments", ExitCode.POLICY_FAILED, "no_arguments() takes 0 positional arguments but 1 was given"),
         (f"{HERE}:exits", ExitCode.POLICY_FAILED, "exits: SystemExit: 3 (exit code 41)"),
@@ -141,7 +196,7 @@ def test_an_exported_model(tmp_path: Path, memory: bool) -> None:
 def test_policies_that_cannot_act(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], policy: str, code: ExitCode, line: str
 ) -> None:
-    """One line that names the policy, a documented code, and no file."""
+    """A policy that cannot act ends with one line, a documented code and no file."""
     assert record(tmp_path / "none.demo", "--policy", policy) == code
     said = capsys.readouterr().err
     assert line in said
@@ -151,23 +206,25 @@ def test_policies_that_cannot_act(
 
 
 def test_an_environment_that_ends_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`sys.exit` in a step is a fault of the environment, in one line and with its code."""
+    """`sys.exit` in a step is an error of the environment."""
     code = record(tmp_path / "none.demo", "--policy", f"{HERE}:tenth", env=f"{HERE}:Exiting")
     assert code == ExitCode.ENVIRONMENT_FAILED
-    assert "the environment ended the program (SystemExit: its window was closed)" in capsys.readouterr().err
+    assert (
+        "the environment's code tried to end the program (SystemExit: its window was closed)" in capsys.readouterr().err
+    )
 
 
 def test_models_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another environment's model, a file that is none, and an environment without bounds are told apart."""
+    """Another environment's model, an invalid file and an environment without bounds have distinct errors."""
     other = model(tmp_path / "other.onnx", name="deterministic_discrete_actions")
     junk = tmp_path / "junk.onnx"
     junk.write_bytes(b"not a model")
     fine = model(tmp_path / "fine.onnx")
     unbounded = ("--env-kwargs", '{"bounds": Infinity}')
     for file, more, line in (
-        (other, (), "it has no output deterministic_continuous_actions"),
-        (junk, (), "it is no model that can be run"),
-        (fine, unbounded, "the environment has axes without bounds"),
+        (other, (), "the model has no output deterministic_continuous_actions"),
+        (junk, (), "the file is not a model that can be run"),
+        (fine, unbounded, "the environment has action axes without bounds"),
     ):
         assert record(tmp_path / "none.demo", "--policy", str(file), *more) == ExitCode.POLICY_FAILED
         assert line in capsys.readouterr().err
@@ -176,13 +233,13 @@ def test_models_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_model_that_has_diverged_never_acts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An answer that is not finite ends the recording before the environment takes it; NaN that is seen does not."""
+    """A non-finite action ends the recording before it reaches the environment; a NaN observation does not."""
     for factor, shown, code in ((float("inf"), -1, ExitCode.POLICY_FAILED), (1.0, 2, ExitCode.OK)):
         file = str(model(tmp_path / "m.onnx", factor=factor))
         more = ("--env-kwargs", f'{{"nan_at": {shown}}}', "--max-seconds", "0.5")
         assert record(tmp_path / f"{code}.demo", "--policy", file, *more) == code
         said = capsys.readouterr().err
-        assert ("deterministic_continuous_actions is not finite on observations that are" in said) == (code != 0)
+        assert ("deterministic_continuous_actions is not finite although the observations are" in said) == (code != 0)
 
 
 @pytest.mark.parametrize(
@@ -190,10 +247,10 @@ def test_a_model_that_has_diverged_never_acts(tmp_path: Path, capsys: pytest.Cap
     [
         (["--policy", "a:b"], "add --record FILE.demo"),
         (["--record-episodes", "3"], "add --record FILE.demo"),
-        (["--record", "x.demo", "--seed", "3"], "seed goes with policy"),
+        (["--record", "x.demo", "--seed", "3"], "seed is only for policy"),
     ],
 )
 def test_flags_that_go_together(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
-    """What makes no sense alone is refused with what is missing."""
+    """A flag that needs another one is refused with the name of the missing flag."""
     assert main(["gym", "--env", ENV, *arguments]) == ExitCode.USAGE
     assert line in capsys.readouterr().err

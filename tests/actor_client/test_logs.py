@@ -1,4 +1,4 @@
-"""Lines that may repeat are said at once and then rarely."""
+"""Tests that repeated log lines are limited."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from actor_client.logs import Notices
 
 
 def test_lines_are_left_out_and_counted() -> None:
-    """Each kind has its own interval; the next line says how many were left out."""
+    """Each kind of line has its own interval, and the next line has the number of those left out."""
     now = [0.0]
     notices = Notices(10.0, lambda: now[0])
     assert notices.due("a") == 0

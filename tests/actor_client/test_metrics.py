@@ -1,4 +1,4 @@
-"""The metrics of an actor, as Prometheus reads them, over real sockets."""
+"""Tests the metrics of an actor over real sockets."""
 
 import shutil
 import socket
@@ -65,7 +65,7 @@ def served(stack: ExitStack, port: int = 0, *, is_well: bool = True, may_move: b
 
 
 def test_a_scrape_has_everything(stack: ExitStack) -> None:
-    """The text comes over HTTP, can be parsed, and has the process's own metrics."""
+    """A scrape over HTTP is valid and has the metrics of the process."""
     status, body = get(served(stack).port, "/metrics")
     names = {name for name, _ in samples(body)}
     assert status == 200
@@ -74,30 +74,30 @@ def test_a_scrape_has_everything(stack: ExitStack) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/metricsx", "/metrics/", "/healthz/x", "/../etc/passwd"])
 def test_other_paths_are_not_found(stack: ExitStack, path: str) -> None:
-    """A health check of a wrong path fails, as it shall."""
+    """Unknown paths return 404."""
     assert get(served(stack).port, path)[0] == 404
 
 
 @pytest.mark.parametrize(("is_well", "status"), [(True, 200), (False, 503)])
 def test_health_is_that_of_the_stepping_thread(stack: ExitStack, is_well: bool, status: int) -> None:
-    """`/healthz` tells an actor that is stuck from one that steps or waits."""
+    """`/healthz` fails if the stepping thread is stuck."""
     assert get(served(stack, is_well=is_well).port, "/healthz")[0] == status
 
 
 def test_a_query_does_not_matter(stack: ExitStack) -> None:
-    """Prometheus may add parameters to the path."""
+    """Parameters of the query are ignored."""
     assert get(served(stack).port, "/metrics?name=x")[0] == 200
 
 
 def test_two_actors_in_one_process(stack: ExitStack) -> None:
-    """Each has a registry and a port of its own."""
+    """Each of two actors in one process has its own registry and port."""
     ports = {served(stack).port, served(stack).port}
     assert len(ports) == 2
     assert [get(port, "/metrics")[0] for port in ports] == [200, 200]
 
 
 def test_a_taken_port_that_was_asked_for_ends_the_actor(stack: ExitStack) -> None:
-    """The error names the address and what to do."""
+    """A requested port that is taken ends the actor; the error names the address and the next step."""
     taken = served(stack).port
     with pytest.raises(ActorError, match=f"127.0.0.1:{taken}.*--metrics-address") as caught:
         served(stack, taken)
@@ -105,20 +105,20 @@ def test_a_taken_port_that_was_asked_for_ends_the_actor(stack: ExitStack) -> Non
 
 
 def test_a_taken_port_that_nobody_asked_for_is_replaced(stack: ExitStack) -> None:
-    """Two actors on one machine need no settings."""
+    """A default port that is taken is replaced."""
     taken = served(stack).port
     assert served(stack, taken, may_move=True).port not in {0, taken}
 
 
 def test_an_address_of_another_machine_is_refused() -> None:
-    """An address that this machine does not have is an error with the same code."""
+    """An address of another machine is an error with the same code."""
     with pytest.raises(ActorError) as caught:
         MetricsServer("192.0.2.1", 0, metrics=bytes, is_well=lambda: True)
     assert caught.value.exit_code is ExitCode.PORT_IN_USE
 
 
 def test_closing_gives_the_port_back() -> None:
-    """After `close` another program can listen there."""
+    """After `close` another program can listen on the port."""
     server = MetricsServer("127.0.0.1", 0, metrics=bytes, is_well=lambda: True)
     server.close()
     with closing(socket.socket()) as other:
@@ -127,7 +127,7 @@ def test_closing_gives_the_port_back() -> None:
 
 
 def test_garbage_and_silence_harm_nobody(stack: ExitStack) -> None:
-    """Connections that send nonsense, or nothing, keep nobody else from an answer."""
+    """Connections that send garbage or nothing do not block other requests."""
     port = served(stack).port
     for text in (b"", b"\x00\xff\n\n", b"GET\r\n\r\n", b"POST /metrics HTTP/1.1\r\nContent-Length: 99\r\n\r\n"):
         connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
@@ -136,7 +136,7 @@ def test_garbage_and_silence_harm_nobody(stack: ExitStack) -> None:
 
 
 def test_strangers_take_no_more_than_some_threads(stack: ExitStack) -> None:
-    """Who comes when the port is full is hung up on at once; when the others are gone it answers again."""
+    """Connections above the limit are closed; once others end, the port answers again."""
     port = served(stack).port
     before = threading.active_count()
     held = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(MAX_CONNECTIONS)]
@@ -150,7 +150,7 @@ def test_strangers_take_no_more_than_some_threads(stack: ExitStack) -> None:
 
 
 def test_a_trickle_is_cut_off(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sends a byte now and then, and never a whole request, does not keep its place."""
+    """A connection that sends a request too slowly is closed."""
     monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.5)
     port = served(stack).port
     held = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(MAX_CONNECTIONS)]
@@ -180,7 +180,7 @@ def _until_it_answers(port: int) -> None:
 
 
 def test_all_words_are_there_from_the_start() -> None:
-    """Every value of every label has a series at zero."""
+    """Every value of every label has a series with value zero."""
     found = samples(ActorMetrics(BUILD, ActorSnapshot).exposition())
     for name, label, words in (
         ("wait_seconds_total", "reason", WAIT_REASONS),
@@ -214,7 +214,7 @@ def test_the_books_balance_in_a_scrape() -> None:
 
 
 def test_counts_of_both_threads_are_shown() -> None:
-    """What the stepping thread and the connection count comes together."""
+    """Counts of the stepping thread and of the connection are shown together."""
     rollout, connection = RolloutCounts(), ConnectionCounts()
     rollout.env_steps, rollout.swaps = 64, 2
     rollout.wait_seconds["hold"] = 1.5
@@ -244,7 +244,7 @@ def test_a_tally_counts_into_its_buckets() -> None:
 
 
 def test_promtool_finds_nothing_to_say() -> None:
-    """Names, types, units and help texts keep to Prometheus' rules."""
+    """Promtool accepts names, types, units and help texts."""
     text = ActorMetrics(BUILD, ActorSnapshot).exposition()
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -255,7 +255,7 @@ def test_promtool_finds_nothing_to_say() -> None:
 
 
 def test_who_serves_no_metrics_does_not_load_the_library() -> None:
-    """Prometheus' client library takes megabytes; everything that steps and connects lives without it."""
+    """Without metrics, Prometheus' client library is not imported."""
     program = "import sys, actor_client.app, actor_client.counts\nassert 'prometheus_client' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Who may read the clock on the wall, which people and time servers set: whatever lasts is measured by another one."""
+"""Tests which files read the wall clock."""
 
 import ast
 
@@ -14,13 +14,18 @@ TOLD = {
     "learner/observe/events.py": "TensorBoard shows it",
     "learner/observe/journal.py": "people read it in events",
     "learner/observe/logs.py": "people read it in logs",
-    "learner/observe/metrics/behaviors.py": "metrics: when the last update and version were made",
-    "learner/observe/metrics/learner.py": "a metric: when the last checkpoint was written",
-    "learner/status/record.py": "people read it in the progress of a run",
+    "learner/trainers/base.py": "a metric: when the last update was made",
+    "learner/trainers/rl.py": "a metric: when the last version was made",
+    "learner/observe/meters.py": "a metric: when the last checkpoint was written",
+    "learner/run/record.py": "people read it in the progress of a run",
     "learner/commands/list_runs.py": "the age of files, for people",
-    "learner/run/base.py": "a metric: when the learner started, read once",
+    "learner/front/front.py": "a metric: when the learner started, read once",
+    "learner/commands/certs.py": "a token that expires in the past is a typing error",
+    "learner/identity/access.py": "when a token expires, as its file says",
+    "learner/identity/authority.py": "since when and until when a certificate is valid",
+    "protos/rollcast/auth.py": "writes the date on which a token expires",
 }
-"""Files that tell the time of day, and to whom. None of it decides anything in a run."""
+"""Files that tell the time of day, and to whom. Of these, only the dates of tokens and certificates decide anything."""
 
 
 def _reads_the_wall_clock(node: ast.AST) -> bool:
@@ -34,6 +39,6 @@ def _reads_the_wall_clock(node: ast.AST) -> bool:
 
 
 def test_the_wall_clock_is_for_people_alone() -> None:
-    """Leases, credit, ages, schedules and rates go by monotonic time; files that tell the time of day are listed."""
+    """Only listed files, which show the time of day, read the wall clock."""
     found = {shown(path) for path in sources() if any(map(_reads_the_wall_clock, ast.walk(parsed(path))))}
     assert found == set(TOLD)

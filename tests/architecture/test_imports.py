@@ -1,4 +1,4 @@
-"""Which package imports which: as written, and at run time."""
+"""Tests which package imports which, in the source and at run time."""
 
 import ast
 import importlib.util
@@ -21,16 +21,18 @@ WITHOUT_TORCH = (
     "learner.common.files",
     "learner.commands.operator",
     "learner.common.plugins",
-    "learner.status.record",
     "learner.commands.compare_runs",
+    "learner.commands.comparison_report",
     "learner.commands.list_runs",
     "learner.settings",
     "learner.observe",
+    "learner.front",
     "learner.ingest",
+    "learner.link",
     "learner.service",
     "learner.web",
     "learner.web.learner_hooks",
-    "learner.status.writers",
+    "learner.run.writers",
     "learner.publish.store",
     "learner.publish.broadcast",
 )
@@ -69,7 +71,7 @@ def imported_by(modules: list[str]) -> set[str]:
 
 
 def test_nothing_of_it_loads_torch() -> None:
-    """Importing every module of what works without torch, with all that those import in turn, leaves torch unloaded."""
+    """Importing the packages that need no torch does not import torch."""
     modules = {name: modules_of(name) for name in WITHOUT_TORCH}
     assert all(modules.values()), f"{modules}: take off the list what does not exist, or put it back"
     lines = [
@@ -80,18 +82,18 @@ def test_nothing_of_it_loads_torch() -> None:
 
 
 def test_the_actor_loads_nothing_of_the_learner() -> None:
-    """An actor starts where only the extra `actor` is installed: nothing of the learner or its libraries is loaded."""
+    """The actor imports nothing of the learner or its libraries."""
     loaded = imported_by(modules_of("actor_client"))
     assert loaded.isdisjoint({"learner", "torch", "tensorboard", "yaml", "onnx", "gymnasium", "PIL"})
 
 
 def test_the_learner_loads_nothing_of_the_actor() -> None:
-    """No module of the learner loads the actor or an environment library."""
+    """The learner imports nothing of the actor or environment libraries."""
     assert imported_by(modules_of("learner")).isdisjoint({"actor_client", "gymnasium"})
 
 
 def test_the_contract_loads_almost_nothing() -> None:
-    """The contract needs neither side, no configuration, no logging and no inference library."""
+    """The contract imports neither side, no configuration, no logging and no inference library."""
     loaded = imported_by(modules_of("rollcast"))
     assert loaded.isdisjoint(
         {"learner", "actor_client", "pydantic", "structlog", "onnxruntime", "torch", "yaml", "rich"}
@@ -99,10 +101,16 @@ def test_the_contract_loads_almost_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments"), [("learner", ["--help"]), ("learner", ["serve", "--help"]), ("actor_client", ["--help"])]
+    ("module", "arguments"),
+    [
+        ("learner", ["--help"]),
+        ("learner", ["serve", "--help"]),
+        ("learner", ["compare", "--help"]),
+        ("actor_client", ["--help"]),
+    ],
 )
 def test_help_needs_no_heavy_library(module: str, arguments: list[str]) -> None:
-    """Help is shown without loading torch, ONNX or an environment library."""
+    """Help imports no torch, ONNX or environment library."""
     program = (
         "import runpy, sys\n"
         f"sys.argv = ['{module}', *{arguments!r}]\n"
@@ -121,7 +129,7 @@ def test_help_needs_no_heavy_library(module: str, arguments: list[str]) -> None:
 
 
 def test_the_packages_are_this_checkout() -> None:
-    """The tests test these files, not another installation."""
+    """The imported packages are those of this checkout."""
     for name, folder in PACKAGES.items():
         spec = importlib.util.find_spec(name)
         assert spec is not None
@@ -130,7 +138,7 @@ def test_the_packages_are_this_checkout() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    """No import leads back to the module it stands in, those for type checkers and within functions included."""
+    """No import cycle exists, including imports in functions and for type checkers."""
     names = {module_name(path) for path in sources()}
     imports = {module_name(path): _imported_modules(path) & names for path in sources()}
     try:

@@ -1,4 +1,4 @@
-"""What the project declares fits what it uses."""
+"""Tests that the project's declarations match its use."""
 
 import ast
 import importlib.metadata
@@ -12,14 +12,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from learner.commands.init import SCHEMA_FILE, schema_text
 from tests.architecture.tree import PACKAGES, ROOT, files, parsed, shown, sources
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 INSTALLED_WITH = {
     "rollcast": ("unity",),
-    "learner": ("learner", "plots", "wandb"),
-    "actor_client": ("actor", "gym", "unity"),
+    "learner": ("learner", "certs", "wandb"),
+    "actor_client": ("actor", "gym", "pettingzoo", "unity"),
 }
 """The extras that bring what a package may import."""
 
@@ -27,7 +28,7 @@ INSTALLED_WITH = {
 COMES_WITH = {"pydantic_core": "pydantic"}
 """Modules of a distribution that another one pins exactly and hands on as its own."""
 LEFT_TO_PYTHON = frozenset({"setuptools"})
-"""What a virtual environment begins with; which version works depends on Python's."""
+"""Packages of a new virtual environment; their working versions depend on Python's."""
 
 
 def requirements(*extras: str) -> list[Requirement]:
@@ -49,7 +50,7 @@ def pins() -> dict[str, Version]:
 
 
 def test_every_dependency_is_pinned_within_its_range() -> None:
-    """`make venv` installs one version of everything, and that version is one that pyproject.toml allows."""
+    """Every pinned version is within the range in pyproject.toml."""
     pinned = pins()
     for requirement in requirements(*EXTRAS):
         version = pinned.get(canonicalize_name(requirement.name))
@@ -60,7 +61,7 @@ def test_every_dependency_is_pinned_within_its_range() -> None:
 
 
 def test_what_the_pinned_packages_need_is_pinned_too() -> None:
-    """Nothing that the environment holds for this project is left to the day it was made."""
+    """All transitive dependencies are pinned."""
     pinned, waiting, seen = pins(), [(item.name, item.extras) for item in requirements(*EXTRAS)], set()
     while waiting:
         name, extras = waiting.pop()
@@ -78,7 +79,7 @@ def test_what_the_pinned_packages_need_is_pinned_too() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_everything_imported_is_declared(package: str) -> None:
-    """A package imports the standard library, the contract, itself, and what its extras install; nothing by luck."""
+    """A package imports only the standard library, the contract, itself, and its extras."""
     declared = {canonicalize_name(item.name) for item in requirements(*INSTALLED_WITH[package])}
     distributions = importlib.metadata.packages_distributions()
     undeclared = {}
@@ -87,7 +88,7 @@ def test_everything_imported_is_declared(package: str) -> None:
             continue
         for name in _imports(parsed(path)):
             top = name.partition(".")[0]
-            if top in sys.stdlib_module_names or top in {package, "rollcast", "communicator_objects"}:
+            if top in sys.stdlib_module_names or top in {package, "rollcast"}:
                 continue
             known = distributions.get(COMES_WITH.get(top, top), [])
             # `google` is shared: protobuf and googleapis-common-protos both are declared.
@@ -97,22 +98,41 @@ def test_everything_imported_is_declared(package: str) -> None:
 
 
 def test_the_changelog_knows_the_version() -> None:
-    """The version of pyproject.toml has a heading in CHANGELOG.md, and it is the newest."""
+    """The version of pyproject.toml is the newest heading in CHANGELOG.md."""
     headings = re.findall(r"^## \[?([0-9][^\]\s]*)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert headings
     assert headings[0] == PROJECT["version"]
 
 
 def test_the_packages_are_typed() -> None:
-    """Each package tells type checkers that it has annotations."""
+    """Each package has a `py.typed` file."""
     assert [name for name, folder in PACKAGES.items() if not (folder / "py.typed").exists()] == []
 
 
 def test_the_generated_code_is_committed() -> None:
-    """Each proto file has its four generated ones beside it."""
+    """Each proto file has its four generated files."""
     for proto in (path for path in files(ROOT / "protos") if path.suffix == ".proto"):
         for end in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi"):
             assert proto.with_name(proto.stem + end).exists(), f"{shown(proto)}: run make generate"
+
+
+def test_messages_name_extras_that_a_wheel_has() -> None:
+    """Install hints name the distribution and existing extras."""
+    named = 0
+    for path in sources():
+        text = path.read_text(encoding="utf-8")
+        for extras in re.findall(r"pip install '([^']*)'", text):
+            requirement = Requirement(extras)
+            assert requirement.name == PROJECT["name"], f"{shown(path)}: {extras}"
+            assert requirement.extras <= set(EXTRAS), f"{shown(path)}: {extras}"
+            named += 1
+    assert named >= 11
+
+
+def test_the_schema_of_run_files_is_committed() -> None:
+    """The committed schema equals the generated one."""
+    path = ROOT / "learner" / "run_files" / SCHEMA_FILE
+    assert path.read_text(encoding="utf-8") == schema_text(), f"{shown(path)}: run make generate"
 
 
 def _imports(tree: ast.Module) -> list[str]:
@@ -123,3 +143,22 @@ def _imports(tree: ast.Module) -> list[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.append(node.module)
     return names
+
+
+def test_a_checkout_has_the_line_ends_of_linux_everywhere() -> None:
+    """Git for Windows would otherwise give install.sh CRLF, with which no image builds."""
+    lines = [line.split() for line in (ROOT / ".gitattributes").read_text().splitlines()]
+    pattern, *attributes = next(words for words in lines if words and words[0] != "#")
+    assert pattern == "*"
+    assert {"text=auto", "eol=lf"} <= set(attributes)
+    assert b"\r" not in (ROOT / "deploy" / "docker" / "install.sh").read_bytes()
+
+
+def test_generated_code_is_not_run_with_a_later_major_version() -> None:
+    """Protobuf refuses code that a generator two major versions older wrote, so its range has an end."""
+    (protobuf,) = (each for each in requirements() if each.name == "protobuf")
+    generated = (ROOT / "protos" / "rollcast" / "v1" / "session_pb2.py").read_text()
+    found = re.search(r"Protobuf Python Version: (\d+)", generated)
+    assert found is not None
+    assert Version(f"{int(found[1]) + 1}.99") in protobuf.specifier
+    assert Version(f"{int(found[1]) + 2}.0") not in protobuf.specifier

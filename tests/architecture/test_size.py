@@ -1,4 +1,4 @@
-"""Files and functions stay small enough to be read in one go."""
+"""Tests that files and functions stay small."""
 
 import ast
 from pathlib import Path
@@ -18,13 +18,13 @@ def test_no_file_is_long() -> None:
 
 
 def test_most_files_are_read_in_one_go() -> None:
-    """Nine modules of ten have at most 300 lines."""
+    """Nine of ten modules have at most 300 lines."""
     lengths = [_file_lines(path) for path in sources()]
     assert sum(lines <= MOST_LINES for lines in lengths) >= MIN_SHARE_OF_MOST * len(lengths)
 
 
 def test_no_function_is_long() -> None:
-    """No function has more than 60 lines, its docstring not counted."""
+    """No function has more than 60 lines without its docstring."""
     long = {}
     for path in sources():
         for node in ast.walk(parsed(path)):

@@ -1,4 +1,4 @@
-"""The repository as the architecture tests see it: its folders, its files, its modules."""
+"""The repository's folders, files and modules for the architecture tests."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`python -m tests.bench`."""
+"""Runs `python -m tests.bench`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line of the bench: `python -m tests.bench`, and `python -m tests.bench cpu`, `unity` or `profile`."""
+"""The command line of the bench: `python -m tests.bench` with `cpu`, `unity`, `profile` or nothing."""
 
 import argparse
 import signal

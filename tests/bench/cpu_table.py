@@ -1,4 +1,4 @@
-"""Learner CPU seconds as text, and how two checkouts compare."""
+"""Formats learner CPU seconds and compares two checkouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RATIO_LEGEND: Final = "speed: seconds of the other over those of this checkout,
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure of which less is better, on two sides.
+    """A figure on two sides, where less is better.
 
     Attributes:
         of_medians: Median of the other side over that of this one.

@@ -1,4 +1,4 @@
-"""Virtual environments of the peers: made when they are missing, because their requirements contradict ours."""
+"""Virtual environments of the peers, whose requirements contradict Rollcast's."""
 
 import subprocess
 import sys
@@ -18,9 +18,9 @@ class PeerEnvironment:
     """A virtual environment for one peer.
 
     Attributes:
-        folder: its name in the repository's root.
-        distribution: the peer's distribution; its presence says that the environment is complete.
-        requirements: what pip installs.
+        folder: Its name in the repository's root.
+        distribution: The peer's distribution; its presence says that the environment is complete.
+        requirements: What pip installs.
     """
 
     folder: str
@@ -29,7 +29,7 @@ class PeerEnvironment:
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """Returns its interpreter."""
         return REPOSITORY / self.folder / "bin" / "python"
 
     def version(self) -> str | None:
@@ -49,10 +49,10 @@ class PeerEnvironment:
         """Installs what is missing and returns the version of the peer.
 
         Args:
-            log: where pip's output goes.
+            log: Where pip's output goes.
 
         Raises:
-            Unavailable: it cannot be installed here.
+            Unavailable: It cannot be installed here.
         """
         version = self.version()
         if version is not None:

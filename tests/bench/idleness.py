@@ -1,4 +1,4 @@
-"""Whether anybody else uses the machine."""
+"""Checks whether other processes use the machine."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The learner's CPU seconds per 100,000 trained steps: trainings of fixed length, of this checkout or of another.
+"""Measures the learner's CPU seconds per 100,000 trained steps of a checkout.
 
 A run has no target and no evaluation, writes no checkpoint while it trains, and takes all its steps. A callback reads the
 learner's CPU clock after each update; what counts is the span from the update at a tenth of the steps to the last one, so
@@ -72,7 +72,7 @@ ROWS: Final = (
     Row(
         "cartpole-fast",
         "cartpole-fast, ppo 2x64",
-        "deploy/runs/cartpole-fast.yaml",
+        "learner/run_files/cartpole-fast.yaml",
         "CartPole",
         "CartPole-v1",
         1_500_000,
@@ -80,7 +80,7 @@ ROWS: Final = (
     Row(
         "pendulum-sac",
         "pendulum-sac, 2x64",
-        "deploy/runs/pendulum-sac.yaml",
+        "learner/run_files/pendulum-sac.yaml",
         "Pendulum",
         "Pendulum-v1",
         12_000,
@@ -90,7 +90,7 @@ ROWS: Final = (
     Row(
         "cartpole-256",
         "cartpole, ppo 2x256",
-        "deploy/runs/cartpole.yaml",
+        "learner/run_files/cartpole.yaml",
         "CartPole",
         "CartPole-v1",
         180_000,
@@ -99,7 +99,7 @@ ROWS: Final = (
     Row(
         "pendulum-sac-256",
         "pendulum-sac, 2x256",
-        "deploy/runs/pendulum-sac.yaml",
+        "learner/run_files/pendulum-sac.yaml",
         "Pendulum",
         "Pendulum-v1",
         3_000,
@@ -110,9 +110,9 @@ ROWS: Final = (
     Row(
         "catch",
         "catch, ppo 84x84 pixels",
-        "tests/gates/runs/catch.yaml",
+        "deploy/examples/pixels/catch.yaml",
         "Catch",
-        "tests.gates.environments.catch:Catch",
+        "deploy.examples.pixels.catch:Catch",
         35_000,
     ),
 )
@@ -179,7 +179,7 @@ class LearnerCPU:
         self._side = side
 
     def prepare(self) -> None:
-        """Does nothing: both checkouts are installed."""
+        """Does nothing, because both checkouts are installed."""
 
     def measure(self, round_index: int) -> Figures:
         """Trains once, all steps; both sides with the same seed."""

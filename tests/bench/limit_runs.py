@@ -1,4 +1,4 @@
-"""The limits as contestants: each in a process of its own, so that none disturbs another."""
+"""Measures limits, each in its own process."""
 
 import json
 import sys
@@ -17,13 +17,13 @@ CARTPOLE_STEP_BYTES = 16 + 4 + 4 + 4
 
 
 class Limit:
-    """One module of `tests.bench.limits`, which prints one line of JSON.
+    """A module of `tests.bench.limits`, which prints one line of JSON.
 
     Args:
-        workplace: where logs go.
-        name: of the module.
-        title: of the table.
-        arguments: for the module.
+        workplace: Where logs go.
+        name: Of the module.
+        title: Of the table.
+        arguments: For the module.
     """
 
     def __init__(self, workplace: Workplace, name: str, title: str, arguments: tuple[str, ...]) -> None:
@@ -33,7 +33,7 @@ class Limit:
         self._arguments = arguments
 
     def prepare(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def measure(self, round_index: int) -> Figures:
         """Runs the module once."""
@@ -48,9 +48,9 @@ def limits(workplace: Workplace, *, envs: int, seconds: float) -> list[Limit]:
     """Returns all limits.
 
     Args:
-        workplace: where logs go.
-        envs: environments of the one actor process.
-        seconds: how long each part of a limit is measured.
+        workplace: Where logs go.
+        envs: Environments of the one actor process.
+        seconds: How long each part of a limit is measured.
     """
     return [
         Limit(workplace, "stepping", f"stepping {envs} environments", (str(envs), str(seconds))),

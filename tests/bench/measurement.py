@@ -1,4 +1,4 @@
-"""What one measurement brings, and why one may bring nothing."""
+"""The results of a measurement, or the reason if there are none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ STEPS_PER_SECOND = "steps_per_second"
 SECONDS_TO_TARGET = "seconds_to_target"
 STEPS_TO_TARGET = "steps_to_target"
 OTHERS_CORES = "others_cores"
-"""How many cores were at work just before, for somebody else."""
+"""Cores in use by other processes just before the measurement."""
 
 
 class MeasurementFailed(Exception):  # noqa: N818 - says what happened, like the classes of rollcast.errors
-    """A measurement brought no figures; the message says why."""
+    """A measurement failed; the message says why."""
 
 
 class Unavailable(Exception):  # noqa: N818 - see above
-    """Something cannot be measured on this machine at all; the message says why."""
+    """Raised if this machine cannot measure something; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Figures:
     """The figures of one measurement.
 
     Attributes:
-        values: by name; a training that did not reach the target has no `seconds_to_target`.
-        note: what a reader must know about them; empty if nothing.
-        round_index: the round they are from, from 0.
+        values: By name; a training that did not reach the target has no `seconds_to_target`.
+        note: What a reader must know about them; empty if nothing.
+        round_index: The round they are from, from 0.
     """
 
     values: Mapping[str, float]
@@ -39,23 +39,23 @@ class Figures:
 
 
 class Contestant(Protocol):
-    """Something that is measured once a round."""
+    """An object that is measured once a round."""
 
     @property
     def name(self) -> str:
-        """A word for options and for the JSON file."""
+        """Returns the name for options and for the JSON file."""
         ...
 
     @property
     def title(self) -> str:
-        """What the table calls it; final once `prepare` has returned."""
+        """Returns what the table calls it; final once `prepare` has returned."""
         ...
 
     def prepare(self) -> None:
-        """Does what takes long and is done once, such as an installation.
+        """Does slow one-time work, such as an installation.
 
         Raises:
-            Unavailable: it cannot be measured here.
+            Unavailable: It cannot be measured here.
         """
         ...
 
@@ -63,10 +63,10 @@ class Contestant(Protocol):
         """Measures once.
 
         Args:
-            round_index: from 0; seeds grow from it.
+            round_index: From 0; seeds grow from it.
 
         Raises:
-            MeasurementFailed: no figures this time.
+            MeasurementFailed: No figures this time.
         """
         ...
 
@@ -76,10 +76,10 @@ class Spread:
     """Several values of one figure.
 
     Attributes:
-        median: the middle one.
-        lowest: the smallest one.
-        highest: the largest one.
-        count: how many there are.
+        median: The middle one.
+        lowest: The smallest one.
+        highest: The largest one.
+        count: How many there are.
     """
 
     median: float
@@ -93,11 +93,11 @@ class Series:
     """All measurements of one contestant.
 
     Attributes:
-        name: of the contestant.
-        title: of the contestant.
-        rounds: its figures, in the order of the rounds.
-        failures: why rounds brought nothing.
-        unavailable: why it was never measured; None if it was.
+        name: Of the contestant.
+        title: Of the contestant.
+        rounds: Its figures, in the order of the rounds.
+        failures: Why rounds brought nothing.
+        unavailable: Why it was never measured; None if it was.
     """
 
     name: str

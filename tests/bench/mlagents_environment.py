@@ -1,4 +1,4 @@
-"""A virtual environment for ML-Agents' trainer. Its last release asks for Python 3.10 and for packages of that time.
+"""A virtual environment for ML-Agents' trainer, whose last release requires Python 3.10.
 
 With those below it was seen to train under Python 3.11, in spite of what it asks for; so pip is told to install it
 without its requirements, and to take each of them by itself.
@@ -24,21 +24,21 @@ NEEDED: Final = (
     "cloudpickle", "pillow", "setuptools<70", "onnx==1.14.1", "gym<0.27", "huggingface_hub",
 )  # fmt: skip
 LAST: Final = ("protobuf==3.20.3", "numpy==1.23.5")
-"""What the ones before replaced."""
+"""Versions that the packages above replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class MLAgentsEnvironment(PeerEnvironment):
-    """The environment; `requirements` are those of its first step."""
+    """The environment; `requirements` are those of its first installation step."""
 
     def ensure(self, log: Path) -> str:
         """Installs what is missing and returns ML-Agents' version.
 
         Args:
-            log: where pip's output goes, one file a step.
+            log: Where pip's output goes, one file a step.
 
         Raises:
-            Unavailable: it cannot be installed here.
+            Unavailable: It cannot be installed here.
         """
         found = self.version()
         if found is not None:

@@ -1,4 +1,4 @@
-"""Sample Factory: asynchronous, with workers that step, infer and learn in processes of their own."""
+"""Runs Sample Factory."""
 
 import re
 import time
@@ -29,14 +29,14 @@ _RETURN = re.compile(_TIME + r"Avg episode reward: \[\(0, '(-?[\d.]+)'\)\]", re.
 
 
 class SampleFactory:
-    """APPO on two workers of eight environments.
+    """Runs APPO with two workers of eight environments.
 
     It does not end by itself at the target, nor after the time it is told; so it is ended after a while, and what it
     did is read from its log.
 
     Args:
-        workplace: where logs and temporary files go.
-        seconds: how long it trains, counted from its first environment step.
+        workplace: Where logs and temporary files go.
+        seconds: How long it trains, counted from its first environment step.
     """
 
     name = "sf"
@@ -65,7 +65,7 @@ class SampleFactory:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """One of the lines that it writes every few seconds; `at` in seconds since its first step."""
+    """A report in its log; `at` is seconds since its first step."""
 
     at: float
     value: float
@@ -77,11 +77,11 @@ def read_log(text: str, seconds: float) -> Figures:
     The rate is that of trained frames between the first report, a few seconds after the start, and the last one.
 
     Args:
-        text: the log.
-        seconds: how long it trained, for messages.
+        text: The log.
+        seconds: How long it trained, for messages.
 
     Raises:
-        MeasurementFailed: there are fewer than two reports.
+        MeasurementFailed: There are fewer than two reports.
     """
     plain = _plain(text)
     begun = _BEGUN.search(plain)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3: one process that steps and learns in turn."""
+"""Runs Stable-Baselines3."""
 
 import json
 from pathlib import Path
@@ -13,10 +13,10 @@ SCRIPT = Path(__file__).parent / "peers" / "stable_baselines3_cartpole.py"
 
 
 class StableBaselines3:
-    """PPO with the settings that its own tuned collection gives for CartPole.
+    """Runs PPO with the settings that its tuned collection gives for CartPole.
 
     Args:
-        workplace: where logs and temporary files go.
+        workplace: Where logs and temporary files go.
     """
 
     name = "sb3"
@@ -43,7 +43,7 @@ def read_result(log: str) -> Figures:
     """Returns the figures in the last line of the script's output.
 
     Raises:
-        ValueError: it is not the script's JSON.
+        ValueError: It is not the script's JSON.
     """
     result = json.loads(log.strip().splitlines()[-1])
     figures = {STEPS_PER_SECOND: float(result["steps_per_second"])}

@@ -1,4 +1,4 @@
-"""Child processes that leave nothing behind."""
+"""Runs child processes and ends everything they started."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.bench.measurement import MeasurementFailed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 END_SECONDS = 10.0
-"""How long a child may take to end in good order before it is killed."""
+"""Seconds a child may take to end before it is killed."""
 _POLL_SECONDS = 0.05
 _LOG_LINES = 12
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -22,7 +22,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Lets a block run whole: an interrupt that arrives meanwhile is delivered at its end. For the main thread."""
+    """Delays an interrupt until the end of the block; works in the main thread only."""
     arrived: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -54,7 +54,7 @@ def on_cores(cores: Collection[int] | None) -> Iterator[None]:
 
 
 class Child:
-    """A process in a process group of its own, with its output in a file: it starts and ends with a `with` block.
+    """A process in its own process group, with its output in a file.
 
     A terminal's Ctrl-C does not reach it; `end` does, for it and for everything that it started and that stayed in its
     group.
@@ -88,7 +88,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its id, and that of its group."""
+        """The id of the process and of its group."""
         return self._process.pid
 
     @property
@@ -101,7 +101,7 @@ class Child:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._log.open("wb") as output, interrupts_held(), on_cores(self._cores):
-                # Without the hold an interrupt could arrive when the process runs and nobody knows it yet.
+                # Without the hold an interrupt could arrive when the process runs and no one knows it yet.
                 self._started = subprocess.Popen(
                     self._command,
                     cwd=self._folder,
@@ -126,14 +126,14 @@ class Child:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def is_running(self) -> bool:
-        """Says whether it has not ended yet."""
+        """Returns whether it is still running."""
         return self._process.poll() is None
 
     def wait(self, timeout_seconds: float) -> int:
         """Waits for its end and returns its exit status.
 
         Raises:
-            MeasurementFailed: it did not end in time.
+            MeasurementFailed: It did not end in time.
         """
         try:
             return self._process.wait(timeout_seconds)
@@ -144,7 +144,7 @@ class Child:
         """Waits for its end.
 
         Raises:
-            MeasurementFailed: it did not end in time, or its exit status is not 0.
+            MeasurementFailed: It did not end in time, or its exit status is not 0.
         """
         status = self.wait(timeout_seconds)
         if status:
@@ -154,7 +154,7 @@ class Child:
         """Waits until something is true of a running child.
 
         Raises:
-            MeasurementFailed: it ended before, or it took too long.
+            MeasurementFailed: It ended before, or it took too long.
         """
         deadline = time.monotonic() + timeout_seconds
         while not is_true():
@@ -171,7 +171,7 @@ class Child:
         return MeasurementFailed(f"{self.name} {what}; the end of {self._log}:{shown or ' nothing'}")
 
     def end(self) -> None:
-        """Ends the whole group, in good order if it can; nothing of it is left afterwards."""
+        """Ends the whole group, cleanly if it can; nothing of it is left afterwards."""
         if self._started is None:
             return
         deadline = time.monotonic() + END_SECONDS
@@ -188,7 +188,7 @@ class Child:
         return self._signal(0)
 
     def _signal(self, number: int) -> bool:
-        """Signals the group and says whether there was one."""
+        """Signals the group and returns whether it existed."""
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):

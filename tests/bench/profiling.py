@@ -1,4 +1,4 @@
-"""One end-to-end run under a profiler: where the trainers' thread and the stepping thread spend their time.
+"""Profiles an end-to-end run: the trainers' thread and the stepping thread.
 
 cProfile makes calls of Python functions several times as long, and those of C not: shares show where to look, and
 rates under it mean nothing.
@@ -20,12 +20,12 @@ def profile(workplace: Workplace, *, actors: int, envs: int) -> str:
     """Trains once to the target and returns the shares as text.
 
     Args:
-        workplace: where profiles go.
-        actors: actor processes; the profile shown is that of the one which ended last.
-        envs: environments in each.
+        workplace: Where profiles go.
+        actors: Actor processes; the profile shown is that of the one which ended last.
+        envs: Environments in each.
 
     Raises:
-        MeasurementFailed: the run failed.
+        MeasurementFailed: The run failed.
     """
     profiles = {side: workplace.root / f"{side}.prof" for side in ("learner", "actor")}
     front = (sys.executable, "-m", "tests.bench.profiled")

@@ -1,4 +1,4 @@
-"""All figures as a JSON document."""
+"""Writes all figures as a JSON document."""
 
 import json
 import os
@@ -16,7 +16,7 @@ FORMAT = 1
 
 
 def machine() -> dict[str, Any]:
-    """Describes what the figures were measured on."""
+    """Returns a description of the machine."""
     return {
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "processor": _processor(),

@@ -1,4 +1,4 @@
-"""Rollcast, end to end: a learner and actors as processes of their own, over gRPC."""
+"""Runs Rollcast end to end: a learner and actors as processes over gRPC."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ from tests.bench.measurement import (
 from tests.bench.processes import REPOSITORY, Child
 from tests.bench.workplace import Workplace
 
-RUN_FILE = REPOSITORY / "deploy" / "runs" / "cartpole-fast.yaml"
+RUN_FILE = REPOSITORY / "learner" / "run_files" / "cartpole-fast.yaml"
 ENV = "CartPole-v1"
 EPISODES = 100
 FEWEST_STEPS = EPISODES * TARGET_RETURN
@@ -33,11 +33,11 @@ ACTOR_END_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How the two programs are started; the profiler puts itself in front of them.
+    """The command lines of the two programs, to which the profiler prepends itself.
 
     Attributes:
-        learner: program and first arguments of the learner.
-        actor: program and first arguments of an actor.
+        learner: Program and first arguments of the learner.
+        actor: Program and first arguments of an actor.
     """
 
     learner: tuple[str, ...] = (sys.executable, "-m", "learner")
@@ -69,10 +69,10 @@ class Rollcast:
     """The run file for several actors, trained to the target.
 
     Args:
-        workplace: where logs and run folders go.
-        actors: how many actor processes.
-        envs: environments in each.
-        command: how the programs are started.
+        workplace: Where logs and run folders go.
+        actors: How many actor processes.
+        envs: Environments in each.
+        command: How the programs are started.
     """
 
     name = "rollcast"
@@ -85,7 +85,7 @@ class Rollcast:
         self._command = command or Command()
 
     def prepare(self) -> None:
-        """Nothing to do: it is installed where this runs."""
+        """Does nothing."""
 
     def measure(self, round_index: int) -> Figures:
         """Trains once, to the target."""
@@ -145,7 +145,7 @@ def read_summary(summary: Mapping[str, Any]) -> Figures:
     """Returns the figures in a run's summary.
 
     Raises:
-        MeasurementFailed: no actor ever took a step, or the figures contradict each other.
+        MeasurementFailed: No actor ever took a step, or the figures contradict each other.
     """
     if not summary.get("env_steps_taken"):
         raise MeasurementFailed("no actor took a step; the logs of the actors say why")

@@ -1,4 +1,4 @@
-"""Rounds: all are measured once before any is measured again, so that a slow minute does not fall on one alone.
+"""Measures in rounds, so that a slow minute does not affect one contestant.
 
 Every second round goes backwards (A B, B A, A B): a machine that becomes slower or faster all the while does so for both.
 """
@@ -20,11 +20,11 @@ def measure(
     """Measures all contestants in alternating rounds.
 
     Args:
-        contestants: in the order of the first round.
-        rounds: how many.
-        results: filled as figures come, by name, so that an interrupted run has what it got.
-        tell: takes one line of progress.
-        idle_seconds: how long is looked, before each measurement, whether others use the machine.
+        contestants: In the order of the first round.
+        rounds: How many.
+        results: Filled as figures come, by name, so that an interrupted run has what it got.
+        tell: Takes one line of progress.
+        idle_seconds: How long is looked, before each measurement, whether others use the machine.
     """
     ready = [contestant for contestant in contestants if _prepare(contestant, results, tell)]
     for index in range(rounds):

@@ -1,6 +1,6 @@
-"""Which stop on the way of a step a function of a profile belongs to.
+"""Assigns the functions of a profile to the stops of a step.
 
-Time in functions of our own files belongs to the file's stop. Time in libraries and in C belongs to whoever called
+Time in functions of our own files belongs to the file's stop. Time in libraries and in C belongs to the function that called
 them; where that is a library too, it is shared out over the callers by the time they spent there, until it arrives.
 """
 
@@ -51,12 +51,12 @@ _NEGLIGIBLE_SHARE = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Where the time of a thread went.
+    """The shares of a thread's time.
 
     Attributes:
-        seconds: of the whole profile.
-        stops: seconds by stop, most first.
-        functions: seconds in a function itself, most first.
+        seconds: Of the whole profile.
+        stops: Seconds by stop, most first.
+        functions: Seconds in a function itself, most first.
     """
 
     seconds: float
@@ -65,7 +65,7 @@ class Shares:
 
     @property
     def work_seconds(self) -> float:
-        """Time that was neither waited nor spent on importing modules."""
+        """Returns the seconds without waits and imports."""
         return self.seconds - self.stops.get(WAITING, 0.0) - self.stops.get(IMPORTING, 0.0)
 
 
@@ -99,7 +99,7 @@ def stop_of(function: Function) -> str | None:
 
 
 def _arrived(table: Mapping[Function, Any], own: Mapping[Function, float]) -> dict[str, float]:
-    """Lets time travel from libraries to their callers until it is with functions of ours."""
+    """Moves time from libraries to their callers until it belongs to Rollcast's functions."""
     stops: dict[str, float] = {}
     travelling = dict(own)
     first = True

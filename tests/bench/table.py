@@ -1,4 +1,4 @@
-"""Measurements as text: a table of trainings, a table of limits, and ratios of medians."""
+"""Formats measurements: trainings, limits, and ratios of medians."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tests.bench.measurement import (
 
 NOTHING = "-"
 IDLE_CORES = 0.2
-"""So much goes on on any machine."""
+"""Cores that are busy on any machine."""
 PEERS = ("sb3", "sf", "mlagents")
 _GAP = "  "
 
@@ -26,13 +26,13 @@ class LimitRow:
     """One limit as a rate of environment steps.
 
     Attributes:
-        name: for the JSON file.
-        title: for the table.
-        series: which measurement it comes from.
-        figure: which figure of it.
-        factor: environment steps per unit of the figure.
-        unit: of the figure, where it is no rate of environment steps; empty else.
-        unit_factor: what makes the figure a number of those units.
+        name: For the JSON file.
+        title: For the table.
+        series: Which measurement it comes from.
+        figure: Which figure of it.
+        factor: Environment steps per unit of the figure.
+        unit: Of the figure, where it is no rate of environment steps; empty else.
+        unit_factor: What makes the figure a number of those units.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The bench as a user runs it."""
+"""Tests the bench's command line."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def is_a_limit(pid: int) -> bool:
-    """Says whether a process is one that the harness measures: it asks others about the machine, which come and go."""
+    """Returns whether a process is one that the harness measures."""
     try:
         return b"tests.bench.limits" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -42,7 +42,7 @@ def is_a_limit(pid: int) -> bool:
 
 
 def test_one_round_measures_rollcast_and_the_limits(tmp_path: Path) -> None:
-    """The table and the JSON file hold figures of a real run and of every limit."""
+    """The table and the JSON file have figures of a real run and of every limit."""
     command = [*BENCH, "--rounds", "1", "--limit-seconds", "0.05", "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
@@ -62,7 +62,7 @@ def test_one_round_measures_rollcast_and_the_limits(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_bench_leaves_no_process(tmp_path: Path) -> None:
-    """SIGTERM ends what runs at the moment, and the harness with 130."""
+    """SIGTERM ends the running processes, and the harness exits with 130."""
     command = [*BENCH, "--skip", "rollcast", "--limit-seconds", "100", "--out", str(tmp_path)]
     harness = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
     try:

@@ -1,4 +1,4 @@
-"""Ratios of two checkouts."""
+"""Tests the comparison of two checkouts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _series(name: str, *seconds: float | None) -> Series:
 
 
 def test_a_ratio_is_the_others_seconds_over_ours() -> None:
-    """Of the medians, and of each pair: here the machine became twice as slow, which the pairs do not see."""
+    """Ratios are those of the medians and those of each pair."""
     ours, theirs = _series("a", 1.0, 2.0, 2.0), _series("b", 0.9, 0.9, 1.8)
     found = compare(ours, theirs, CPU_SECONDS)
     assert found is not None
@@ -31,7 +31,7 @@ def test_a_ratio_is_the_others_seconds_over_ours() -> None:
 
 
 def test_only_rounds_of_both_sides_are_pairs() -> None:
-    """A round that failed on one side does not shift the pairs after it."""
+    """A failed round on one side does not shift the later pairs."""
     found = compare(_series("a", 1.0, None, 4.0), _series("b", 2.0, 5.0, 8.0), CPU_SECONDS)
     assert found is not None
     assert found.of_pairs is not None
@@ -43,7 +43,7 @@ def test_only_rounds_of_both_sides_are_pairs() -> None:
 
 
 def test_the_table_has_both_sides_and_their_updates() -> None:
-    """A row that one side alone has, has no ratio; without another side there are speeds instead."""
+    """A row of one side has no ratio, and without a second side the table has speeds."""
     ours = {"cartpole-fast": _series("cartpole-fast", 1.25, 1.35, 1.30)}
     pair = ours | {"cartpole-fast-against": _series("cartpole-fast-against", 1.17, 1.30, 1.17)}
     text = render(pair)

@@ -1,4 +1,4 @@
-"""Which span of a run counts, what both sides are started with, and short runs of the real commands."""
+"""Tests the measured span of a run, the command lines of both sides, and short runs of the real commands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BY_NAME = {row.name: row for row in ROWS}
 
 @dataclass(frozen=True)
 class Update:
-    """What the clock reads of an update."""
+    """The fields of an update event."""
 
     version: int
     env_steps_trained: int
@@ -49,7 +49,7 @@ class Update:
 
 @dataclass(frozen=True)
 class End:
-    """What the clock reads of an end."""
+    """The fields of an end event."""
 
     folder: Path
 
@@ -60,7 +60,7 @@ def _work(seconds: float) -> None:
 
 
 def test_the_clock_counts_all_threads_and_no_sleep(tmp_path: Path) -> None:
-    """What another thread of the process works is in it, system time is in it, and what is slept is not."""
+    """The clock includes all threads and system time, but not sleep."""
     clock = LearnerClock()
     before = os.times()
     clock.on_update(Update(1, 1000))
@@ -81,14 +81,14 @@ def test_the_clock_counts_all_threads_and_no_sleep(tmp_path: Path) -> None:
 
 
 def test_a_replay_trainer_broadcasts_by_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow learner would broadcast more often by the clock."""
+    """A replay trainer broadcasts after a number of updates, not by the clock."""
     monkeypatch.setattr(replay, "PUBLISH_SECONDS", replay.PUBLISH_SECONDS)
     assert isinstance(clock_by_updates(), LearnerClock)
     assert replay.PUBLISH_SECONDS > 1e6
 
 
 def test_the_warm_up_does_not_count(tmp_path: Path) -> None:
-    """The span begins with the first update at a tenth of the steps; the imports before it cost nothing."""
+    """The measured span starts with the first update after a tenth of the steps."""
     marks = [[1, 4000, 90.0, 5.0], [3, 10_000, 100.0, 10.0], [5, 20_000, 100.2, 10.5], [43, 100_000, 101.8, 12.0]]
     (tmp_path / FILE).write_text(json.dumps(marks), encoding="utf-8")
     values = read_clock(tmp_path / FILE).values
@@ -99,7 +99,7 @@ def test_the_warm_up_does_not_count(tmp_path: Path) -> None:
 
 
 def test_steps_of_a_replay_memory_follow_from_their_updates(tmp_path: Path) -> None:
-    """Those in the memory whose updates come later do not make a run cheap: 920 updates of two steps each."""
+    """Steps of a replay trainer count by its updates, not by the contents of its memory."""
     marks = [[80, 200, 10.0, 1.0], [100, 264, 10.0, 2.0], [1000, 2000, 12.0, 4.0]]
     (tmp_path / FILE).write_text(json.dumps(marks), encoding="utf-8")
     values = read_clock(tmp_path / FILE, steps_per_update=2).values
@@ -110,7 +110,7 @@ def test_steps_of_a_replay_memory_follow_from_their_updates(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("marks", [[], [[1, 4000, 1.0, 1.0]]])
 def test_too_short_a_run_says_what_to_do(tmp_path: Path, marks: list[list[float]]) -> None:
-    """One update has no span."""
+    """A run with a single update is an error with the next step."""
     (tmp_path / FILE).write_text(json.dumps(marks), encoding="utf-8")
     with pytest.raises(
         MeasurementFailed, match=f"{len(marks)} updates are too few to measure; give the run more steps"
@@ -119,14 +119,14 @@ def test_too_short_a_run_says_what_to_do(tmp_path: Path, marks: list[list[float]
 
 
 def test_a_run_without_a_clock_is_a_failure(tmp_path: Path) -> None:
-    """A learner that ended early leaves no figures."""
+    """A run without the clock's file is an error."""
     with pytest.raises(MeasurementFailed, match="the learner left no"):
         read_clock(tmp_path / FILE)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.name))
 def test_both_sides_do_the_same_work(row: Row, tmp_path: Path) -> None:
-    """Their command lines differ by the interpreter alone, and nothing ends a run before its last step."""
+    """The command lines of both sides differ only in the interpreter, and no run ends early."""
     here, other = Side.here(), Side("other", tmp_path, tmp_path / "python")
     ours, theirs = learner_command(row, here, seed=7), learner_command(row, other, seed=7)
     assert ours[1:] == theirs[1:]
@@ -138,27 +138,27 @@ def test_both_sides_do_the_same_work(row: Row, tmp_path: Path) -> None:
 
 
 def test_the_sides_of_a_row_follow_each_other(tmp_path: Path) -> None:
-    """Names are unique, and no rows stand for all."""
+    """The sides of a row follow each other, and an empty selection means all rows."""
     found = contestants(Workplace(tmp_path), ["catch", "cartpole-fast"], None)
     assert [each.name for each in found] == ["cartpole-fast", "catch"]
     assert len(contestants(Workplace(tmp_path), [], None)) == len(ROWS)
 
 
 def test_learner_and_actors_share_no_core() -> None:
-    """With one core there is nothing to share out."""
+    """Learner and actors run on different cores, if there are several."""
     learner, actors = split_cores()
     assert (learner is None) == (len(os.sched_getaffinity(0)) == 1)
     assert learner is None or actors is None or (len(learner) == 1 and not learner & actors)
 
 
 def test_a_folder_without_an_environment_is_refused(tmp_path: Path) -> None:
-    """The message says what to run."""
+    """A folder without an environment is refused with the next step."""
     with pytest.raises(MeasurementFailed, match=r"\.venv/bin/python does not exist; run `make venv` in"):
         contestants(Workplace(tmp_path / "out"), [], tmp_path)
 
 
 def test_an_environment_of_another_checkout_is_refused(tmp_path: Path) -> None:
-    """Its code would be measured under the name of the folder."""
+    """An environment that imports another checkout is refused."""
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     python = tmp_path / ".venv" / "bin" / "python"
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
@@ -170,7 +170,7 @@ def test_an_environment_of_another_checkout_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "steps"), [("pendulum-sac", 1000), ("catch", 4000)])
 def test_a_short_run_is_measured(name: str, steps: int, tmp_path: Path) -> None:
-    """All steps are taken, and the clock has seen the updates."""
+    """All steps are taken, and the clock has recorded the updates."""
     row = replace(BY_NAME[name], steps=steps)
     values = LearnerCPU(Workplace(tmp_path), row, Side.here(), name).measure(0).values
     assert 0 < values[STEPS] < steps
@@ -181,7 +181,7 @@ def test_a_short_run_is_measured(name: str, steps: int, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_checkout_compares_with_itself(tmp_path: Path) -> None:
-    """One pair of short runs brings a ratio for the table and the JSON file."""
+    """A pair of short runs gives a ratio for the table and the JSON file."""
     workplace, row = Workplace(tmp_path), replace(BY_NAME["cartpole-fast"], steps=20_000)
     sides = [(Side.here(), row.name), (replace(Side.here(), name="again"), against_name(row))]
     results: dict[str, Series] = {}

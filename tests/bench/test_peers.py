@@ -1,4 +1,4 @@
-"""What is read from the peers' output, and what happens without a peer."""
+"""Tests reading the peers' output, and runs without a peer."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ LOG = """\x1b[36m[2026-01-01 10:00:00,000][7] All inference workers are ready! S
 
 
 def test_sample_factory_is_read_from_its_log() -> None:
-    """The rate is that between the first and the last report; the target counts from the first step."""
+    """The rate is that between the first and last report; the time to the target counts from the first step."""
     figures = read_log(LOG, 12)
     assert figures.values[STEPS_PER_SECOND] == pytest.approx(11_000)
     assert figures.values[SECONDS_TO_TARGET] == pytest.approx(7.001)
@@ -33,20 +33,20 @@ def test_sample_factory_is_read_from_its_log() -> None:
 
 
 def test_a_target_that_was_not_reached_has_no_time() -> None:
-    """The best return is named instead."""
+    """Without reaching the target, the best return is shown."""
     figures = read_log(LOG.replace("480.000", "300.000"), 12)
     assert SECONDS_TO_TARGET not in figures.values
     assert figures.note == "not at 475 in 12 s, 300 at best"
 
 
 def test_too_short_a_log_says_what_to_do() -> None:
-    """One report has no rate."""
+    """A log with one report is an error with the next step."""
     with pytest.raises(MeasurementFailed, match=r"reported 1 times in 3 s; give it more --seconds"):
         read_log("\n".join(LOG.splitlines()[:3]), 3)
 
 
 def test_stable_baselines3_is_read_from_its_last_line() -> None:
-    """Warnings before the result do not matter."""
+    """Warnings before the result are ignored."""
     figures = read_result('a warning\n{"steps_per_second": 5000.0, "seconds_to_target": 10.5, "steps": 52500}\n')
     assert figures.values == {STEPS_PER_SECOND: 5000.0, SECONDS_TO_TARGET: 10.5, STEPS_TO_TARGET: 52_500.0}
     missed = read_result('{"steps_per_second": 5000.0, "seconds_to_target": null, "steps": 400000}')
@@ -55,7 +55,7 @@ def test_stable_baselines3_is_read_from_its_last_line() -> None:
 
 @pytest.mark.slow
 def test_a_peer_that_cannot_be_installed_is_named(tmp_path: Path) -> None:
-    """Pip's own words are in the message, and nothing is raised that would end the bench."""
+    """The message has pip's error, and the bench continues."""
     peer = PeerEnvironment(str(tmp_path / "venv"), "no-such-peer", (str(tmp_path / "no-such-folder"),))
     with pytest.raises(Unavailable, match=r"no-such-peer cannot be installed: pip ended .*[^$]*no-such-folder"):
         peer.ensure(tmp_path / "log")

@@ -1,4 +1,4 @@
-"""Children end with everything that they started."""
+"""Tests that children end with everything they started."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ time.sleep(600)
 
 
 def is_alive(pid: int) -> bool:
-    """Says whether a process exists and is no zombie."""
+    """Returns whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -31,7 +31,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_grandchild_that_ignores_sigterm_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole group is ended, by force if need be."""
+    """The whole group is ended, by force if needed."""
     monkeypatch.setattr("tests.bench.processes.END_SECONDS", 0.2)
     with Child("family", [sys.executable, "-c", STUBBORN_FAMILY], tmp_path / "log") as child:
         child.wait_until(lambda: "child" in child.log(), "the fork", 30)
@@ -45,7 +45,7 @@ def test_a_grandchild_that_ignores_sigterm_ends_too(tmp_path: Path, monkeypatch:
 
 
 def test_a_failure_shows_the_end_of_the_log(tmp_path: Path) -> None:
-    """Whoever reads the message need not look for the log to know what happened."""
+    """The error has the end of the log."""
     command = [sys.executable, "-c", "print('what went wrong'); raise SystemExit(3)"]
     with (
         Child("the thing", command, tmp_path / "log") as child,
@@ -55,7 +55,7 @@ def test_a_failure_shows_the_end_of_the_log(tmp_path: Path) -> None:
 
 
 def test_an_early_end_is_not_waited_for(tmp_path: Path) -> None:
-    """A child that ends before what is awaited fails at once, not at the end of the time."""
+    """A child that ends early fails immediately."""
     with (
         Child("the thing", [sys.executable, "-c", ""], tmp_path / "log") as child,
         pytest.raises(MeasurementFailed, match="ended with exit status 0 before it listened"),
@@ -64,7 +64,7 @@ def test_an_early_end_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_child_stays_on_its_cores_and_in_its_folder(tmp_path: Path) -> None:
-    """The harness itself keeps all of its cores."""
+    """A child has its cores and folder; the harness keeps all cores."""
     before = os.sched_getaffinity(0)
     command = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)), os.getcwd())"]
     with Child("the thing", command, tmp_path / "log", folder=tmp_path, cores={max(before)}) as child:
@@ -74,13 +74,13 @@ def test_a_child_stays_on_its_cores_and_in_its_folder(tmp_path: Path) -> None:
 
 
 def test_children_are_in_no_group_of_the_terminal(tmp_path: Path) -> None:
-    """A terminal's Ctrl-C goes to the harness alone, which then ends its children in order."""
+    """Ctrl-C in the terminal reaches only the harness, which ends its children."""
     with Child("the thing", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log") as child:
         assert os.getpgid(child.pid) == child.pid
 
 
 def test_an_interrupt_while_a_child_starts_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the fork and the `with` block nobody would know the process that is to be ended."""
+    """An interrupt between fork and `with` block ends the child."""
     started: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
 

@@ -1,4 +1,4 @@
-"""The order of measurements, and what the table makes of them."""
+"""Tests the order of measurements and their table."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from tests.bench.table import ratios, render
 
 @dataclass
 class Scripted:
-    """A contestant that does what a test tells it, and notes when."""
+    """A contestant that follows the test and records its calls."""
 
     name: str
     diary: list[str] = field(default_factory=list)
@@ -18,16 +18,16 @@ class Scripted:
 
     @property
     def title(self) -> str:
-        """Its name in capitals."""
+        """Returns its name in capitals."""
         return self.name.upper()
 
     def prepare(self) -> None:
-        """Fails if it is told to."""
+        """Fails if the test says so."""
         if not self.is_available:
             raise Unavailable(f"{self.name} is not for this machine")
 
     def measure(self, round_index: int) -> Figures:
-        """Notes the round."""
+        """Records the round."""
         self.diary.append(f"{self.name}{round_index}")
         if round_index == self.failing_round:
             raise MeasurementFailed("it broke\nwith details")
@@ -35,7 +35,7 @@ class Scripted:
 
 
 def test_rounds_alternate() -> None:
-    """All are measured once before any is measured again, every second round in reverse order."""
+    """All contestants are measured once per round, in reverse order every second round."""
     diary: list[str] = []
     results: dict[str, Series] = {}
     measure([Scripted("a", diary), Scripted("b", diary)], 2, results, lambda line: None, idle_seconds=0.0)
@@ -45,7 +45,7 @@ def test_rounds_alternate() -> None:
 
 
 def test_what_fails_is_named_and_the_others_go_on() -> None:
-    """Neither a missing peer nor a broken round ends the bench."""
+    """A missing peer or a failed round does not end the bench."""
     results: dict[str, Series] = {}
     contestants = [Scripted("sb3", is_available=False), Scripted("rollcast", failing_round=0)]
     measure(contestants, 2, results, lambda line: None, idle_seconds=0.0)

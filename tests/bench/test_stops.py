@@ -1,4 +1,4 @@
-"""Profiles are read by stop."""
+"""Tests that profiles are read by stop."""
 
 import cProfile
 import gc
@@ -15,7 +15,7 @@ from tests.protos.builders import CARTPOLE
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """No garbage of other tests ends while a profile is taken: its finalizers would be in the profile."""
+    """Disables garbage collection while a profile is taken."""
     gc.collect()
     gc.disable()
     yield
@@ -24,7 +24,7 @@ def no_collection() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_collection")
 def test_time_in_libraries_belongs_to_whoever_called_them(tmp_path: Path) -> None:
-    """Work of protobuf on behalf of the contract counts as the contract's, that of a test as nobody's."""
+    """Time in libraries belongs to their callers, and that of tests to no stop."""
     profile = cProfile.Profile()
 
     def work() -> None:
@@ -41,13 +41,13 @@ def test_time_in_libraries_belongs_to_whoever_called_them(tmp_path: Path) -> Non
 
 
 def test_functions_outside_the_packages_have_no_stop() -> None:
-    """Neither tests nor libraries are on the way of a step."""
+    """Tests and libraries have no stop."""
     assert stop_of((__file__, 1, "work")) is None
     assert stop_of((json.__file__, 1, "dumps")) is None
 
 
 def test_every_stop_is_there() -> None:
-    """Each place that a stop names is a module or a package."""
+    """Each stop names an existing module or package."""
     root = Path(__file__).resolve().parents[2]
     gone = [place for place, _ in STOPS if not (root / place).is_dir() and not (root / f"{place}.py").exists()]
     assert gone == []

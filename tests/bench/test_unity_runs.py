@@ -1,4 +1,4 @@
-"""What is read from a player's episodes, and a short run through Rollcast's drop-in."""
+"""Tests the results read from a player's episodes, and a short run through Rollcast's drop-in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _episodes(*returns: float) -> list[str]:
 
 
 def test_the_target_is_the_mean_of_a_hundred_episodes() -> None:
-    """Steps and seconds are those of the first episode with which the mean is there."""
+    """Steps and seconds are those of the first episode at which the mean reaches the target."""
     figures = read_episodes(_episodes(*[100.0] * 50, *[500.0] * 99, 500.0, 500.0))
     assert figures.values[STEPS_TO_TARGET] == 80 * 144
     assert figures.values[SECONDS_TO_TARGET] == pytest.approx(14.4)
@@ -30,7 +30,7 @@ def test_the_target_is_the_mean_of_a_hundred_episodes() -> None:
 
 
 def test_a_target_that_was_not_reached_is_said() -> None:
-    """With the steps that were taken."""
+    """Without reaching the target, the number of steps is shown."""
     figures = read_episodes(_episodes(*[400.0] * 120))
     assert STEPS_TO_TARGET not in figures.values
     assert figures.note == "not at 475 after 9,600 steps"
@@ -38,14 +38,14 @@ def test_a_target_that_was_not_reached_is_said() -> None:
 
 
 def test_lines_of_something_else_are_refused() -> None:
-    """A file that no player wrote brings no figures."""
+    """A file that no player wrote is an error."""
     with pytest.raises(MeasurementFailed, match="not a line of a player"):
         read_episodes(["{}"])
 
 
 @pytest.mark.slow
 def test_a_run_through_the_drop_in_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same command line as `mlagents-learn`'s starts a learner, a gateway and the player, to the end of the run."""
+    """The command line of `mlagents-learn` starts a learner, a gateway and the player."""
     document = yaml.safe_load(RUN_FILE.read_text())
     document["behaviors"]["CartPole"]["max_steps"] = 3000
     short = tmp_path / "short.yaml"
@@ -57,7 +57,7 @@ def test_a_run_through_the_drop_in_is_measured(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_environment_that_is_there_is_not_made_again(tmp_path: Path) -> None:
-    """Its version is all that is asked for."""
+    """An existing environment is only asked for its version."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     assert MLAgentsEnvironment(str(tmp_path), "pip", ()).ensure(tmp_path / "log")

@@ -1,4 +1,4 @@
-"""Unity players, trained by Rollcast and by ML-Agents: the same player, the same run file, the same command line.
+"""Trains a Unity player with Rollcast and with ML-Agents.
 
 The player (`tests.players`) has 8 agents of CartPole and writes down each finished episode, with the decisions taken and
 the seconds passed since it started; both contestants are measured by that file.
@@ -7,6 +7,7 @@ the seconds passed since it started; both contestants are measured by that file.
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import socket
 import sys
@@ -36,14 +37,14 @@ PORTS = range(21000, 29000, 8)
 
 
 class UnityTraining:
-    """One of the two: a program that takes `mlagents-learn`'s place, and the player that it starts.
+    """A contestant: a program with the command line of `mlagents-learn`, and its player.
 
     Args:
-        name: for options and the JSON file.
-        title: for the table, before its version is known.
-        command: returns program and first arguments, once `environment` is there.
-        workplace: where logs, builds and run folders go.
-        environment: what must be installed; None for what this runs in.
+        name: For options and the JSON file.
+        title: For the table, before its version is known.
+        command: Returns program and first arguments, once `environment` is there.
+        workplace: Where logs, builds and run folders go.
+        environment: What must be installed; None for what this runs in.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class UnityTraining:
         build = make_build(folder / "build", "--episodes", str(episodes))
         command = [
             *self._command(), RUN_FILE, "--run-id", "run", "--results-dir", folder, "--force", "--env", build,
-            "--base-port", str(_free_port()), "--seed", str(round_index + 1), "--torch-device", "cpu",
+            "--base-port", str(free_port()), "--seed", str(round_index + 1), "--torch-device", "cpu",
         ]  # fmt: skip
         log = self._workplace.log(run_id)
         with Child(self.title, command, log, self._workplace.environment) as child:
@@ -107,7 +108,7 @@ def read_episodes(lines: Iterable[str]) -> Figures:
     """Returns speed, and steps and seconds until the mean return of 100 episodes was at the target.
 
     Raises:
-        MeasurementFailed: a line is not the player's.
+        MeasurementFailed: A line is not the player's.
     """
     returns: deque[float] = deque(maxlen=EPISODES)
     values: dict[str, float] = {}
@@ -132,8 +133,13 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def _free_port() -> int:
-    for port in PORTS:
+def free_port() -> int:
+    """Returns a port on which a player may look for its trainer, below those that the system hands out.
+
+    Raises:
+        MeasurementFailed: All are taken.
+    """
+    for port in random.sample(PORTS, len(PORTS)):  # another bench may choose at this moment
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""Where the bench keeps its files."""
+"""The folder of the bench's files."""
 
 import shutil
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ class Workplace:
     """A folder for logs, run folders, temporary files and the result.
 
     Args:
-        root: the folder; made when it is missing.
+        root: The folder; made when it is missing.
     """
 
     def __init__(self, root: Path = REPOSITORY / "results" / "bench") -> None:
@@ -22,12 +22,12 @@ class Workplace:
 
     @property
     def result(self) -> Path:
-        """The JSON file with all figures."""
+        """Returns the path of the JSON file with all figures."""
         return self.root / "bench.json"
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Environment variables of children: what peers leave in the temporary folder goes away with it."""
+        """Returns environment variables of children, with a temporary folder."""
         return {"TMPDIR": str(self._temporary)}
 
     def log(self, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""A browser for tests, and the places for what they leave. `make test` leaves this folder out; `.ci/run` does not."""
+"""Starts a browser for tests; `make test` leaves this folder out, and `.ci/run` includes it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DESKTOP = (1440, 1000)
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A WebDriver server."""
+    """Starts a WebDriver server."""
     with driver_in(tmp_path_factory.mktemp("driver")) as address:
         yield address
 
 
 @pytest.fixture
 def browser(driver: str, tmp_path: Path) -> Iterator[Browser]:
-    """A window that knows nothing yet; in the end, its console must have had nothing to complain about."""
+    """Opens a new browser window; checks at the end that its console has no errors."""
     window = Browser(driver, tmp_path / "profile")
     try:
         window.resize(*DESKTOP)
@@ -34,7 +34,7 @@ def browser(driver: str, tmp_path: Path) -> Iterator[Browser]:
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Learners and actors that end with the test."""
+    """Starts processes that end with the test."""
     with processes_in(tmp_path) as started:
         yield started
 

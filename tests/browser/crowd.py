@@ -1,4 +1,4 @@
-"""Many actors in one process: real sessions and streams over gRPC, without environments."""
+"""Many actors in one process, with real sessions and streams and without environments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RENEW_SECONDS = 1.0
 
 @contextmanager
 def crowd_at(address: str, size: int, name_of: Callable[[int], str] = "actor-{:03d}".format) -> Iterator[None]:
-    """So many actors at a learner, which report growing books once a second, for the time of a block."""
+    """Connects actors to a learner within a block; they report growing books once a second."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -1,4 +1,4 @@
-"""The page with two hundred actors, on a desk and on a phone."""
+"""Tests the page with two hundred actors, on a desktop and on a phone."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.timeout(300)  # a browser, a learner and its actors sha
 
 
 def name_of(index: int) -> str:
-    """Most are called what actors are called."""
+    """Returns the name of an actor."""
     return f"{HOSTILE}-{index}" if index % 50 == 3 else f"worker-{index:03d}"
 
 
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearnerProcess]:
-    """A learner, and a crowd that stays."""
+    """Starts a learner and a crowd of actors."""
     folder = tmp_path_factory.mktemp("crowd")
     with processes_in(folder) as started:
         learner = started.learner(write_run(folder, {NAME: cartpole()}, lease_seconds=60.0))
@@ -50,7 +50,7 @@ def column(browser: Browser, index: int) -> list[str]:
 def test_all_of_them_are_listed(
     browser: Browser, learner: LearnerProcess, processes: Processes, picture: Picture
 ) -> None:
-    """Each has a row with its books; the list is filtered by name and sorted by number."""
+    """Each actor has a row with its books; the list can be filtered by name and sorted by number."""
     browser.open(f"http://{addresses(learner)['http']}/")
     browser.wait_for(lambda: rows(browser) == SIZE, "all actors are in the table")
     browser.wait_for(lambda: set(column(browser, 12)) == {"✓"}, "all have reported balanced books")
@@ -75,7 +75,7 @@ def test_all_of_them_are_listed(
 
 
 def test_it_goes_on_while_the_table_is_scrolled(browser: Browser, learner: LearnerProcess) -> None:
-    """New numbers come without moving what is looked at."""
+    """Updates do not move the scrolled table."""
     browser.open(f"http://{addresses(learner)['http']}/")
     browser.wait_for(lambda: rows(browser) == SIZE, "all actors are in the table")
     browser.run("document.querySelector('#scroll').scrollTop = 3000; window.kept = document.querySelector('#rows tr')")
@@ -87,7 +87,7 @@ def test_it_goes_on_while_the_table_is_scrolled(browser: Browser, learner: Learn
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_a_phone(browser: Browser, learner: LearnerProcess, scheme: str, picture: Picture) -> None:
-    """Nothing is wider than the screen but the table, which scrolls in its own place and keeps the names in view."""
+    """On a phone only the table is wider than the screen, and it scrolls with its names in view."""
     browser.prefer(scheme)
     browser.resize(*PHONE)
     browser.open(f"http://{addresses(learner)['http']}/")
@@ -105,7 +105,7 @@ def test_on_a_phone(browser: Browser, learner: LearnerProcess, scheme: str, pict
 
 
 def test_names_are_texts(browser: Browser, learner: LearnerProcess) -> None:
-    """An actor that calls itself, or its error, a piece of a page is shown by that name, and changes nothing."""
+    """Names and errors of actors with markup are shown as text."""
     browser.open(f"http://{addresses(learner)['http']}/")
     browser.wait_for(lambda: rows(browser) == SIZE, "all actors are in the table")
     browser.wait_for(lambda: any("digest does not fit" in text for text in column(browser, 0)), "an error is shown")

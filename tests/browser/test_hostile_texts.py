@@ -1,4 +1,4 @@
-"""Every text that comes from somewhere else is hostile here, and none of it becomes part of the page."""
+"""Tests that texts from outside never become markup."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from learner.observe.view import ActorBooksView, ActorView, BehaviorView, Bottleneck, LedgerNumbers, RunState, RunView
+from learner.observe.behavior_state import BehaviorState, LedgerNumbers
+from learner.observe.view import ActorBooksView, ActorView, Bottleneck, RunState, RunView
 from learner.web.hooks import StatusView
 from tests.browser.webdriver import Browser, BrowserError
 from tests.learner.web.site import OPERATOR, Hooks, serving
@@ -17,11 +18,11 @@ BOOKS = LedgerNumbers(received=4, trained=1, dropped={EVIL: 1}, duplicate=0, que
 
 @dataclass
 class EvilHooks(Hooks):
-    """A learner in which every text is a piece of a page."""
+    """A learner in which every text is markup."""
 
     def status(self) -> StatusView:
         """Returns it."""
-        behaviors = tuple(BehaviorView(f"{EVIL}{index}", books=BOOKS) for index in range(2))
+        behaviors = tuple(BehaviorState(f"{EVIL}{index}", books=BOOKS) for index in range(2))
         run = RunView(EVIL, RunState.TRAINING, 1, 1.0, EVIL, 1, EVIL, behaviors, Bottleneck(EVIL, EVIL))
         books = ActorBooksView(produced=2, discarded={EVIL: 1}, dropped={EVIL: 1})
         actor = ActorView(EVIL, 0, connected=True, last_seen_seconds=0.1, error=EVIL, books=books)
@@ -29,7 +30,7 @@ class EvilHooks(Hooks):
 
 
 def test_no_text_becomes_markup(browser: Browser) -> None:
-    """All of them are shown as they are written; nothing runs, nothing is fetched, no layout breaks."""
+    """All texts are shown as written; nothing is run or fetched."""
     hooks = EvilHooks()
     for behavior in hooks.status().run.behaviors:
         for second in range(3):
@@ -58,7 +59,7 @@ def test_no_text_becomes_markup(browser: Browser) -> None:
     ],
 )
 def test_the_browser_itself_would_stop_it(browser: Browser, script: str) -> None:
-    """Were there a place in the page that made markup of a text, the page's policy would make it an error."""
+    """The page's content security policy blocks injected scripts."""
     with serving() as site:
         browser.open(site.server.url)
         browser.wait_for(lambda: browser.text("#state") == "training", "the page works")
@@ -77,7 +78,7 @@ def test_the_browser_itself_would_stop_it(browser: Browser, script: str) -> None
     ],
 )
 def test_the_page_fetches_nothing_from_elsewhere(browser: Browser, script: str) -> None:
-    """What is on the page could not be sent to another site, whatever a script did."""
+    """The page cannot send data to another site."""
     with serving() as site, serving() as elsewhere:
         browser.open(site.server.url)
         browser.wait_for(lambda: browser.text("#state") == "training", "the page works")
@@ -94,7 +95,7 @@ def test_the_page_fetches_nothing_from_elsewhere(browser: Browser, script: str) 
 
 
 def test_another_site_does_nothing(browser: Browser) -> None:
-    """A page of another origin can read nothing here, frame nothing, and press no button, even with the token."""
+    """A page of another origin can neither read, frame nor click this page, even with the token."""
     with serving() as site, serving() as elsewhere:
         browser.open(f"{elsewhere.server.url}healthz")
         script = """

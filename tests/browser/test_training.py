@@ -1,4 +1,4 @@
-"""A run as its operator sees it: a real learner, real actors, a real browser."""
+"""Tests the page with a real learner, real actors and a real browser."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def trained(learner: LearnerProcess) -> int:
 
 
 def stands_still(learner: LearnerProcess) -> bool:
-    """Says whether nothing more is trained or taken, between two looks."""
+    """Returns whether no step is trained or received between two looks."""
     before = learner.behavior(NAME)
     wait_until(lambda: learner.status().uptime_seconds > LOOK_MS / 1000, "the learner answers")
     deadline = learner.status().uptime_seconds + LOOK_MS / 1000
@@ -70,12 +70,12 @@ def stands_still(learner: LearnerProcess) -> bool:
 
 
 def test_pause_and_resume(browser: Browser, processes: Processes, picture: Picture) -> None:
-    """The link of `rollcast-learner page` makes an operator; his clicks stop training, let it go on, and save it."""
+    """With the link of `rollcast-learner page`, clicks pause, resume and save."""
     learner = start(processes)
     browser.open(link(processes, learner))
     browser.wait_for(lambda: state(browser) == "training", "the page shows that it trains")
     browser.wait_for(lambda: len(browser.texts("#rows tr")) == 2, "both actors are in the table")
-    titles = ("Mean return", "Steps a second", "Steps trained")
+    titles = ("Mean return", "Steps per second", "Steps trained")
     browser.wait_for(lambda: all(points(browser, title) >= 4 for title in titles), "the curves")
     assert "#" not in browser.url, "the token is no longer in the address bar"
     assert browser.text("#operator") == "Sign out"
@@ -102,7 +102,7 @@ def test_pause_and_resume(browser: Browser, processes: Processes, picture: Pictu
 
 
 def test_who_is_no_operator(browser: Browser, processes: Processes, picture: Picture) -> None:
-    """Without a token a click asks for it; a wrong one is refused; the right one does what was asked for."""
+    """Without a token a click asks for it; a wrong token is refused."""
     learner = start(processes, actors=1)
     address, token = link(processes, learner).split("#token=")
     browser.open(address)
@@ -132,7 +132,7 @@ def test_who_is_no_operator(browser: Browser, processes: Processes, picture: Pic
 
 
 def test_everything_by_keyboard(browser: Browser, processes: Processes) -> None:
-    """The pause, the points of a curve and the order of the table can be reached and used without a mouse."""
+    """Pause, points of a curve and table order can be used with the keyboard."""
     learner = start(processes)
     browser.open(link(processes, learner))
     browser.wait_for(lambda: points(browser, "Mean return") >= 3, "the curve")
@@ -159,7 +159,7 @@ def test_everything_by_keyboard(browser: Browser, processes: Processes) -> None:
 
 
 def test_a_learner_that_goes_away(browser: Browser, processes: Processes, picture: Picture) -> None:
-    """A lost connection is said, and what is shown is marked as old; the return, and the end of the run, are said too."""
+    """The page shows a lost connection, its return and the end of the run, and marks old values."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         http = f"127.0.0.1:{probe.getsockname()[1]}"
     learner = start(processes, "--http-address", http)
@@ -182,14 +182,14 @@ def test_a_learner_that_goes_away(browser: Browser, processes: Processes, pictur
 
     again.operator.drain(final=True)
     assert again.wait() == 0, again.said()
-    browser.wait_for(lambda: "The run has ended in good order" in browser.text("#notes"), "the end is told")
+    browser.wait_for(lambda: "The run has ended normally" in browser.text("#notes"), "the end is told")
     assert state(browser) == "ended"
     picture("ended")
 
 
 @pytest.mark.parametrize(("scheme", "background"), [("dark", "rgb(14, 17, 22)"), ("light", "rgb(244, 245, 247)")])
 def test_light_and_dark(browser: Browser, processes: Processes, scheme: str, background: str, picture: Picture) -> None:
-    """The page follows the system; a click sets another look, which stays."""
+    """The page follows the system's color scheme, and a click changes it permanently."""
     learner = processes.learner(write_run(processes.folder, {NAME: cartpole()}))
     browser.prefer(scheme)
     browser.open(f"http://{addresses(learner)['http']}/")

@@ -1,4 +1,4 @@
-"""A real Chromium, driven by the few W3C WebDriver commands that the tests need.
+"""Drives Chromium by the few W3C WebDriver commands that the tests need.
 
 The standard is https://www.w3.org/TR/webdriver2/; speaking it takes less code than a library that must be kept up.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 SECONDS: Final = 60.0
-"""What shall happen eventually has so long; a limit for hangs, not a measurement."""
+"""Time limit for events that must occur; a limit for hangs, not a measurement."""
 CHROMIUM_FLAGS: Final = (
     "--headless=new",
     "--no-sandbox",  # the tests may run as root in a container, where Chromium cannot make its own
@@ -37,16 +37,16 @@ T = TypeVar("T")
 
 
 class BrowserError(AssertionError):
-    """The browser could not do what it was asked to do."""
+    """The browser could not execute a command."""
 
 
 class Browser:
-    """One window.
+    """A browser window.
 
     Args:
-        driver: address of the WebDriver server.
-        profile: an empty folder for what the browser keeps.
-        arguments: further flags for Chromium.
+        driver: Address of the WebDriver server.
+        profile: An empty folder for what the browser keeps.
+        arguments: Further flags for Chromium.
     """
 
     def __init__(self, driver: str, profile: Path, *arguments: str) -> None:
@@ -68,11 +68,11 @@ class Browser:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Returns where it is."""
         return str(_call(f"{self._session}/url"))
 
     def resize(self, width: int, height: int) -> None:
-        """Sets the size of what is shown, in CSS pixels, whatever the window's frame needs."""
+        """Sets the size of the viewport in CSS pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.developer("Emulation.setDeviceMetricsOverride", metrics)
 
@@ -99,7 +99,7 @@ class Browser:
         return list(self.run(script, selector))
 
     def click(self, selector: str) -> None:
-        """Clicks as a person does: the element must be there, in view, and not covered."""
+        """Clicks an element, which must be visible and not covered."""
         _call(f"{self._session}/element/{self._find(selector)}/click", {})
 
     def write(self, selector: str, text: str) -> None:
@@ -107,7 +107,7 @@ class Browser:
         _call(f"{self._session}/element/{self._find(selector)}/value", {"text": text})
 
     def press(self, *keys: str) -> None:
-        """Presses keys one after the other, wherever the focus is; the codes are those of the standard."""
+        """Presses keys in the focused element; the codes are those of the standard."""
         steps = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         keyboard = {"type": "key", "id": "keyboard", "actions": steps}
         _call(f"{self._session}/actions", {"actions": [keyboard]})
@@ -144,7 +144,7 @@ class Browser:
 
 @contextlib.contextmanager
 def driver_in(folder: Path) -> Iterator[str]:
-    """A WebDriver server for the time of a block; yields its address."""
+    """Starts a WebDriver server for a block and yields its address."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     with (folder / "chromedriver.log").open("wb") as output:

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --seconds 300 --seed 1`: a run amid faults, with what is seen of it."""
+"""Runs `python -m tests.chaos --seconds 300 --seed 1`: a training during faults."""
 
 import argparse
 import sys
@@ -11,7 +11,9 @@ from tests.chaos.run import TARGET, carry_out
 
 def main() -> int:
     """Returns 0 if all went as it should."""
-    parser = argparse.ArgumentParser(description="Trains CartPole amid faults, and checks the books all the while.")
+    parser = argparse.ArgumentParser(
+        description="Trains and plays matches amid faults, and checks the books all the while."
+    )
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keeps the logs and the run; a folder that is removed by default")

@@ -1,4 +1,4 @@
-"""What a status and a scrape say, as counters, and what must hold of them."""
+"""Counters of a status and a scrape, and the equations between them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Exposition:
     """One answer of /metrics.
 
     Attributes:
-        generation: of the learner.
-        counters: all that must never fall, by name and labels.
-        books: terms of the learner's books by behavior: received, trained, dropped, queued, lost.
+        generation: Of the learner.
+        counters: All that must never fall, by name and labels.
+        books: Terms of the learner's books by behavior: received, trained, dropped, queued, lost.
     """
 
     generation: int
@@ -39,7 +39,7 @@ class Counters:
         """Compares with the last values.
 
         Raises:
-            AssertionError: one fell, or the generation did.
+            AssertionError: One fell, or the generation did.
         """
         before, self._values = (self._values, dict(values)) if generation == self._generation else ({}, dict(values))
         assert generation >= self._generation, f"generation {generation} after {self._generation}"
@@ -54,6 +54,7 @@ def counters_of(status: control_pb2.StatusResponse) -> dict[str, float]:
     for row in status.behaviors:
         for name in ("version", "env_steps_trained", "env_steps_taken", "episodes"):
             found[f"{row.behavior} {name}"] = getattr(row, name)
+        found[f"{row.behavior} ghost_steps"] = row.numbers["ghost_steps"]
         for name in ("received", "trained", "duplicate"):
             found[f"{row.behavior} books {name}"] = getattr(row.books, name)
         for name in ("dropped", "lost"):
@@ -86,7 +87,7 @@ def check_exposition(scraped: Exposition) -> None:
     """Checks the learner's equation for each behavior.
 
     Raises:
-        AssertionError: it does not hold.
+        AssertionError: It does not hold.
     """
     for behavior, terms in scraped.books.items():
         fates = terms["trained"] + terms["dropped"] + terms["queued"] + terms["lost"]

@@ -1,4 +1,4 @@
-"""The processes of a run: one learner on fixed ports, and actors that come, stop, go and are killed."""
+"""The processes of a run: one learner on fixed ports, and actors."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.chaos import match
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wait_until
 
 ENV = "CartPole-v1"
+CARTPOLE, MATCH = "CartPole", "Match"
 FIRST_ACTORS = 4
 FEWEST_ACTORS = 3
-"""So many act at any time; nobody is stopped, removed or killed below it."""
+"""The least number of acting actors; none is stopped, removed or killed below it."""
 KILLED = -signal.SIGKILL
 MOST_STARTING_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where the learner listens, in every start of it."""
+    """The learner's ports, the same for every start."""
 
     actors: int
     control: int
@@ -34,14 +36,16 @@ class Actor:
     """An actor's process.
 
     Attributes:
-        name: as it calls itself; another process may have it too.
-        child: the process.
-        is_frozen: it got SIGSTOP.
-        expected: the code it shall end with once it was told to end, None while it shall run.
+        name: As it calls itself; another process may have it too.
+        child: The process.
+        behavior: Behavior that it acts for.
+        is_frozen: It got SIGSTOP.
+        expected: The code it must end with once it was told to end, None while it must run.
     """
 
     name: str
     child: Child
+    behavior: str = CARTPOLE
     is_frozen: bool = False
     expected: int | None = None
 
@@ -50,11 +54,11 @@ class Fleet:
     """Starts, stops and ends them, and knows how each should have ended.
 
     Args:
-        processes: starts and, in the end, kills.
-        run_file: of the learner.
-        ports: of the learner.
-        generator: draws whom an event meets.
-        looks: returns how many statuses were seen so far.
+        processes: Starts and, in the end, kills.
+        run_file: Of the learner.
+        ports: Of the learner.
+        generator: Draws whom an event meets.
+        looks: Returns how many statuses were seen so far.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Fleet:
         self.learner_is_frozen = False
         for _ in range(FIRST_ACTORS):
             self.add_actor()
+        self.add_actor(behavior=MATCH)
 
     def check_alive(self) -> None:
         """Fails if a process ended that should not have."""
@@ -86,11 +91,11 @@ class Fleet:
             assert actor.child.is_running, f"an actor ended by itself\n{actor.child.said()}"
 
     def acting(self, *, frozen: bool = False) -> list[Actor]:
-        """Returns the actors that shall run; those that are stopped only on request."""
+        """Returns the actors that must run; those that are stopped only on request."""
         return [actor for actor in self.actors if actor.expected is None and (frozen or not actor.is_frozen)]
 
     def restart_learner(self, number: signal.Signals, code: int) -> None:
-        """Ends the learner by a signal once it was seen to serve, waits for its end, and starts it anew."""
+        """Ends the learner by a signal once it was seen to serve, waits for its end, and starts it again."""
         self.thaw_learner()
         learner = self.learner
         wait_until(lambda: self._is_seen() or not learner.is_running, "it serves", said=learner.said)
@@ -99,7 +104,7 @@ class Fleet:
         self.learner = self._start_learner()
 
     def kill_starting_learner(self) -> None:
-        """Kills the learner, and once more while it starts."""
+        """Kills the learner, and again while it starts."""
         self.restart_learner(signal.SIGKILL, KILLED)
         time.sleep(self._generator.uniform(0.0, MOST_STARTING_SECONDS))
         self.learner.signal(signal.SIGKILL)
@@ -112,27 +117,31 @@ class Fleet:
         self.learner_is_frozen = True
 
     def thaw_learner(self) -> None:
-        """Lets it go on; again is harmless."""
+        """Resumes the learner; repeated calls are harmless."""
         if self.learner_is_frozen:
             self.learner.signal(signal.SIGCONT)
             self.learner_is_frozen = False
 
-    def add_actor(self, name: str | None = None) -> Actor:
-        """Starts an actor, under a new name or one that exists."""
+    def add_actor(self, name: str | None = None, behavior: str = CARTPOLE) -> Actor:
+        """Starts an actor of a behavior, under a new name or one that exists."""
         if name is None:
             name = f"chaos-{self._names}"
             self._names += 1
         address = f"127.0.0.1:{self._ports.actors}"
-        actor = Actor(name, self._processes.actor(address, ENV, "--num-envs", "2", name=name))
+        if behavior == MATCH:
+            child = self._processes.actor(address, match.MODULE, *match.OPTIONS, name=name, command="pettingzoo")
+        else:
+            child = self._processes.actor(address, ENV, "--num-envs", "2", "--behavior", CARTPOLE, name=name)
+        actor = Actor(name, child, behavior)
         self.actors.append(actor)
         return actor
 
     def kill_actor(self) -> None:
-        """Kills an actor and starts another process under its name, as a restart policy would."""
+        """Kills an actor and starts another process under its name."""
         actor = self._anyone()
         actor.child.kill()
         actor.expected = KILLED
-        self.add_actor(actor.name)
+        self.add_actor(actor.name, actor.behavior)
 
     def freeze_actor(self) -> Actor:
         """Stops the process of an actor."""
@@ -142,7 +151,7 @@ class Fleet:
         return actor
 
     def thaw(self, actor: Actor) -> None:
-        """Lets a stopped actor go on; again is harmless."""
+        """Resumes a stopped actor; repeated calls are harmless."""
         if actor.is_frozen:
             actor.child.signal(signal.SIGCONT)
             actor.is_frozen = False
@@ -150,20 +159,20 @@ class Fleet:
     def replace_actor(self) -> Actor:
         """Stops an actor and starts another process under its name, as an orchestrator that lost sight of it would."""
         actor = self.freeze_actor()
-        self.add_actor(actor.name)
+        self.add_actor(actor.name, actor.behavior)
         return actor
 
     def remove_actor(self, actor: Actor | None = None) -> None:
-        """Asks an actor to end."""
+        """Asks an actor to end; one that plays matches only if it is given."""
         if actor is None:
             if len(self.acting()) <= FEWEST_ACTORS:
                 self.add_actor()
-            actor = self._anyone()
+            actor = self._generator.choice([each for each in self.acting() if each.behavior == CARTPOLE])
         actor.child.signal(signal.SIGTERM)
         actor.expected = 0
 
     def expect_the_end(self) -> None:
-        """Says that the run was drained: everybody ends with code 0."""
+        """Expects that all processes end with code 0, because the run was drained."""
         for actor in self.acting(frozen=True):
             actor.expected = 0
 

@@ -1,4 +1,4 @@
-"""Finds what a run left behind: every process that it started, or that those started, has a mark in its environment."""
+"""Finds processes that a run left behind, by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARK = "CHAOS_MARK"
 
 @contextlib.contextmanager
 def marked() -> Iterator[str]:
-    """Gives whatever is started in the block a mark, and yields it."""
+    """Marks the processes that the block starts, and yields the mark."""
     mark = secrets.token_hex(8)
     os.environ[MARK] = mark
     try:
@@ -27,7 +27,7 @@ def left(mark: str) -> list[str]:
     wanted = f"{MARK}={mark}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
+        with contextlib.suppress(OSError):  # it ended in the meantime, or is another user's
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 found.append(f"{folder.name}: {command}")

@@ -1,4 +1,4 @@
-"""Machines of their own for actors: network namespaces, each with one cable to this one that can be cut. As root."""
+"""Network namespaces for actors, whose links can be cut; needs root."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _ENTER = "import os, sys; os.execvp('ip', ['ip', 'netns', 'exec', sys.argv[1], s
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """One of them.
+    """A network namespace.
 
     Attributes:
-        name: of the namespace.
-        host: where this machine is, seen from it.
-        cable: the end that is here.
+        name: Of the namespace.
+        host: Where this machine is, seen from it.
+        cable: The end that is here.
     """
 
     name: str
@@ -27,15 +27,15 @@ class Namespace:
 
     @property
     def inside(self) -> tuple[str, ...]:
-        """Arguments of an interpreter that goes on within it, as the same process."""
+        """Returns a command prefix that runs a program in the namespace."""
         return "-c", _ENTER, self.name
 
     def cut(self) -> None:
-        """Nothing arrives any more, on either side, and nobody is told."""
+        """Drops all packets in both directions without closing connections."""
         _ip("link", "set", self.cable, "down")
 
     def mend(self) -> None:
-        """Everything arrives again."""
+        """Restores the link."""
         _ip("link", "set", self.cable, "up")
 
 

@@ -1,4 +1,4 @@
-"""What happens to a run and when: drawn by a seed, the same for the same length and seed."""
+"""The events of a run and their times, drawn by a seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FROZEN_SECONDS = 60.0
 
 
 class What(enum.Enum):
-    """A fault, or something operators do on any day."""
+    """A fault, or an action of operators."""
 
     KILL_LEARNER = enum.auto()
     END_LEARNER = enum.auto()
@@ -44,16 +44,16 @@ COUNTS = {
     What.SAVE: 3,
 }
 LONG = {What.FREEZE_ACTOR, What.REPLACE_ACTOR}
-"""These last for `Plan.frozen_seconds`, and shall be over at the end."""
+"""These last for `Plan.frozen_seconds`, and must be over at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One of them.
+    """One event.
 
     Attributes:
-        at_seconds: since the run began.
-        what: happens.
+        at_seconds: Since the run began.
+        what: Happens.
     """
 
     at_seconds: float
@@ -62,14 +62,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run.
+    """A sequence of events.
 
     Attributes:
-        seconds: its length.
-        seed: of the draws, and of whom an event meets.
-        frozen_seconds: how long an actor is stopped; longer than the lease.
-        lease_seconds: of sessions.
-        events: in the order of time.
+        seconds: Its length.
+        seed: Of the draws, and of whom an event meets.
+        frozen_seconds: How long an actor is stopped; longer than the lease.
+        lease_seconds: Of sessions.
+        events: In the order of time.
     """
 
     seconds: float

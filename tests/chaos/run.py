@@ -1,4 +1,4 @@
-"""Carries a plan out against real processes, and says what came of it."""
+"""Executes a plan against real processes and reports the results."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from rollcast.tls import ClientSecurity
 
 from learner.commands.operator import Operator
-from tests.chaos.fleet import KILLED, Actor, Fleet, Ports
+from tests.chaos.fleet import CARTPOLE, KILLED, MATCH, Actor, Fleet, Ports
 from tests.chaos.leftovers import left, marked
 from tests.chaos.plan import Plan, What
 from tests.chaos.scraper import Scraper, Seen
 from tests.e2e.processes import Processes, processes_in, wait_until
-from tests.e2e.runs import cartpole, write_run
+from tests.e2e.runs import cartpole, small, write_run
 
 TARGET = 475.0
 POLL_SECONDS = 0.05
 PAUSED_SECONDS = 2.0
 FROZEN_LEARNER_SECONDS = 20.0
 FAREWELL_SECONDS = 5.0
-"""An actor that was replaced while it was stopped goes on for so long beside its successor, and is then removed."""
+"""An actor that was replaced while it was stopped continues for so long beside its successor, and is then removed."""
 SETTINGS = cartpole(
     hyperparameters={
         "batch_size": 512,
@@ -46,18 +47,25 @@ SETTINGS = cartpole(
     max_steps=30_000_000,
     summary_freq=20_000,
 )
-NAME = "CartPole"
+PLAYED = small(
+    trainer_type="poca",
+    hyperparameters={"batch_size": 64, "buffer_size": 256, "num_epoch": 1},
+    network_settings={"hidden_units": 16, "num_layers": 1},
+    self_play={"save_steps": 256, "team_change": 1024, "swap_steps": 256, "window": 5},
+    summary_freq=2000,
+)
+"""Of the matches of `tests.chaos.match`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run came to.
+    """The results of a run.
 
     Attributes:
-        events: how often each was done.
-        learner_codes: how the learner ended each time.
-        actors: processes of actors.
-        seen: the looks at it.
+        events: How often each was done.
+        learner_codes: How the learner ended each time.
+        actors: Processes of actors.
+        seen: The looks at it.
         summary: ``summary.json``.
     """
 
@@ -76,7 +84,7 @@ def carry_out(plan: Plan, folder: Path, say: Callable[[str], None]) -> Report:
     """Runs a plan in a folder.
 
     Raises:
-        AssertionError: something that should never be was.
+        AssertionError: Something that should never be was.
     """
     with marked() as mark:
         with processes_in(folder) as processes:
@@ -93,11 +101,14 @@ class _Conductor:
         self._say = say
         self._ports = Ports(*_free_ports(3))
         limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 3.0, "checkpoint_seconds": 5.0}
-        run_file = write_run(processes.folder, {NAME: SETTINGS}, **limits, summary_seconds=1.0)
+        token = processes.folder / "operator"
+        token.write_text("a-token-for-all-starts\n")
+        settings = {**limits, "summary_seconds": 1.0, "operator_token_file": str(token)}
+        run_file = write_run(processes.folder, {CARTPOLE: SETTINGS, MATCH: PLAYED}, **settings)
         self._scraper = Scraper(f"127.0.0.1:{self._ports.control}", f"127.0.0.1:{self._ports.http}")
         seen = self._scraper.seen
         self._fleet = Fleet(processes, run_file, self._ports, random.Random(plan.seed), lambda: seen.statuses)
-        self._operator = Operator(f"127.0.0.1:{self._ports.control}")
+        self._operator = Operator(f"127.0.0.1:{self._ports.control}", security=ClientSecurity(token_file=token))
         self._began = time.monotonic()
         self._order = itertools.count()
         self._agenda: list[tuple[float, int, str, Callable[[], object]]] = []
@@ -174,7 +185,7 @@ class _Conductor:
         self._later(PAUSED_SECONDS, "resume", lambda: self._ask(self._operator.resume))
 
     def _ask(self, call: Callable[[], object]) -> None:
-        """An operator whose learner is down at the moment tries again another day; a pause ends with its learner."""
+        """Retries an operator's action while the learner is down; a pause ends with its learner."""
         try:
             call()
         except grpc.RpcError as error:
@@ -199,7 +210,7 @@ def check_summary(summary: dict[str, Any]) -> None:
     """Checks the last books of a run.
 
     Raises:
-        AssertionError: they do not balance.
+        AssertionError: They do not balance.
     """
     ledger, actors = summary["ledger"], summary["actor_books"]
     fates = ledger["trained"] + sum(ledger["dropped"].values()) + ledger["queued"] + sum(ledger["lost"].values())

@@ -1,4 +1,4 @@
-"""Looks at a run about once a second, as Prometheus and an operator would, and checks what it is shown."""
+"""Scrapes a run once a second and checks the results."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ ANSWER_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Seen:
-    """What the looks came to.
+    """The results of the scrapes.
 
     Attributes:
-        statuses: answers of the ControlService.
-        scrapes: answers of /metrics.
-        unanswered: looks at a learner that was down, starting or stopped.
-        generations: in the order they were seen.
-        best_return: the highest mean return of 100 episodes.
-        last_return: the newest one.
-        connected: names of the actors whose streams are open now.
-        faults: what should never be.
+        statuses: Answers of the ControlService.
+        scrapes: Answers of /metrics.
+        unanswered: Looks at a learner that was down, starting or stopped.
+        generations: In the order they were seen.
+        best_return: The highest mean return of 100 episodes.
+        last_return: The newest one.
+        ghost_steps: The most steps of opponents.
+        connected: Names of the actors whose streams are open now.
+        faults: What should never be.
     """
 
     statuses: int = 0
@@ -44,16 +45,17 @@ class Seen:
     generations: list[int] = field(default_factory=list)
     best_return: float = 0.0
     last_return: float = 0.0
+    ghost_steps: float = 0.0
     connected: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
 
 class Scraper:
-    """Looks from a thread of its own, within a `with` block.
+    """Scrapes in its own thread within a `with` block.
 
     Args:
-        control: address of the ControlService.
-        page: address of the HTTP port.
+        control: Address of the ControlService.
+        page: Address of the HTTP port.
     """
 
     def __init__(self, control: str, page: str) -> None:
@@ -67,7 +69,7 @@ class Scraper:
         self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
 
     def __enter__(self) -> Scraper:
-        """Begins."""
+        """Starts to scrape."""
         self._thread.start()
         return self
 
@@ -79,7 +81,7 @@ class Scraper:
             pass
 
     def look(self) -> control_pb2.StatusResponse | None:
-        """Looks now; None if the learner does not answer."""
+        """Scrapes now and returns None if the learner does not answer."""
         with self._lock:
             self._look(self._scrape)
             return self._look(self._ask)
@@ -104,9 +106,9 @@ class Scraper:
         if not seen.generations or seen.generations[-1] != status.generation:
             seen.generations.append(status.generation)
         seen.connected = sorted(actor.actor_name for actor in status.actors if actor.connected)
-        for row in status.behaviors:
-            seen.last_return = row.mean_return_100
-            seen.best_return = max(seen.best_return, row.mean_return_100)
+        seen.last_return = max((row.mean_return_100 for row in status.behaviors), default=0.0)
+        seen.best_return = max(seen.best_return, seen.last_return)
+        seen.ghost_steps = max([seen.ghost_steps, *(row.numbers["ghost_steps"] for row in status.behaviors)])
         check_books(status)
         self._status_counters.check(status.generation, counters_of(status))
         return status

@@ -1,4 +1,4 @@
-"""The clock on the wall is set by hours while a run goes on: nobody notices but those who tell the time of day."""
+"""Tests that a change of the wall clock does not affect a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEASE_SECONDS = 4.0
 
 
 class WallClock:
-    """The clock of the processes that are started from now on; the monotonic one stays as it is."""
+    """The wall clock of the processes that are started later; the monotonic clock does not change."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         libraries = sorted(Path("/usr/lib").glob(f"*/faketime/{LIBRARY}"))
@@ -45,7 +45,7 @@ class WallClock:
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Processes that end with the test."""
+    """Starts processes that end with the test."""
     with processes_in(tmp_path) as started:
         yield started
     for child in started._children:
@@ -79,7 +79,7 @@ def _goes_on(learner: LearnerProcess, *actors: Child) -> None:
 def test_a_clock_that_is_set_disturbs_nobody(
     processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hours forth and back: sessions, leases, credit and checkpoints go on, and no step is dropped or lost."""
+    """After the clock is set by hours, sessions, leases and checkpoints continue, and no step is lost."""
     clock = WallClock(tmp_path, monkeypatch)
     run_file = write_run(processes.folder, {NAME: small()}, lease_seconds=LEASE_SECONDS, checkpoint_seconds=0.5)
     learner = processes.learner(run_file, "--set", "rollcast.http_address=127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""A disk that is really full, a small one of its own: the run goes on, can be restarted later, and loses nothing unnamed."""
+"""Tests a run on a small disk that is full."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEARNS = small(checkpoint_interval=2000, keep_checkpoints=2)
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Processes that end with the test; their run folders are on a small disk."""
+    """Starts processes that end with the test, with run folders on a small disk."""
     disk = tmp_path / "results"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(disk)], check=True)
@@ -49,7 +49,7 @@ def _saves(learner: LearnerProcess) -> int:
 
 
 def test_a_disk_that_is_full_for_a_while(processes: Processes) -> None:
-    """Training goes on without room, a restart without room says why it cannot be, and with room all goes on."""
+    """Training continues without space, a restart fails with the reason, and with space all continues."""
     run_file = write_run(processes.folder, {NAME: LEARNS}, checkpoint_seconds=0.5)
     learner = processes.learner(run_file)
     port = int(learner.address.rpartition(":")[2])

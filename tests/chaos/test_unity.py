@@ -1,4 +1,4 @@
-"""Players of Unity on two machines: killed, stopped, cut off for 20 s. Training goes on, and every step has one fate."""
+"""Tests Unity players on two machines that are killed, stopped and disconnected."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.e2e.unity import Gateway, run_for_any_behavior
 NAME = "CartPole"
 CUT_SECONDS = 20.0
 SETTLED_SECONDS = 12.0
-"""So long after the cut a window is full: at 32 KiB a chunk and hundreds of steps each second."""
+"""Seconds after the cut until a window is full: at 32 KiB a chunk and hundreds of steps per second."""
 
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Processes that end with the test."""
+    """Starts processes that end with the test."""
     with processes_in(tmp_path) as started:
         yield started
 
 
 @pytest.fixture
 def machines() -> Iterator[list[Namespace]]:
-    """Two, each with a cable to this one."""
+    """Makes two machines, each with a link to this one."""
     with namespaces(2) as made:
         yield made
 
@@ -47,7 +47,7 @@ def _episodes(processes: Processes, name: str) -> int:
 
 
 def test_two_machines_with_three_players(processes: Processes, machines: list[Namespace], tmp_path: Path) -> None:
-    """Only the failed players' open rows and the cut gateway's stale steps are dropped, each counted by its reason."""
+    """Only open rows of failed players and stale steps of the disconnected gateway are dropped, by reason."""
     options = ("--address", "0.0.0.0:0", "--set", "rollcast.insecure=true")
     learner = processes.learner(run_for_any_behavior(tmp_path), *options)
     near = _gateway(processes, learner, machines[0], "near", 2)

@@ -1,4 +1,4 @@
-"""What the rules, their tests and the boards of `deploy/` hold, read from the files."""
+"""Reads the rules, their tests and the boards of `deploy/` from the files."""
 
 import json
 import re
@@ -28,10 +28,10 @@ class Rule:
     """A recording rule or an alert.
 
     Attributes:
-        file: its name.
-        name: of what is recorded, or of the alert.
+        file: Its name.
+        name: Of what is recorded, or of the alert.
         expr: PromQL.
-        fields: all of it.
+        fields: All of it.
     """
 
     file: str
@@ -45,8 +45,8 @@ class Query:
     """One query of a board.
 
     Attributes:
-        board: the name of its file.
-        panel: its title.
+        board: The name of its file.
+        panel: Its title.
         expr: PromQL with the board's variables.
     """
 

@@ -1,4 +1,4 @@
-"""The series that Prometheus has, going by the reference page deploy/METRICS.md (itself compared with the code)."""
+"""Reads the series of Prometheus from deploy/METRICS.md."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""The boards of Grafana are whole, and read only metrics that exist; that each shows something is for `stack`."""
+"""Tests that Grafana's boards are complete and read only existing metrics."""
 
 import itertools
 import re
@@ -18,7 +18,7 @@ every_board = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 
 
 def test_there_is_a_board_for_each_question() -> None:
-    """Two questions are asked of a run."""
+    """There is a board for each of the two questions."""
     assert {name: (board["uid"], board["title"]) for name, board in BOARDS.items()} == {
         "training.json": ("rollcast-training", "Is training healthy?"),
         "bottleneck.json": ("rollcast-bottleneck", "Where is the bottleneck?"),
@@ -27,7 +27,7 @@ def test_there_is_a_board_for_each_question() -> None:
 
 @every_board
 def test_a_board_is_read_only_and_leads_to_the_other(board: dict[str, Any]) -> None:
-    """It belongs to its file; the link between boards goes by their tag and keeps the variables."""
+    """A board is read-only, and its link to other boards keeps the variables."""
     assert board["editable"] is False
     assert board["id"] is None
     assert board["schemaVersion"] >= 39
@@ -38,7 +38,7 @@ def test_a_board_is_read_only_and_leads_to_the_other(board: dict[str, Any]) -> N
 
 @every_board
 def test_a_board_is_chosen_by_source_job_learner_and_behavior(board: dict[str, Any]) -> None:
-    """Nothing in a query names an installation."""
+    """No query names an installation."""
     variables = {variable["name"]: variable for variable in board["templating"]["list"]}
     assert list(variables) == ["datasource", "job", "actor_job", "instance", "behavior"]
     assert variables.pop("datasource")["type"] == "datasource"
@@ -55,7 +55,7 @@ def test_a_board_is_chosen_by_source_job_learner_and_behavior(board: dict[str, A
 
 @every_board
 def test_every_panel_says_what_it_shows(board: dict[str, Any]) -> None:
-    """It has a title, a description of use, the board's data source, a unit and at least one query."""
+    """Each panel has a title, a description, the board's data source, a unit and a query."""
     titles = [panel["title"] for panel in board["panels"]]
     assert len(set(titles)) == len(titles)
     for panel in panels(board):
@@ -72,7 +72,7 @@ def test_every_panel_says_what_it_shows(board: dict[str, Any]) -> None:
 
 @every_board
 def test_no_panel_lies_on_another(board: dict[str, Any]) -> None:
-    """Identifiers are unique, and every panel has a place of its own within the 24 columns."""
+    """Panel ids are unique, and panels do not overlap within the 24 columns."""
     identifiers = [panel["id"] for panel in board["panels"]]
     assert len(set(identifiers)) == len(identifiers)
     taken: set[tuple[int, int]] = set()
@@ -88,7 +88,7 @@ def test_no_panel_lies_on_another(board: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("query", queries(), ids=lambda query: f"{query.board}-{query.panel}")
 def test_a_query_reads_only_what_is_there(query: Query) -> None:
-    """All names are in the reference of metrics or recorded, and each series is chosen by the board's variables."""
+    """All names in queries are documented metrics or recorded series, filtered by the board's variables."""
     names = metric_names(query.expr)
     assert names - KNOWN == set()
     assert set(re.findall(r"\$(\w+)", query.expr)) <= {"job", "actor_job", "instance", "behavior", "__rate_interval"}
@@ -98,7 +98,7 @@ def test_a_query_reads_only_what_is_there(query: Query) -> None:
 
 
 def test_the_board_of_training_shows_evaluations_beside_training() -> None:
-    """What the policy comes to when nothing learns has a panel of its own, with the best that was kept."""
+    """The policy's evaluations have a panel, with the best checkpoint."""
     found = [panel for panel in panels(BOARDS["training.json"]) if panel["title"] == "Evaluations"]
     names = {name for panel in found for target in panel["targets"] for name in metric_names(target["expr"])}
     kinds = ("evaluation_return_mean", "evaluation_return_std", "best_return")
@@ -107,20 +107,20 @@ def test_the_board_of_training_shows_evaluations_beside_training() -> None:
 
 
 def test_alerts_are_marked_on_every_board() -> None:
-    """When an alert fired is to be seen in the curves."""
+    """Every board marks when alerts fired."""
     for board in BOARDS.values():
         marks = [mark["expr"] for mark in board["annotations"]["list"] if mark.get("builtIn") != 1]
         assert any(mark.startswith('ALERTS{alertstate="firing"') for mark in marks)
 
 
 def test_the_reading_rule_is_on_the_board_of_the_bottleneck() -> None:
-    """The text names all three verdicts."""
+    """The text of the bottleneck board names all three verdicts."""
     (text,) = (panel for panel in panels(BOARDS["bottleneck.json"]) if panel["type"] == "text")
     assert all(f"**{word}**" in text["options"]["content"] for word in ("learner", "actors", "network"))
 
 
 def test_grafana_takes_the_boards_from_their_folder_and_keeps_no_changes() -> None:
-    """What is provisioned cannot be changed in the browser."""
+    """Provisioned boards cannot be changed in the browser."""
     provisioning = DEPLOY / "grafana" / "provisioning"
     (provider,) = yaml.safe_load((provisioning / "dashboards" / "rollcast.yml").read_text())["providers"]
     assert provider["allowUiUpdates"] is False

@@ -1,4 +1,4 @@
-"""The reference page of the metrics says what the code exports, no more and no less."""
+"""Tests that the page of metrics agrees with the code."""
 
 import re
 from typing import NamedTuple
@@ -9,9 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from actor_client.connection.books import ActorSnapshot
 from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot
+from learner.observe.behavior_state import FIELDS, BehaviorState
+from learner.observe.meters import RunMeters
 from learner.observe.metrics.learner import LearnerMetrics
-from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
-from learner.observe.view import BehaviorView, LessonView, LockstepView, RunState, RunView
+from learner.observe.metrics.state import MetricsSnapshot, Spread
+from learner.observe.view import GpuMemory, LessonView, LockstepView, RunState, RunView
 from tests.architecture.tree import ROOT
 
 PAGE = ROOT / "deploy" / "METRICS.md"
@@ -19,7 +21,7 @@ ROW = re.compile(r"^\| `([a-z_]+)` \| (\w+) \|([^|]*)\|", flags=re.MULTILINE)
 
 
 class Described(NamedTuple):
-    """What a page or a program says of a metric."""
+    """The description of a metric on a page or in a program."""
 
     kind: str
     labels: tuple[str, ...]
@@ -53,23 +55,28 @@ def learner_text() -> bytes:
     """Returns what a learner exports that has a behavior, an actor, an episode and a GPU."""
     metrics = LearnerMetrics()
     metrics.set_build("0.1.0", "abc", 1)
-    metrics.behavior("A").show_statistic("speed", 1.0)
-    metrics.behavior("A").show_signal("curiosity", 0.5)
-    metrics.behavior("A").note_evaluation(mean=1.0, std=0.0, episodes=1, step=1)
-    metrics.behavior("A").note_best(1.0, 1)
-    metrics.declare_stats_writers([object()])
+    meters = RunMeters()
+    meters.behavior("A")
+    meters.declare_stats_writers([object()])
     metrics.calls.declare("a.B", "C", streams=(False, False))
     metrics.calls.declare("a.B", "D", streams=(True, True))
-    behavior = BehaviorNumbers(BehaviorView("A", mean_return_100=1.0))
+    late = {each.name: 1.0 for each in FIELDS if each.metric is not None and not each.keyed_by}
+    keyed = {"environment_statistic/speed": 1.0, "episode_signal_reward/curiosity": 0.5, "return_scale/curiosity": 2.0}
+    played = {f"games_{outcome}/0": 1.0 for outcome in ("won", "drawn", "lost")}
+    names = (each.name for each in FIELDS if each.keyed_by == "opponent")
+    against = {f"{name}/rival": 1.0 for name in names}
+    behavior = BehaviorState("A", numbers={**late, **keyed, **played, **against})
     lessons = (LessonView("mass", 1, 2, "heavy"),)
-    run = RunView("run", RunState.TRAINING, 1, 0.0, "", lessons=lessons, lockstep=LockstepView(2))
+    run = RunView(
+        "run", RunState.TRAINING, 1, 0.0, "", lessons=lessons, lockstep=LockstepView(2), behaviors=(behavior,)
+    )
     metrics.watch(
         lambda: MetricsSnapshot(
             run,
-            behaviors=(behavior,),
             step_shares=Spread(0, 1, 2),
             policy_lags=Spread(0, 1, 2),
             gpu=GpuMemory(1, 2),
+            counts=meters.counts(),
         )
     )
     return metrics.exposition()
@@ -84,8 +91,8 @@ def actor_text() -> bytes:
 
 @pytest.mark.parametrize(("part", "text"), [("The learner", learner_text()), ("The actor", actor_text())])
 def test_the_page_and_the_program_agree(part: str, text: bytes) -> None:
-    """Names, types and labels on the page are those of the program, both ways."""
-    assert on_page(part) == exported(text)
+    """Names, types and labels on the page equal those of the program."""
+    assert on_page(part) == exported(text), "every metric has a row in deploy/METRICS.md, and every row a metric"
 
 
 @pytest.mark.parametrize("text", [learner_text(), actor_text()])

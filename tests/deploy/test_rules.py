@@ -1,4 +1,4 @@
-"""Recording rules and alerts are complete and fit the metrics; that they fire is for promtool (see `stack`)."""
+"""Tests that recording rules and alerts are complete and fit the metrics."""
 
 import re
 
@@ -17,7 +17,7 @@ every_alert = pytest.mark.parametrize("alert", ALERTS, ids=ALERT_IDS)
 
 
 def test_the_names_in_an_expression_are_found() -> None:
-    """Functions, labels, strings, numbers, ranges and key words are no metrics."""
+    """Functions, labels, strings, numbers and key words are not metric names."""
     expr = """
         (time() - max by (job, instance) (a_seconds or b:c:d)) > 2 * 1e-3
         and on (job) rate(e_total{f="g", h=~"i|j"}[5m]) / on () group_left (k) sum(l{m="}"}[1h:1m] offset 5m) != 0.5
@@ -27,7 +27,7 @@ def test_the_names_in_an_expression_are_found() -> None:
 
 @every_alert
 def test_an_alert_says_what_is_wrong_how_badly_and_what_to_do(alert: Rule) -> None:
-    """It has a duration, a severity, a summary, a description with a number, a runbook and a board."""
+    """An alert has a duration, a severity, a summary, a description with a number, a runbook and a board."""
     assert re.fullmatch(r"[A-Z][A-Za-z]+", alert.name)
     assert re.fullmatch(r"\d+[mh]", alert.fields["for"])
     assert alert.fields["labels"] in ({"severity": "critical"}, {"severity": "warning"}, {"severity": "info"})
@@ -40,7 +40,7 @@ def test_an_alert_says_what_is_wrong_how_badly_and_what_to_do(alert: Rule) -> No
 
 @every_alert
 def test_the_runbook_of_an_alert_is_a_heading_with_text(alert: Rule) -> None:
-    """The link leads to a heading of the alert's name in deploy/README.md."""
+    """The link leads to a heading with the alert's name in deploy/README.md."""
     assert alert.fields["annotations"]["runbook_url"] == f"deploy/README.md#{alert.name.lower()}"
     text = (DEPLOY / "README.md").read_text()
     section = re.search(rf"^#+ {alert.name}\n+(.+?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL)
@@ -49,21 +49,21 @@ def test_the_runbook_of_an_alert_is_a_heading_with_text(alert: Rule) -> None:
 
 
 def test_every_runbook_has_its_alert() -> None:
-    """No runbook is left of an alert that is gone."""
+    """Every runbook belongs to an existing alert."""
     text = (DEPLOY / "README.md").read_text().partition("\n## Runbooks\n")[2].partition("\n## ")[0]
     assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(ALERT_IDS)
 
 
 @every_alert
 def test_an_alert_leads_to_a_board(alert: Rule) -> None:
-    """The link of an alert is the path of a board that exists."""
+    """The link of an alert is the path of an existing board."""
     paths = {f"/d/{board['uid']}" for board in boards().values()}
     assert alert.fields["annotations"]["dashboard_url"] in paths
 
 
 @every_alert
 def test_an_alert_is_tested_both_ways(alert: Rule) -> None:
-    """Its file has a test in which it fires and one in which it stays quiet throughout."""
+    """An alert has a test in which it fires and one in which it does not."""
     suite = yaml.safe_load((RULE_TESTS / f"{alert.name}.yml").read_text())
     assert set(suite["rule_files"]) == {"../rules/recording.yml", f"../rules/{alert.file}"}
     expected = [
@@ -77,18 +77,18 @@ def test_an_alert_is_tested_both_ways(alert: Rule) -> None:
 
 
 def test_every_alert_test_has_its_alert() -> None:
-    """No test file is left of an alert that is gone, and no alert is there twice."""
+    """Every test file belongs to an existing alert, and no alert occurs twice."""
     assert sorted(path.stem for path in RULE_TESTS.glob("*.yml")) == sorted(ALERT_IDS)
 
 
 @pytest.mark.parametrize("rule", [*RECORDS, *ALERTS], ids=[rule.name for rule in [*RECORDS, *ALERTS]])
 def test_a_rule_reads_only_what_is_there(rule: Rule) -> None:
-    """All names in an expression are in the reference of metrics, or recorded."""
+    """All names in an expression are documented metrics or recorded series."""
     assert metric_names(rule.expr) - KNOWN == set()
 
 
 def test_recorded_series_are_named_by_level_metric_and_operation_and_are_used() -> None:
-    """Nothing is recorded that neither an alert nor a board reads."""
+    """Every recorded series is used by an alert or a board."""
     expressions = [alert.expr for alert in ALERTS] + [query.expr for query in queries()]
     used = {name for expr in expressions for name in metric_names(expr)}
     for record in RECORDS:
@@ -97,7 +97,7 @@ def test_recorded_series_are_named_by_level_metric_and_operation_and_are_used() 
 
 
 def test_a_runbook_names_panels_that_exist() -> None:
-    """What is in italics and begins with a capital or a number is a panel or a board."""
+    """Each panel or board in italics exists."""
     text = (DEPLOY / "README.md").read_text().partition("\n## Runbooks\n")[2].partition("\n## ")[0]
     named = {" ".join(found.split()) for found in re.findall(r"(?<!\*)\*([A-Z0-9][^*]+)\*(?!\*)", text)}
     titles = {

@@ -1,4 +1,4 @@
-"""The books of a run, as its status shows them: each step has one fate, on both sides, at every moment."""
+"""Checks that the books in a run's status balance on both sides."""
 
 from __future__ import annotations
 

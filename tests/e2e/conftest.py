@@ -1,4 +1,4 @@
-"""Processes for tests, and one learner that most of them share."""
+"""Fixtures: processes, and one learner that most tests share."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SHARED_BEHAVIORS = {
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Processes that end with the test."""
+    """Starts processes that end with the test."""
     with processes_in(tmp_path) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def shared_learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearnerProcess]:
-    """One learner with a behavior for each test, so that not each test pays for the start of one."""
+    """Starts one learner with a behavior for each test."""
     folder = tmp_path_factory.mktemp("shared")
     with processes_in(folder) as started:
         learner = started.learner(write_run(folder, SHARED_BEHAVIORS))

@@ -1,4 +1,4 @@
-"""An actor inside the test: the actor's own connection and rollout, with whatever the command line cannot name."""
+"""Runs an actor inside the test, with environments that the command line cannot name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 from rollcast.enums import SegmentEnd
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.v1 import policy_pb2
 
 from actor_client.connection.link import LearnerLink
 from actor_client.envs.base import EnvBatch, FloatArray, IntArray, MaskArray, Observations, StepResult
@@ -20,16 +21,17 @@ MEANWHILE_AT = 300
 
 
 class HybridBatch:
-    """Environments that take a continuous and a discrete action at once, and want them to agree.
+    """Environments with a continuous and a discrete action, which must agree.
 
     Args:
         num_envs: E.
-        name: of the behavior.
-        meanwhile: called in the stepping thread, once, amid the run; what an actor with several behaviors does.
+        name: Of the behavior.
+        in the meantime: called in the stepping thread, once, during the run; what an actor with several behaviors does.
     """
 
     def __init__(self, num_envs: int, name: str, meanwhile: Callable[[], None] | None = None) -> None:
         self.num_envs = num_envs
+        self.active: int | None = None
         self.action_masks: MaskArray | None = None
         action = ActionSpec(2, (3, 2), continuous_low=(-1.0, -1.0), continuous_high=(1.0, 1.0))
         self.spec = BehaviorSpec(name, (ObservationSpec("state", np.dtype(np.float32), (4,)),), action)
@@ -39,13 +41,13 @@ class HybridBatch:
         self._meanwhile = meanwhile
 
     def reset(self, seeds: Sequence[int]) -> Observations:
-        """Begins everywhere."""
+        """Starts an episode in every copy."""
         self._rng = np.random.default_rng(list(seeds))
         self._left = 1 + np.arange(self.num_envs) % LENGTH
         return [self._observe(self.num_envs)]
 
     def step(self, continuous: FloatArray | None, discrete: IntArray | None) -> StepResult:
-        """Rewards a first number whose sign is that of the second choice."""
+        """Returns a reward if the sign of the number matches the choice."""
         if continuous is None or discrete is None:
             raise TypeError("both kinds of actions are needed")
         self._steps += 1
@@ -66,8 +68,13 @@ class HybridBatch:
             ignored=None,
         )
 
+    takes_parameters = False
+
+    def assign(self, assignment: policy_pb2.Assignment) -> None:
+        """Takes no parameters."""
+
     def close(self) -> None:
-        """Has nothing to free."""
+        """Does nothing."""
 
     def _observe(self, rows: int) -> FloatArray:
         return self._rng.normal(5.0, 3.0, (rows, 4)).astype(np.float32)
@@ -75,7 +82,7 @@ class HybridBatch:
 
 @contextmanager
 def connected(address: str, name: str) -> Iterator[LearnerLink]:
-    """A session that is closed with the block."""
+    """Opens a session and closes it with the block."""
     link = LearnerLink(address, actor_name=name, load=Policy.load, client_version="test")
     link.start()
     try:
@@ -86,7 +93,12 @@ def connected(address: str, name: str) -> Iterator[LearnerLink]:
 
 
 def step(link: LearnerLink, make_batch: Callable[[], EnvBatch], steps: int) -> None:
-    """Declares a behavior in a session and takes so many steps of it."""
+    """Declares a behavior in a session and takes this many steps."""
     batch = make_batch()
-    behavior = link.declare(batch.spec, 0, batch.num_envs, SECONDS)
-    RolloutLoop(make_batch, batch, link, behavior, limits=LoopLimits(max_steps=steps)).run()
+    RolloutLoop(
+        make_batch,
+        batch,
+        link,
+        lambda: link.declare(batch.spec, 0, batch.num_envs, SECONDS),
+        limits=LoopLimits(max_steps=steps),
+    ).run()

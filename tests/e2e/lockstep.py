@@ -35,17 +35,17 @@ QUOTA = 48
 
 @dataclass
 class Actor:
-    """One actor that plays until its learner has finished, or it is told to go.
+    """An actor that plays until its learner has finished or it is stopped.
 
     Attributes:
-        name: of the actor.
-        envs: how many environments it has.
-        behavior: what it plays.
-        delay_seconds: how long it waits before it comes.
-        vector: its environments are those of a vector environment, which ignores actions where it begins anew.
-        breaks: whether its connections are to break.
-        proxy: what they go through then.
-        link: its connection, once it has one.
+        name: Of the actor.
+        envs: How many environments it has.
+        behavior: What it plays.
+        delay_seconds: How long it waits before it comes.
+        vector: Its environments are those of a vector environment, which ignores actions where it begins again.
+        breaks: Whether its connections are to break.
+        proxy: What they go through then.
+        link: Its connection, once it has one.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Actor:
     link: LearnerLink | None = None
 
     def leave(self) -> None:
-        """Asks it to go, in good order."""
+        """Stops it cleanly."""
         if self.link is not None:
             self.link.request_stop("the test says so")
 
@@ -82,8 +82,7 @@ class Actor:
         link.start()
         try:
             link.open(SECONDS)
-            behavior = link.declare(batch.spec, 0, batch.num_envs, SECONDS)
-            RolloutLoop(make, batch, link, behavior).run()
+            RolloutLoop(make, batch, link, lambda: link.declare(batch.spec, 0, batch.num_envs, SECONDS)).run()
         finally:
             batch.close()
             link.close()
@@ -91,14 +90,14 @@ class Actor:
 
 @dataclass
 class Run:
-    """A run folder, and what is started in it.
+    """A run folder and the processes started in it.
 
     Attributes:
-        results: where it is.
-        behaviors: settings by name.
-        lockstep: the block of the run file.
-        rollcast: other keys of the service.
-        more: other blocks.
+        results: Where it is.
+        behaviors: Settings by name.
+        lockstep: The block of the run file.
+        rollcast: Other keys of the service.
+        more: Other blocks.
     """
 
     results: Path
@@ -109,7 +108,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Of the run."""
+        """The run folder."""
         return self.results / "run"
 
     def serve(self, *, port: int = 0, **flags: Any) -> int:
@@ -137,7 +136,7 @@ class Run:
 
     def operator(self) -> Operator:
         """Returns its ControlService."""
-        return Operator(self.addresses().control)
+        return Operator.of(self.addresses())
 
     def state(self) -> dict[str, Any]:
         """Reads the run state."""
@@ -145,19 +144,19 @@ class Run:
         return state
 
     def final(self, behavior: str = NAME) -> dict[str, Any]:
-        """Reads what training came to: weights, optimizer, statistics, generators, steps and episodes."""
+        """Reads what training resulted in: weights, optimizer, statistics, generators, steps and episodes."""
         state: dict[str, Any] = torch.load(self.folder / behavior / "checkpoint.pt", weights_only=True)
         return {"state": state["state"], "step": state["step"]}
 
 
 @contextmanager
 def playing(run: Run, *actors: Actor, leave: bool = False) -> Iterator[None]:
-    """Actors that come to the learner which the block starts, and whose threads have ended with it.
+    """Starts actors whose threads end with the block.
 
     Args:
-        run: the run.
-        actors: who plays.
-        leave: they go with the block, and not only with the end of the run.
+        run: The run.
+        actors: Who plays.
+        leave: They go with the block, and not only with the end of the run.
     """
     threads = [threading.Thread(target=actor.play, args=(run,), daemon=True) for actor in actors]
     for thread in threads:
@@ -173,7 +172,7 @@ def playing(run: Run, *actors: Actor, leave: bool = False) -> Iterator[None]:
 
 @contextmanager
 def meanwhile(call: Callable[[], None]) -> Iterator[None]:
-    """Does something in a thread, which must be over without an error when the block ends."""
+    """Runs a function in a thread, which must end without an error before the block does."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -192,7 +191,7 @@ def meanwhile(call: Callable[[], None]) -> Iterator[None]:
 
 
 def disturb(run: Run, actor: Actor, times: int) -> None:
-    """Breaks all connections of an actor, and pauses the run and lets it go on, so many times between two rounds."""
+    """Breaks all connections of an actor, and pauses and resumes the run, between two rounds."""
     with run.operator() as operator:
         for _ in range(times):
             _wait_for_a_round(operator)
@@ -217,7 +216,7 @@ def stop_at_round(run: Run, number: int) -> None:
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    """A behavior with a normalizer, and minibatches that are drawn at random."""
+    """Returns a behavior with a normalizer and random minibatches."""
     hyperparameters = {"batch_size": 32, "buffer_size": 64, "num_epoch": 2, "learning_rate_schedule": "constant"}
     network = {"hidden_units": 16, "num_layers": 1, "normalize": True}
     return small(hyperparameters=hyperparameters, network_settings=network, summary_freq=10**6) | changes

@@ -1,4 +1,4 @@
-"""Learners and actors as processes of their own, all of which end with the block that they were started in."""
+"""Starts learners and actors as processes that end with a block."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from learner.observe.address import BoundAddresses, read_addresses
 from tests.e2e.books import check_books
 
 ROOT = Path(__file__).resolve().parents[2]
+LEARNER = os.environ.get("ROLLCAST_TEST_LEARNER", "learner")
+"""What ``python -m`` runs for a learner; ``tests.pickled_learner`` lets its two sides exchange pickled messages."""
 SECONDS = 60.0
-"""What shall happen eventually has so long; a limit for hangs, not a measurement."""
+"""Time limit for events that must occur; a limit for hangs, not a measurement."""
 POLL_SECONDS = 0.05
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -34,10 +36,10 @@ def wait_until(condition: Callable[[], T], what: str, *, seconds: float = SECOND
     """Waits until a condition holds, and returns its result.
 
     Args:
-        condition: looked at until it is true.
-        what: is waited for, for the message.
-        seconds: how long.
-        said: returns what helps to understand why it did not happen.
+        condition: Looked at until it is true.
+        what: Is waited for, for the message.
+        seconds: How long.
+        said: Returns what helps to understand why it did not happen.
     """
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -55,21 +57,27 @@ class Child:
     """A process with its output in files.
 
     Args:
-        name: of the files.
-        arguments: of the interpreter.
-        folder: of the files.
-        environment: added to the environment.
+        name: Of the files.
+        arguments: Of the interpreter.
+        folder: Of the files.
+        environment: Added to the environment.
+        cwd: Its working folder.
     """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
     ) -> None:
         self.name = name
         self._files = folder / f"{name}.out", folder / f"{name}.err"
         with self._files[0].open("wb") as out, self._files[1].open("wb") as err:
             self.process = subprocess.Popen(
                 [sys.executable, *arguments],
-                cwd=ROOT,
+                cwd=cwd,
                 env={**command_environment(), **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -78,12 +86,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Returns its id."""
         return self.process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Returns whether it has not ended."""
         return self.process.poll() is None
 
     def out(self) -> str:
@@ -133,10 +141,10 @@ class Child:
 
 
 class LearnerProcess(Child):
-    """`rollcast-learner serve`, with JSON lines.
+    """Runs `rollcast-learner serve` with JSON logs.
 
     Attributes:
-        folder: of the run.
+        folder: Of the run.
     """
 
     def __init__(
@@ -148,11 +156,13 @@ class LearnerProcess(Child):
         arguments: Sequence[str],
         *,
         environment: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
     ) -> None:
         self.folder = folder
         self._before = _version(folder / "address.json")
         options = ["--run-id", folder.name, "--results-dir", str(folder.parent), "--log-format", "json"]
-        super().__init__(name, ["-m", "learner", "serve", str(run_file), *options, *arguments], logs, environment)
+        module = "learner" if "PYTHONPATH" in (environment or {}) else LEARNER  # one of another checkout has its own
+        super().__init__(name, ["-m", module, "serve", str(run_file), *options, *arguments], logs, environment, cwd)
         self._operator: Operator | None = None
 
     def _addresses(self) -> BoundAddresses:
@@ -169,14 +179,14 @@ class LearnerProcess(Child):
 
     @property
     def address(self) -> str:
-        """Where actors connect."""
+        """Returns where actors connect."""
         return self._addresses().address
 
     @property
     def operator(self) -> Operator:
-        """Its ControlService."""
+        """Returns a client of its ControlService."""
         if self._operator is None:
-            self._operator = Operator(self._addresses().control)
+            self._operator = Operator.of(self._addresses())
         return self._operator
 
     def status(self) -> control_pb2.StatusResponse:
@@ -226,11 +236,13 @@ class Processes:
     """Starts processes; `end` leaves none of them.
 
     Args:
-        folder: for their output, and for run folders.
+        folder: For their output, and for run folders.
+        cwd: Their working folder.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cwd: Path = ROOT) -> None:
         self.folder = folder
+        self._cwd = cwd
         self._children: list[Child] = []
 
     def learner(
@@ -245,7 +257,8 @@ class Processes:
         name = f"learner-{len(self._children)}"
         address = ["--address", f"127.0.0.1:{port}"]
         folder = self.folder / "results" / run
-        learner = LearnerProcess(name, run_file, folder, self.folder, [*address, *arguments], environment=environment)
+        options = [*address, *arguments]
+        learner = LearnerProcess(name, run_file, folder, self.folder, options, environment=environment, cwd=self._cwd)
         self._children.append(learner)
         return learner
 
@@ -256,28 +269,29 @@ class Processes:
         *arguments: str,
         name: str = "actor",
         environment: Mapping[str, str] | None = None,
+        command: str = "gym",
     ) -> Child:
-        """Starts `rollcast-actor gym`."""
+        """Starts `rollcast-actor gym`, or another command that takes environments."""
         options = ["--learner", address, "--env", env, "--name", name, "--log-format", "json"]
-        command = ["-m", "actor_client", "gym", *options, *arguments]
-        return self.python(f"{name}-{len(self._children)}", *command, environment=environment)
+        line = ["-m", "actor_client", command, *options, *arguments]
+        return self.python(f"{name}-{len(self._children)}", *line, environment=environment)
 
     def python(self, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
         """Starts an interpreter."""
-        child = Child(name, arguments, self.folder, environment)
+        child = Child(name, arguments, self.folder, environment, self._cwd)
         self._children.append(child)
         return child
 
     def end(self) -> None:
-        """Kills everything that still runs."""
+        """Kills all processes that still run."""
         for child in reversed(self._children):
             child.end()
 
 
 @contextlib.contextmanager
-def processes_in(folder: Path) -> Iterator[Processes]:
-    """Processes that end with the block."""
-    started = Processes(folder)
+def processes_in(folder: Path, cwd: Path = ROOT) -> Iterator[Processes]:
+    """Starts processes that end with the block."""
+    started = Processes(folder, cwd)
     try:
         yield started
     finally:

@@ -1,4 +1,4 @@
-"""Run files that train a little of something within seconds."""
+"""Run files for trainings of a few seconds."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def write_run(folder: Path, behaviors: Mapping[str, Any], **rollcast: Any) -> Pa
     """Writes a run file and returns its path.
 
     Args:
-        folder: where it goes.
-        behaviors: by name.
-        rollcast: keys of the block of that name; sessions of a test end soon after their actors.
+        folder: Where it goes.
+        behaviors: By name.
+        rollcast: Keys of the block of that name; sessions of a test end soon after their actors.
     """
     path = folder / "run.yaml"
     block = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1, **rollcast}

@@ -1,4 +1,4 @@
-"""A TCP proxy that makes the way between an actor and its learner long, and opens it up again, while both go on."""
+"""A TCP proxy that adds and removes latency between an actor and its learner."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class SlowLink(TcpProxy):
     """Listens in place of a learner.
 
     Args:
-        address: of the learner, host:port.
+        address: Of the learner, host:port.
 
     Attributes:
-        delay_seconds: what enters from now on leaves so much later, in either direction.
+        delay_seconds: What enters from now on leaves so much later, in either direction.
     """
 
     def __init__(self, address: str) -> None:
@@ -27,7 +27,7 @@ class SlowLink(TcpProxy):
         self.delay_seconds = 0.0
 
     def connect(self, client: socket.socket, server: socket.socket) -> None:
-        """Carries each direction through a queue."""
+        """Forwards each direction through a queue."""
         for source, target in ((client, server), (server, client)):
             way: queue.Queue[tuple[float, bytes]] = queue.Queue()
             threading.Thread(target=self._take, args=(source, way), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Actors come and go: killed, asked to stop, restarted under the same name; and they stay small."""
+"""Tests actors that are killed, stopped and restarted, and their memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _take_part(learner: LearnerProcess, behavior: str, actor: Child, name: str) 
 
 
 def test_a_killed_actor_is_replaced(shared_learner: LearnerProcess, processes: Processes) -> None:
-    """After SIGKILL in the middle, an actor of the same name and one of another take part; the books stay balanced."""
+    """After SIGKILL, an actor of the same name and a new one take part, and the books balance."""
 
     def start(name: str) -> Child:
         arguments = ("--behavior", "Killed", "--num-envs", "2")
@@ -49,9 +49,14 @@ def test_a_killed_actor_is_replaced(shared_learner: LearnerProcess, processes: P
 
 
 def test_a_stopped_actor_says_goodbye(shared_learner: LearnerProcess, processes: Processes) -> None:
-    """SIGTERM lets an actor send what it has and exit with success; no step of it is unaccounted for."""
+    """On SIGTERM an actor sends its steps and ends with 0, and every step is accounted for."""
     actor = processes.actor(shared_learner.address, "Pendulum-v1", "--behavior", "Leaving", name="leaving")
     shared_learner.wait_for_version("Leaving", 1, actor)
+
+    def plays_on() -> bool:
+        return any(books.produced_steps > 256 for books in shared_learner.actor("leaving").books)
+
+    shared_learner.wait_for(plays_on, "steps of the second update", actor)
     actor.signal(signal.SIGTERM)
     assert actor.wait() == 0, actor.said()
     assert TRACEBACK not in actor.err()
@@ -63,7 +68,7 @@ def test_a_stopped_actor_says_goodbye(shared_learner: LearnerProcess, processes:
 
 
 def test_an_actor_is_small(shared_learner: LearnerProcess, processes: Processes) -> None:
-    """A running CartPole actor needs less than 150 MB, and its process never loads torch."""
+    """A CartPole actor needs less than 150 MB and does not import torch."""
     actor = _running(shared_learner, processes)
     assert peak_memory_bytes(actor.pid) < MAX_MEMORY_BYTES
     maps = Path(f"/proc/{actor.pid}/maps").read_text()
@@ -72,7 +77,7 @@ def test_an_actor_is_small(shared_learner: LearnerProcess, processes: Processes)
 
 
 def test_an_actor_reports_its_own_books(shared_learner: LearnerProcess, processes: Processes) -> None:
-    """What an actor knows of its steps reaches the learner's status, balanced, with the policy that acts."""
+    """An actor's books reach the learner's status, balanced and with the acting policy."""
     actor = _running(shared_learner, processes)
 
     def reported() -> bool:

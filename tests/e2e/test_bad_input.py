@@ -1,4 +1,4 @@
-"""Wrong input of learners and actors: one clear line, a documented exit code."""
+"""Tests that wrong input gives one clear line and a documented exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from rollcast.v1 import control_pb2
 
 from tests.e2e import toys
-from tests.e2e.processes import Child, LearnerProcess, Processes
+from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import small, write_run
 
 pytestmark = pytest.mark.slow
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
-    """A good run file."""
+    """Writes a valid run file."""
     return write_run(tmp_path, {"CartPole": small()})
 
 
@@ -32,7 +32,7 @@ def _refused(learner: Child, code: int) -> str:
 
 
 def test_an_unknown_key(processes: Processes, run_file: Path) -> None:
-    """A key that nobody knows is named with its line, and with the nearest one that exists."""
+    """An unknown key is reported with its line and the nearest known key."""
     run_file.write_text(run_file.read_text().replace("buffer_size", "bufer_size"))
     line = _refused(processes.learner(run_file), 11)
     assert "hyperparameters.bufer_size" in line
@@ -52,14 +52,14 @@ def test_an_unknown_key(processes: Processes, run_file: Path) -> None:
     ],
 )
 def test_a_number_beyond_all_bounds(processes: Processes, run_file: Path, item: str) -> None:
-    """What would crash the learner, or refuse every actor, ends the start with one line that names the bound."""
+    """A value out of bounds ends the start with one line that names the bound."""
     line = _refused(processes.learner(run_file, "--set", item), 11)
     assert item.partition("=")[0] in line
     assert "than or equal to" in line
 
 
 def test_a_folder_that_holds_a_run(processes: Processes, run_file: Path) -> None:
-    """A run is neither overwritten nor resumed without being told to."""
+    """A run is neither overwritten nor resumed without a flag."""
     folder = processes.folder / "results" / "run"
     folder.mkdir(parents=True)
     (folder / "summary.json").write_text("{}")
@@ -70,7 +70,7 @@ def test_a_folder_that_holds_a_run(processes: Processes, run_file: Path) -> None
 
 
 def test_nothing_to_resume(processes: Processes, run_file: Path) -> None:
-    """--resume needs a run, and the runs that are there are named."""
+    """--resume without a run is an error that lists existing runs."""
     (processes.folder / "results" / "another").mkdir(parents=True)
     line = _refused(processes.learner(run_file, "--resume"), 13)
     assert "'run'" in line
@@ -78,7 +78,7 @@ def test_nothing_to_resume(processes: Processes, run_file: Path) -> None:
 
 
 def test_a_damaged_state(processes: Processes, run_file: Path) -> None:
-    """A run state that cannot be read is named and kept; nothing is started anew in silence."""
+    """A run state that cannot be read is named and kept, and the run is not restarted."""
     folder = processes.folder / "results" / "run"
     folder.mkdir(parents=True)
     state = folder / "run_state.pt"
@@ -90,7 +90,7 @@ def test_a_damaged_state(processes: Processes, run_file: Path) -> None:
 
 
 def test_a_port_that_is_taken(processes: Processes, run_file: Path) -> None:
-    """A taken port is an error, never shared; the address is named."""
+    """A taken port is an error that names the address."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         learner = processes.learner(run_file, port=port)
@@ -100,7 +100,7 @@ def test_a_port_that_is_taken(processes: Processes, run_file: Path) -> None:
 
 
 def test_plain_text_beyond_this_machine(processes: Processes, run_file: Path) -> None:
-    """An address that others can reach needs --insecure."""
+    """An address that other machines can reach needs --insecure."""
     line = _refused(processes.learner(run_file, "--address", "0.0.0.0:0"), 11)
     assert "--insecure" in line
 
@@ -108,7 +108,7 @@ def test_plain_text_beyond_this_machine(processes: Processes, run_file: Path) ->
 @pytest.mark.parametrize("flag", ["--address", "--http-address"])
 @pytest.mark.parametrize("host", ["a..b", "x" * 64])
 def test_a_host_that_is_no_name(processes: Processes, run_file: Path, flag: str, host: str) -> None:
-    """A host that cannot even be looked up is a mistake of the settings, in one line."""
+    """A host name that cannot be resolved is an error of one line."""
     assert host[:50] in _refused(processes.learner(run_file, "--insecure", flag, f"{host}:0"), 11)
 
 
@@ -121,7 +121,7 @@ def test_a_folder_in_use(shared_learner: LearnerProcess, processes: Processes, r
 
 
 def test_a_trainer_that_fails(processes: Processes, run_file: Path) -> None:
-    """Updates that no network survives end the learner with 40, a reason and a summary; the actor waits for the next."""
+    """Repeated failed updates end the learner with 40, a reason and a summary; the actor waits."""
     learner = processes.learner(run_file, "--set", "behaviors.CartPole.hyperparameters.learning_rate=1e30")
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     assert learner.wait() == 40, learner.said()
@@ -130,7 +130,7 @@ def test_a_trainer_that_fails(processes: Processes, run_file: Path) -> None:
     summary = json.loads((learner.folder / "summary.json").read_text())
     assert summary["stop_reason"] == "trainer_failed"
     ledger = summary["ledger"]
-    assert ledger["dropped"]["not_finite_update"] > 3 * 256
+    assert ledger["dropped"]["not_finite_update"] >= 3 * 256
     assert ledger["received"] == ledger["trained"] + ledger["queued"] + sum(ledger["dropped"].values())
     assert actor.is_running
     (farewell,) = actor.events("learner_drains")
@@ -138,7 +138,7 @@ def test_a_trainer_that_fails(processes: Processes, run_file: Path) -> None:
 
 
 def test_rewards_beyond_measure(processes: Processes, run_file: Path) -> None:
-    """An actor whose rewards are finite, and their squares not, costs the run nothing: the others train on."""
+    """Rewards whose squares overflow do not affect the run of other actors."""
     learner = processes.learner(run_file)
     bad = processes.actor(learner.address, toys.named("exploding"), "--num-envs", "2", name="bad")
     good = processes.actor(learner.address, "tests.actor_client.envs.toys:Toy", "--num-envs", "2", name="good")
@@ -152,8 +152,8 @@ def test_rewards_beyond_measure(processes: Processes, run_file: Path) -> None:
 
 
 def test_a_run_that_nobody_joins(processes: Processes, run_file: Path) -> None:
-    """A learner without actors waits, says so, and ends with success when its time is over."""
-    learner = processes.learner(run_file, "--max-wall-seconds", "1.5")
+    """A learner without actors waits, logs this, and ends with 0 when its time is over."""
+    learner = processes.learner(run_file, "--max-wall-seconds", "10")
     assert learner.status().state == control_pb2.RUN_STATE_WAITING
     assert learner.wait() == 0, learner.said()
     assert learner.events("waiting_for_actors")
@@ -173,19 +173,23 @@ ENVIRONMENTS = {
 
 @pytest.mark.parametrize("case", ENVIRONMENTS)
 def test_an_environment_that_cannot_be_made(processes: Processes, case: str) -> None:
-    """The actor ends with 11 before it asks for a learner, and says what is wrong in one line."""
+    """The actor ends with 11 and one line before it connects."""
     env, expected = ENVIRONMENTS[case]
-    line = processes.actor(NOBODY, env, "--log-format", "console").fails_with(11)
+    actor = processes.actor(NOBODY, env, "--log-format", "console")
+    assert actor.wait() == 11, actor.said()
+    assert (TRACEBACK in actor.err()) == (case == "raises when made"), "the user's code failed"
+    line = actor.err().rstrip().rpartition("\n")[2]
     assert line.startswith("error: ")
     assert expected in line
     assert "(exit code 11)" in line
 
 
 def test_an_environment_that_fails_at_each_step(shared_learner: LearnerProcess, processes: Processes) -> None:
-    """After three failures in a row the actor ends with 40; the learner counts what was given up and goes on."""
+    """After three failures in a row the actor ends with 40; the learner counts discarded steps."""
     arguments = ("--behavior", "Raising", "--log-format", "console")
     actor = processes.actor(shared_learner.address, toys.named("raising_at_steps"), *arguments)
-    line = actor.fails_with(40)
+    assert actor.wait() == 40, actor.said()
+    line = actor.err().rstrip().rpartition("\n")[2]
     assert "3 failures in a row" in line
     assert "RuntimeError: step 0 fails" in line
     assert shared_learner.behavior("Raising").books.received == 0
@@ -195,7 +199,7 @@ def test_an_environment_that_fails_at_each_step(shared_learner: LearnerProcess, 
 def test_an_environment_that_cannot_be_made_for_a_while(
     shared_learner: LearnerProcess, processes: Processes, tmp_path: Path
 ) -> None:
-    """A simulator that fails, and whose port is busy at the next two attempts, costs its open steps and no more."""
+    """A simulator that fails and cannot restart twice loses only its open steps."""
     arguments = ("--behavior", "Returning", "--max-env-failures", "5")
     kwargs = json.dumps({"folder": str(_made(tmp_path)), "made_after": 2})
     actor = processes.actor(shared_learner.address, toys.named("returning"), *arguments, "--env-kwargs", kwargs)
@@ -207,11 +211,13 @@ def test_an_environment_that_cannot_be_made_for_a_while(
 def test_an_environment_that_comes_back_with_masks(
     shared_learner: LearnerProcess, processes: Processes, tmp_path: Path
 ) -> None:
-    """What is no longer what the run began with is not recorded: the actor ends with 40 and says what differs."""
+    """Steps with another form than the first ones end the actor with 40."""
     arguments = ("--behavior", "Returning", "--log-format", "console")
     kwargs = json.dumps({"folder": str(_made(tmp_path)), "made_after": 0, "masked": True})
     actor = processes.actor(shared_learner.address, toys.named("returning"), *arguments, "--env-kwargs", kwargs)
-    assert "made anew, it has action masks, which the first one had not" in actor.fails_with(40)
+    assert actor.wait() == 40, actor.said()
+    last = actor.err().rstrip().rpartition("\n")[2]
+    assert "remade with action masks, unlike the first one" in last
     assert shared_learner.behavior("Returning").log_prob_error_max < 1e-4
 
 
@@ -221,26 +227,26 @@ def _made(folder: Path) -> Path:
 
 
 def test_a_learner_that_does_not_answer(processes: Processes) -> None:
-    """With --connect-timeout the actor gives up with 20, and names address and next step."""
+    """With --connect-timeout the actor ends with 20, and names address and next step."""
     arguments = ("--connect-timeout", "1", "--log-format", "console")
     line = processes.actor(NOBODY, "CartPole-v1", *arguments).fails_with(20)
     assert line.startswith(f"error: the learner at {NOBODY} did not answer within 1 s")
 
 
 def test_a_learner_that_comes_later(processes: Processes) -> None:
-    """Without, the actor says that nobody answers, keeps trying, and takes part once the learner is there."""
+    """Without a timeout the actor warns, retries, and takes part once the learner is there."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     actor = processes.actor(f"127.0.0.1:{port}", "CartPole-v1", name="early")
+    wait_until(lambda: actor.events("learner_unreachable"), "the actor says so", said=actor.said)
     learner = processes.learner(write_run(processes.folder, {"CartPole": small()}), port=port)
-    learner.wait_for(lambda: actor.events("learner_unreachable"), "the actor says so", actor)
     learner.wait_for_version("CartPole", 1, actor)
     assert actor.events("learner_unreachable")[0]["address"] == f"127.0.0.1:{port}"
     assert len(actor.events("connected")) == 1
 
 
 def test_an_environment_of_another_shape(shared_learner: LearnerProcess, processes: Processes) -> None:
-    """An actor whose environment differs from the first one's ends with 32, and the line shows both sides."""
+    """An actor whose spec differs from the first one's ends with 32, and the line shows both."""
     first = processes.actor(shared_learner.address, toys.named("box_space"), "--behavior", "Mismatch", name="first")
     shared_learner.wait_for_version("Mismatch", 1, first)
     arguments = ("--behavior", "Mismatch", "--log-format", "console")
@@ -252,7 +258,7 @@ def test_an_environment_of_another_shape(shared_learner: LearnerProcess, process
 
 
 def test_a_behavior_that_the_run_does_not_have(shared_learner: LearnerProcess, processes: Processes) -> None:
-    """An unknown behavior ends the actor with 35, and the line names those that exist."""
+    """An unknown behavior ends the actor with 35, and the line lists the known ones."""
     arguments = ("--behavior", "Discreet", "--log-format", "console")
     line = processes.actor(shared_learner.address, "CartPole-v1", *arguments).fails_with(35)
     assert "Discreet" in line
@@ -260,14 +266,14 @@ def test_a_behavior_that_the_run_does_not_have(shared_learner: LearnerProcess, p
 
 
 def test_a_choice_that_only_the_user_can_make(shared_learner: LearnerProcess, processes: Processes) -> None:
-    """A run with several behaviors, and none named: the actor ends with 10 and lists them."""
+    """Without --behavior in a run with several, the actor ends with 10 and lists them."""
     line = processes.actor(shared_learner.address, "CartPole-v1", "--log-format", "console").fails_with(10)
     assert "choose one with --behavior" in line
     assert "Continuous" in line
 
 
 def test_plain_text_to_another_machine(processes: Processes) -> None:
-    """An address that is not this machine's needs --insecure; without it, nothing is even tried."""
+    """An address of another machine without --insecure is refused before a connection is tried."""
     line = processes.actor("192.0.2.1:50051", "CartPole-v1").fails_with(10)
     assert "192.0.2.1:50051" in line
     assert "--insecure" in line
@@ -283,19 +289,19 @@ def test_plain_text_to_another_machine(processes: Processes) -> None:
     ],
 )
 def test_a_wrong_command_line(processes: Processes, arguments: tuple[str, ...], expected: str) -> None:
-    """A wrong flag ends the actor with 10 and is named."""
+    """An unknown flag ends the actor with 10 and is named."""
     line = processes.actor(NOBODY, "CartPole-v1", *arguments).fails_with(10)
     assert expected in line
 
 
 def test_a_wrong_variable(processes: Processes) -> None:
-    """A variable that looks like a setting and is none is not ignored; the nearest one is suggested."""
+    """An unknown ROLLCAST_ variable is an error that suggests the nearest one."""
     arguments = ("-m", "actor_client", "gym", "--env", "CartPole-v1")
     actor = processes.python("actor", *arguments, environment={"ROLLCAST_ACTOR_NUM_ENV": "4"})
     assert "did you mean ROLLCAST_ACTOR_NUM_ENVS?" in actor.fails_with(10)
 
 
 def test_json_logs_hold_the_error(processes: Processes, tmp_path: Path) -> None:
-    """With --log-format json the last line is JSON as well."""
+    """With --log-format json the last line is also JSON."""
     line = processes.actor(NOBODY, "NoSuch-v3").fails_with(11)
     assert json.loads(line)["exit_code"] == 11

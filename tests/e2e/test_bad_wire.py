@@ -1,4 +1,4 @@
-"""Hostile clients of a real learner: each stream ends with a reason, or its rows are refused; the learner goes on."""
+"""Tests hostile clients of a real learner."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ ROWS = 3
 
 @pytest.fixture(scope="module")
 def raw_learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearnerProcess]:
-    """A learner of this module's own: messages made by hand name their behavior by its index, which is 0 here."""
+    """Starts a learner for this module, in which hand-made messages use behavior index 0."""
     folder = tmp_path_factory.mktemp("raw")
     with processes_in(folder) as started:
         yield started.learner(write_run(folder, {NAME: small()}))
 
 
 def _actor(learner: LearnerProcess, name: str) -> Actor:
-    # A client without limits of its own, for some of what it sends is too long.
+    # A client without limits, because some of its messages are too long.
     options = [("grpc.max_send_message_length", -1)]
     return Actor(int(learner.address.rpartition(":")[2]), name, options)
 
@@ -58,7 +58,7 @@ def _shortened_column() -> bytes:
 
 
 def _huge_claim() -> bytes:
-    """A few bytes that claim to be very many."""
+    """Returns a few bytes that claim a huge size."""
     chunk = encode_chunk(make_chunk(ROWS))
     del chunk.columns[0].tensor.shape[:]
     chunk.columns[0].tensor.shape.extend([2**31, 2**31])
@@ -86,7 +86,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 @async_test
 async def test_a_broken_message_ends_its_stream(raw_learner: LearnerProcess, case: str) -> None:
-    """The stream ends with the right status and without a traceback; the session may begin another and is heard."""
+    """A malformed message ends its stream with the right status, and the session can open another."""
     make, code, reason = BAD[case]
     async with _actor(raw_learner, case) as actor:
         await actor.open()
@@ -115,7 +115,7 @@ async def _see_policy(actor: Actor) -> None:
 
 @async_test
 async def test_rows_under_versions_that_cannot_be_are_refused(raw_learner: LearnerProcess) -> None:
-    """A version beyond what a trainer can hold is malformed; the learner lives on."""
+    """A version too large for a trainer is malformed, and the learner continues."""
     async with _actor(raw_learner, "versions") as actor:
         upload = await actor.join(spec=make_spec(NAME))
         await _see_policy(actor)
@@ -129,7 +129,7 @@ async def test_rows_under_versions_that_cannot_be_are_refused(raw_learner: Learn
 
 @async_test
 async def test_what_cannot_be_trained_is_refused_and_the_learner_goes_on(tmp_path: Path) -> None:
-    """A picture that its encoder cannot take and a ring beyond all memory cost their actors, not the run."""
+    """An invalid image and a ring beyond the memory end their actors, not the run."""
     big = small(hyperparameters={"batch_size": 64, "buffer_size": 10_240})
     with processes_in(tmp_path) as started:
         run = write_run(tmp_path, {"Small": small(), "Big": big, NAME: small()}, max_training_bytes=2**30)
@@ -163,7 +163,7 @@ async def _send_raw(actor: Actor, make: Callable[[], bytes]) -> Any:
 
 @async_test
 async def test_rows_that_are_not_finite_are_refused(raw_learner: LearnerProcess) -> None:
-    """A chunk with NaN is acked with its reason and counted as dropped; the stream takes the next good one."""
+    """A chunk with NaN is acked with its reason and counted as dropped; the next chunk is accepted."""
     bad = make_chunk(ROWS)
     bad.columns["reward"] = np.array([1.0, np.nan, 1.0], np.float32)
     async with _actor(raw_learner, "nan") as actor:
@@ -187,7 +187,7 @@ async def test_rows_that_are_not_finite_are_refused(raw_learner: LearnerProcess)
 
 @async_test
 async def test_a_gap_and_a_stranger_are_refused(raw_learner: LearnerProcess) -> None:
-    """A chunk whose predecessor is missing, and a session nobody opened, end with reasons of their own."""
+    """A gap in the sequence and an unknown session end with their own reasons."""
     async with _actor(raw_learner, "gap") as actor:
         upload = await actor.join(spec=make_spec(NAME))
         await upload.send(make_chunk(ROWS, sequence=5))

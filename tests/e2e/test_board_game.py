@@ -1,4 +1,4 @@
-"""A board game trains: planes, masks and a residual tower, from the environment to the model."""
+"""Tests training of a board game: planes, masks and a residual tower."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def random_mean(games: int) -> float:
 
 
 def test_tic_tac_toe_is_learned(tmp_path: Path) -> None:
-    """Within 40,000 moves a tower wins far more often than chance does, and never moves to a field that is taken."""
+    """Within 40,000 moves the policy wins far more often than chance and makes no invalid move."""
     assert random_mean(200) < 0.3
     settings = {
         "trainer_type": "ppo",
@@ -67,7 +67,7 @@ def test_tic_tac_toe_is_learned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("moves", "result"), [((0, 1, 2), 1.0), ((0, 0), -1.0)])
 def test_a_line_wins_and_a_taken_field_loses(moves: tuple[int, ...], result: float) -> None:
-    """Three in a row end the game with 1, a move that is not allowed with -1."""
+    """Three in a row are 1, and a move to a taken field is -1."""
     env = TicTacToe()
     env.reset(seed=1)
     env._pieces[:] = False

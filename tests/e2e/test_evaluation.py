@@ -1,10 +1,12 @@
-"""Evaluation with real processes: beside training, of a finished run, and acting without training."""
+"""Tests evaluations with real processes."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,16 @@ import pytest
 from learner.checkpoints.status import TrainingStatus
 from learner.commands.status_text import render_status
 from learner.common.exits import ExitCode
-from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
+from tests.e2e.processes import LEARNER, Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.unity import Gateway, run_for_any_behavior
 
 VOLATILE = frozenset({".lock", "generation", "learner.jsonl", "operator_token"})
-"""What a start of a learner may touch that trains nothing."""
+"""Files that a start of a learner may change without training."""
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The files of a run, but for those that say that a learner was started."""
+    """Returns digests of a run's files, without those that record starts."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
@@ -31,21 +33,21 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def told(learner: LearnerProcess | Child, event: str) -> list[dict[str, Any]]:
-    """Lines of the log."""
+    """Returns lines of the log."""
     return learner.events(event)
 
 
 def evaluate(processes: Processes, *arguments: str) -> tuple[Child, str]:
     """Starts `rollcast-learner evaluate`, and returns where it waits for actors."""
     options = ["--address", "127.0.0.1:0", "--log-format", "json"]
-    child = processes.python("evaluate", "-m", "learner", "evaluate", *arguments, *options)
+    child = processes.python("evaluate", "-m", LEARNER, "evaluate", *arguments, *options)
     wait_until(lambda: told(child, "waiting_for_actors") or not child.is_running, "it waits", said=child.said)
     return child, told(child, "waiting_for_actors")[0]["address"]
 
 
 @pytest.mark.slow
 def test_a_run_evaluates_and_can_be_evaluated(processes: Processes, tmp_path: Path) -> None:
-    """Beside training, and afterwards by two actors from its best checkpoint."""
+    """A run is evaluated during training, and afterwards by two actors from its best checkpoint."""
     run_file = write_run(
         tmp_path, {"CartPole": cartpole(max_steps=6000)}, evaluation={"interval_steps": 2000, "episodes": 5}, http=False
     )
@@ -97,8 +99,30 @@ def _acts_without_training(processes: Processes, run_file: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_evaluation_starts_and_films_an_actor_of_its_own(processes: Processes, tmp_path: Path) -> None:
+    """`evaluate --video` starts an actor and films every counted episode; an actor that fails ends it."""
+    learner = processes.learner(write_run(tmp_path, {"CartPole": cartpole(max_steps=300)}, http=False))
+    processes.actor(learner.address, "CartPole-v1")
+    assert learner.wait() == 0
+    folder, command = tmp_path / "videos", ["evaluate", str(learner.folder), "--episodes", "3", "--log-format", "json"]
+    filming = ["--env", "CartPole-v1", "--json", "-", "--video", str(folder)]
+    child = processes.python("filming", "-m", LEARNER, *command, *filming)
+    assert child.wait() == ExitCode.OK, child.said()
+    (found,) = json.loads(child.out())["behaviors"]
+    assert (found["episodes"], found["is_complete"]) == (3, True)
+    ffmpeg = importlib.import_module("imageio_ffmpeg")
+    frames = [ffmpeg.count_frames_and_secs(video)[0] for video in sorted(folder.iterdir())]
+    assert len(frames) == 3
+    assert sum(frames) / 3 - 1 == pytest.approx(found["lengths"]["mean"])  # the first frame is of no step
+    wrong = processes.python("wrong", "-m", LEARNER, *command, "--env", "CartPol-v1", "--actor-args", "--num-envs", "2")
+    assert "the actor of --env CartPol-v1 ended with exit code 11" in wrong.fails_with(ExitCode.EVALUATION_CUT_SHORT)
+    assert "CartPole" in wrong.events("actor_ended")[0]["error"]
+
+
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_best_checkpoint(processes: Processes, tmp_path: Path) -> None:
-    """--resume --checkpoint=best begins at its step; without --resume the flag is an error; a wrong word lists steps."""
+    """--resume --checkpoint=best continues from its step; other uses of the flag are errors."""
     settings = cartpole(max_steps=4000)
     run_file = write_run(tmp_path, {"CartPole": settings}, reward_buffer_episodes=5, http=False)
     learner = processes.learner(run_file)
@@ -118,7 +142,7 @@ def test_a_run_goes_on_from_its_best_checkpoint(processes: Processes, tmp_path: 
 
 
 def test_a_finished_run_is_evaluated_for_a_second_and_shown(processes: Processes, tmp_path: Path) -> None:
-    """An evaluation that is not over in time has an exit code of its own; --inference acts and changes no file."""
+    """An evaluation that exceeds its time has its own exit code; --inference changes no file."""
     run_file = write_run(tmp_path, {"CartPole": cartpole(max_steps=300)}, http=False)
     learner = processes.learner(run_file)
     processes.actor(learner.address, "CartPole-v1")
@@ -126,14 +150,14 @@ def test_a_finished_run_is_evaluated_for_a_second_and_shown(processes: Processes
     child, _ = evaluate(processes, str(learner.folder), "--max-wall-seconds", "1", "--json", "-")
     assert child.wait() == ExitCode.EVALUATION_CUT_SHORT
     assert json.loads(child.out())["behaviors"] == []
-    missing = processes.python("missing", "-m", "learner", "evaluate", "nowhere")
+    missing = processes.python("missing", "-m", LEARNER, "evaluate", "nowhere")
     assert "nowhere" in missing.fails_with(ExitCode.NOTHING_TO_RESUME)
     _acts_without_training(processes, run_file)
 
 
 @pytest.mark.slow
 def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_path: Path) -> None:
-    """A gateway with teams and groups plays whole episodes of every behavior id, trains before and after, and balances."""
+    """A gateway with teams and groups plays whole episodes during training, and the books balance."""
     rollcast = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1, "http": False}
     evaluation = {"interval_steps": 1500, "episodes": 3}
     learner = processes.learner(run_for_any_behavior(tmp_path, rollcast={**rollcast, "evaluation": evaluation}))
@@ -146,8 +170,8 @@ def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_p
     made = results()
     assert made["Teams"]["episodes"] == 2 * evaluation["episodes"]  # two teams
     assert made["CartPole"]["episodes"] == evaluation["episodes"]
-    assert learner.behavior("CartPole").HasField("best_return")
-    assert "evaluated, best" in render_status(learner.status())
+    learner.wait_for(lambda: learner.behavior("CartPole").HasField("best_return"), "its status", gateway.child)
+    assert "in the last evaluation, best checkpoint" in render_status(learner.status())
     versions = {name: learner.behavior(name).version for name in made}
     for name, version in versions.items():
         learner.wait_for_version(name, version + 1, gateway.child)
@@ -155,3 +179,26 @@ def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_p
     assert gateway.child.wait() == 0, gateway.child.said()
     assert gateway.books()
     learner.wait_for(lambda: not learner.actor("gateway").connected, "the gateway has gone")
+
+
+@pytest.mark.slow
+def test_a_limit_of_training_ends_no_evaluation(processes: Processes, tmp_path: Path) -> None:
+    """The run file's max_wall_seconds limits training only; the flag limits the evaluation."""
+    run_file = write_run(tmp_path, {"CartPole": cartpole()}, max_wall_seconds=10.0, http=False)
+    learner = processes.learner(run_file)
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4")
+    assert learner.wait() == ExitCode.OK, learner.said()
+    assert actor.wait() == 0
+    begun = time.monotonic()
+    child, address = evaluate(processes, str(learner.folder), "--episodes", "3")
+    acting = processes.learner(run_file, "--inference", "--resume")
+    assert acting.address
+    time.sleep(max(0.0, begun + 11.0 - time.monotonic()))
+    assert child.is_running, child.said()
+    assert acting.is_running, acting.said()
+    processes.actor(address, "CartPole-v1", "--num-envs", "4")
+    assert child.wait() == ExitCode.OK, child.said()
+    acting.signal(signal.SIGTERM)
+    assert acting.wait() == ExitCode.OK
+    hasty, _ = evaluate(processes, str(learner.folder), "--max-wall-seconds", "0.5")
+    assert hasty.wait() == ExitCode.EVALUATION_CUT_SHORT, hasty.said()

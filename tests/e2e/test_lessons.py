@@ -1,4 +1,4 @@
-"""Environment parameters and lessons, from the run file to an actor and back, over restarts of the learner."""
+"""Tests environment parameters and lessons with real processes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ from tests.learner.service.samples import NAME
 
 pytestmark = pytest.mark.slow
 
+GATES = Path(__file__).parents[1] / "gates"
+COMBINATION = "tests.gates.environments.combination:Combination"
+
 CRITERIA = {"behavior": NAME, "signal_smoothing": False, "threshold": 50, "min_lesson_length": 2}
 PARAMETERS: dict[str, Any] = {
     "wind": {"sampler_type": "uniform", "sampler_parameters": {"min_value": -1, "max_value": 1}},
@@ -48,7 +51,7 @@ def run_with_lessons(folder: Path) -> Path:
 
 
 def episodes(sequence: int, generation: int, revision: int, *returns: float) -> Chunk:
-    """A chunk with nothing but finished episodes, all begun under one revision."""
+    """Returns a chunk with only finished episodes of one revision."""
     count = len(returns)
     columns: dict[str, Any] = {
         "episode/agent": np.zeros(count, np.uint64),
@@ -81,7 +84,7 @@ async def next_assignment(subscription: Any) -> policy_pb2.Assignment:
 
 
 def port(learner: LearnerProcess) -> int:
-    """Where a learner listens."""
+    """Returns where a learner listens."""
     return int(learner.address.rpartition(":")[2])
 
 
@@ -116,14 +119,14 @@ async def learn_lessons(learner: LearnerProcess) -> policy_pb2.Assignment:
 
 
 async def opening_of(learner: LearnerProcess) -> policy_pb2.Assignment:
-    """Opens a session as another actor, and returns what it is told."""
+    """Opens a session as another actor and returns the answer."""
     async with Actor(port(learner), "another") as actor:
         opened = await actor.open()
         return policy_pb2.Assignment.FromString(opened.assignment.SerializeToString())
 
 
 def test_an_actor_sees_each_lesson_and_a_killed_learner_goes_on_in_it(processes: Processes) -> None:
-    """New values come with a grown revision; SIGKILL right after costs no lesson; what a user writes is obeyed."""
+    """An actor gets each lesson with a new revision; a killed learner resumes in its lesson."""
     run_file = run_with_lessons(processes.folder)
     learner = processes.learner(run_file)
     asyncio.run(learn_lessons(learner))
@@ -149,7 +152,7 @@ def test_an_actor_sees_each_lesson_and_a_killed_learner_goes_on_in_it(processes:
 
 
 def test_players_begin_anew_where_a_lesson_asks_for_it(processes: Processes, tmp_path: Path) -> None:
-    """A lesson with require_reset resets the players, and their steps stay in the books; it is seen everywhere."""
+    """A lesson with require_reset resets the players, and their steps stay in the books."""
     criteria = {"behavior": "CartPole", "threshold": 5.0, "min_lesson_length": 3, "require_reset": True}
     lessons = [{"name": "short", "value": 1.0, "completion_criteria": criteria}, {"name": "long", "value": 4.0}]
     run = run_for_any_behavior(tmp_path, environment_parameters={"length": {"curriculum": lessons}})
@@ -179,6 +182,22 @@ def test_players_begin_anew_where_a_lesson_asks_for_it(processes: Processes, tmp
     assert b"Environment/Lesson Number/length" in events.read_bytes()
 
 
+def test_environments_of_gymnasium_take_lessons(processes: Processes) -> None:
+    """A lock that chance does not open is learned from a short one to the longest; each episode says its lesson."""
+    learner = processes.learner(GATES / "runs" / "combination.yaml")
+    actor = processes.actor(learner.address, COMBINATION, "--num-envs", "8")
+    assert learner.wait() == 0, learner.said()
+    assert actor.wait() == 0, actor.said()
+    assert [line["lesson"] for line in learner.events("lesson_begun")] == ["six", "nine", "twelve"]
+    summary = json.loads((learner.folder / "summary.json").read_text())
+    assert (summary["stop_reason"], summary["mean_return_100"] >= 0.8) == ("target_return", True)
+    arguments = ("--env", COMBINATION, "--episodes", "5", "--json", str(processes.folder / "measured.json"))
+    evaluate = processes.python("evaluate", "-m", "learner", "evaluate", str(learner.folder), *arguments)
+    assert evaluate.wait() == 0, evaluate.said()
+    (found,) = json.loads((processes.folder / "measured.json").read_text())["behaviors"]
+    assert found["lengths"]["max"] > 9, "it is measured in the last lesson"
+
+
 def status_of(learner: LearnerProcess) -> dict[str, Any]:
     """Reads training_status.json."""
     content: dict[str, Any] = json.loads((learner.folder / "run_logs" / "training_status.json").read_text())
@@ -186,7 +205,7 @@ def status_of(learner: LearnerProcess) -> dict[str, Any]:
 
 
 def scraped(learner: LearnerProcess) -> dict[tuple[str, str], float]:
-    """The metrics of a learner that have a parameter or a key, by name and that."""
+    """Returns a learner's metrics with a parameter or key, by name and label."""
     address = json.loads((learner.folder / "address.json").read_text())["http"]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=SECONDS) as answer:
         text = answer.read().decode()

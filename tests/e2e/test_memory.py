@@ -1,4 +1,4 @@
-"""Recurrent policies over real connections: what actors remember and record is what the learner computes."""
+"""Tests recurrent policies over real connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TASKS = ("CartPole", "Hybrid", "Groups", "Comers", "Teams", "Rows")
 
 
 def recurrent(**changes: Any) -> dict[str, Any]:
-    """Settings with a memory, whose sequences do not divide the horizon."""
+    """Returns settings with a memory whose sequences do not divide the horizon."""
     memory = {"memory_size": SIZE, "sequence_length": 5}
     return small(
         network_settings={"hidden_units": 16, "num_layers": 1, "memory": memory},
@@ -32,7 +32,7 @@ def recurrent(**changes: Any) -> dict[str, Any]:
 
 
 def agreed(learner: LearnerProcess, name: str, version: int, *others: Child) -> None:
-    """Waits for a version, and looks at the disagreement of each update that is seen meanwhile."""
+    """Waits for a version, and looks at the disagreement of each update that is seen in the meantime."""
 
     def reached() -> bool:
         row = learner.behavior(name)
@@ -43,14 +43,14 @@ def agreed(learner: LearnerProcess, name: str, version: int, *others: Child) -> 
 
 
 def recurrent_ports(learner: LearnerProcess, name: str) -> tuple[list[Any], list[str]]:
-    """The shape of the memory that the exported model takes, and what it puts out."""
+    """Returns the shapes of the exported model's memory input and output."""
     session = onnxruntime.InferenceSession(learner.folder / f"{name}.onnx")  # type: ignore[attr-defined]
     shape = next(given.shape for given in session.get_inputs() if given.name == "recurrent_in")
     return shape, [found.name for found in session.get_outputs()]
 
 
 def test_gym_actors_remember_as_the_learner_does(processes: Processes) -> None:
-    """Several environments, cuts, ends, swaps amid episodes, and a learner that stops and goes on: they agree."""
+    """Actors' memories agree with the learner's over cuts, ends, swaps and a restart."""
     run_file = write_run(processes.folder, {NAME: recurrent()})
     learner = processes.learner(run_file)
     actors = [
@@ -75,7 +75,7 @@ def test_gym_actors_remember_as_the_learner_does(processes: Processes) -> None:
 
 
 def test_agents_of_players_remember_as_the_learner_does(processes: Processes, tmp_path: Path) -> None:
-    """Agents that come, go, ask at their own pace, in groups and teams, of two players: each remembers its own."""
+    """Memories of agents with groups and teams of two players agree with the learner's."""
     learner = processes.learner(run_for_any_behavior(tmp_path, default_settings=recurrent()))
     play = ("--task", "everything", "--agents", "6")
     gateway = Gateway(processes, learner.address, play=play, players=2)

@@ -1,4 +1,4 @@
-"""What Prometheus sees of a run: books that balance in every scrape, and events where they happened."""
+"""Tests the metrics of a run: balanced books in every scrape, and counted events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UPDATES = 8
 
 
 class Scrape:
-    """The samples of one answer to Prometheus, by name; their labels are summed over unless they are named."""
+    """The samples of a scrape by name, summed over labels that are not named."""
 
     def __init__(self, url: str) -> None:
         with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own
@@ -53,7 +53,7 @@ class Scrape:
 
 
 def scrape(learner: LearnerProcess) -> Scrape:
-    """Scrapes a learner; the books must balance."""
+    """Scrapes a learner and checks its books."""
     found = read_addresses(learner.folder)
     assert found is not None
     result = Scrape(f"http://{found.http}/metrics")
@@ -64,7 +64,7 @@ def scrape(learner: LearnerProcess) -> Scrape:
 
 
 def scrape_actor(actor: Child) -> Scrape:
-    """Scrapes an actor; the books must balance."""
+    """Scrapes an actor and checks its books."""
     result = Scrape(actor.events("metrics")[0]["url"])
     prefix = "rollcast_actor_steps_"
     fates = sum(
@@ -87,7 +87,7 @@ def start(processes: Processes, tmp_path: Path, *arguments: str, **settings: obj
 
 
 def test_books_balance_in_every_scrape(processes: Processes, tmp_path: Path) -> None:
-    """Whenever Prometheus comes, each side's equation holds, and no counter falls."""
+    """In every scrape both sides' books balance, and no counter decreases."""
     learner, actor = start(processes, tmp_path)
     before, before_actor = scrape(learner), scrape_actor(actor)
     for _ in range(25):
@@ -103,7 +103,7 @@ def test_books_balance_in_every_scrape(processes: Processes, tmp_path: Path) -> 
 
 
 def test_events_are_counted_where_they_happen(processes: Processes, tmp_path: Path) -> None:
-    """After some updates every part of the way of a step has left its numbers, and they fit each other."""
+    """After some updates every part of the pipeline has consistent metrics."""
     learner, actor = start(processes, tmp_path)
     learner.wait_for_version(NAME, UPDATES, actor)
     now = scrape(learner)
@@ -153,7 +153,7 @@ def test_events_are_counted_where_they_happen(processes: Processes, tmp_path: Pa
 
 
 def test_an_actor_shows_its_own_side(processes: Processes, tmp_path: Path) -> None:
-    """What one actor does is on its own port: steps, waits, chunks, policies, its streams."""
+    """An actor's port has its steps, waits, chunks, policies and streams."""
     learner, actor = start(processes, tmp_path)
     learner.wait_for_version(NAME, UPDATES, actor)
     now = scrape_actor(actor)
@@ -177,7 +177,7 @@ def test_an_actor_shows_its_own_side(processes: Processes, tmp_path: Path) -> No
 
 
 def test_promtool_finds_nothing_to_say(processes: Processes, tmp_path: Path) -> None:
-    """What both sides say in a real run keeps to Prometheus' rules."""
+    """The metrics of both sides in a real run follow Prometheus' rules."""
     learner, actor = start(processes, tmp_path)
     for text in (scrape(learner).text, scrape_actor(actor).text):
         assert b"_created" not in text
@@ -187,7 +187,7 @@ def test_promtool_finds_nothing_to_say(processes: Processes, tmp_path: Path) -> 
 
 
 def test_an_actor_that_waits_for_its_learner_is_well(processes: Processes, tmp_path: Path) -> None:
-    """A learner that is gone and comes back is no fault of the actor: it waits, beats, and its books go on."""
+    """An actor that waits for its learner stays healthy, and its books continue."""
     beat = tmp_path / "heartbeat"
     learner, actor = start(processes, tmp_path, "--heartbeat-file", str(beat))
     learner.wait_for(lambda: scrape(learner).sum("rollcast_learner_checkpoints_total") > 1, "a run state", actor)
@@ -205,7 +205,7 @@ def test_an_actor_that_waits_for_its_learner_is_well(processes: Processes, tmp_p
         assert time.monotonic() < deadline, actor.said()
         time.sleep(0.1)
     assert scrape_actor(actor).sum("rollcast_actor_reconnects_total") > 0
-    assert "alive" in check(beat, 10)
+    assert "last beat" in check(beat, 10)
     again = processes.learner(tmp_path / "run.yaml", "--resume", port=port)
     again.wait_for(
         lambda: scrape_actor(actor).sum("rollcast_actor_steps_produced_total") > produced + 1000, "it steps on", actor
@@ -217,7 +217,7 @@ def test_an_actor_that_waits_for_its_learner_is_well(processes: Processes, tmp_p
 
 
 def test_a_pause_shows_on_both_sides(processes: Processes, tmp_path: Path) -> None:
-    """While an operator pauses the run, both sides say so, and count the time."""
+    """A pause is shown and timed on both sides."""
     learner, actor = start(processes, tmp_path)
     learner.operator.pause()
     learner.wait_for(lambda: scrape_actor(actor).sum("rollcast_actor_held", reason="paused") == 1, "it is held", actor)
@@ -233,7 +233,7 @@ def test_a_pause_shows_on_both_sides(processes: Processes, tmp_path: Path) -> No
 
 
 def test_a_stopped_actor_leaves_in_good_order(processes: Processes, tmp_path: Path) -> None:
-    """An actor with metrics ends as quickly, and with the same code, as one without."""
+    """Metrics do not change how fast or with which code an actor ends."""
     learner, actor = start(processes, tmp_path)
     actor.signal(signal.SIGTERM)
     assert actor.wait() == 0, actor.said()
@@ -241,7 +241,7 @@ def test_a_stopped_actor_leaves_in_good_order(processes: Processes, tmp_path: Pa
 
 
 def test_an_actor_whose_environment_hangs_is_found_out(processes: Processes, tmp_path: Path) -> None:
-    """It neither steps nor waits: the heartbeat gets old, the health check fails, and metrics still answer."""
+    """If an environment hangs, the heartbeat ages, the health check fails, and metrics still answer."""
     beat = tmp_path / "heartbeat"
     learner = processes.learner(write_run(tmp_path, {"Hangs": small()}, http=False))
     arguments = ("--metrics-address", "127.0.0.1:0", "--heartbeat-file", str(beat))

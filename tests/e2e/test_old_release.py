@@ -1,4 +1,4 @@
-"""A run folder and an actor of an earlier commit are taken over: resumed, evaluated, joined."""
+"""Tests that a run folder and an actor of an earlier commit still work."""
 
 from __future__ import annotations
 
@@ -18,15 +18,27 @@ from typing import Any
 import pytest
 import torch
 
+from actor_client.exits import ExitCode as ActorExitCode
 from learner.common.exits import ExitCode
 from tests.e2e.books import by_reason, fates_of
-from tests.e2e.processes import ROOT, Child, LearnerProcess, Processes, command_environment, processes_in, wait_until
+from tests.e2e.processes import (
+    LEARNER,
+    ROOT,
+    Child,
+    LearnerProcess,
+    Processes,
+    command_environment,
+    processes_in,
+    wait_until,
+)
 from tests.e2e.runs import small, write_run
 
 pytestmark = pytest.mark.slow
 
 COMMIT = "c21eb1330c64ac383f3722ba0f29c1567b226fa9"
 NAME = "Behavior"
+PLAYED = "Played"
+"""A behavior with self-play, of which actors of that commit know nothing."""
 ENVS = {"ppo": "CartPole-v1", "sac": "Pendulum-v1"}
 SAC = {
     "batch_size": 32,
@@ -60,7 +72,7 @@ def git(*arguments: str) -> bytes:
 
 @pytest.fixture(scope="session")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """The environment in which an interpreter imports the packages of the commit, and all others from where they are.
+    """Returns the environment in which an interpreter imports the packages of the commit.
 
     The packages are laid out as its wheel has them. They win over the installed ones because PYTHONPATH comes first and
     safe-path keeps the working directory out.
@@ -85,17 +97,17 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 @dataclass
 class OldRun:
-    """A run of an old learner, which has stopped.
+    """A stopped run of an old learner.
 
     Attributes:
-        trainer_type: of its behavior.
-        processes: of the run; the old actor among them waits for a learner at the port.
-        folder: of the run.
-        run_file: its settings.
-        port: where its learner listened.
-        actor: the old actor.
-        acked: steps by actor that the old learner acknowledged.
-        state: what it left to resume from.
+        trainer_type: Of its behavior.
+        processes: Of the run; the old actor among them waits for a learner at the port.
+        folder: Of the run.
+        run_file: Its settings.
+        port: Where its learner listened.
+        actor: The old actor.
+        acked: Steps by actor that the old learner acknowledged.
+        state: What it left to resume from.
     """
 
     trainer_type: str
@@ -119,7 +131,7 @@ def acked(learner: LearnerProcess, actor: str) -> int:
 def run(
     old: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[OldRun]:
-    """A run that an old learner made with an old and a new actor."""
+    """Runs an old learner with an old and a new actor."""
     folder = tmp_path_factory.mktemp(request.param)
     with processes_in(folder) as processes:
         run_file = write_run(folder, {NAME: BEHAVIORS[request.param]}, http=False, lease_seconds=5.0)
@@ -145,7 +157,7 @@ def run(
 
 
 def test_an_old_learner_trains_with_old_and_new_actors(run: OldRun) -> None:
-    """Both bring steps to one run, and no step of either is refused."""
+    """An old and a new actor both bring steps, and none is refused."""
     assert run.acked.keys() == {"old", "new"}
     summary = json.loads((run.folder / "summary.json").read_text())
     assert summary["policy_version"] == run.state["trainers"][NAME]["version"] >= 4
@@ -156,7 +168,7 @@ def test_an_old_learner_trains_with_old_and_new_actors(run: OldRun) -> None:
 def test_an_old_run_is_evaluated(run: OldRun, tmp_path: Path) -> None:
     """`rollcast-learner evaluate` plays the last policy of the old folder."""
     options = ["--episodes", "4", "--address", "127.0.0.1:0", "--log-format", "json", "--json", str(tmp_path / "found")]
-    child = run.processes.python("evaluate", "-m", "learner", "evaluate", str(run.folder), *options)
+    child = run.processes.python("evaluate", "-m", LEARNER, "evaluate", str(run.folder), *options)
     wait_until(lambda: child.events("waiting_for_actors") or not child.is_running, "it waits", said=child.said)
     (waiting,) = child.events("waiting_for_actors")
     player = run.processes.actor(waiting["address"], ENVS[run.trainer_type], "--behavior", NAME, name="player")
@@ -170,9 +182,11 @@ def test_an_old_run_is_evaluated(run: OldRun, tmp_path: Path) -> None:
         assert found["lengths"]["mean"] == 200
 
 
-def test_an_old_run_is_resumed(run: OldRun) -> None:
-    """Its counts and books continue; its actor comes back by itself and trains on, beside a new one."""
-    learner = run.processes.learner(run.run_file, "--resume", port=run.port)
+def test_an_old_run_is_resumed(run: OldRun, old: Mapping[str, str], tmp_path: Path) -> None:
+    """A resumed old run continues its counters and books with an old and a new actor; self-play needs a new one."""
+    behaviors = {NAME: BEHAVIORS[run.trainer_type], PLAYED: small(self_play={"save_steps": 1000})}
+    run_file = write_run(tmp_path, behaviors, http=False, lease_seconds=5.0)
+    learner = run.processes.learner(run_file, "--resume", port=run.port)
     trainer, books = run.state["trainers"][NAME], run.state["ledger"][NAME]
     status = learner.status()
     (row,) = status.behaviors
@@ -186,12 +200,17 @@ def test_an_old_run_is_resumed(run: OldRun) -> None:
     newcomer = run.processes.actor(
         learner.address, ENVS[run.trainer_type], "--num-envs", "2", "--behavior", NAME, name="newcomer"
     )
+    refused = run.processes.actor(
+        learner.address, ENVS[run.trainer_type], "--behavior", PLAYED, name="refused", environment=old
+    )
 
     def goes_on() -> bool:
         both = acked(learner, "old") > run.acked["old"] + 200 and acked(learner, "newcomer") > 200
         return both and learner.behavior(NAME).version >= trainer["version"] + 4
 
     learner.wait_for(goes_on, "both actors bring steps, and four versions", run.actor, newcomer)
+    said = refused.fails_with(ActorExitCode.PROTOCOL_TOO_OLD)
+    assert f"behavior {PLAYED} has self-play, which needs protocol revision 2; the actor uses 1: update" in said
     assert bool(learner.events("replay_loaded")) == (run.trainer_type == "sac"), learner.said()
     learner.signal(signal.SIGTERM)
     assert learner.wait() == 0, learner.said()

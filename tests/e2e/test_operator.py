@@ -1,4 +1,4 @@
-"""What operators can do to a running learner, and the models that a finished run leaves."""
+"""Tests an operator's commands to a running learner and the models of a finished run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUIET_SECONDS = 1.0
 
 
 class Run(NamedTuple):
-    """A learner, its actors, and the operator's commands."""
+    """A learner, its actors and the operator's commands."""
 
     learner: LearnerProcess
     actors: dict[str, Child]
@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """A learner that trains two behaviors, and says little about it."""
+    """Starts a learner that trains two behaviors with few logs."""
     folder = tmp_path_factory.mktemp("operator")
     with processes_in(folder) as started:
         learner = started.learner(write_run(folder, dict.fromkeys(ENVIRONMENTS, small(network_settings=NETWORK))))
@@ -54,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def finished(run: Run) -> Run:
-    """The same run, after an operator has ended it."""
+    """Ends the same run by the operator's command."""
     assert "the run ends" in _said(run.command("drain"))
     return run
 
@@ -74,7 +74,7 @@ def _progress(learner: LearnerProcess) -> dict[str, tuple[int, int]]:
 
 
 def test_status_is_shown(run: Run) -> None:
-    """`status` shows the run, its books and its actors, for people and as JSON; `healthcheck` says that it serves."""
+    """`status` shows run, books and actors as text and JSON; `healthcheck` passes."""
     text, document, health = run.command("status"), run.command("status", "--json"), run.command("healthcheck")
     said = _said(text)
     for expected in ("run run, generation 1: training", "CartPole: version", "received", "round trip", "connected"):
@@ -87,7 +87,7 @@ def test_status_is_shown(run: Run) -> None:
 
 
 def test_status_is_watched(run: Run) -> None:
-    """`status --watch` shows one state after another until Ctrl-C, and soon what holds the run back."""
+    """`status --watch` shows updates until Ctrl-C, including the bottleneck."""
     text, documents = run.command("status", "--watch", "0.2"), run.command("status", "--watch=0.2", "--json")
     run.learner.wait_for(
         lambda: re.search(r"^bottleneck: (learner|actor|network)-bound: ", text.out(), re.MULTILINE), "a verdict"
@@ -104,7 +104,7 @@ def test_status_is_watched(run: Run) -> None:
 
 
 def test_pause_and_resume(run: Run) -> None:
-    """A pause stops updates and steps, twice is harmless, and actors stay; after it both go on."""
+    """A pause stops updates and steps, and may be repeated; afterwards both continue."""
     learner = run.learner
     assert _said(run.command("pause")) == "paused\n"
     learner.operator.pause()
@@ -120,14 +120,14 @@ def test_pause_and_resume(run: Run) -> None:
     before = _progress(learner)
     time.sleep(QUIET_SECONDS)
     assert _progress(learner) == before
-    assert _said(run.command("resume")) == "training goes on\n"
+    assert _said(run.command("resume")) == "resumed\n"
     learner.operator.resume()
     for name, (version, steps) in before.items():
         assert learner.wait_for_version(name, version + 2, *run.actors.values()).env_steps_taken > steps
 
 
 def test_save_writes_checkpoints(run: Run) -> None:
-    """`save` answers when the run state and a checkpoint of each behavior are on the disk, and training goes on."""
+    """`save` returns once run state and checkpoints are on the disk, and training continues."""
     saved = Path(_said(run.command("save")).strip())
     state: dict[str, Any] = torch.load(saved, weights_only=True)
     for name in ENVIRONMENTS:
@@ -138,7 +138,7 @@ def test_save_writes_checkpoints(run: Run) -> None:
 
 
 def test_drain_ends_the_run(finished: Run) -> None:
-    """`drain` ends learner and actors with success, with books that hold every step the actors made."""
+    """`drain` ends learner and actors with 0, and the books hold every step."""
     learner = finished.learner
     assert learner.wait() == 0, learner.said()
     assert {name: actor.wait() for name, actor in finished.actors.items()} == dict.fromkeys(ENVIRONMENTS, 0)
@@ -152,7 +152,7 @@ def test_drain_ends_the_run(finished: Run) -> None:
 
 @pytest.mark.parametrize(("name", "output"), [("CartPole", "discrete"), ("Pendulum", "continuous")])
 def test_the_model_is_the_policy(finished: Run, name: str, output: str) -> None:
-    """`<Behavior>.onnx` runs, and its deterministic actions are the mode of the policy in the last checkpoint."""
+    """The deterministic actions of `<Behavior>.onnx` are the mode of the last checkpoint's policy."""
     assert finished.learner.wait() == 0
     folder = finished.learner.folder
     spec, policy = _policy(folder, name)
@@ -172,7 +172,7 @@ def test_the_model_is_the_policy(finished: Run, name: str, output: str) -> None:
 
 
 def test_the_model_acts(finished: Run) -> None:
-    """One can act with the model in the environment itself, one observation at a time."""
+    """The model acts in the environment, one observation at a time."""
     assert finished.learner.wait() == 0
     folder = finished.learner.folder
     spec, _ = _policy(folder, "CartPole")

@@ -1,7 +1,8 @@
-"""Training from replay memory over real connections: actors wait for what is owed, and a restart has its memory again."""
+"""Tests training from replay memory over real connections."""
 
 from __future__ import annotations
 
+import json
 import signal
 from typing import Any
 
@@ -26,13 +27,15 @@ RUN: dict[str, Any] = {
 
 @pytest.mark.parametrize("size", [0, 8])
 def test_a_run_with_replay_memory_stops_and_goes_on(processes: Processes, size: int) -> None:
-    """An update for each step, no step dropped, actions squashed; after a stop the memory is read from its file.
+    """Each step has an update, no step is dropped, and after a stop the memory is read from its file.
 
-    So it is with networks that remember; their actors and the exported model carry what they remember.
+    So it is with networks that remember; their actors and the exported model carry what they remember, and sequences
+    have a burn-in.
     """
     memory = {"memory_size": size, "sequence_length": 5} if size else None
     network: dict[str, Any] = {**RUN["network_settings"], "memory": memory}
-    run_file = write_run(processes.folder, {NAME: {**RUN, "network_settings": network}})
+    hyper = {**RUN["hyperparameters"], "burn_in": 2 if size else 0}
+    run_file = write_run(processes.folder, {NAME: {**RUN, "hyperparameters": hyper, "network_settings": network}})
     learner = processes.learner(run_file)
     actors = [processes.actor(learner.address, "Pendulum-v1", "--num-envs", "2", name=f"actor-{n}") for n in (1, 2)]
     learner.wait_for(lambda: learner.behavior(NAME).version >= 100, "version 100", *actors)
@@ -62,3 +65,23 @@ def test_a_run_with_replay_memory_stops_and_goes_on(processes: Processes, size: 
     assert not any("memory" in actor.err() for actor in actors)
     again.signal(signal.SIGTERM)
     assert again.wait() == 0, again.said()
+
+
+def test_the_first_steps_are_uniform(processes: Processes) -> None:
+    """Actors act uniformly in the first steps, and with the narrow policy after them."""
+    network = {**RUN["network_settings"], "log_std_init": -4.0}
+    hyper = {**RUN["hyperparameters"], "buffer_init_steps": 300, "buffer_init_actions": "uniform"}
+    run_file = write_run(processes.folder, {NAME: {**RUN, "hyperparameters": hyper, "network_settings": network}})
+    learner = processes.learner(run_file)
+    actor = processes.actor(learner.address, "Pendulum-v1", "--num-envs", "2")
+    learner.wait_for(lambda: learner.behavior(NAME).version >= 200, "version 200", actor)
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == 0, learner.said()
+    with np.load(learner.folder / NAME / "last_replay_buffer.npz") as file:
+        columns = [name for name, *_ in json.loads(file["page.json"])["columns"]]
+        draws = file[f"column_{columns.index('continuous_action')}"][file["rows"]]
+    actions = np.tanh(draws[:, 0])
+    first, last = actions[:288], actions[-64:]
+    assert abs(first.std() - 3.0**-0.5) < 0.08
+    assert abs((np.abs(first) > 0.5).mean() - 0.5) < 0.12
+    assert np.abs(np.diff(last)).mean() < 0.4, "2/3 if they were uniform"

@@ -1,4 +1,4 @@
-"""The learner goes and comes back: killed, or asked to stop; the actors wait for it and lose nothing unnamed."""
+"""Tests that actors survive a killed or stopped learner and that every step has an outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACTORS = ("one", "two", "gone")
 
 @dataclass
 class Saved:
-    """What a recovery checkpoint says of its moment."""
+    """The state recorded in a recovery checkpoint."""
 
     version: int
     env_steps_trained: int
@@ -63,7 +63,7 @@ def _port(learner: LearnerProcess) -> int:
 
 
 def _is_ahead(learner: LearnerProcess, steps: int) -> bool:
-    """Whether the run has learned something, and received so many steps since its newest checkpoint."""
+    """Returns whether the run has learned something, and received so many steps since its newest checkpoint."""
     row = learner.behavior(NAME)
     if row.version < 6 or row.mean_return_100 < 40 or not (learner.folder / "run_state.pt").exists():
         return False
@@ -71,7 +71,7 @@ def _is_ahead(learner: LearnerProcess, steps: int) -> bool:
 
 
 def _check_continues(row: control_pb2.BehaviorStatus, saved: Saved) -> None:
-    """No counter is smaller than in the checkpoint."""
+    """Checks that no counter is smaller than in the checkpoint."""
     assert row.version >= saved.version
     assert row.env_steps_trained >= saved.env_steps_trained
     assert row.episodes >= saved.episodes
@@ -80,7 +80,7 @@ def _check_continues(row: control_pb2.BehaviorStatus, saved: Saved) -> None:
 
 
 def test_a_killed_learner_goes_on_from_its_checkpoint(processes: Processes) -> None:
-    """SIGKILL in the middle: actors come back by themselves, counters go on, and every step keeps one fate."""
+    """After SIGKILL the learner resumes, actors reconnect, counters continue and the books balance."""
     learner, run_file, actors = _start(processes, checkpoint_seconds=1.5)
     learner.wait_for(lambda: _is_ahead(learner, 600), "learning, and a checkpoint that is behind", *actors.values())
     port, before = _port(learner), learner.behavior(NAME)
@@ -108,7 +108,7 @@ def test_a_killed_learner_goes_on_from_its_checkpoint(processes: Processes) -> N
 
 
 def _check_quiet(learner: LearnerProcess, saved: Saved, actors: list[Child]) -> None:
-    """Pauses the run; then what the actors say and what the learner says must be the same, to the step."""
+    """Pauses the run and checks that actors' and learner's books are equal."""
     learner.operator.pause()
 
     def settled() -> bool:
@@ -127,7 +127,7 @@ def _check_quiet(learner: LearnerProcess, saved: Saved, actors: list[Child]) -> 
 
 
 def test_a_stopped_learner_is_waited_for(processes: Processes) -> None:
-    """SIGTERM: everything is saved; actors stay, come back to --resume=auto, and exit once the target is reached."""
+    """After SIGTERM and --resume=auto the actors reconnect, and they exit at the target."""
     learner, run_file, actors = _start(processes, reward_buffer_episodes=20)
     learner.wait_for_version(NAME, 4, *actors.values())
     port = _port(learner)
@@ -172,7 +172,7 @@ def test_a_stopped_learner_is_waited_for(processes: Processes) -> None:
 
 
 def test_a_finished_run_can_be_made_longer(processes: Processes) -> None:
-    """A run that reached its last step ends actors and learner; resumed with more steps it trains on."""
+    """A run that reached max_steps trains on when resumed with more steps."""
     run_file = write_run(processes.folder, {NAME: small()})
     versions = []
     for limit in ("1000", "3000"):

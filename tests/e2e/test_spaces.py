@@ -1,4 +1,4 @@
-"""Every kind of observation and action travels, trains, and comes out as a model."""
+"""Tests every kind of observation and action from actor to model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOSSES = ("Losses/Policy Loss", "Losses/Value Loss", "Policy/Entropy")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LearnerProcess, dict[str, Child]]]:
-    """One learner, and an actor for each kind of space, all at once."""
+    """Starts a learner and an actor for each kind of space."""
     folder = tmp_path_factory.mktemp("spaces")
     with processes_in(folder) as started:
         learner = started.learner(write_run(folder, {name: small() for name in SPACES}))
@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LearnerProce
 
 @pytest.mark.parametrize("name", SPACES)
 def test_two_updates_with_each_space(run: tuple[LearnerProcess, dict[str, Child]], name: str) -> None:
-    """An actor with this space feeds at least two updates, and gives up nothing on the way."""
+    """An actor with this space feeds at least two updates and discards nothing."""
     learner, actors = run
     row = learner.wait_for_version(name, 2, actors[name])
     assert row.books.trained > 2 * 256
@@ -59,7 +59,7 @@ def test_two_updates_with_each_space(run: tuple[LearnerProcess, dict[str, Child]
 
 
 def test_the_end_of_a_run_with_many_behaviors(run: tuple[LearnerProcess, dict[str, Child]]) -> None:
-    """All losses were finite, each behavior leaves a model with its inputs, and all actors exit with success."""
+    """All losses are finite, each behavior has a model, and all actors exit with 0."""
     learner, actors = run
     for name in SPACES:
         learner.wait_for_version(name, 2, actors[name])

@@ -1,4 +1,4 @@
-"""Processes that stand still for a while (SIGSTOP, a suspended machine) and go on: sessions, leases, and what is lost."""
+"""Tests processes that are stopped for a while (SIGSTOP, a suspended machine)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEASE_SECONDS = 1.5
 
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearnerProcess]:
-    """One learner for all tests here."""
+    """Starts one learner for all tests here."""
     with processes_in(tmp_path_factory.mktemp("stops")) as started:
         yield started.learner(write_run(started.folder, {NAME: small()}, lease_seconds=LEASE_SECONDS))
 
@@ -44,7 +44,7 @@ def _goes_on(learner: LearnerProcess, name: str, *actors: Child) -> control_pb2.
 
 
 def test_a_learner_that_stood_still_ends_no_session(learner: LearnerProcess, processes: Processes) -> None:
-    """Stopped for three leases: it could hear of nobody, so nobody's lease ran out; no step is dropped or lost."""
+    """A learner that was stopped for three leases ends no session, and no step is dropped or lost."""
     names = ("one", "two")
     actors = _start(learner, processes, *names)
     sessions = {name: learner.actor(name).session_id for name in names}
@@ -65,7 +65,7 @@ def test_a_learner_that_stood_still_ends_no_session(learner: LearnerProcess, pro
 def test_an_actor_that_stood_still_for_less_than_its_lease_keeps_its_session(
     learner: LearnerProcess, processes: Processes
 ) -> None:
-    """It goes on where it was, and nothing of it is dropped."""
+    """An actor stopped for less than its lease keeps its session, and nothing is dropped."""
     (actor,) = _start(learner, processes, "short")
     before = learner.actor("short")
     actor.signal(signal.SIGSTOP)
@@ -77,7 +77,7 @@ def test_an_actor_that_stood_still_for_less_than_its_lease_keeps_its_session(
 
 
 def test_an_actor_that_outslept_its_lease_takes_part_anew(learner: LearnerProcess, processes: Processes) -> None:
-    """Its session ends while it is away, its place goes to its replacement; then both act, and no step is unnamed."""
+    """An actor stopped for longer than its lease gets a new session; its place goes to its replacement."""
     sleeper, other = _start(learner, processes, "long", "other")
     before = learner.actor("long")
     sleeper.signal(signal.SIGSTOP)

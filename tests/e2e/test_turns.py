@@ -1,4 +1,4 @@
-"""Actors and learner take turns: nothing that was collected becomes too old, however much there is at once."""
+"""Tests that steps do not become stale when actors and learner take turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UPDATES = 12
 def test_far_more_agents_and_steps_than_a_buffer_go_stale_nowhere(
     processes: Processes, tmp_path: Path, max_policy_lag: int
 ) -> None:
-    """64 environments end together every 200 steps: 12,800 steps at once, for updates of more than 256."""
+    """No step becomes stale when 64 environments end together after 12,800 steps."""
     run_file = write_run(tmp_path, {"Pendulum": small(time_horizon=1000)}, max_policy_lag=max_policy_lag)
     learner = processes.learner(run_file)
     actor = processes.actor(learner.address, "Pendulum-v1", "--num-envs", "64")
@@ -28,4 +28,4 @@ def test_far_more_agents_and_steps_than_a_buffer_go_stale_nowhere(
     check_books(status)
     books = status.behaviors[0].books
     assert by_reason(books.dropped) == {}
-    assert books.trained > UPDATES * 256
+    assert books.trained >= UPDATES * 256

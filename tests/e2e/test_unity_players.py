@@ -1,4 +1,4 @@
-"""What goes wrong with players of Unity costs what it must, is said in one line, and training goes on."""
+"""Tests that faults of Unity players have bounded costs and are reported in one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOW = {
 
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearnerProcess]:
-    """One learner for all: each test has a gateway of its own."""
+    """Starts one learner for all tests; each test has its own gateway."""
     folder = tmp_path_factory.mktemp("unity")
     with processes_in(folder) as started:
         process = started.learner(run_for_any_behavior(folder))
@@ -38,12 +38,17 @@ def _ends(learner: LearnerProcess, gateway: Gateway) -> list[dict[str, object]]:
     return [dict(books) for books in gateway.books()]
 
 
+def _told(learner: LearnerProcess, actor: str) -> list[str]:
+    """Returns what the learner's log says about failed environments of an actor."""
+    return [str(line["error"]) for line in learner.events("environment_failed") if line["actor"] == actor]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", sorted(HOW))
 def test_only_the_player_that_failed_starts_again(
     learner: LearnerProcess, processes: Processes, tmp_path: Path, fault: str
 ) -> None:
-    """Its open rows are dropped, counted by reason, and the other player plays on; the log says how it failed."""
+    """Only the failed player restarts; its open rows are dropped by reason."""
     options = ("--timeout-wait", "6") if fault == "hang" else ()
     faulty = ("--fault", fault, *FAULT_AT, "--fault-once", str(tmp_path / "once"))
     gateway = Gateway(processes, learner.address, *options, play=faulty, players=2, name=fault)
@@ -51,6 +56,8 @@ def test_only_the_player_that_failed_starts_again(
     learner.wait_for(lambda: len(child.events("player_connected")) == 3, "a player starts again", child)
     restarts, before = child.events("player_restarts"), learner.behavior("CartPole").version
     learner.wait_for_version("CartPole", before + 3, child)
+    learner.wait_for(lambda: _told(learner, child.name), "the learner says so, too", child)
+    assert [HOW[fault] in error for error in _told(learner, child.name)] == [True]
     connected = [event["worker"] for event in child.events("player_connected")]
     assert [HOW[fault] in event["reason"] for event in restarts] == [True], restarts
     assert sorted(connected) == sorted([0, 1, restarts[0]["worker"]])
@@ -61,7 +68,7 @@ def test_only_the_player_that_failed_starts_again(
 
 
 def test_damaged_messages_are_said_and_cost_little(learner: LearnerProcess, processes: Processes) -> None:
-    """NaN names behavior and agent, 50 MB are accepted, and the same player plays on through all of it."""
+    """NaN is reported by behavior and agent, 50 MB are accepted, and the player continues."""
     faults = ("nan-reward", "nan-observation", "infinite-group-reward", "long-mask", "bad-side-channel", "ballast")
     options = [word for fault in faults for word in ("--fault", fault)]
     before = learner.behavior("CartPole").version
@@ -76,7 +83,7 @@ def test_damaged_messages_are_said_and_cost_little(learner: LearnerProcess, proc
 
 @pytest.mark.slow
 def test_a_message_that_cannot_be_read_names_what_is_wrong(learner: LearnerProcess, processes: Processes) -> None:
-    """An observation shorter than its shape ends the player, with behavior and numbers in one line."""
+    """A too short observation ends the player with one line that has behavior and numbers."""
     options = ("--max-lifetime-restarts", "0")
     play_options = ("--task", "hybrid", "--fault", "short-observation", *FAULT_AT)
     gateway = Gateway(processes, learner.address, *options, play=play_options, name="short")

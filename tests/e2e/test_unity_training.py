@@ -1,4 +1,4 @@
-"""Unity players train: every kind of behavior, from demonstrations too, with the trainers and networks of ML-Agents' scenes."""
+"""Tests training with Unity players and every kind of behavior."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 import onnxruntime
 import pytest
 from rollcast.demonstrations.framing import DemonstrationFile
+from rollcast.specs import ActionSpec, BehaviorSpec
 
-from tests.e2e.processes import Processes
+from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import cartpole, small
 from tests.e2e.unity import Gateway, run_for_any_behavior
-from tests.players.scenery import SCENES
+from tests.learner.publish.test_unity_models import described, expected
+from tests.learner.publish.unity_behaviors import entities, floats, vector
+from tests.players.scenery import SCENES, Buffer
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +26,7 @@ TARGET_RETURN = 60.0
 
 
 def test_every_kind_of_behavior_trains(processes: Processes, tmp_path: Path) -> None:
-    """Eight behaviors of two players: log-probabilities agree, nothing is lost, and players see no wrong reply."""
+    """Eight behaviors of two players train, with equal log-probabilities and without losses."""
     learner = processes.learner(run_for_any_behavior(tmp_path))
     play = ("--task", "everything", "--agents", "6", "--statistics")
     gateway = Gateway(processes, learner.address, play=play, players=2)
@@ -40,7 +43,7 @@ def test_every_kind_of_behavior_trains(processes: Processes, tmp_path: Path) -> 
 
 
 def test_goals_and_lists_of_entities_train(processes: Processes, tmp_path: Path) -> None:
-    """A goal that conditions the network, and a buffer sensor: log-probabilities agree and the models load."""
+    """A goal that conditions the network and a buffer sensor train, and the models load."""
     learner = processes.learner(run_for_any_behavior(tmp_path))
     tasks = {"Goal": "goal", "Crowd": "crowd"}
     gateways = {
@@ -60,7 +63,7 @@ def test_goals_and_lists_of_entities_train(processes: Processes, tmp_path: Path)
 
 
 def test_a_run_of_unity_players_ends_as_it_shall(processes: Processes, tmp_path: Path) -> None:
-    """CartPole is learned; parameters and engine settings arrive, lessons follow; the model that is left loads."""
+    """CartPole is learned with parameters, engine settings and lessons, and the model loads."""
     settings = {
         "default_settings": cartpole(),
         "environment_parameters": {
@@ -97,9 +100,16 @@ def test_a_run_of_unity_players_ends_as_it_shall(processes: Processes, tmp_path:
 MEMORY = {"sequence_length": 8, "memory_size": 16}
 
 
-def ppo(trainer_type: str = "ppo", *, signals: dict[str, Any] | None = None, **network: Any) -> dict[str, Any]:
-    """A behavior of an on-policy trainer."""
+SELF_PLAY = {"save_steps": 64, "team_change": 128, "swap_steps": 32, "window": 3}
+
+
+def ppo(
+    trainer_type: str = "ppo", *, signals: dict[str, Any] | None = None, plays: bool = False, **network: Any
+) -> dict[str, Any]:
+    """Returns a behavior of an on-policy trainer."""
     changes = {} if signals is None else {"reward_signals": {"extrinsic": {}} | signals}
+    if plays:
+        changes["self_play"] = SELF_PLAY
     settings = small(trainer_type=trainer_type, **changes)
     settings["hyperparameters"] = {"batch_size": 32, "buffer_size": 64}
     settings["network_settings"] = {"hidden_units": 16, "num_layers": 2, **network}
@@ -107,7 +117,7 @@ def ppo(trainer_type: str = "ppo", *, signals: dict[str, Any] | None = None, **n
 
 
 def sac(**network: Any) -> dict[str, Any]:
-    """A behavior that replays."""
+    """Returns a behavior of a replay trainer."""
     settings = ppo("sac", **network)
     settings["hyperparameters"] = {"batch_size": 32, "buffer_size": 1000, "steps_per_update": 10.0}
     return settings
@@ -119,7 +129,7 @@ BEHAVIORS = {
     "Walker": sac(normalize=True),
     "Crawler": ppo(normalize=True),
     "Worm": ppo("appo", normalize=True),
-    "Basic": ppo("impala"),
+    "Basic": ppo("impala", memory=MEMORY),
     "Hallway": ppo(memory=MEMORY),
     "PushBlock": sac(memory=MEMORY),
     "Pyramids": ppo(signals={"curiosity": {"strength": 0.02, "network_settings": {"hidden_units": 16}}}),
@@ -128,19 +138,44 @@ BEHAVIORS = {
     "Sorter": ppo(),
     "GridFoodCollector": sac(),
     "VisualFoodCollector": ppo(memory=MEMORY, vis_encode_type="nature_cnn"),
-    "PushBlockCollab": ppo(),
-    "Goalie": ppo("impala", memory=MEMORY),
-    "Striker": ppo(),
+    "PushBlockCollab": ppo("poca"),
+    "DungeonEscape": ppo("poca", memory=MEMORY),
+    "SoccerTwos": ppo("poca", plays=True),
+    "Tennis": ppo(normalize=True, plays=True),
+    "Striker": ppo("poca", plays=True, memory=MEMORY),
+    "Goalie": ppo("poca", plays=True),
 }
 
 
+def declared(name: str) -> BehaviorSpec:
+    """Returns the behavior of a scene, as far as its model shows it."""
+    scene = SCENES[name]
+    seen = [
+        vector(sensor)
+        if isinstance(sensor, int)
+        else entities(sensor.most, sensor.size)
+        if isinstance(sensor, Buffer)
+        else floats(*sensor.shape)
+        for sensor in scene.sensors
+    ]
+    return BehaviorSpec(name, tuple(seen), ActionSpec(scene.continuous, scene.branches))
+
+
+@pytest.mark.timeout(300)  # twenty trainers, on a machine that may be busy
 def test_every_scene_trains(processes: Processes, tmp_path: Path) -> None:
-    """Two updates each, with log-probabilities that agree; nothing is lost; the models have memory where there is some."""
+    """Each scene trains two updates with equal log-probabilities and finite losses, and the model is ML-Agents'.
+
+    Scenes with opponents play rated games, also those of groups.
+    """
     assert set(BEHAVIORS) == set(SCENES)
     learner = processes.learner(run_for_any_behavior(tmp_path, default_settings=None, behaviors=BEHAVIORS))
     gateway = Gateway(processes, learner.address, play=("--task", "scenes", "--agents", "2"))
     for name in BEHAVIORS:
         assert learner.wait_for_version(name, 2, gateway.child).log_prob_error_max < MAX_ERROR, name
+    for name, settings in BEHAVIORS.items():
+        if "self_play" in settings:
+            learner.wait_for(lambda name=name: games(learner, name) > 0, f"a game of {name}", gateway.child)  # type: ignore[misc]
+    assert learner.events("update_not_finite") == []
     gateway.child.signal(signal.SIGTERM)
     assert gateway.child.wait() == 0, gateway.child.said()
     assert not any(told["dropped"] for told in gateway.books())
@@ -148,17 +183,22 @@ def test_every_scene_trains(processes: Processes, tmp_path: Path) -> None:
     assert learner.wait() == 0, learner.said()
     for name, settings in BEHAVIORS.items():
         session: Any = onnxruntime.InferenceSession(learner.folder / f"{name}.onnx")  # type: ignore[attr-defined]
-        given = {value.name: value.shape for value in session.get_inputs()}
-        memory = settings["network_settings"].get("memory")
-        expected = None if memory is None else ["batch", 1, memory["memory_size"]]
-        assert given.get("recurrent_in") == expected, name
+        memory = settings["network_settings"].get("memory", {"memory_size": 0})
+        inputs, outputs = expected(declared(name), memory["memory_size"])
+        assert (described(session.get_inputs()), described(session.get_outputs())) == (inputs, outputs), name
+
+
+def games(learner: LearnerProcess, name: str) -> float:
+    """Returns the number of counted games of a behavior."""
+    numbers = learner.behavior(name).numbers
+    return sum(value for key, value in numbers.items() if key.startswith(("games_won/", "games_drawn/", "games_lost/")))
 
 
 PLAY = ("--task", "everything", "--agents", "6")
 
 
 def imitating(demonstrations: Path) -> dict[str, Any]:
-    """A behavior that learns from demonstrations in every way there is, as ML-Agents' run files ask for it."""
+    """Returns a behavior that learns from demonstrations in every way that ML-Agents supports."""
     path = str(demonstrations)
     gail = {"demo_path": path, "use_actions": True, "use_vail": True, "network_settings": {"hidden_units": 16}}
     settings = small(
@@ -171,7 +211,7 @@ def imitating(demonstrations: Path) -> dict[str, Any]:
 
 @pytest.mark.timeout(300)  # two learners and sixteen trainers, on a machine that may be busy
 def test_every_kind_of_behavior_is_recorded_and_imitated(processes: Processes, tmp_path: Path) -> None:
-    """Eight behaviors leave a file each; runs that imitate them make updates, and report what ML-Agents reports."""
+    """Eight behaviors are recorded, and runs that imitate them report ML-Agents' statistics."""
     teacher = processes.learner(run_for_any_behavior(tmp_path / "teacher"), run="teacher")
     recorder = Gateway(processes, teacher.address, "--record", str(tmp_path / "seen.demo"), play=PLAY, name="recorder")
     for name in EVERYTHING:

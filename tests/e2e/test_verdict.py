@@ -1,4 +1,4 @@
-"""What holds a run back is named: one part after another is made slow on purpose, and nothing else."""
+"""Tests that the verdict names the bottleneck of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ THOROUGH = QUICK | {"batch_size": 64, "num_epoch": 80}
 
 
 def test_the_slow_part_is_named(tmp_path: Path) -> None:
-    """Slow environments, a long way and long updates: the verdict names each, with figures that fit, in either mode.
+    """The verdict names slow environments, a slow link and long updates, in either mode.
 
     A run of each mode at once: most of the time is spent waiting for what is slow.
     """
@@ -46,7 +46,7 @@ def _slow_down_each(processes: Processes, threaded: bool) -> None:
         with _only(processes, learner, "Dawdling", named("dawdling"), learner.address) as actor:
             verdict = _wait_for(learner, control_pb2.BOTTLENECK_ACTORS, actor)
             assert verdict.actor_busy_ratio > 0.5
-            assert verdict.text.startswith("actor-bound: actors step ")
+            assert verdict.text.startswith("actor-bound: actors are busy ")
         with _only(processes, learner, "Far", "CartPole-v1", link.address) as actor:
             link.delay_seconds = DELAY_SECONDS
             learner.wait_for(lambda: learner.actor("Far").round_trip_seconds >= DELAY_SECONDS, "long trips", actor)
@@ -59,7 +59,7 @@ def _slow_down_each(processes: Processes, threaded: bool) -> None:
         with _only(processes, learner, "Thorough", "CartPole-v1", learner.address) as actor:
             verdict = _wait_for(learner, control_pb2.BOTTLENECK_LEARNER, actor)
             assert verdict.learner_busy_ratio > verdict.actor_busy_ratio
-            assert verdict.text.startswith("learner-bound: the trainer computes ")
+            assert verdict.text.startswith("learner-bound: the trainer is busy ")
             learner.operator.pause()
             paused = _wait_for(learner, control_pb2.BOTTLENECK_UNSPECIFIED, actor)
             assert paused.text == "the run is paused"
@@ -72,7 +72,7 @@ def _behaviors(threaded: bool) -> dict[str, Any]:
 
 @contextmanager
 def _only(processes: Processes, learner: LearnerProcess, name: str, env: str, address: str) -> Iterator[Child]:
-    """An actor that trains alone; the trainer's time before it does not count in the verdict any more: a pause is between.
+    """Starts an actor that trains alone, after the previous one no longer counts in the verdict.
 
     The actor before it stops counting when its lease runs out.
     """

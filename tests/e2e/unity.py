@@ -1,4 +1,4 @@
-"""Gateways with scripted players, as processes: what a person starts beside a learner."""
+"""Starts gateways with scripted players as processes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.players.build import make_build
 
 
 def free_ports(count: int) -> int:
-    """Returns the first of so many consecutive ports that nobody listens on now."""
+    """Returns the first of so many consecutive ports that no one listens on now."""
     for _ in range(1000):
-        first = random.randrange(20000, 32000, 8)  # below those that the system gives to whoever asks for any
+        first = random.randrange(20000, 32000, 8)  # below the system's ephemeral ports
         if all(_is_free(host, port) for port in range(first, first + count) for host in ("127.0.0.1", "::1")):
             return first
     raise AssertionError(f"no {count} ports in a row are free")
@@ -34,7 +34,7 @@ def _is_free(host: str, port: int) -> bool:
 
 
 def run_for_any_behavior(folder: Path, **changes: Any) -> Path:
-    """Writes a run file that takes whatever behaviors players have, and returns its path."""
+    """Writes a run file for any behaviors of players and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {
         "default_settings": small(),
@@ -47,16 +47,16 @@ def run_for_any_behavior(folder: Path, **changes: Any) -> Path:
 
 
 class Gateway:
-    """`rollcast-actor unity` with scripted players.
+    """Runs `rollcast-actor unity` with scripted players.
 
     Args:
-        processes: starts it.
-        learner: where its learner is.
-        options: of the command, beside those for build, port and logs.
-        play: arguments of the players; None for an editor.
-        players: how many.
-        name: of the actor.
-        inside: arguments of the interpreter that come first, of a program that goes on as the gateway.
+        processes: Starts it.
+        learner: Where its learner is.
+        options: Of the command, beside those for build, port and logs.
+        play: Arguments of the players; None for an editor.
+        players: How many.
+        name: Of the actor.
+        inside: Arguments of the interpreter that come first, of a program that continues as the gateway.
     """
 
     def __init__(

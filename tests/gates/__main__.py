@@ -1,4 +1,4 @@
-"""`python -m tests.gates`."""
+"""Runs `python -m tests.gates`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line of the gates: `python -m tests.gates`, or `make gates`."""
+"""Runs the gates: `python -m tests.gates` or `make gates`."""
 
 import argparse
 import signal
@@ -16,9 +16,10 @@ from tests.gates import curves
 from tests.gates import results as files
 from tests.gates.catalog import GATES
 from tests.gates.gate import Gate, Results, Trained, Verdict
-from tests.gates.training import record, train
+from tests.gates.training import commands, record, train
 
 INTERRUPTED = 130
+QUICK = "quick"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,10 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.table:
         kept = files.keep(options.out, GATES)
         curves.keep(options.out, GATES)
+        curves.PAGE.write_text(curves.page(files.read()), encoding="utf-8")
         table = files.table(files.read())
-        files.put_between_marks(REPOSITORY / "README.md", table)
+        files.put_between_marks(files.PAGE, table)
         print(table)
-        _tell(f"taken over from {options.out}: {', '.join(kept) or 'nothing'}; the README has the table")
+        _tell(f"taken over from {options.out}: {', '.join(kept) or 'nothing'}; the page has the table")
         return 0
     try:
         chosen = [_with_seeds(gate, options.seeds) for gate in _chosen(options.gates)]
@@ -52,9 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.gates",
-        description="Trains what Rollcast must be able to learn, each with its budget, and says what it came to.",
+        description="Trains what Rollcast must be able to learn, each with its budget, and reports the results.",
     )
-    parser.add_argument("gates", nargs="*", metavar="GATE", help="names, or their beginnings; all if none is given")
+    parser.add_argument(
+        "gates",
+        nargs="*",
+        metavar="GATE",
+        help="names, their beginnings, or quick for those that take under 45 minutes together; all but studies if none is given",
+    )
     parser.add_argument("--list", action="store_true", help="say which gates there are")
     parser.add_argument(
         "--seeds", metavar="N", help="seeds: how many (3), or which (1,4,7); default: those of each gate"
@@ -62,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--table",
         action="store_true",
-        help="train nothing: keep the results in tests/gates, and put the table of them into the README",
+        help="train nothing: keep the results in tests/gates, put the table of them into their README.md, draw the curves",
     )
     parser.add_argument(
         "--out", type=Path, default=REPOSITORY / "results" / "gates", metavar="DIR", help="where runs and results go"
@@ -71,19 +78,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chosen(names: Sequence[str]) -> list[Gate]:
-    """Returns the gates of some names or beginnings of names.
+    """Returns the gates of some names or beginnings of names; without names, all but the studies.
 
     Raises:
-        ValueError: one fits no gate.
+        ValueError: One fits no gate.
     """
     for name in names:
-        if not any(gate.name.startswith(name) for gate in GATES):
+        if name != QUICK and not any(gate.name.startswith(name) for gate in GATES):
             raise ValueError(f"there is no gate {name!r}; gates: {', '.join(gate.name for gate in GATES)}")
+    if not names:
+        return [gate for gate in GATES if gate.length != "study"]
     exact = {gate.name for gate in GATES} & set(names)
     return [
         gate
         for gate in GATES
-        if not names or gate.name in exact or any(gate.name.startswith(name) for name in names if name not in exact)
+        if gate.name in exact
+        or (QUICK in names and gate.length == QUICK)
+        or any(gate.name.startswith(name) for name in names if name not in exact)
     ]
 
 
@@ -91,7 +102,7 @@ def _with_seeds(gate: Gate, text: str | None) -> Gate:
     """Returns a gate with the seeds of the command line.
 
     Raises:
-        ValueError: they are no numbers.
+        ValueError: They are no numbers.
     """
     if text is None:
         return gate
@@ -127,20 +138,27 @@ def _run_all(gates: Sequence[Gate], out: Path) -> int:
 
 
 def run(gate: Gate, out: Path) -> Results:
-    """Trains the arms of a gate, one after another for each seed.
+    """Trains the arms of a gate, one after another, each with all seeds.
+
+    Results of an earlier call are used if they were made by the same command at the same commit.
 
     Raises:
-        MeasurementFailed: a run failed.
+        MeasurementFailed: A run failed.
     """
     results: dict[str, list[Trained]] = {arm.name: [] for arm in gate.arms}
-    for seed in gate.seeds:
-        recordings: dict[str, Path] = {}
-        for arm in gate.arms:
+    recordings: dict[tuple[str, int], Path] = {}
+    for arm in gate.arms:
+        for seed in gate.seeds:
             folder = out / "runs" / f"{gate.name}-{arm.name}-{seed}"
-            demonstrations = recordings[arm.demonstrations] if arm.demonstrations else None
-            trained = train(arm, seed, folder, demonstrations) if arm.trained_by is None else arm.trained_by(arm, seed)
+            demonstrations = recordings[arm.demonstrations, seed] if arm.demonstrations else None
+            command, file = commands(gate, seed)[arm.name], folder.with_suffix(".json")
+            trained = files.kept_run(file, command)
+            if trained is None:
+                own = arm.trained_by
+                trained = train(arm, seed, folder, demonstrations) if own is None else own(arm, seed, folder)
             if arm.record is not None:
-                recordings[arm.name] = record(arm, seed, folder)
+                recordings[arm.name, seed] = record(arm, seed, folder)
+            files.keep_run(file, command, trained)
             results[arm.name].append(trained)
             _tell(
                 f"{gate.name} {arm.name} seed {seed}: {trained.stop_reason}, {trained.steps:,} steps, "

@@ -1,20 +1,23 @@
-"""Draws the learning curves of a gate's arms: a small SVG file for the README, out of the gate's JSON file."""
+"""Keeps the learning curves of gates, drawn as `rollcast-learner compare` does, and the page that shows them."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
+from learner.commands.line_chart import Panel, draw, series_of
 from tests.gates.gate import Gate
 
 CURVES = Path(__file__).with_name("curves")
-"""What the README shows."""
+"""The pictures, and a page with them and with the commands of each gate."""
+PAGE = CURVES / "README.md"
+_INTRODUCTION = """\
+# Learning curves of the gates
 
-WIDTH, HEIGHT = 720, 320
-LEFT, RIGHT, TOP, BOTTOM = 56, 36, 40, 40
-COLORS = ("#1f6fb4", "#c4501b", "#3b7d3a", "#7a4f9a")
-TICKS = 5
+Made by `make gates GATES=--table` from the newest results, as [the table](../README.md#gates). Lines are interquartile means over
+seeds, bands 95 % bootstrap intervals, and faint lines single seeds. The commands are those of the first seed, each in a terminal of
+its own; the others differ in `--seed`. `make gates GATES=NAME` runs a gate with all its seeds.
+"""
 
 
 def keep(folder: Path, gates: Iterable[Gate], kept: Path = CURVES) -> list[Path]:
@@ -25,62 +28,40 @@ def keep(folder: Path, gates: Iterable[Gate], kept: Path = CURVES) -> list[Path]
         if not path.exists():
             continue
         content = json.loads(path.read_text(encoding="utf-8"))
-        if any(run.get("curve") for runs in content["arms"].values() for run in runs):
+        if any(run["curve"] for runs in content["arms"].values() for run in runs):
             kept.mkdir(exist_ok=True)
             drawn.append(kept / f"{gate.name}.svg")
-            drawn[-1].write_text(draw(content), encoding="utf-8")
+            drawn[-1].write_text(picture(content), encoding="utf-8")
     return drawn
 
 
-def draw(content: Mapping[str, Any]) -> str:
-    """Returns an SVG: mean return of the last 100 episodes over steps, a color an arm, a line a seed.
+def picture(content: Mapping[str, Any]) -> str:
+    """Returns the SVG of a gate's JSON file: training return over environment steps, a line and a band for each arm."""
+    title = content["title"].replace("`", "")
+    arms = [
+        series_of(arm, [_columns(run["curve"]) for run in runs if run["curve"]])
+        for arm, runs in content["arms"].items()
+        if any(run["curve"] for run in runs)
+    ]
+    return draw([Panel(title, "environment steps", "mean training return", tuple(arms))], f"Learning curves of {title}")
+
+
+def _columns(curve: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [step for step, _ in curve], [value for _, value in curve]
+
+
+def page(rows: Sequence[Mapping[str, Any]], kept: Path = CURVES) -> str:
+    """Returns the page: what each gate asks, its picture and its commands.
 
     Args:
-        content: of a gate's JSON file.
+        rows: Of the compact file of results.
+        kept: Where the pictures are.
     """
-    points = [point for runs in content["arms"].values() for run in runs for point in run["curve"]]
-    right, high = _round_up(max(step for step, _ in points)), _round_up(max(value for _, value in points))
-    parts = [*_axes(right, high), *_legend(content)]
-    for color, runs in zip(COLORS, content["arms"].values(), strict=False):
-        for run in runs:
-            line = " ".join(f"{_x(step, right):.1f},{_y(value, high):.1f}" for step, value in run["curve"])
-            parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.5"/>')
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        f'font-size="12">\n<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>\n{body}\n</svg>\n'
-    )
-
-
-def _axes(right: float, high: float) -> Iterable[str]:
-    bottom, end = _y(0.0, high), WIDTH - RIGHT
-    for tick in range(TICKS + 1):
-        step, value = right * tick / TICKS, high * tick / TICKS
-        x, y = _x(step, right), _y(value, high)
-        yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{end}" y2="{y:.1f}" stroke="#dddddd"/>'
-        yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" fill="#444444">{value:g}</text>'
-        yield f'<text x="{x:.1f}" y="{bottom + 16:.1f}" text-anchor="middle" fill="#444444">{step:,.0f}</text>'
-    yield f'<text x="{(LEFT + end) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle" fill="#444444">environment steps</text>'
-
-
-def _legend(content: Mapping[str, Any]) -> Iterable[str]:
-    title = f"{content['title']}: mean return of 100 episodes, {len(content['seeds'])} seeds"
-    yield f'<text x="{LEFT}" y="16" fill="#222222">{escape(title.replace("`", ""))}</text>'
-    for place, (color, arm) in enumerate(zip(COLORS, content["arms"], strict=False)):
-        x = LEFT + 150 * place
-        yield f'<line x1="{x}" y1="28" x2="{x + 20}" y2="28" stroke="{color}" stroke-width="3"/>'
-        yield f'<text x="{x + 26}" y="32" fill="#222222">{escape(arm)}</text>'
-
-
-def _x(step: float, right: float) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * step / right
-
-
-def _y(value: float, high: float) -> float:
-    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * max(0.0, value) / high
-
-
-def _round_up(value: float) -> float:
-    """Returns the next larger number of two digits and zeros, so that ticks are plain numbers."""
-    unit = 10.0 ** max(0, len(str(int(value))) - 2)
-    return max(float(TICKS), -(-value // (TICKS * unit)) * TICKS * unit)
+    parts = [_INTRODUCTION]
+    for row in rows:
+        parts.append(f"## {row['gate']}\n\n{row['title']}: {row['asks']}\n")
+        if (kept / f"{row['gate']}.svg").exists():
+            parts.append(f"![Learning curves of {row['gate']}]({row['gate']}.svg)\n")
+        lines = dict.fromkeys(line for commands in row["commands"].values() for line in commands)
+        parts.append("\n".join(["```sh", *lines, "```\n"]))
+    return "\n".join(parts)

@@ -1,23 +1,24 @@
-"""What a gate is: something to train, a budget, seeds, and a rule that says whether what came of it is good enough."""
+"""Defines a gate: a training, a budget, seeds, and a rule for the results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.bench.processes import REPOSITORY
 
-SHIPPED = REPOSITORY / "deploy" / "runs"
+SHIPPED = REPOSITORY / "learner" / "run_files"
+EXAMPLES = REPOSITORY / "deploy" / "examples"
 OWN = Path(__file__).parent / "runs"
 SEEDS = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Demonstrations that an arm leaves behind when it is trained.
+    """Demonstrations that are recorded after an arm is trained.
 
     Attributes:
-        episodes: how many.
+        episodes: How many.
     """
 
     episodes: int = 10
@@ -28,21 +29,24 @@ class Arm:
     """One training: a learner with a run file, and actors with an environment.
 
     Attributes:
-        name: within its gate.
-        run_file: the run file as users have it.
-        env: what actors are told by ``--env``.
-        budget_steps: environment steps of all actors, dropped ones included; the run's ``max_steps``.
-        target: of the mean return of the last 100 training episodes, which ends the run; None goes on to the budget.
-        settings: values set on the learner's command line, below ``behaviors.<the only one>``.
-        options: more of that command line.
-        env_kwargs: of the environment.
-        actors: processes.
-        envs: environments in each.
-        greedy_episodes: deterministic episodes of the last policy; 0 plays none.
-        wall_seconds: after which the run ends, whatever it has reached.
-        record: demonstrations that the trained policy leaves to later arms.
-        demonstrations: name of the arm whose recording takes the place of ``{demo}`` in `settings`.
-        trained_by: trains in a way of its own, by seed; None starts processes that talk over gRPC.
+        name: Within its gate.
+        run_file: The run file as users have it.
+        env: What actors are told by ``--env``.
+        budget_steps: Environment steps of all actors, dropped ones included; the run's ``max_steps``.
+        target: Of the mean return of the last 100 training episodes, which ends the run; None continues to the budget,
+            whatever the run file says.
+        settings: Values set on the learner's command line, below ``behaviors.<the only one>``.
+        options: More of that command line.
+        env_kwargs: Of the environment.
+        actor: Kind of actor: the command after `rollcast-actor`.
+        actors: Processes.
+        envs: Environments in each.
+        greedy_episodes: Deterministic episodes of the last policy; 0 plays none.
+        wall_seconds: After which the run ends, whatever it has reached.
+        record: Demonstrations that the trained policy leaves to later arms.
+        demonstrations: Name of the arm whose recording takes the place of ``{demo}`` in `settings`.
+        trained_by: Trains in a way of its own; None starts processes that talk over gRPC. It is given the arm, the seed,
+            and the path of what the run leaves to later arms, without a suffix.
     """
 
     name: str
@@ -53,33 +57,36 @@ class Arm:
     settings: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    actor: Literal["gym", "pettingzoo"] = "gym"
     actors: int = 2
     envs: int = 8
     greedy_episodes: int = 0
     wall_seconds: float = 1500.0
     record: Recording | None = None
     demonstrations: str | None = None
-    trained_by: Callable[["Arm", int], "Trained"] | None = None
+    trained_by: Callable[["Arm", int, Path], "Trained"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What came of one arm with one seed.
+    """The result of one arm with one seed.
 
     Attributes:
-        seed: of the run.
-        stop_reason: why it ended.
-        steps: taken by all actors, dropped ones included.
-        seconds: from the first step to the last.
-        episodes: finished training episodes.
-        train: mean return of the last 100 of them; None if there was none.
-        best: the best such mean of the run.
-        steps_to_target: steps until the target was reached; None if it was not, or there was none.
-        seconds_to_target: seconds until then.
-        optimizer_steps: gradient steps, where the run's last checkpoint says them.
-        greedy: returns of deterministic episodes.
-        lag: versions between acting and learning in the last update, mean, where it was looked at.
-        curve: environment steps and mean return of the last 100 training episodes, where they were written down.
+        seed: Of the run.
+        stop_reason: Why it ended.
+        steps: Taken by all actors, dropped ones included.
+        seconds: From the first step to the last.
+        episodes: Finished training episodes.
+        train: Mean return of the last 100 of them; None if there was none.
+        best: The best such mean of the run.
+        steps_to_target: Steps until the target was reached; None if it was not, or there was none.
+        seconds_to_target: Seconds until then.
+        optimizer_steps: Gradient steps, where the run's last checkpoint says them.
+        greedy: Returns of deterministic episodes.
+        lag: Versions between acting and learning in the last update, mean, where it was looked at.
+        against: Share of the games that the last policy wins against each of several others: the snapshots of its run,
+            oldest first, or the last policies of another arm.
+        curve: Environment steps and mean training return of at least 20 episodes, 100 for `trained_by`; empty for none.
     """
 
     seed: int
@@ -94,25 +101,39 @@ class Trained:
     optimizer_steps: int | None = None
     greedy: tuple[float, ...] = ()
     lag: float | None = None
+    against: tuple[float, ...] = ()
     curve: tuple[tuple[int, float], ...] = ()
 
     @property
     def greedy_mean(self) -> float | None:
-        """Mean return of the deterministic episodes."""
+        """Returns the mean return of the deterministic episodes."""
         return sum(self.greedy) / len(self.greedy) if self.greedy else None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns what the JSON file has of it."""
-        return {**asdict(self), "greedy": list(self.greedy), "greedy_mean": self.greedy_mean}
+        return {
+            **asdict(self),
+            "greedy": list(self.greedy),
+            "against": list(self.against),
+            "greedy_mean": self.greedy_mean,
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Trained":
+        """Returns a result that :meth:`as_dict` wrote."""
+        fields = {name: value for name, value in content.items() if name != "greedy_mean"}
+        curve = tuple((int(step), float(value)) for step, value in content["curve"])
+        lists = {name: tuple(content.get(name, ())) for name in ("greedy", "against")}
+        return cls(**{**fields, **lists, "curve": curve})
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a gate was passed.
+    """The verdict on a gate.
 
     Attributes:
-        passed: it was.
-        text: what was reached, and if it failed, by how much it fell short.
+        passed: It was.
+        text: What was reached, and if it failed, by how much it fell short.
     """
 
     passed: bool
@@ -120,22 +141,23 @@ class Verdict:
 
 
 Results = Mapping[str, Sequence[Trained]]
-"""What came of each arm, by its name, one entry a seed."""
+"""The results of each arm by its name, one entry per seed."""
 
 Rule = Callable[[Results], Verdict]
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Something that must be learned.
+    """A task that must be learned.
 
     Attributes:
-        name: one word, for the command line.
-        title: what the table calls it.
-        asks: what must be reached, in words.
-        arms: trained one after another, for each seed.
-        rule: what is made of the results.
-        seeds: of the runs.
+        name: One word, for the command line.
+        title: What the table calls it.
+        asks: What must be reached, in words.
+        arms: Trained one after another, each with all seeds.
+        rule: What is made of the results.
+        seeds: Of the runs.
+        length: ``quick`` gates take under 45 minutes together; ``study`` runs only if it is named.
     """
 
     name: str
@@ -144,3 +166,4 @@ class Gate:
     arms: tuple[Arm, ...]
     rule: Rule
     seeds: tuple[int, ...] = SEEDS
+    length: Literal["quick", "long", "study"] = "quick"

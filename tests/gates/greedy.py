@@ -1,4 +1,4 @@
-"""Deterministic episodes of the model that a run leaves behind for Unity, without anything of the service."""
+"""Plays deterministic episodes of a run's Unity model without Rollcast's service."""
 
 import importlib
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _MAX_EPISODE_STEPS = 10_000
 
 
 def make(env: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
-    """Makes an environment from what actors are told by ``--env``."""
+    """Makes an environment from the value of ``--env``."""
     module, colon, name = env.partition(":")
     if not colon:
         return gymnasium.make(env, **env_kwargs)
@@ -30,13 +30,13 @@ def play(model: Path, env: str, env_kwargs: Mapping[str, Any], seeds: Iterable[i
     """Plays one episode from each start, with the model's most likely actions, and returns their returns.
 
     Args:
-        model: the ONNX file.
-        env: what actors are told by ``--env``; it shows one vector.
-        env_kwargs: of the environment.
-        seeds: of the starts.
+        model: The ONNX file.
+        env: What actors are told by ``--env``; it shows one vector.
+        env_kwargs: Of the environment.
+        seeds: Of the starts.
 
     Raises:
-        MeasurementFailed: there is no model, or it wants something else than one vector.
+        MeasurementFailed: There is no model, or it wants something else than one vector.
     """
     if not model.exists():
         raise MeasurementFailed(f"the run left no model at {model}")
@@ -65,8 +65,8 @@ class _Player:
     """A model and its environment.
 
     Args:
-        model: the ONNX file.
-        environment: where it acts.
+        model: The ONNX file.
+        environment: Where it acts.
     """
 
     def __init__(self, model: Path, environment: gymnasium.Env[Any, Any]) -> None:

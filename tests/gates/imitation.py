@@ -1,4 +1,4 @@
-"""The gates of imitation: a policy is trained and recorded, and another one learns from the recording alone."""
+"""Gates of imitation: a policy is trained and recorded, and another one learns from the recording."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The rules of gates: functions from what several seeds came to, to a verdict that says by how much."""
+"""The rules of gates, which turn the results of several seeds into a verdict."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -27,14 +27,14 @@ def greedy(trained: Trained) -> float | None:
 
 
 def reaches(arm: str, target: float, budget_steps: int, *, far_off: float, needed: int | None = None) -> Rule:
-    """The statistic *train* reaches a target within a budget.
+    """Requires that the statistic *train* reaches a target within a budget.
 
     Args:
-        arm: whose.
-        target: of the mean return.
-        budget_steps: steps of all actors.
-        far_off: a seed whose best mean return is lower is far off, and fails the gate.
-        needed: how many seeds must reach it; None asks the median to.
+        arm: Whose.
+        target: Of the mean return.
+        budget_steps: Steps of all actors.
+        far_off: A seed whose best mean return is lower is far off, and fails the gate.
+        needed: How many seeds must reach it; None asks the median to.
     """
 
     def rule(results: Results) -> Verdict:
@@ -55,8 +55,24 @@ def reaches(arm: str, target: float, budget_steps: int, *, far_off: float, neede
     return rule
 
 
+def one_reaches(arms: Sequence[str], target: float, floor: float) -> Rule:
+    """Requires of one arm that its median seed reaches a greedy return and that no seed stays below a floor."""
+
+    def rule(results: Results) -> Verdict:
+        parts, passed = [], False
+        for arm in arms:
+            values = [_number(greedy(run)) for run in results[arm]]
+            holds = median(values) >= target and min(values) >= floor
+            passed |= holds
+            acted = _listed([_number(last_train(run)) for run in results[arm]])
+            parts.append(f"{arm}{'' if holds else ' (not)'} greedy {_listed(values)}, as acted {acted}")
+        return Verdict(passed, f"asked for {target:g}, none below {floor:g}: {'; '.join(parts)}")
+
+    return rule
+
+
 def at_least(arm: str, limit: float, figure: Figure, name: str, *, far_off: float, needed: int | None = None) -> Rule:
-    """A figure of the finished run reaches a limit: in the median and nowhere far off, or for so many seeds."""
+    """Requires that a figure of the finished run reaches a limit."""
 
     def rule(results: Results) -> Verdict:
         values = [_number(figure(run)) for run in results[arm]]
@@ -71,7 +87,7 @@ def at_least(arm: str, limit: float, figure: Figure, name: str, *, far_off: floa
 
 
 def stays_below(arm: str, limit: float) -> Rule:
-    """A control: no run's best mean return of 100 training episodes gets to the limit."""
+    """Requires of a control that the best mean return of each run stays below a limit."""
 
     def rule(results: Results) -> Verdict:
         values = [_number(best_train(run)) for run in results[arm]]
@@ -83,7 +99,7 @@ def stays_below(arm: str, limit: float) -> Rule:
 
 
 def misses(arm: str, target: float, budget_steps: int) -> Rule:
-    """A control: the median run does not reach a target within a budget."""
+    """Requires of a control that its median run does not reach a target within a budget."""
 
     def rule(results: Results) -> Verdict:
         runs = results[arm]
@@ -95,29 +111,8 @@ def misses(arm: str, target: float, budget_steps: int) -> Rule:
     return rule
 
 
-def never_above(arm: str, limit: float, *, needed: int | None = None) -> Rule:
-    """A control: no training episode of a run brings more than the limit, which is what the worst policy gets.
-
-    Looked at through means over 100 episodes, each of which would show a single better one.
-
-    Args:
-        arm: whose.
-        limit: the return.
-        needed: of how many seeds that must be so; None asks all.
-    """
-
-    def rule(results: Results) -> Verdict:
-        values = [_number(best_train(run)) for run in results[arm]]
-        wanted = len(values) if needed is None else min(needed, len(values))
-        text = f"{arm}: best {_listed(values)}, {wanted} of {len(values)} must stay at {limit:g}"
-        passed = sum(value <= limit for value in values) >= wanted
-        return Verdict(passed, text if passed else f"{text}: {max(values) - limit:.4g} over it")
-
-    return rule
-
-
 def better_by(arm: str, control: str, factor: float, figure: Figure = last_train) -> Rule:
-    """Every seed of one arm is so many times as good as the same seed of its control."""
+    """Requires that every seed is better than the same seed of its control by a factor."""
 
     def rule(results: Results) -> Verdict:
         pairs = [
@@ -134,13 +129,13 @@ def better_by(arm: str, control: str, factor: float, figure: Figure = last_train
 
 
 def updates_per_step(arm: str, wanted: float, *, initial_steps: int = 0, tolerance: float = 0.05) -> Rule:
-    """A replay trainer makes as many updates as its settings say.
+    """Requires that a replay trainer makes as many updates as its settings say.
 
     Args:
-        arm: whose.
-        wanted: updates by environment step.
-        initial_steps: for which there are none.
-        tolerance: how far off, as a share.
+        arm: Whose.
+        wanted: Updates by environment step.
+        initial_steps: For which there are none.
+        tolerance: How far off, as a share.
     """
 
     def rule(results: Results) -> Verdict:
@@ -153,7 +148,7 @@ def updates_per_step(arm: str, wanted: float, *, initial_steps: int = 0, toleran
 
 
 def imitates(arm: str, expert: str, random_return: float, share: float) -> Rule:
-    """(R - random) / (expert - random) of deterministic episodes reaches a share: median, and none 0.2 below it."""
+    """Requires that (R - random) / (expert - random) reaches a share: median, and no seed 0.2 below it."""
 
     def rule(results: Results) -> Verdict:
         shares = []
@@ -168,7 +163,7 @@ def imitates(arm: str, expert: str, random_return: float, share: float) -> Rule:
 
 
 def reports(*arms: str, figure: Figure = best_train, at_least: float = NOTHING) -> Rule:
-    """Says what each arm reaches; the gate is passed if the best of each arm's seeds gets to a limit."""
+    """Reports what each arm reaches; the best seed of each arm must reach a limit."""
 
     def rule(results: Results) -> Verdict:
         parts, passed = [], True
@@ -183,12 +178,63 @@ def reports(*arms: str, figure: Figure = best_train, at_least: float = NOTHING) 
     return rule
 
 
+def compares(*arms: str) -> Rule:
+    """Reports what each seed of each arm reaches, greedy and as acted, and the medians; always passes."""
+
+    def rule(results: Results) -> Verdict:
+        parts = []
+        for arm in arms:
+            for name, figure in (("greedy", greedy), ("as acted", last_train)):
+                values = [_number(figure(run)) for run in results[arm]]
+                parts.append(f"{arm} {name} {_listed(values)}, median {_listed([median(values)])}")
+        return Verdict(passed=True, text="; ".join(parts))
+
+    return rule
+
+
 def all_of(*rules: Rule) -> Rule:
-    """Every one of some rules holds."""
+    """Requires several rules."""
 
     def rule(results: Results) -> Verdict:
         verdicts = [each(results) for each in rules]
         return Verdict(all(verdict.passed for verdict in verdicts), "; ".join(verdict.text for verdict in verdicts))
+
+    return rule
+
+
+def sooner_than(arm: str, control: str, share: float) -> Rule:
+    """Every seed of one arm reaches its target in a share of the steps that the same seed of its control takes.
+
+    A control that does not reach the target counts with the steps that it took.
+    """
+
+    def rule(results: Results) -> Verdict:
+        passed, parts = True, []
+        for run, other in zip(results[arm], results[control], strict=True):
+            allowed = share * (other.steps_to_target or other.steps)
+            passed &= (run.steps_to_target or float("inf")) <= allowed
+            reached = "not" if run.steps_to_target is None else f"after {run.steps_to_target:,}"
+            against = f"{'not in ' if other.steps_to_target is None else ''}{other.steps_to_target or other.steps:,}"
+            parts.append(f"seed {run.seed}: {reached}, {control} {against}")
+        return Verdict(passed, ", ".join(parts))
+
+    return rule
+
+
+def no_later_than(arm: str, control: str) -> Rule:
+    """Requires that the median seed of an arm reaches its target in no more steps than that of its control.
+
+    A control that does not reach the target counts with the steps that it took.
+    """
+
+    def rule(results: Results) -> Verdict:
+        own = median(run.steps_to_target or float("inf") for run in results[arm])
+        others = median(run.steps_to_target or run.steps for run in results[control])
+        parts = []
+        for name in (arm, control):
+            steps = (f"{run.steps_to_target:,}" if run.steps_to_target else "not" for run in results[name])
+            parts.append(f"{name} after {' / '.join(steps)}")
+        return Verdict(own <= others, f"{', '.join(parts)}: {own:,.0f} against {others:,.0f} in the median")
 
     return rule
 

@@ -1,4 +1,4 @@
-"""The environments of the gates are what they say, so that a gate that is passed means something."""
+"""Tests the environments of the gates."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from tests.gates.environments.catch import CELL_PIXELS, CELLS, Catch
+from deploy.examples.memory.masked_cartpole import make
+from deploy.examples.pixels.catch import CELL_PIXELS, CELLS, Catch
+from tests.gates.environments.combination import Combination
 from tests.gates.environments.docking import STEPS, Docking
-from tests.gates.environments.masked_cartpole import make
 from tests.gates.environments.sorting import FEWEST, MOST, NUMBERS, WIDTH, Sorting
 
 
-@pytest.mark.parametrize("made", [Catch, Docking, lambda: Sorting(attention=False)])
+@pytest.mark.parametrize("made", [Catch, Combination, Docking, lambda: Sorting(attention=False)])
 def test_environments_keep_gymnasiums_rules(made: Any) -> None:
-    """Gymnasium's own checker finds nothing: spaces, seeds, types."""
+    """Gymnasium's checker accepts spaces, seeds and types."""
     check_env(made(), skip_render_check=True)
 
 
@@ -32,8 +33,28 @@ def played(env: gymnasium.Env[Any, Any], policy: Any, seed: int) -> float:
     return total
 
 
+@pytest.mark.parametrize("length", [3, 12])
+def test_one_sequence_opens_the_lock(length: int) -> None:
+    """Every position has one right digit; the last one brings the lock's share of the longest."""
+    env, digits = Combination(), list[int]()
+
+    def begin() -> float:
+        env.reset(options={"parameters": {"length": float(length)}})
+        return sum((float(env.step(np.int64(digit))[1]) for digit in digits), 0.0)
+
+    for _ in range(length):
+        found = []
+        for digit in range(4):
+            begin()
+            _, reward, over, _, _ = env.step(np.int64(digit))
+            found += [digit] if reward or not over else []
+        assert len(found) == 1
+        digits += found
+    assert begin() == length / 12
+
+
 def test_every_ball_can_be_caught_by_who_looks() -> None:
-    """One policy that reads ball and paddle from the pixels catches all; staying in the middle catches few."""
+    """A policy that reads ball and paddle from the pixels catches all; one that stays catches few."""
 
     def follow(picture: Any) -> int:
         cells = picture[::CELL_PIXELS, ::CELL_PIXELS, 0]
@@ -47,7 +68,7 @@ def test_every_ball_can_be_caught_by_who_looks() -> None:
 
 
 def test_a_catch_takes_twenty_steps() -> None:
-    """So 100,000 steps are 5,000 balls."""
+    """A catch takes twenty steps."""
     env = Catch()
     env.reset(seed=1)
     ends = [env.step(np.int64(1))[2] for _ in range(CELLS - 1)]
@@ -55,14 +76,14 @@ def test_a_catch_takes_twenty_steps() -> None:
 
 
 def test_the_masked_cartpole_shows_no_velocity() -> None:
-    """Position and angle are left of what CartPole shows."""
+    """The masked CartPole shows position and angle only."""
     masked, plain = make(), gymnasium.make("CartPole-v1")
     assert masked.reset(seed=4)[0].tolist() == plain.reset(seed=4)[0][[0, 2]].tolist()
     assert masked.step(1)[0].tolist() == plain.step(1)[0][[0, 2]].tolist()
 
 
 def test_a_buoy_counts_for_a_craft_that_is_near_and_slow() -> None:
-    """The next one appears elsewhere; coming nearer is worth as much as going away costs."""
+    """A buoy counts if the craft is near and slow, and the next one appears elsewhere."""
     env = Docking()
     env.reset(seed=1)
     env._position, env._velocity, env._buoy = np.zeros(2), np.zeros(2), np.array([0.1, 0.0])
@@ -74,7 +95,7 @@ def test_a_buoy_counts_for_a_craft_that_is_near_and_slow() -> None:
 
 
 def test_docking_is_cut_and_never_ends() -> None:
-    """An episode is truncated after 200 steps."""
+    """An episode of docking is truncated after 200 steps."""
     env = Docking()
     env.reset(seed=1)
     ends = [env.step(np.array([1, 2, 1]))[2:4] for _ in range(STEPS)]
@@ -83,7 +104,7 @@ def test_docking_is_cut_and_never_ends() -> None:
 
 @pytest.mark.parametrize("attention", [True, False])
 def test_tiles_are_sorted_by_who_takes_the_smallest(attention: bool) -> None:
-    """Taking the smallest each time brings 1, whichever way tiles are shown; a wrong one ends the episode."""
+    """Taking the smallest tile each time returns 1, and a wrong one ends the episode."""
 
     def smallest(view: Any) -> int:
         tiles = view.reshape(-1, WIDTH)
@@ -97,7 +118,7 @@ def test_tiles_are_sorted_by_who_takes_the_smallest(attention: bool) -> None:
 
 
 def test_tiles_are_few_or_many() -> None:
-    """The lists have all lengths between the least and the most, and the space holds them."""
+    """The lists have all lengths between minimum and maximum, within their space."""
     env = Sorting()
     lengths = set()
     for seed in range(60):

@@ -1,4 +1,4 @@
-"""Deterministic episodes are those of the model that a run leaves behind."""
+"""Tests deterministic episodes of a run's model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model_of(env: str, path: Path) -> BehaviorSpec:
 
 
 def test_the_same_starts_bring_the_same_returns(tmp_path: Path) -> None:
-    """An episode has no chance in it but its start."""
+    """Equal seeds give equal returns."""
     model_of("CartPole-v1", tmp_path / "model.onnx")
     first, again = (play(tmp_path / "model.onnx", "CartPole-v1", {}, range(3)) for _ in range(2))
     assert first == again
@@ -45,6 +45,6 @@ def test_continuous_actions_fill_the_bounds_of_the_environment(tmp_path: Path) -
 
 
 def test_a_missing_model_is_a_failed_measurement(tmp_path: Path) -> None:
-    """A run that left no model cannot have passed."""
+    """A run without a model is a failed measurement."""
     with pytest.raises(MeasurementFailed, match="no model"):
         play(tmp_path / "none.onnx", "CartPole-v1", {}, [1])

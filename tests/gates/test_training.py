@@ -1,4 +1,4 @@
-"""A gate trains the real thing: processes that talk over gRPC, and a model that is played."""
+"""Tests a gate with real processes and a played model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def arm(**changes: object) -> Arm:
 
 
 def test_a_gate_is_trained_and_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Learner and actor run to the budget, the model plays, and the file has what came of it; a failure is exit code 1."""
+    """Learner and actor run to the budget, the model plays, and the file has the results."""
     rule = at_least("ppo", 1000.0, greedy, "greedy", far_off=0.0)
     gate = Gate("small", "CartPole", "the impossible", (arm(),), rule, seeds=(5,))
     assert cli._run_all([gate], tmp_path) == 1
@@ -33,17 +33,19 @@ def test_a_gate_is_trained_and_played(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run["steps"] >= 1200
     assert run["optimizer_steps"] >= 2
     assert len(run["greedy"]) == 3
+    assert run["curve"][-1][0] >= 1000
+    assert run["curve"][-1][1] >= 8.0
     assert all(score >= 8.0 for score in run["greedy"])
     assert "short in the median" in capsys.readouterr().out
 
 
 def test_a_run_that_cannot_start_is_a_failure_that_says_why(tmp_path: Path) -> None:
-    """What the learner says is in the message."""
+    """The message of a run that cannot start has the learner's error."""
     with pytest.raises(MeasurementFailed, match="unknown key"):
         train(arm(settings=("hyperparameters.no_such_key=1",)), 1, tmp_path / "run")
 
 
 def test_an_actor_that_fails_is_not_waited_for(tmp_path: Path) -> None:
-    """Its learner would wait for another actor until the time is up."""
+    """An actor that fails ends the training immediately."""
     with pytest.raises(MeasurementFailed, match=r"actor 0 ended with exit status 11[^$]*NoSuch-v0"):
         train(arm(env="NoSuch-v0"), 1, tmp_path / "run")

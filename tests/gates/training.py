@@ -1,10 +1,11 @@
-"""One training as a user would start it: a learner process and actor processes, which talk over gRPC."""
+"""Runs one training with learner and actor processes over gRPC."""
 
 import json
+import shlex
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,19 @@ from typing import Any
 import torch
 import yaml
 
+from learner.common.exits import UserError
+from learner.observe.curves import RETURN_KEY, read_curves
 from tests.bench.measurement import MeasurementFailed
-from tests.bench.processes import Child
-from tests.gates.gate import Arm, Trained
+from tests.bench.processes import REPOSITORY, Child
+from tests.gates.gate import Arm, Gate, Trained
 from tests.gates.greedy import play
 
 START_SECONDS = 180.0
 """A cold start reads torch from a slow disk."""
 END_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+CURVE_EPISODES = 20
+"""Least number of episodes behind a point of a curve."""
 FIRST_GREEDY_SEED = 10_000
 """Seeds of the deterministic episodes count from here: the same starts for every run, and none that it trained on."""
 
@@ -35,34 +40,57 @@ def learner_command(arm: Arm, seed: int, folder: Path, demonstrations: Path | No
     """Returns the command line of the learner.
 
     Args:
-        arm: what is trained.
-        seed: of the run.
-        folder: of the run; it need not exist.
-        demonstrations: the file that takes the place of ``{demo}`` in the arm's settings.
+        arm: What is trained.
+        seed: Of the run.
+        folder: Of the run; it need not exist.
+        demonstrations: The file that takes the place of ``{demo}`` in the arm's settings.
     """
-    behavior = behavior_of(arm.run_file)
     options = ["--run-id", folder.name, "--results-dir", str(folder.parent), "--seed", str(seed)]
     options += ["--address", "127.0.0.1:0", "--log-format", "json", "--max-wall-seconds", str(arm.wall_seconds)]
-    if arm.target is not None:
-        options += ["--target-return", str(arm.target)]
-    settings = [f"max_steps={arm.budget_steps}", *arm.settings]
-    for setting in settings:
+    return [sys.executable, "-m", "learner", "serve", str(arm.run_file), *options, *_what_to_learn(arm, demonstrations)]
+
+
+def _what_to_learn(arm: Arm, demonstrations: Path | None) -> list[str]:
+    behavior = behavior_of(arm.run_file)
+    options = ["--set", "rollcast.target_return=null"] if arm.target is None else ["--target-return", str(arm.target)]
+    for setting in (f"max_steps={arm.budget_steps}", *arm.settings):
         key, _, value = setting.partition("=")
         options += ["--set", f"behaviors.{behavior}.{key}={value.replace('{demo}', str(demonstrations))}"]
-    return [sys.executable, "-m", "learner", "serve", str(arm.run_file), *options, *arm.options]
+    return [*options, *arm.options]
+
+
+def commands(gate: Gate, seed: int) -> dict[str, list[str]]:
+    """Returns the commands of each arm as a user types them in the repository, each in a terminal of its own."""
+    return {arm.name: list(_commands(gate, arm, seed)) for arm in gate.arms}
+
+
+def _commands(gate: Gate, arm: Arm, seed: int) -> Iterator[str]:
+    if arm.trained_by is not None:
+        yield f"make gates GATES={gate.name}"
+        return
+    run_id = f"{gate.name}-{arm.name}-{seed}"
+    file = Path(f"{gate.name}-{arm.demonstrations}-{seed}.demo")
+    serve = ["rollcast-learner", "serve", str(arm.run_file.relative_to(REPOSITORY)), "--run-id", run_id]
+    yield shlex.join([*serve, "--seed", str(seed), *_what_to_learn(arm, file)])
+    environment = _environment(arm) if arm.env_kwargs else ["--env", arm.env]
+    actor = ["rollcast-actor", arm.actor, *environment]
+    yield shlex.join([*actor, "--num-envs", str(arm.envs)]) + (f"  # {arm.actors} times" if arm.actors > 1 else "")
+    if arm.record is not None:
+        policy = f"results/{run_id}/{behavior_of(arm.run_file)}.onnx"
+        yield shlex.join([*actor, *_recording(arm, seed, Path(f"{run_id}.demo"), policy)])
 
 
 def train(arm: Arm, seed: int, folder: Path, demonstrations: Path | None = None) -> Trained:
     """Trains once.
 
     Args:
-        arm: what.
-        seed: of the run.
-        folder: of the run; what is there goes.
-        demonstrations: recorded by another arm, for one that asks for them.
+        arm: What.
+        seed: Of the run.
+        folder: Of the run; what is there goes.
+        demonstrations: Recorded by another arm, for one that asks for them.
 
     Raises:
-        MeasurementFailed: a process could not be started, failed, or hung.
+        MeasurementFailed: A process could not be started, failed, or hung.
     """
     shutil.rmtree(folder, ignore_errors=True)
     logs = folder.parent / "logs"
@@ -84,7 +112,7 @@ def train(arm: Arm, seed: int, folder: Path, demonstrations: Path | None = None)
 
 
 def _wait(learner: Child, actors: Sequence[Child], timeout_seconds: float) -> None:
-    """Waits for the learner's end; an actor that fails is told at once, for its learner would wait for another."""
+    """Waits for the learner's end; an actor that fails is an error immediately."""
     deadline = time.monotonic() + timeout_seconds
     while learner.is_running():
         if time.monotonic() > deadline:
@@ -100,11 +128,11 @@ def collect(arm: Arm, seed: int, folder: Path) -> Trained:
     """Reads what a finished run left behind, and plays its policy if the arm asks for that.
 
     Raises:
-        MeasurementFailed: no actor took a step, or there is no model to play.
+        MeasurementFailed: No actor took a step, or there is no model to play.
     """
     summary = _read(folder / "summary.json")
     if not summary.get("env_steps_taken"):
-        raise MeasurementFailed(f"no actor took a step; the logs beside {folder} say why")
+        raise MeasurementFailed(f"no actor took a step; the logs next to {folder} say why")
     behavior = str(summary["behavior"])
     progress = _read(folder / "progress.json")["behaviors"].get(behavior, {})
     scores: list[float] = []
@@ -123,25 +151,41 @@ def collect(arm: Arm, seed: int, folder: Path) -> Trained:
         seconds_to_target=summary["seconds_to_target"],
         optimizer_steps=_optimizer_steps(folder / behavior / "checkpoint.pt"),
         greedy=tuple(scores),
+        curve=_curve(folder, behavior) if summary["episodes"] else (),
     )
 
 
+def _curve(folder: Path, behavior: str) -> tuple[tuple[int, float], ...]:
+    """Returns the curve that `rollcast-learner compare` draws."""
+    try:
+        curves = read_curves(folder, RETURN_KEY, CURVE_EPISODES)
+    except UserError as error:
+        raise MeasurementFailed(str(error)) from error
+    (curve,) = (curve for curve in curves if curve.behavior == behavior)
+    return tuple((step, round(value, 3)) for step, value in zip(curve.steps, curve.values, strict=True))
+
+
 def record(arm: Arm, seed: int, folder: Path) -> Path:
-    """Lets a trained policy play demonstrations, as a user would, and returns their file.
+    """Records demonstrations of a trained policy and returns their file.
 
     Raises:
-        MeasurementFailed: the command failed.
+        MeasurementFailed: The command failed.
     """
     if arm.record is None:
         raise ValueError(f"arm {arm.name} leaves no demonstrations")
     behavior = behavior_of(arm.run_file)
     file = folder / f"{behavior}.demo"
-    command = [sys.executable, "-m", "actor_client", "gym", *_environment(arm), "--record", str(file)]
-    command += ["--policy", str(folder / f"{behavior}.onnx"), "--record-episodes", str(arm.record.episodes)]
-    command += ["--behavior", behavior, "--seed", str(seed)]
+    command = [sys.executable, "-m", "actor_client", "gym", *_environment(arm)]
+    command += _recording(arm, seed, file, str(folder / f"{behavior}.onnx"))
     with Child("the recorder", command, folder.parent / "logs" / f"{folder.name}-record.log") as recorder:
         recorder.wait_for_success(START_SECONDS)
     return file
+
+
+def _recording(arm: Arm, seed: int, file: Path, policy: str) -> list[str]:
+    episodes = str(arm.record.episodes if arm.record is not None else 0)
+    options = ["--record", str(file), "--policy", policy, "--record-episodes", episodes]
+    return [*options, "--behavior", behavior_of(arm.run_file), "--seed", str(seed)]
 
 
 def _environment(arm: Arm) -> list[str]:
@@ -149,7 +193,7 @@ def _environment(arm: Arm) -> list[str]:
 
 
 def _actor_command(arm: Arm, address: str, number: int) -> list[str]:
-    command = [sys.executable, "-m", "actor_client", "gym", *_environment(arm), "--num-envs", str(arm.envs)]
+    command = [sys.executable, "-m", "actor_client", arm.actor, *_environment(arm), "--num-envs", str(arm.envs)]
     return [*command, "--learner", address, "--name", f"gate-{number}", "--metrics-address", "off"]
 
 

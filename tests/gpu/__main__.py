@@ -1,4 +1,4 @@
-"""`python -m tests.gpu`."""
+"""Runs `python -m tests.gpu`."""
 
 import sys
 

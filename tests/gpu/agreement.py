@@ -1,4 +1,4 @@
-"""How far two trainers are apart that learned the same on two devices."""
+"""Measures the difference between two trainers that trained equally on two devices."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -29,12 +29,12 @@ def deviations(reference: State, found: State, start: State) -> dict[str, float]
     each gradient by its own size, so that one that is rounding alone moves its parameter as far as any other.
 
     Args:
-        reference: of the trainer on the CPU.
-        found: of the other one.
-        start: of both, before anything was learned.
+        reference: Of the trainer on the CPU.
+        found: Of the other one.
+        start: Of both, before anything was learned.
 
     Raises:
-        ValueError: they have different parts.
+        ValueError: They have different parts.
     """
     ours, theirs, first = (dict(numbers(state)) for state in (found, reference, start))
     if ours.keys() != theirs.keys():
@@ -51,7 +51,7 @@ def deviations(reference: State, found: State, start: State) -> dict[str, float]
 
 
 def _part(name: str) -> str:
-    """Returns the first two levels of a name; networks are one part, whatever they consist of."""
+    """Returns the first two levels of a name; each network is one part."""
     levels = name.split("/")
     return levels[0] if levels[0].startswith("network") else "/".join(levels[:2])
 

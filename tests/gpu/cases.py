@@ -1,4 +1,4 @@
-"""What is trained on both devices: each trainer with each kind of network, on recorded chunks."""
+"""The trainings on both devices: each trainer with each kind of network, on recorded chunks."""
 
 import copy
 import json
@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from rollcast.enums import ImageLayout, ObservationKind
+from numpy.typing import NDArray
+from rollcast.enums import GroupEnd, ImageLayout, ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk
 
@@ -24,7 +25,7 @@ from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.recurrent import CUT, TERMINATED, TRUNCATED, Played, RecurrentActor
 from tests.learner.trainers.synthetic import SyntheticActor
 
-ON_POLICY = ("ppo", "appo", "impala")
+ON_POLICY = ("ppo", "appo", "impala", "poca")
 TRAINERS = (*ON_POLICY, "sac")
 _DEMONSTRATIONS = "{demonstrations}"
 _PIECE = ObservationSpec("piece", np.dtype(np.int32), (2,), ObservationKind.CATEGORICAL, categories=(3, 4))
@@ -41,11 +42,11 @@ class Kind:
     """One kind of network.
 
     Attributes:
-        spec: what is seen and done.
-        network: of the run file.
-        more: other settings of the behavior.
-        masked: whether choices are forbidden at random.
-        remembers: whether the policy has a memory.
+        spec: What is seen and done.
+        network: Of the run file.
+        more: Other settings of the behavior.
+        masked: Whether choices are forbidden at random.
+        remembers: Whether the policy has a memory.
     """
 
     spec: BehaviorSpec
@@ -93,8 +94,8 @@ class Case:
     """A trainer with a kind of network.
 
     Attributes:
-        trainer: as run files name it.
-        kind: a key of `KINDS`.
+        trainer: As run files name it.
+        kind: A key of `KINDS`.
     """
 
     trainer: str
@@ -102,13 +103,15 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Both."""
+        """Returns both names."""
         return f"{self.trainer}-{self.kind}"
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """Returns those of the behavior; demonstrations are recorded into a folder if it needs some."""
         kind = KINDS[self.kind]
-        hyper = {"batch_size": 16, "buffer_size": 64, "learning_rate": 1e-3}
+        # The norms in poca's attention amplify rounding with each step, tenfold per update at 1e-3.
+        learning_rate = 3e-5 if self.trainer == "poca" else 1e-3
+        hyper = {"batch_size": 16, "buffer_size": 64, "learning_rate": learning_rate}
         if self.trainer in ON_POLICY:
             hyper["num_epoch"] = 2
         else:
@@ -132,19 +135,20 @@ class Case:
 
 
 def cases(setup: Setup) -> list[Case]:
-    """Returns all cases; of a short run those of ppo and sac, whose code the others share."""
-    trainers = ("ppo", "sac") if setup.shrinks else TRAINERS
-    return [Case(trainer, kind) for trainer in trainers for kind in KINDS]
+    """Returns all cases; of a short run those of ppo and sac, whose code the others share, and of poca's own code."""
+    if setup.shrinks:
+        return [*(Case(trainer, kind) for trainer in ("ppo", "sac") for kind in KINDS), Case("poca", "memory")]
+    return [Case(trainer, kind) for trainer in TRAINERS for kind in KINDS]
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A trainer that was started, and what is around it.
+    """A started trainer and its surroundings.
 
     Attributes:
-        case: what it is.
-        bench: where its chunks come from and its policies go.
-        trainer: itself.
+        case: What it is.
+        bench: Where its chunks come from and its policies go.
+        trainer: Itself.
     """
 
     case: Case
@@ -152,7 +156,7 @@ class Started:
     trainer: Trainer
 
     def feed(self, chunk: Chunk) -> None:
-        """Gives it a chunk and lets it do all that there is to do."""
+        """Feeds a chunk and runs the trainer until it waits."""
         self.bench.put(chunk)
         while self.trainer.advance():
             pass
@@ -171,9 +175,9 @@ class Recorded:
     """A training on the CPU.
 
     Attributes:
-        chunks: what it was given, acted by the policies that it published.
-        begun: the state of the model before it.
-        trainer: after it.
+        chunks: What it was given, acted by the policies that it published.
+        begun: The state of the model before it.
+        trainer: After it.
     """
 
     chunks: list[Chunk]
@@ -185,9 +189,9 @@ def record(case: Case, folder: Path, chunks: int) -> Recorded:
     """Trains on the CPU, with the random numbers that `train` draws, too.
 
     Args:
-        case: what is trained.
-        folder: for demonstrations.
-        chunks: how many; each makes an on-policy trainer update once, and sac nine times.
+        case: What is trained.
+        folder: For demonstrations.
+        chunks: How many; each makes an on-policy trainer update once, and sac nine times.
     """
     started, kind = start(case, CPU, folder), KINDS[case.kind]
     begun = copy.deepcopy(started.trainer.state_dict()["model"])
@@ -196,14 +200,30 @@ def record(case: Case, folder: Path, chunks: int) -> Recorded:
     actor = remembering if kind.remembers else SyntheticActor(started.bench, masked=kind.masked)
     with HostRandom():
         for number in range(chunks):
+            played = list(_PLAYED[number % len(_PLAYED)])
+            lengths = [steps for _, steps, _ in played] if kind.remembers else list(_LENGTHS)
+            columns = group_columns(lengths) if case.trainer == "poca" else {}
             chunk = (
-                remembering.play(list(_PLAYED[number % len(_PLAYED)]))
-                if kind.remembers
-                else actor.chunk(list(_LENGTHS))
+                remembering.play(played, columns=columns) if kind.remembers else actor.chunk(lengths, columns=columns)
             )
             recorded.append(replace(chunk, columns=dict(chunk.columns)))
             started.feed(chunk)
     return Recorded(recorded, begun, started.trainer)
+
+
+def group_columns(lengths: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """Returns the columns of a group of all segments but the last, whose agent is alone; the third one joins late."""
+    firsts = [0, 0, 4, 0]
+    groups = np.array([7, 7, 7, 8], np.uint64)
+    return {
+        "group": groups,
+        "group_episode": groups,
+        "group_end": np.full(len(lengths), GroupEnd.CONTINUES, np.uint8),
+        "group_step": np.concatenate(
+            [first + np.arange(steps) for first, steps in zip(firsts, lengths, strict=True)]
+        ).astype(np.int32),
+        "group_reward": np.ones(sum(lengths), np.float32),
+    }
 
 
 def train(case: Case, device: torch.device, folder: Path, chunks: Sequence[Chunk]) -> Started:

@@ -1,4 +1,4 @@
-"""The checks there are."""
+"""Lists all checks."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What a check of the GPU suite is: something that must hold on a device as it does on a CPU, or a figure of it."""
+"""Defines a check of the GPU suite: a property of the device, or a measured figure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a check is given.
+    """The inputs of a check.
 
     Attributes:
-        device: where it looks.
-        folder: for its files; empty and its own.
-        rounds: how often a speed is measured.
-        seconds: how long each time, at least.
-        shrinks: whether trainings are too short to learn anything, so that only their way is tried.
+        device: Where it looks.
+        folder: For its files; empty and its own.
+        rounds: How often a speed is measured.
+        seconds: How long each time, at least.
+        shrinks: Whether trainings are too short to learn anything, so that only their way is tried.
     """
 
     device: torch.device
@@ -28,12 +28,12 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        held: whether it is as it must be; a measurement alone always holds.
-        text: one line, the most important figure first.
-        figures: numbers, for the JSON file.
+        held: Whether it is as it must be; a measurement alone always holds.
+        text: One line, the most important figure first.
+        figures: Numbers, for the JSON file.
     """
 
     held: bool
@@ -46,9 +46,9 @@ class Check:
     """One check.
 
     Attributes:
-        name: one word, for the command line.
-        asks: what must hold, or what is measured.
-        run: looks.
+        name: One word, for the command line.
+        asks: What must hold, or what is measured.
+        run: Looks.
     """
 
     name: str

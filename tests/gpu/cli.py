@@ -1,4 +1,4 @@
-"""The command line of the GPU suite: `python -m tests.gpu`, or `make gpu`."""
+"""Runs the GPU suite: `python -m tests.gpu` or `make gpu`."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ from tests.gpu.check import Check, Outcome, Setup
 from tests.gpu.devices import missing_cuda, quiet
 
 NO_CUDA = 77
-"""What test harnesses take for: skipped."""
+"""The exit code that test harnesses treat as skipped."""
 INTERRUPTED = 130
 
 
@@ -76,7 +76,7 @@ def _chosen(names: Sequence[str]) -> list[Check]:
     """Returns the checks of some names or beginnings of names.
 
     Raises:
-        ValueError: one fits no check.
+        ValueError: One fits no check.
     """
     for name in names:
         if not any(check.name.startswith(name) for check in CHECKS):

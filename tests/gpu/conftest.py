@@ -1,4 +1,4 @@
-"""For all tests of the GPU suite."""
+"""Fixtures of the GPU suite's tests."""
 
 from tests.torch_threads import one_thread
 

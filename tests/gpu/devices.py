@@ -1,4 +1,4 @@
-"""The device under test: whether there is one, how exact it computes, what it holds, and when the host waits for it."""
+"""Describes the device under test: availability, precision, memory and waits."""
 
 import gc
 import logging
@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 def missing_cuda() -> str:
-    """Says in one line why there is no CUDA here and how to get it; empty if there is."""
+    """Returns in one line why there is no CUDA and how to get it, or an empty text."""
     if torch.cuda.is_available():
         return ""
     if torch.version.cuda is None:
@@ -49,7 +49,7 @@ def finish(device: torch.device) -> None:
 
 
 def allocated_bytes(device: torch.device) -> int:
-    """Returns the bytes of all tensors on a device, once what nobody holds any more is gone."""
+    """Returns the bytes of all tensors on a device, once what no one holds any more is gone."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -65,7 +65,7 @@ def allocated_bytes(device: torch.device) -> int:
 
 @contextmanager
 def waits_are_errors() -> Iterator[None]:
-    """Lets whatever makes the host wait for a CUDA device fail inside the block, as far as torch knows of it.
+    """Makes waits for a CUDA device raise inside the block, as far as torch detects them.
 
     It does for copies from or to memory that is not pinned, reads of single values, and operations whose result has a
     size that only the device knows.
@@ -79,5 +79,5 @@ def waits_are_errors() -> Iterator[None]:
 
 
 def quiet() -> None:
-    """Lets trainers log errors only, so that what is printed is what was found."""
+    """Limits the logs of trainers to errors."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

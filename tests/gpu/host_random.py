@@ -1,4 +1,4 @@
-"""The same random numbers on every device.
+"""Draws the same random numbers on every device.
 
 A CUDA generator and a CPU generator of one seed draw different numbers, so that two devices would learn from different
 minibatches. Inside `HostRandom` every draw from a generator comes from its twin on the host, and is then taken to where
@@ -36,7 +36,7 @@ class HostRandom(TorchFunctionMode):
         return found if device is None else found.to(device)
 
     def _twin(self, generator: torch.Generator) -> torch.Generator:
-        # The generator is kept beside its twin: else another one could get its id.
+        # The generator is kept next to its twin: otherwise another one could get its id.
         if id(generator) not in self._twins:
             self._twins[id(generator)] = generator, torch.Generator().manual_seed(generator.initial_seed())
         return self._twins[id(generator)][1]

@@ -1,4 +1,4 @@
-"""Gates on the device: real commands train CartPole and Catch to their targets there."""
+"""Trains CartPole and Catch to their targets on the device with real commands."""
 
 from dataclasses import replace
 
@@ -16,8 +16,8 @@ def check(setup: Setup, name: str) -> Outcome:
     """Trains the arms of a gate with one seed, the learner on the device.
 
     Args:
-        setup: where.
-        name: of the gate.
+        setup: Where.
+        name: Of the gate.
     """
     (gate,) = (each for each in GATES if each.name == name)
     if setup.shrinks:

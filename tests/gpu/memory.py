@@ -1,4 +1,4 @@
-"""Memory of the device: a trainer that is gone leaves none behind, and one that is done keeps no experience."""
+"""Checks that a closed trainer leaves no memory on the device, and a finished one no experience."""
 
 from rollcast.trajectories import Chunk
 
@@ -13,7 +13,7 @@ def check(setup: Setup) -> Outcome:
     chosen = cases(setup)
     for case in chosen:
         chunks = record(case, setup.folder, 2).chunks
-        train(case, setup.device, setup.folder, chunks)  # workspaces of cuBLAS and cuDNN stay for good
+        train(case, setup.device, setup.folder, chunks)  # workspaces of cuBLAS and cuDNN are never freed
         before = allocated_bytes(setup.device)
         used, kept = _life(case, setup, chunks)
         after = allocated_bytes(setup.device)

@@ -1,4 +1,4 @@
-"""How busy device and host are: nvidia-smi's share of the time in which a kernel ran, and the cores this process used."""
+"""Measures the load of device and host: the share of time in which a kernel ran, and this process's cores."""
 
 import os
 import shutil
@@ -17,11 +17,11 @@ _SAMPLE_MILLISECONDS = 200
 
 @dataclass(slots=True)
 class Occupancy:
-    """What was used over some time; complete when the block of `watched` is left.
+    """The load over a period; complete when the block of `watched` ends.
 
     Attributes:
-        device: share of the time in which a kernel ran; None if nobody knows.
-        host_cores: how many cores this process kept busy.
+        device: Share of the time in which a kernel ran; None if no one knows.
+        host_cores: How many cores this process kept busy.
     """
 
     device: float | None = None
@@ -30,7 +30,7 @@ class Occupancy:
     @classmethod
     @contextmanager
     def watched(cls, device: torch.device) -> Iterator[Self]:
-        """Looks while the block runs."""
+        """Measures the load while the block runs."""
         found = cls()
         sampler = _sampler(device)
         begun, used = time.perf_counter(), time.process_time()

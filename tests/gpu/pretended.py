@@ -1,4 +1,4 @@
-"""A device that is only pretended: everything is computed on the CPU, and what would fail or wait on a GPU is found.
+"""Pretends to be a device: computes on the CPU and finds what would fail or wait on a GPU.
 
 `PRETENDED` is the CPU under another name. Inside `PretendedDevice` torch's functions remember which tensors were made on
 it or taken to it, and follow the rules of a GPU: tensors of both sides do not meet in one operation, numpy sees none of
@@ -32,7 +32,7 @@ _FROM_DATA: Final = frozenset({"tensor", "as_tensor"})
 
 
 class MixedDevicesError(RuntimeError):
-    """An operation was given tensors of the host and of the device."""
+    """An operation got tensors of the host and of the device."""
 
 
 class WaitError(RuntimeError):
@@ -40,10 +40,10 @@ class WaitError(RuntimeError):
 
 
 class PretendedDevice(TorchFunctionMode):
-    """Pretends that `PRETENDED` is a device of its own.
+    """Pretends that `PRETENDED` is a separate device.
 
     Attributes:
-        waits: how often the host would have waited, by the name of torch's function.
+        waits: How often the host would have waited, by the name of torch's function.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class PretendedDevice(TorchFunctionMode):
 
     @contextmanager
     def waits_are_errors(self) -> Iterator[None]:
-        """Lets every wait inside the block fail."""
+        """Makes every wait inside the block raise."""
         before, self._forbids = self._forbids, True
         try:
             yield
@@ -104,7 +104,7 @@ class PretendedDevice(TorchFunctionMode):
         return _marked(func(*args, **kwargs), any(there) or made_there)
 
     def _to(self, func: Callable[..., Any], tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Copies to the other side, where that is asked for: in memory of its own, as it would be."""
+        """Copies a tensor to the other side, in new memory."""
         if args and isinstance(args[0], Tensor):
             args = (torch.device(PRETENDED if is_there(args[0]) else "cpu"), args[0].dtype, *args[1:])
         device, _, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
@@ -146,7 +146,7 @@ class PretendedDevice(TorchFunctionMode):
 
 
 def is_there(tensor: Tensor) -> bool:
-    """Says whether a tensor is on the pretended device."""
+    """Returns whether a tensor is on the pretended device."""
     return bool(getattr(tensor, "_is_there", False))
 
 
@@ -163,7 +163,7 @@ def _marked(found: Any, there: bool) -> Any:
 
 
 def _reads_an_index(index: Any) -> bool:
-    """Says whether a subscript has a single number on the device, or flags, whose count only the device knows."""
+    """Returns whether a subscript reads a number or a mask of the device."""
     return any(
         isinstance(part, Tensor) and (part.dim() == 0 or part.dtype in {torch.bool, torch.uint8})
         for part in (index if isinstance(index, tuple) else (index,))

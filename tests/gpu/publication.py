@@ -1,4 +1,4 @@
-"""What leaves a device: published policies, models for Unity, checkpoints. All of it is what a CPU would have made."""
+"""Checks all outputs of a device (published policies, models for Unity, checkpoints) against those of a CPU."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from learner.checkpoints.documents import encode_document, read_document
+from learner.link.to_front import Policy, ToFront
 from learner.networks.policy import PolicyNetwork
 from learner.publish.check import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE, open_session, random_inputs
 from learner.publish.describe import Progress, describe, output_names
 from learner.publish.graph import call
 from learner.publish.publisher import PolicyPublisher
-from learner.publish.store import PolicyStore
 from learner.publish.unity import render_unity
 from learner.trainers.base import Publisher, Trainer
 from tests.gpu.agreement import numbers
@@ -26,28 +26,25 @@ _KIND: Final = "gpu"
 
 
 class Published:
-    """Opens real publishers, and finds what they published last.
-
-    Attributes:
-        store: where policies go.
-    """
+    """Opens real publishers, and finds what they published last."""
 
     def __init__(self) -> None:
-        self.store = PolicyStore()
+        self._newest: dict[str, bytes] = {}
 
     def open(self, network: PolicyNetwork) -> Publisher:
         """Exports and verifies a network's graph."""
         stride = 4 if network.memory_size else 0
         return PolicyPublisher(
-            network, self.store, describe(network, behavior_index=0, generation=1, memory_stride=stride)
+            network, self._take, describe(network, behavior_index=0, generation=1, memory_stride=stride)
         )
+
+    def _take(self, message: ToFront) -> None:
+        if isinstance(message, Policy):
+            self._newest[message.stored.description.behavior] = message.stored.payload
 
     def payload(self, behavior: str) -> bytes:
         """Returns the newest file of a behavior."""
-        found = self.store.latest(behavior)
-        if found is None:
-            raise ValueError(f"no version of {behavior} was published")
-        return found.payload
+        return self._newest[behavior]
 
 
 def check(setup: Setup) -> Outcome:

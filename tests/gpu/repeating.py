@@ -1,4 +1,4 @@
-"""Lock-step: two processes of one seed learn the same, bit by bit.
+"""Checks that two processes with one seed learn the same in lock-step, bit by bit.
 
 `python -m tests.gpu.repeating DEVICE FOLDER CASE...` trains on recorded chunks with the algorithms that lock-step
 takes, and prints one line of JSON: a digest of each state.
@@ -23,7 +23,7 @@ _SECONDS = 600.0
 
 
 def check(setup: Setup) -> Outcome:
-    """Lets two processes train everything, side by side, and compares what came of it."""
+    """Trains everything in two concurrent processes and compares the digests."""
     names = [case.name for case in cases(setup)]
     with ExitStack() as processes:
         children = [processes.enter_context(_process(setup, number, names)) for number in (1, 2)]

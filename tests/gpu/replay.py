@@ -1,4 +1,4 @@
-"""The replay memory: what it draws, what it lets go, and its file, which either device can read."""
+"""Checks the replay memory: draws, evictions, and its file, which either device can read."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ SPECS: Final[tuple[BehaviorSpec, ...]] = (CARTPOLE, EVERYTHING)
 
 
 def check(setup: Setup) -> Outcome:
-    """Fills memories on both devices far beyond what they hold, and compares everything that is drawn."""
+    """Fills memories on both devices beyond their capacity and compares all draws."""
     drawn, faults = 0, []
     for spec in SPECS:
         with HostRandom():
@@ -95,7 +95,7 @@ def _drawn(memory: ReplayMemory) -> list[Tensor]:
         places = [*memory.draw(_DRAWS)]
     else:
         drawn = memory.draw_sequences(8, parts=2)
-        places = [rows for part in drawn for rows in (part.step_rows, part.next_rows, part.first_rows)]
+        places = [rows for part in drawn for rows in (part.step_rows, part.next_rows, part.memory_rows)]
     return [values.index_select(0, rows).cpu() for rows in places for values in memory.storage.values()]
 
 

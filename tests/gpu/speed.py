@@ -1,7 +1,7 @@
-"""How many decisions a second the learner alone trains on, and how busy that keeps device and host.
+"""Measures the decisions per second that the learner alone trains on, and the load of device and host.
 
 Nothing here passes or fails. A decision is one step of experience that went through a whole update: staged, valued, and
-learned from in all epochs. Chunks are at hand; no actor and no service takes part.
+learned from in all epochs. Chunks are available; no actor and no service takes part.
 """
 
 import time
@@ -30,15 +30,15 @@ _HORIZON: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is trained.
+    """A training to measure.
 
     Attributes:
-        title: in words.
-        spec: what is seen and done.
-        network: of the run file.
-        buffer_steps: of an update.
-        batch_steps: of a minibatch.
-        epochs: of an update.
+        title: In words.
+        spec: What is seen and done.
+        network: Of the run file.
+        buffer_steps: Of an update.
+        batch_steps: Of a minibatch.
+        epochs: Of an update.
     """
 
     title: str
@@ -86,11 +86,11 @@ def check(setup: Setup, name: str) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a load came to.
+    """The result of a load.
 
     Attributes:
-        decisions: a second.
-        occupancy: of device and host meanwhile.
+        decisions: A second.
+        occupancy: Of device and host in the meantime.
     """
 
     decisions: Spread

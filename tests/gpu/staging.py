@@ -1,4 +1,4 @@
-"""The queue on the device: what chunks bring lies there bit by bit as on a CPU, whatever the device does meanwhile."""
+"""Checks that staged chunks are on the device bit by bit as on a CPU."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -45,7 +45,7 @@ def check(setup: Setup) -> Outcome:
 
 
 def _taken(spec: BehaviorSpec, device: torch.device, *, grows: bool, busy: bool, seed: int) -> list[dict[str, Tensor]]:
-    """Fills, takes and frees many times, and returns the rows of each update; they are read late if the device is busy.
+    """Fills, takes and frees repeatedly, and returns the rows of each update, read late if the device is busy.
 
     Rows are freed while the device still has to read them, and the next chunks are staged at once: their copies must
     wait for the reads.

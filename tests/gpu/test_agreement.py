@@ -1,4 +1,4 @@
-"""How two trainers are compared that learned on two devices, and what keeps their random numbers alike."""
+"""Tests the comparison of two trainers on two devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.gpu.updates import TOLERANCES, deviation
 
 
 def test_states_are_compared_by_part() -> None:
-    """The length of the difference by that of the change; states of generators have no part in it."""
+    """The difference is relative to the change, and states of generators do not count."""
     begun = {
         "network": {"a": torch.zeros(2), "b": torch.ones(1)},
         "draws": {"state": torch.zeros(3, dtype=torch.uint8)},
@@ -36,7 +36,7 @@ def test_states_are_compared_by_part() -> None:
 
 
 def test_twins_draw_what_a_generator_of_their_seed_draws() -> None:
-    """In the same order whatever is asked for, and each generator has its own."""
+    """Each generator's twin draws the same numbers in the same order."""
     ours, other = torch.Generator().manual_seed(5), torch.Generator().manual_seed(6)
     with HostRandom():
         found = torch.randperm(9, generator=ours), torch.randn(2, 3, generator=ours, device=CPU)
@@ -48,7 +48,7 @@ def test_twins_draw_what_a_generator_of_their_seed_draws() -> None:
 
 
 def test_a_trainer_learns_what_it_learns_without_twins(tmp_path: Path) -> None:
-    """So what is compared between devices is what a learner does."""
+    """Twins do not change what a trainer learns."""
     case = Case("ppo", "vector")
     recorded = record(case, tmp_path, 3)
     started = start(case, CPU, tmp_path)
@@ -60,7 +60,7 @@ def test_a_trainer_learns_what_it_learns_without_twins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_difference_in_what_is_learned_is_far_beyond_the_tolerance(trainer: str, tmp_path: Path) -> None:
-    """Other minibatches, as those of another generator are, leave nothing of the agreement."""
+    """Training on other minibatches exceeds the tolerance by far."""
     case = Case(trainer, "vector")
     assert set(deviation(Setup(CPU, tmp_path), case).values()) == {0.0}
     recorded = record(case, tmp_path, 3)
@@ -76,12 +76,12 @@ def test_a_difference_in_what_is_learned_is_far_beyond_the_tolerance(trainer: st
 
 
 def test_every_kind_has_a_tolerance() -> None:
-    """None is compared with another one's."""
+    """Every kind has its own tolerance."""
     assert TOLERANCES.keys() == KINDS.keys()
 
 
 def test_a_tensor_counts_while_somebody_holds_it() -> None:
-    """Once, however many views there are of it."""
+    """A tensor counts once while it is referenced, however many views it has."""
     before = allocated_bytes(CPU)
     held = torch.ones(1000)
     views = [held[:10], held.view(10, 100)]
@@ -91,14 +91,14 @@ def test_a_tensor_counts_while_somebody_holds_it() -> None:
 
 
 def test_the_share_of_a_busy_device_is_the_mean_of_what_nvidia_smi_said() -> None:
-    """A torn last line, or a device that does not tell, counts for nothing."""
+    """The load is the mean of nvidia-smi's output; incomplete lines are ignored."""
     assert mean_share("50\n100\n\n") == 0.75
     assert mean_share("[N/A]\n") is None
     assert mean_share("") is None
 
 
 def test_training_on_recorded_chunks_does_not_change_them(tmp_path: Path) -> None:
-    """The second device is given what the first one was."""
+    """Training does not change the recorded chunks."""
     case = Case("sac", "vector")
     recorded = record(case, tmp_path, 3)
     copies = [{name: values.copy() for name, values in chunk.columns.items()} for chunk in recorded.chunks]

@@ -1,4 +1,4 @@
-"""Every check of the GPU suite, with a CPU in place of the GPU: both sides must then be exactly equal."""
+"""Runs every check of the GPU suite on the CPU, where both sides must be equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_it_holds_on_a_cpu(check: Check, tmp_path: Path) -> None:
-    """It says so in one line, with figures that are numbers."""
+    """The check passes on a CPU and reports finite figures in one line."""
     outcome = check.run(Setup(CPU, tmp_path, rounds=2, seconds=0.05, shrinks=True))
     assert outcome.held, outcome.text
     assert "\n" not in outcome.text

@@ -1,4 +1,4 @@
-"""The command line of the GPU suite."""
+"""Tests the command line of the GPU suite."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MADE = [
 
 
 def test_checks_have_names_for_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each has one of its own, and `--list` shows all."""
+    """Each check has a unique name, and `--list` shows all."""
     assert max(Counter(check.name for check in CHECKS).values()) == 1
     assert cli.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -39,7 +39,7 @@ def test_checks_have_names_for_the_command_line(capsys: pytest.CaptureFixture[st
 
 
 def test_checks_are_chosen_by_the_beginnings_of_their_names(capsys: pytest.CaptureFixture[str]) -> None:
-    """A whole name stands for itself alone; an unknown one is an error that names all."""
+    """Checks are selected by the beginnings of their names; an unknown one is an error that lists all."""
     assert [check.name for check in cli._chosen(["replay", "speed"])] == ["replay", "speed-mlp", "speed-nature"]
     assert cli._chosen([]) == list(CHECKS)
     assert cli.main(["nothing"]) == 2
@@ -49,7 +49,7 @@ def test_checks_are_chosen_by_the_beginnings_of_their_names(capsys: pytest.Captu
 def test_a_check_that_fails_or_breaks_off_costs_the_others_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A line each, exit status 1, and a file with all of them; with what held alone the status is 0."""
+    """A failed check is a line and exit status 1; the others still run and the file has all."""
     options = cli._parser().parse_args(["--device", "cpu", "--out", str(tmp_path / "gpu")])
     assert cli._run_all(MADE, options) == 1
     shown = capsys.readouterr()
@@ -72,7 +72,7 @@ def test_a_check_that_fails_or_breaks_off_costs_the_others_nothing(
 
 @pytest.mark.slow
 def test_without_cuda_it_says_so() -> None:
-    """In one line, which says how to get it, with exit status 77."""
+    """Without CUDA the suite prints one line and exits with 77."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu", "staging"],
         cwd=REPOSITORY,

@@ -1,13 +1,16 @@
-"""A device that is only pretended."""
+"""Tests the pretended device."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.optim import adam
 
 from learner.buffers import sequences
 from learner.networks.distributions import branch_offsets
@@ -20,7 +23,7 @@ from tests.gpu.pretended import PRETENDED, MixedDevicesError, PretendedDevice, W
 
 
 def test_what_is_made_or_taken_there_is_there_and_so_is_what_comes_of_it() -> None:
-    """Factories, copies, networks, gradients, views and results; and back on the host they are not."""
+    """Tensors made or copied there, and results of them, are there; copies to the host are not."""
     layer = nn.Linear(2, 3)
     with PretendedDevice():
         values = torch.ones(4, 2, device=PRETENDED)
@@ -44,7 +47,7 @@ def test_what_is_made_or_taken_there_is_there_and_so_is_what_comes_of_it() -> No
 
 
 def test_both_sides_do_not_meet() -> None:
-    """But for single numbers of the host, which torch allows; numpy sees nothing of the device."""
+    """Operations on tensors of both sides raise, except for single numbers of the host."""
     with PretendedDevice():
         values, index = torch.ones(4, device=PRETENDED), torch.tensor([0, 1])
         with pytest.raises(
@@ -60,7 +63,7 @@ def test_both_sides_do_not_meet() -> None:
 
 
 def test_a_copy_leaves_the_other_side_as_it_is() -> None:
-    """Memory is not shared, although both are on the CPU."""
+    """A copy does not share memory with its source."""
     array = np.zeros(2)
     with PretendedDevice():
         there = torch.from_numpy(array).to(PRETENDED, non_blocking=True)
@@ -86,7 +89,7 @@ def test_a_copy_leaves_the_other_side_as_it_is() -> None:
     ],
 )
 def test_reads_and_copies_wait(wait: waits.Watch) -> None:
-    """They are counted, and errors where they are forbidden; a copy that need not wait is none."""
+    """Reads and copies are counted as waits, and raise where waits are errors."""
     with PretendedDevice() as device:
         values = torch.ones(3, device=PRETENDED)
         with device.waits_are_errors():
@@ -100,7 +103,7 @@ def test_reads_and_copies_wait(wait: waits.Watch) -> None:
 
 
 def test_a_wait_in_a_loop_over_minibatches_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as a copy of indices that is none of `to_device`."""
+    """A wait in a loop over minibatches is found."""
     case, device = Case("ppo", "memory"), PretendedDevice()
     chunks = record(case, tmp_path, 2).chunks
     monkeypatch.setattr(sequences, "to_device", lambda array, place: torch.from_numpy(array).to(place))
@@ -108,8 +111,35 @@ def test_a_wait_in_a_loop_over_minibatches_is_found(tmp_path: Path, monkeypatch:
         waits.watched(case, PRETENDED, Setup(PRETENDED, tmp_path), chunks, device.waits_are_errors)
 
 
+@pytest.mark.parametrize(
+    ("hyper", "waits_once"),
+    [({"learning_rate_schedule": "adaptive", "weight_decay": 0.1}, False), ({"target_kl": 0.01}, True)],
+)
+def test_an_adaptive_rate_does_not_wait_and_a_target_does(
+    hyper: dict[str, object], waits_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The adaptive rate changes on the device; `target_kl` is compared on the host, as its description says."""
+    settings = Case.settings
+
+    def changed(case: Case, folder: Path) -> dict[str, Any]:
+        made = settings(case, folder)
+        return {**made, "hyperparameters": {**made["hyperparameters"], **hyper}}
+
+    def with_rate_of_the_host(*arguments: Any, lr: Any, **options: Any) -> None:
+        assert is_there(lr) is (not waits_once)
+        adam.adam(*arguments, lr=1e-3, **options)
+
+    monkeypatch.setattr(Case, "settings", changed)
+    case = Case("ppo", "vector")
+    chunks = record(case, tmp_path, 3).chunks
+    # torch compares the device of the rate with the real one of the parameters, and would copy it.
+    monkeypatch.setattr("learner.optimizers.adam.adam", with_rate_of_the_host)
+    with PretendedDevice() as device, pytest.raises(WaitError) if waits_once else nullcontext():
+        assert waits.watched(case, PRETENDED, Setup(PRETENDED, tmp_path), chunks, device.waits_are_errors) == 2
+
+
 def test_a_tensor_that_was_left_on_the_host_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as offsets that were made without a device."""
+    """A tensor that was left on the host is found."""
     case = Case("ppo", "vector")
     chunks = record(case, tmp_path, 2).chunks
     monkeypatch.setattr(experience, "branch_offsets", lambda branches, _: branch_offsets(branches))

@@ -1,4 +1,4 @@
-"""Updates of each trainer: a device learns what the CPU learns from the same chunks, but for rounding."""
+"""Checks that a device learns the same as the CPU from equal chunks, except for rounding."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,9 +19,12 @@ TOLERANCES: Final[Mapping[str, float]] = {
 """How far apart parameters, moments and statistics may be, as a share of what the updates changed (`deviations`).
 
 A hundred times, or more, what rounding does: on a CPU, initial weights that differ by one bit in the last place end up to
-3e-7 apart (vector, memory, signals), 3e-5 (pictures), 1e-5 (tower) and 3e-4 (entities). Another order of minibatches, or a
-tensor that is read before it was written, is apart by a tenth and more.
+3e-7 apart (vector, memory), 2e-6 (signals; of poca, 3e-5), 3e-5 (pictures), 1e-5 (tower) and 3e-4 (entities). With poca,
+whose steps are smaller, vector and memory are up to 8e-7 apart. Another order of minibatches, or a tensor that is read
+before it was written, is apart by a tenth and more.
 """
+_OF_CASES: Final[Mapping[str, float]] = {"poca-signals": 3e-3}
+"""The same of cases that differ from the others of their network."""
 _CHUNKS: Final = 4
 """Of 73 steps: four updates of on-policy trainers, 36 of sac, whose memory of 160 steps then has let most of them go."""
 
@@ -35,12 +38,18 @@ def check(setup: Setup, trainer: str) -> Outcome:
         apart = deviation(setup, case)
         part = max(apart, key=lambda name: apart[name])
         found[kind] = apart[part]
-        tolerance = 0.0 if setup.device == CPU else TOLERANCES[kind]
+        tolerance = 0.0 if setup.device == CPU else tolerated(case)
         if not found[kind] <= tolerance:
             exceeded.append(f"{kind}: {part} is {found[kind]:.1e} apart, tolerated is {tolerance:.0e}")
-    worst = max(found, key=lambda kind: found[kind] / TOLERANCES[kind])
-    text = f"apart by {found[worst]:.1e} at most where {TOLERANCES[worst]:.0e} is tolerated ({worst}), {len(found)} networks"
+    worst = max(found, key=lambda kind: found[kind] / tolerated(Case(trainer, kind)))
+    limit = tolerated(Case(trainer, worst))
+    text = f"apart by {found[worst]:.1e} at most where {limit:.0e} is tolerated ({worst}), {len(found)} networks"
     return Outcome(not exceeded, "; ".join(exceeded) or text, found)
+
+
+def tolerated(case: Case) -> float:
+    """Returns the tolerance of a case."""
+    return _OF_CASES.get(case.name, TOLERANCES[case.kind])
 
 
 def deviation(setup: Setup, case: Case) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""While an update runs the host only queues work: nothing between its first and last minibatch waits for the device.
+"""Checks that nothing between the first and last minibatch of an update waits for the device.
 
 On a CUDA device torch itself says so, by its debug mode for synchronizations. On a CPU the whole training is done on a
 device that is only pretended (`tests.gpu.pretended`), which also finds operations that mix host and device.
@@ -59,7 +59,7 @@ def watched(case: Case, device: torch.device, setup: Setup, chunks: list[Chunk],
 
 @contextmanager
 def _around_loops(trainer: Trainer, watch: Watch) -> Iterator[list[str]]:
-    """Puts what watches around the loops of a trainer; yields one entry for each that was entered."""
+    """Wraps the loops of a trainer and yields an entry for each that was entered."""
     entered: list[str] = []
 
     def around(loop: Callable[..., Any]) -> Callable[..., Any]:

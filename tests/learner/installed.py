@@ -1,4 +1,4 @@
-"""A tiny distribution, installed as pip would leave it: modules beside a dist-info folder with entry points."""
+"""A tiny distribution, installed as by pip: modules next to a dist-info folder with entry points."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def install(site: Path, name: str, module: str, entry_points: Mapping[str, Mappi
     """Writes a distribution of one module into a folder for packages, and returns the folder.
 
     Args:
-        site: the folder; put it on ``sys.path`` or ``PYTHONPATH``.
-        name: of the distribution and its module.
-        module: the module's text.
-        entry_points: by group and name.
+        site: The folder; put it on ``sys.path`` or ``PYTHONPATH``.
+        name: Of the distribution and its module.
+        module: The module's text.
+        entry_points: By group and name.
     """
     info = site / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)

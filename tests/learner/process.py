@@ -1,4 +1,4 @@
-"""What a learner sets for its whole process: its logs, and how torch computes."""
+"""The process-wide settings of a learner: logs and torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @contextmanager
 def process_as_before() -> Iterator[None]:
-    """Puts it back when the block ends, for the tests that come after."""
+    """Restores the settings when the block ends."""
     root, threads, tf32 = logging.getLogger(), torch.get_num_threads(), torch.backends.cudnn.allow_tf32
     handlers, level = root.handlers[:], root.level
     try:

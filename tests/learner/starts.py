@@ -9,15 +9,20 @@ from typing import Any
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, SavedRunState
-from learner.curriculum.lessons import Lessons
-from learner.observe.metrics.learner import LearnerMetrics
+from learner.curriculum.lessons import Lessons, no_lessons
+from learner.front.run_status import RunStatus
+from learner.ingest.sessions import restore, snapshot
+from learner.link.to_front import ToFront
+from learner.observe.meters import RunMeters
 from learner.observe.stats import StatsReporter
-from learner.run.checkpointing import CheckpointKeeper
-from learner.run.turns import trainer_stats
+from learner.publish.store import PolicyStore
+from learner.run.checkpointing import CheckpointKeeper, must_fit
+from learner.run.curriculum import CurriculumController
 from learner.settings.options import RunOptions
-from learner.status.run_status import RunStatus
 from learner.trainers.base import TrainerContext
+from learner.trainers.parts import Trainers
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.reporting import Reporting, Sources
 from tests.learner.ingest.parts import NAME, Parts
 from tests.learner.trainers.in_process import Bench, CartPoleActor, Published
 
@@ -30,7 +35,7 @@ OPTIONS = RunOptions.model_validate({"behaviors": {NAME: SETTINGS}})
 
 
 class Start:
-    """One start of a learner without its service: the parts of which a checkpoint is made."""
+    """A start of a learner without its service: the parts of a checkpoint."""
 
     def __init__(
         self, folder: RunFolder, generation: int, seconds: float = 1e-9, lessons: Lessons | None = None
@@ -38,54 +43,89 @@ class Start:
         self.parts = Parts(OPTIONS, generation=generation)
         parts, service = self.parts, OPTIONS.rollcast
         self.run_status = RunStatus(
-            parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=generation, lessons=lessons
-        )
-        self.store = CheckpointStore(folder)
-        self._published = Published()
-        self.metrics = LearnerMetrics()
-        self.keeper = CheckpointKeeper(
-            self.store,
             parts.behaviors,
             parts.sessions,
             parts.ledger,
-            self.run_status,
+            PolicyStore(),
+            service,
+            run_id="run",
+            generation=generation,
+        )
+        self.store = CheckpointStore(folder)
+        self.published = Published()
+        self.meters = RunMeters()
+        self.commands: list[ToFront] = []
+        self.lessons = lessons or no_lessons()
+        self.curriculum = CurriculumController(
+            self.lessons, self._save_lessons, self.commands.append, on_begun=lambda change: None
+        )
+        self.reporting = Reporting(self.run_status.take_stats, Sources(self.meters, lessons=self.lessons.view))
+        self.keeper = CheckpointKeeper(
+            self.store,
+            (self.curriculum,),
+            cut=self._cut,
             generation=generation,
             checkpoint_seconds=seconds,
             extra={"seed": {"run": 5}},
-            metrics=self.metrics.checkpoints,
+            metrics=self.meters.checkpoints,
+            on_not_saved=self._note_not_saved,
             lessons=lessons,
         )
 
+    def _note_not_saved(self, reason: str) -> None:
+        self.reporting.last_error = reason
+
+    def _cut(self) -> dict[str, Any]:
+        parts = self.parts
+        books = snapshot(parts.behaviors, parts.sessions, parts.ledger)
+        return {**books, "status": self.run_status.state_dict()}
+
+    def restore(self, state: SavedRunState) -> None:
+        """Restores a run state."""
+        parts = self.parts
+        books = {"behaviors": state.behaviors_table, "ledger": state.ledger, "sessions": state.sessions}
+        with must_fit(self.store.folder.run_state):
+            restore(books, parts.behaviors, parts.sessions, parts.ledger, state.trainers.keys())
+            self.run_status.load_state_dict(state.extra.get("status", state.extra))
+            self.keeper.restore(state)
+
+    def report(self, trainers: Trainers | None = None) -> None:
+        """Reports the trainers' state to the status."""
+        self.reporting.send(trainers or {}, busy_seconds=0.0, is_paused=False)
+
+    def _save_lessons(self, trainers: Trainers) -> None:
+        self.keeper.save_lessons(trainers)
+
     def join(self) -> PPOTrainer:
-        """Lets an actor declare the behavior, and makes its trainer."""
+        """Declares the behavior as an actor and makes its trainer."""
         self.parts.declared(self.parts.open().session)
         return self.trainer()
 
     def trainer(self) -> PPOTrainer:
         """Makes the trainer of the behavior, and lets it begin."""
         behavior, parts = self.parts.behaviors.all()[0], self.parts
-        bench = Bench(parts.behaviors, behavior, parts.ledger, StatsReporter(NAME))
-        context: TrainerContext = bench.context(open_publisher=self._published.open, saver=self.keeper)
+        self.bench = Bench(
+            parts.link, parts.behaviors, behavior, parts.ledger, StatsReporter(NAME), published=self.published
+        )
+        context: TrainerContext = self.bench.context(saver=self.keeper)
         trainer = PPOTrainer(context)
-        self.keeper.begin(trainer)
+        self.keeper.trainer_added(trainer)
         trainer.start()
         return trainer
 
     def train(self, trainer: PPOTrainer, updates: int) -> None:
         """Takes steps until the trainer has made so many updates."""
-        behavior, parts = self.parts.behaviors.all()[0], self.parts
-        bench = Bench(parts.behaviors, behavior, parts.ledger, trainer.stats_reporter, self._published)
-        actor = CartPoleActor(bench, environments=2)
+        actor = CartPoleActor(self.bench, environments=2)
         end = trainer.version + updates
         while trainer.version < end:
             actor.run(64)
             trainer.advance()
-        self.run_status.note_trainer(behavior, trainer_stats(trainer))
+        self.report({NAME: trainer})
 
 
 @contextmanager
 def opened(results: Path, *, resume: bool = False) -> Iterator[RunFolder]:
-    """The run folder, locked for the time of the block."""
+    """Opens the run folder, locked for the block."""
     with open_run_folder(results, "run", resume=resume) as folder:
         yield folder
 

@@ -1,4 +1,4 @@
-"""A whole learner in this process: how it starts, what it leaves, and why it refuses. Actors are in `tests/e2e`."""
+"""Tests a whole learner in this process: start, results and refusals. Actors are in `tests/e2e`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import yaml
 
 from learner.app import serve
 from learner.checkpoints.documents import read_document
+from learner.commands.evaluate_run import EvaluationRequest, evaluate
 from learner.common.exits import ExitCode, UserError
 from learner.observe.address import ADDRESS_FILE, read_addresses
 from learner.settings.load import LoadedRun, load_run_options
@@ -30,13 +31,13 @@ SECONDS = 60.0
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """Puts back what a learner sets for its whole process."""
+    """Restores the process-wide settings of a learner."""
     with process_as_before():
         yield
 
 
 def load(results: Path, *, behavior: str = NAME, settings: dict[str, Any] | None = None, **flags: Any) -> LoadedRun:
-    """Settings of a run on free ports that ends soon."""
+    """Returns settings of a short run on free ports."""
     path = results / "run.yaml"
     document = {"behaviors": {behavior: {"trainer_type": "ppo", **SETTINGS, **(settings or {})}}}
     path.write_text(yaml.safe_dump({**document, "rollcast": {"address": "127.0.0.1:0"}}))
@@ -45,26 +46,26 @@ def load(results: Path, *, behavior: str = NAME, settings: dict[str, Any] | None
 
 
 def summary(results: Path) -> dict[str, Any]:
-    """What the last run left for machines."""
+    """Returns the last run's summary."""
     content: dict[str, Any] = json.loads((results / "run" / "summary.json").read_text())
     return content
 
 
 def configuration(results: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The settings that a run kept, and where they came from."""
+    """Returns the saved settings and their sources."""
     folder = results / "run"
     document = yaml.safe_load((folder / "configuration.yaml").read_text())
     return document, json.loads((folder / "configuration_sources.json").read_text())
 
 
 def test_a_run_without_actors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It ends with success when its time is over, leaves a summary, a state and its settings, and no address.
+    """A run without actors ends with 0 after its time and leaves summary, state and settings.
 
     Nothing was trained, so that the next start needs no flag.
     """
     assert serve(load(tmp_path)) == ExitCode.OK
     assert summary(tmp_path) == {"run_id": "run", "generation": 1, "stop_reason": "max_wall_seconds"}
-    assert "no actor came" in capsys.readouterr().out
+    assert "no actor connected" in capsys.readouterr().out
     folder = tmp_path / "run"
     assert (folder / "run_state.pt").exists()
     assert not (folder / ADDRESS_FILE).exists()
@@ -77,7 +78,7 @@ def test_a_run_without_actors(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_restart_keeps_the_seed_and_counts_generations(tmp_path: Path) -> None:
-    """A drawn seed belongs to the run, not to one start of it; a seed that is set wins."""
+    """A drawn seed is kept over restarts; a configured one overrides it."""
     serve(load(tmp_path))
     seed = configuration(tmp_path)[0]["env_settings"]["seed"]
     serve(load(tmp_path, resume="true"))
@@ -89,7 +90,7 @@ def test_a_restart_keeps_the_seed_and_counts_generations(tmp_path: Path) -> None
 
 
 def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
-    """SIGTERM ends the wait at once; the handlers that were there before are back afterwards."""
+    """SIGTERM ends the wait immediately and restores the signal handlers."""
     before = signal.getsignal(signal.SIGTERM)
 
     def send() -> None:
@@ -108,7 +109,7 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_leaves_the_run_free(tmp_path: Path) -> None:
-    """The port is named, nothing keeps the folder, and the next attempt needs no flag."""
+    """A taken port is named, and the next start needs no flag."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UserError, match=address) as caught:
@@ -120,18 +121,17 @@ def test_a_taken_port_leaves_the_run_free(tmp_path: Path) -> None:
 
 
 def test_what_is_not_built_is_refused(tmp_path: Path) -> None:
-    """Features that would be ignored are an error before anything is written."""
-    loaded = load(tmp_path, settings={"self_play": {}, "trainer_type": "poca"})
-    with pytest.raises(UserError, match="not built yet") as caught:
+    """Unsupported features are refused before anything is written."""
+    loaded = load(tmp_path, settings={"reward_signals": {}})
+    with pytest.raises(UserError, match="reward_signals: is empty") as caught:
         serve(loaded)
     assert caught.value.exit_code is ExitCode.RUN_FILE
-    assert [line.split(":")[0].rpartition(".")[2] for line in caught.value.details] == ["trainer_type", "self_play"]
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "abacus"])
 def test_a_device_that_is_not_there(tmp_path: Path, device: str) -> None:
-    """The device is named, with torch's own reason in one line; the run can be started on another."""
+    """A missing device is named with torch's reason in one line."""
     with pytest.raises(UserError, match=device) as caught:
         serve(load(tmp_path, torch_device=device))
     assert caught.value.exit_code is ExitCode.RUN_FILE
@@ -140,7 +140,7 @@ def test_a_device_that_is_not_there(tmp_path: Path, device: str) -> None:
 
 
 def keep_a_run(results: Path) -> Path:
-    """Leaves the state of a run with one behavior and one actor, and returns its file."""
+    """Saves a run with one behavior and one actor, and returns its file."""
     with begun(results) as (folder, first, trainer):
         first.parts.ledger.enqueue(NAME, 7)
         first.keeper.save_run_state({NAME: trainer})
@@ -148,7 +148,7 @@ def keep_a_run(results: Path) -> Path:
 
 
 def test_a_restart_brings_trainers_before_actors(tmp_path: Path) -> None:
-    """The behaviors of the checkpoint have trainers at once, and are saved again whoever comes."""
+    """Behaviors of the checkpoint have trainers immediately and are saved again."""
     state = keep_a_run(tmp_path)
     assert serve(load(tmp_path, resume="true", max_wall_seconds="1")) == ExitCode.OK
     document = read_document(state, "run_state")
@@ -161,7 +161,7 @@ def test_a_restart_brings_trainers_before_actors(tmp_path: Path) -> None:
 
 
 def test_another_network_does_not_fit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A run file that was changed against the checkpoint ends the start with its reason, and spoils nothing."""
+    """A changed network ends the start with its reason and keeps the checkpoint."""
     state = keep_a_run(tmp_path)
     assert serve(load(tmp_path, resume="true")) == ExitCode.OK
     kept = [state, *(state.parent / name for name in ("summary.json", "configuration.yaml"))]
@@ -170,32 +170,34 @@ def test_another_network_does_not_fit(tmp_path: Path, capfd: pytest.CaptureFixtu
     with pytest.raises(UserError, match="does not fit the run file") as caught:
         serve(load(tmp_path, resume="true", settings=settings, max_wall_seconds=str(SECONDS)))
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
-    assert "[16, 4] in the saved state and [24, 4] here" in caught.value.message
+    assert "[16, 4] in the saved state, but has shape [24, 4] in the network" in caught.value.message
     assert "\n" not in caught.value.message
     assert "does not fit" not in "".join(capfd.readouterr()), "the command prints it, and it alone"
     assert [path.read_bytes() for path in kept] == before
 
 
 def test_a_target_that_was_reached_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A run resumed at its target ends at once, and says what to change."""
+    """A run resumed at its target ends immediately and says what to change."""
     with begun(tmp_path) as (_, start, trainer):
         trainer.tally.returns.extend([500.0] * 100)
         start.keeper.save_run_state({NAME: trainer})
     loaded = load(tmp_path, resume="true", target_return="400", max_wall_seconds=str(SECONDS))
     assert serve(loaded) == ExitCode.OK
     assert summary(tmp_path)["stop_reason"] == "target_return"
-    assert "target_return is already reached; raise rollcast.target_return" in "".join(capfd.readouterr())
+    said = "".join(capfd.readouterr())
+    assert "target_already_reached" in said
+    assert "raise rollcast.target_return" in said
 
 
 def test_a_behavior_that_is_gone_from_the_run_file(tmp_path: Path) -> None:
-    """A checkpoint with a behavior that the run file no longer has is refused by name."""
+    """A checkpoint with a behavior that the run file lacks is refused by name."""
     keep_a_run(tmp_path)
     with pytest.raises(UserError, match=NAME):
         serve(load(tmp_path, resume="true", behavior="Another"))
 
 
 def test_a_trainer_that_raises_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unexpected error in the trainer thread is an exit code of its own, and never a silent hang."""
+    """An unexpected error of a trainer has its own exit code."""
     state = keep_a_run(tmp_path)
     before = state.read_bytes()
 
@@ -212,9 +214,36 @@ def test_a_trainer_that_raises_ends_the_run(tmp_path: Path, monkeypatch: pytest.
     assert state.read_bytes() == before, "the last good state stays"
 
 
+@pytest.mark.parametrize("command", ["inference", "evaluate"])
+def test_an_error_while_acting_has_the_code_that_it_has_in_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """An error in inference is one line with the code of training."""
+    folder = keep_a_run(tmp_path).parent
+
+    def fail(_self: object) -> bool:
+        raise RuntimeError("a fault for this test")
+
+    monkeypatch.setattr("learner.evaluation.frozen_trainer.FrozenTrainer.advance", fail)
+    loaded = load(tmp_path, resume="true", inference=str(command == "inference"), max_wall_seconds=str(SECONDS))
+    request = EvaluationRequest(
+        folder=folder,
+        loaded=loaded,
+        checkpoint="last",
+        episodes=1,
+        actors=1,
+        behavior=None,
+        is_deterministic=None,
+        seed=1,
+    )
+    with pytest.raises(UserError, match="RuntimeError: a fault for this test") as caught:
+        serve(loaded) if command == "inference" else evaluate(request, json_file=None)
+    assert caught.value.exit_code is ExitCode.TRAINER_FAILED
+
+
 @pytest.mark.parametrize("name", ["summary.json", f"{NAME}.onnx", "run_state.previous.pt"])
 def test_an_end_that_cannot_be_saved_has_a_code_of_its_own(tmp_path: Path, name: str) -> None:
-    """A run that trained as asked, and whose last state, model or summary is not on the disk, is no success."""
+    """A run whose last state, model or summary cannot be saved has its own exit code."""
     keep_a_run(tmp_path)
     assert serve(load(tmp_path, resume="true", max_wall_seconds="1")) == ExitCode.OK
     path = tmp_path / "run" / name
@@ -229,7 +258,7 @@ def test_an_end_that_cannot_be_saved_has_a_code_of_its_own(tmp_path: Path, name:
 def test_what_only_operators_need_does_not_end_a_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """An address or settings that cannot be written into the folder of a run that goes on cost one line."""
+    """An address file that cannot be written in a resumed run is one line."""
     keep_a_run(tmp_path)
     (tmp_path / "run" / name / "in the way").mkdir(parents=True)
     assert serve(load(tmp_path, resume="true", max_wall_seconds="1")) == ExitCode.OK
@@ -239,7 +268,7 @@ def test_what_only_operators_need_does_not_end_a_run(
 
 
 def test_an_update_that_fails_while_the_run_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a run has begun; a trainer that fails then is told as ever, and what it left is not saved."""
+    """A trainer that fails while the run ends is reported, and its state is not saved."""
     state = keep_a_run(tmp_path)
     before = state.read_bytes()
     stopping = threading.Event()
@@ -271,16 +300,16 @@ def test_an_update_that_fails_while_the_run_ends(tmp_path: Path, monkeypatch: py
 def test_whatever_ends_a_trainer_is_an_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], where: str, error: Exception
 ) -> None:
-    """JSON logs have one line for it, wherever in the trainers' thread it came from, and the code is that of the error."""
+    """Any error in the trainers' thread is one line in JSON logs, with its exit code."""
     keep_a_run(tmp_path)
 
     def fail(*_arguments: object) -> bool:
         raise error
 
     targets = {
-        "build": "learner.run.assembly.Assembly.build_trainer",
+        "build": "learner.run.run.Run._build",
         "advance": "learner.trainers.ppo.trainer.PPOTrainer.advance",
-        "after_turn": "learner.run.checkpointing.CheckpointKeeper.save_if_due",
+        "after_turn": "learner.run.checkpointing.CheckpointKeeper.after_turn",
     }
     monkeypatch.setattr(targets[where], fail)
     loaded = load(tmp_path, resume="true", max_wall_seconds=str(SECONDS), log_format="json")

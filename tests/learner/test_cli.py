@@ -1,4 +1,4 @@
-"""The command line: what it answers without torch, and how it refuses."""
+"""Tests the command line: answers without torch, and refusals."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rollcast.limits import PROTOCOL_REVISION
 
 from learner.cli import main
 from learner.common.exits import ExitCode
@@ -21,7 +22,7 @@ NOBODY = "127.0.0.1:1"
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
-    """A run file with one behavior."""
+    """Returns a run file with one behavior."""
     path = tmp_path / "run.yaml"
     path.write_text(
         "behaviors:\n  Walker:\n    trainer_type: ppo\n    max_steps: 100\n    hyperparameters:\n      buffer_size: 2000\n"
@@ -30,7 +31,7 @@ def run_file(tmp_path: Path) -> Path:
 
 
 def test_help_names_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever asks for help sees each command, and what each exit code means."""
+    """Help has each command and exit code."""
     with pytest.raises(SystemExit) as caught:
         main(["--help"])
     assert caught.value.code == 0
@@ -40,22 +41,22 @@ def test_help_names_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_no_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """A bare call shows the help and fails, for scripts that forgot something."""
+    """A call without a command prints help and fails."""
     assert main([]) == ExitCode.USAGE
     assert "rollcast-learner" in capsys.readouterr().out
 
 
 def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
-    """A bug report needs the versions of what matters, and of the protocol."""
+    """The version has those of dependencies and of the protocol."""
     assert main(["--version"]) == 0
     said = capsys.readouterr().out
-    assert "protocol 1" in said
+    assert f"protocol {PROTOCOL_REVISION}" in said
     assert all(f"  {package} " in said for package in ("grpcio", "torch", "onnxruntime"))
 
 
 @pytest.mark.parametrize("arguments", [["serv"], ["serve", "--no-such-flag"], ["status", "--control"]])
 def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
-    """One line with the fault, and where to look; never argparse's own exit code."""
+    """A wrong command line is one line with Rollcast's exit code."""
     assert main(arguments) == ExitCode.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
@@ -63,7 +64,7 @@ def test_a_wrong_command_line(capsys: pytest.CaptureFixture[str], arguments: lis
 
 
 def test_check_config_shows_values_and_sources(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:
-    """Each value stands beside where it came from; a flag and --set win over the file."""
+    """Each value has its source; flags and --set override the file."""
     arguments = ["check-config", str(run_file), "--seed", "5", "--set", "behaviors.Walker.max_steps=7"]
     assert main(arguments) == 0
     said = capsys.readouterr().out
@@ -75,26 +76,26 @@ def test_check_config_shows_values_and_sources(capsys: pytest.CaptureFixture[str
 
 
 def test_check_config_as_json(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:
-    """Scripts read the bare settings."""
+    """JSON output has the bare settings."""
     assert main(["check-config", str(run_file), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["behaviors"]["Walker"]["hyperparameters"]["buffer_size"] == 2000
 
 
 def test_check_config_says_what_is_not_built(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:
-    """The settings are shown, and beside them what a start would refuse."""
-    run_file.write_text(run_file.read_text() + "    self_play: {}\n")
+    """The settings are shown with what a start would refuse."""
+    run_file.write_text(run_file.read_text() + "    self_play: {}\n    reward_signals: {}\n")
     assert main(["check-config", str(run_file)]) == 0
     said = capsys.readouterr()
     assert "swap_steps: 2000" in said.out
-    assert "\nserve would refuse: behaviors.Walker.self_play: not built yet" in said.err
+    assert "\nserve would refuse: behaviors.Walker.reward_signals: is empty" in said.err
 
 
 @pytest.mark.parametrize("command", ["serve", "check-config"])
 def test_all_problems_of_a_run_file_are_listed(
     capsys: pytest.CaptureFixture[str], run_file: Path, command: str
 ) -> None:
-    """Several mistakes come at once, with their lines, and the nearest key that exists."""
+    """All mistakes are listed with lines and suggestions."""
     run_file.write_text("behaviors:\n  Walker:\n    max_stesp: 100\nrollcast:\n  adress: x\n")
     assert main([command, str(run_file)]) == ExitCode.RUN_FILE
     *details, last = capsys.readouterr().err.splitlines()
@@ -118,11 +119,20 @@ def test_a_learner_that_does_not_answer(capsys: pytest.CaptureFixture[str], comm
 
 @pytest.mark.parametrize("command", OPERATORS)
 def test_no_learner_to_ask(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
-    """Without an address, and without a run that has one, the command says what to give."""
-    assert main([command, "--results-dir", str(tmp_path)]) == ExitCode.USAGE
+    """Without an address and a running learner, the command says what to give."""
+    assert main([command, "--results-dir", str(tmp_path)]) == ExitCode.UNREACHABLE
     (line,) = capsys.readouterr().err.splitlines()
     assert str(tmp_path) in line
     assert "--control" in line
+    assert "rollcast-learner serve" in line
+
+
+def test_no_error_moves_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Control characters in messages are escaped."""
+    assert main(["check-config", str(tmp_path / "\x1b[2Jempty\n.yaml")]) == ExitCode.RUN_FILE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "\\x1b[2Jempty\\n.yaml" in line
+    assert line.isprintable()
 
 
 def _python(program: str) -> subprocess.CompletedProcess[str]:
@@ -131,18 +141,18 @@ def _python(program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(("command", "module"), [("serve", "torch"), ("serve", "yaml"), ("check-config", "yaml")])
 def test_a_missing_extra_is_named(run_file: Path, command: str, module: str) -> None:
-    """Where a part of the learner is not installed, one line says what to install."""
+    """A missing extra is one line that says what to install."""
     result = _python(
         f"import sys; sys.modules[{module!r}] = None\nfrom learner.cli import main\n"
         f"sys.exit(main([{command!r}, {str(run_file)!r}]))"
     )
     assert result.returncode == ExitCode.MISSING_EXTRA, result.stderr
-    hint = "in the checkout: pip install '.[learner]'"
+    hint = "pip install 'rollcast[learner]'"
     assert result.stderr.splitlines() == [f"error: {command} needs the module {module!r}; {hint}"]
 
 
 def test_operators_signals_end_nothing_from_the_first_moment() -> None:
-    """SIGUSR1 and SIGUSR2 are ignored before a command is even looked at: the system's answer would be its end."""
+    """SIGUSR1 and SIGUSR2 are ignored from the start of the process."""
     result = _python(
         "import os, signal, sys, learner.cli\n"
         "def early():\n"
@@ -157,10 +167,10 @@ def test_operators_signals_end_nothing_from_the_first_moment() -> None:
 
 @pytest.mark.parametrize("command", ["serve", "check-config"])
 def test_a_run_file_behind_resume(capsys: pytest.CaptureFixture[str], run_file: Path, command: str) -> None:
-    """A file name that --resume would swallow is an error that says where it belongs."""
+    """A file name after --resume is an error that says where it belongs."""
     assert main([command, "--resume", str(run_file)]) == ExitCode.USAGE
     (line,) = capsys.readouterr().err.splitlines()
-    assert "write the run file before --resume, or --resume=auto" in line
+    assert "write the run file before --resume, or use --resume=auto" in line
 
 
 @pytest.mark.parametrize(
@@ -168,7 +178,7 @@ def test_a_run_file_behind_resume(capsys: pytest.CaptureFixture[str], run_file: 
     [["--version"], ["check-config"], ["status", "--control", NOBODY], ["healthcheck", "--control", NOBODY]],
 )
 def test_small_commands_need_no_torch(arguments: list[str]) -> None:
-    """Commands that only look answer at once: they never load torch."""
+    """Status and other small commands do not import torch."""
     result = _python(
         f"import sys\nfrom learner.cli import main\nmain({arguments!r})\nsys.exit(3 if 'torch' in sys.modules else 0)"
     )
@@ -178,7 +188,7 @@ def test_small_commands_need_no_torch(arguments: list[str]) -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("module", ["learner", "actor_client"])
 def test_a_reader_that_leaves(module: str, unbuffered: str) -> None:
-    """`... | head` is no error, whether Python writes at once or when it ends."""
+    """`... | head` ends without an error."""
     command = f"(sleep 0.2; exec {sys.executable} -m {module} --version) | true; echo ${{PIPESTATUS[0]}}"
     environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, env=environ)
@@ -188,7 +198,7 @@ def test_a_reader_that_leaves(module: str, unbuffered: str) -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", ["--version", "runs", "check-config"])
 def test_a_full_disk_behind_the_output(tmp_path: Path, arguments: str, unbuffered: str) -> None:
-    """Half an answer is one line and a code of its own, whether Python writes at once or when it ends."""
+    """A full disk behind standard output is one line with an exit code."""
     environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": str(ROOT)}
     (tmp_path / "results").mkdir()
     (tmp_path / "run.yaml").write_text("behaviors:\n  CartPole:\n    trainer_type: ppo\n")

@@ -1,4 +1,4 @@
-"""`python -m tests.players`: a scripted player as a process."""
+"""Runs a scripted player: `python -m tests.players`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A trainer's side that answers at once with random actions: what players are tested and timed against."""
+"""Plays a trainer that answers immediately with random actions, for tests and timings of players."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import grpc
 import numpy as np
-from communicator_objects import agent_pb2, behavior_pb2, unity_message_pb2
+from rollcast.unity.communicator_objects import agent_pb2, behavior_pb2, unity_message_pb2
 
 Message = unity_message_pb2.UnityMessageProto
 Change = Callable[[Message, Message], None]
@@ -18,9 +18,9 @@ class Answering:
     """Answers messages.
 
     Args:
-        change: may change an answer, given the message and the answer.
-        seed: told to the player.
-        side_channel: sent with the RESET.
+        change: May change an answer, given the message and the answer.
+        seed: Told to the player.
+        side_channel: Sent with the RESET.
     """
 
     def __init__(self, change: Change | None = None, seed: int = 1, side_channel: bytes = b"") -> None:
@@ -80,7 +80,7 @@ class Answering:
 
 @contextmanager
 def listening(answering: Answering, port: int = 0) -> Iterator[int]:
-    """Listens on 127.0.0.1 for the block, and yields the port."""
+    """Listens on 127.0.0.1 for the block and yields the port."""
     server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", 256 * 1024 * 1024)])
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(answering)
     service = grpc.method_handlers_generic_handler("communicator_objects.UnityToExternalProto", {"Exchange": handler})

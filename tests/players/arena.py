@@ -1,4 +1,4 @@
-"""A simulation as a Unity scene: agent ids, terminal and asking agents, groups, agents that come and go."""
+"""A simulation with agent ids, ends, questions and groups, as in a Unity scene."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from communicator_objects import agent_pb2, behavior_pb2, unity_message_pb2
+from rollcast.unity.communicator_objects import agent_pb2, behavior_pb2, unity_message_pb2
 
 from tests.players.replies import read_actions
 from tests.players.simulation import Outcome, Simulation, Whole
@@ -15,19 +15,21 @@ from tests.players.task import EpisodeSink, nobody
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How agents behave on the wire, apart from what they simulate.
+    """The behavior of agents on the wire, independent of their simulation.
 
     Attributes:
-        first_id: of the agents.
-        fresh_ids: agents are destroyed at the end of their episode, and others, with new ids, come.
-        periods: agent n asks at every so many-th message only (1 + n % periods).
-        group_size: so many agents each share a group; 0 for none.
+        first_id: Of the agents.
+        fresh_ids: Agents are destroyed at the end of their episode, and others, with new ids, come.
+        periods: Agent n asks at every so many-th message only (1 + n % periods).
+        group_size: So many agents each share a group; 0 for none.
+        first_group: Id of the first group.
     """
 
     first_id: int = 0
     fresh_ids: bool = False
     periods: int = 1
     group_size: int = 0
+    first_group: int = 1
 
 
 REGULAR = Habits()
@@ -37,10 +39,10 @@ class Arena:
     """A `Task` of the agents of one simulation.
 
     Args:
-        simulation: what they see, do and earn.
-        behavior_id: of the agents, `Name?team=n`.
-        on_episode: takes the results.
-        habits: of the agents.
+        simulation: What they see, do and earn.
+        behavior_id: Of the agents, `Name?team=n`.
+        on_episode: Takes the results.
+        habits: Of the agents.
     """
 
     def __init__(
@@ -56,7 +58,8 @@ class Arena:
         self._generator = np.random.default_rng(0)
         self._ids = np.arange(count) + habits.first_id
         self._next_id = habits.first_id + count
-        self._groups = 1 + np.arange(count) // habits.group_size if habits.group_size else np.zeros(count, np.int64)
+        size, first = habits.group_size, habits.first_group
+        self._groups = first + np.arange(count) // size if size else np.zeros(count, np.int64)
         self._lengths, self._totals = np.zeros(count, np.int64), np.zeros(count)
         self._rewards, self._group_rewards = np.zeros(count), np.zeros(count)
         self._is_there = np.ones(count, bool)
@@ -65,7 +68,7 @@ class Arena:
         self._messages = 0
 
     def reset(self, seed: int | None = None) -> None:
-        """Begins all episodes anew."""
+        """Starts all episodes again."""
         if seed is not None:
             self._generator = np.random.default_rng(seed)
         self._ended.clear()
@@ -88,7 +91,7 @@ class Arena:
             earned[self._asking] = 0.0
 
     def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
-        """The agents that asked act."""
+        """Applies the actions of the agents that asked."""
         simulation, asking = self._simulation, self._asking
         masks = [simulation.forbidden(int(agent)) for agent in asking]
         actions = read_actions(reply, self._id, masks, simulation.continuous, simulation.branches)

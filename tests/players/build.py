@@ -1,4 +1,4 @@
-"""Makes a folder that looks like a Unity build for Linux: `Build.x86_64`, and beside it what it needs.
+"""Makes a folder like a Unity build for Linux: `Build.x86_64` and its files.
 
     python -m tests.players.build FOLDER [--python INTERPRETER] [-- ARGUMENTS ...]
 
@@ -25,10 +25,13 @@ def make_build(folder: Path, *arguments: str, python: str = sys.executable, name
     """Makes a build and returns its path without `.x86_64`, as people write it after `--env`.
 
     Args:
-        folder: gets the build; is made.
-        arguments: given to the player before those of the trainer's side.
-        python: the interpreter, a path or a name on the PATH.
-        name: of the build.
+        folder: Gets the build; is made.
+        arguments: Given to the player before those of the trainer's side.
+        python: The interpreter, a path or a name on the PATH.
+        name: Of the build.
+
+    Raises:
+        FileExistsError: The folder has a build of this name.
     """
     package = folder / f"{name}_Data" / "tests" / "players"
     shutil.copytree(Path(__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "test_*"))
@@ -47,7 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", default="Build")
     parser.add_argument("arguments", nargs="*", help="of the player, after --")
     options = parser.parse_args(argv)
-    made = make_build(options.folder, *options.arguments, python=options.python, name=options.name)
+    try:
+        made = make_build(options.folder, *options.arguments, python=options.python, name=options.name)
+    except FileExistsError:
+        text = f"{options.folder} already has a build {options.name}: choose another folder or another --name\n"
+        parser.exit(2, f"error: {text}")
     sys.stdout.write(f"{made}\n")
     return 0
 

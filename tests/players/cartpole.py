@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from communicator_objects import observation_pb2
+from rollcast.unity.communicator_objects import observation_pb2
 
 from tests.players.simulation import Floats, Outcome, Whole, vector
 
@@ -16,10 +16,10 @@ POSITION_LIMIT: Final = 2.4
 
 
 class CartPole:
-    """Agents that balance a pole each; two choices; a reward of 1 a step.
+    """Agents that each balance a pole, with two choices and a reward of 1 a step.
 
     Args:
-        agents: how many.
+        agents: How many.
     """
 
     continuous = 0
@@ -31,15 +31,15 @@ class CartPole:
         self._state = np.zeros((agents, 4))
 
     def begin(self, agent: int, generator: np.random.Generator) -> None:
-        """The pole is almost upright."""
+        """Places the pole almost upright."""
         self._state[agent] = generator.uniform(-0.05, 0.05, 4)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
-        """Position, velocity, angle, angular velocity."""
+        """Returns position, velocity, angle and angular velocity."""
         return [vector(self._state[agent], "VectorSensor_size4")]
 
     def forbidden(self, agent: int) -> Sequence[bool]:
-        """Nothing."""
+        """Returns no mask."""
         return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:

@@ -1,4 +1,4 @@
-"""A scripted player: what stands in for a Unity build where there is no Unity."""
+"""A scripted player in the place of a Unity build."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LineLog:
     """Writes lines of JSON, each with the seconds since the log was opened; written at once, for others read along.
 
     Args:
-        path: of the file, None for none; lines are added to what is there.
+        path: Of the file, None for none; lines are added to what is there.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -37,11 +37,11 @@ class LineLog:
             self._file.close()
 
     def episode(self, behavior: str, decisions: int, total: float, length: int) -> None:
-        """An episode ended (an `EpisodeSink`)."""
+        """Writes an ended episode."""
         self._write({"behavior": behavior, "decisions": decisions, "return": total, "length": length})
 
     def notice(self, event: str, **content: Any) -> None:
-        """Something else happened to the player."""
+        """Writes another event of the player."""
         if event == "side_channel":
             content = {"told": told(content["data"])}
         self._write({"event": event, **content})
@@ -52,7 +52,7 @@ class LineLog:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Returns the parser: arguments of a Unity build, then those of its own."""
+    """Returns the parser with the arguments of a Unity build and the player's own."""
     parser = argparse.ArgumentParser(prog="python -m tests.players", description=__doc__, allow_abbrev=False)
     unity = parser.add_argument_group("as Unity's")
     unity.add_argument("--mlagents-port", type=int, required=True, help="where the trainer's side listens on localhost")

@@ -1,11 +1,11 @@
-"""Crowds: on which side of an agent are the others? Any number of them, as a buffer sensor tells it."""
+"""Crowds: the task is to find the side of most others in a buffer sensor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from communicator_objects import observation_pb2
+from rollcast.unity.communicator_objects import observation_pb2
 
 from tests.players.simulation import Floats, Outcome, Whole, vector
 
@@ -14,13 +14,13 @@ MOST = 6
 
 
 class Crowd:
-    """Agents that shall say on which side most of the others are, or, where they are told so, on which they are not.
+    """Agents that must say on which side most others are, or, if the goal says so, are not.
 
     Lists may be empty: then there is nothing to be earned.
 
     Args:
-        agents: how many.
-        length: of an episode.
+        agents: How many.
+        length: Of an episode.
     """
 
     continuous = 0
@@ -36,21 +36,21 @@ class Crowd:
         self._steps = np.zeros(agents, np.int64)
 
     def begin(self, agent: int, generator: np.random.Generator) -> None:
-        """The first crowd."""
+        """Draws the first crowd."""
         self._generator = generator
         self._steps[agent] = 0
         self._gather(agent)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
-        """The list, filled up with zeros, and what is asked for."""
+        """Returns the list, padded with zeros, and the goal."""
         return [entities(self._others[agent]), vector(self._sides[agent : agent + 1], "Side")]
 
     def forbidden(self, agent: int) -> Sequence[bool]:
-        """Nothing."""
+        """Returns no mask."""
         return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
-        """Rewards answers; the next crowds."""
+        """Rewards answers and draws the next crowds."""
         where = np.array([self._others[agent][:, 0].sum() for agent in agents]) * self._sides[agents]
         rewards = np.sign(where) * (2.0 * discrete[:, 0] - 1.0)
         self._steps[agents] += 1

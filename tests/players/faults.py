@@ -1,4 +1,4 @@
-"""What goes wrong with players: each fault happens once, after so many decisions."""
+"""Faults of players, each of which occurs once after a number of decisions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NoReturn
 
-from communicator_objects import agent_pb2, unity_message_pb2
+from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
 
 from tests.players.side_channel import UNKNOWN, record
 from tests.players.task import Task
@@ -96,14 +96,14 @@ FAULTS: Mapping[str, Callable[[Output], None]] = MappingProxyType(
 
 
 class _Changed:
-    """A task that is changed on its way to the trainer."""
+    """A task whose messages are changed."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
 
     @property
     def decisions(self) -> int:
-        """Decisions of the task."""
+        """Returns the decisions of the task."""
         return self._task.decisions
 
     def reset(self, seed: int | None = None) -> None:
@@ -111,7 +111,7 @@ class _Changed:
         self._task.reset(seed)
 
     def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
-        """The task acts."""
+        """Applies actions to the task."""
         self._task.act(reply)
 
 
@@ -119,9 +119,9 @@ class Faulty(_Changed):
     """A task with faults.
 
     Args:
-        task: the task.
-        faults: some of `FAULTS`.
-        at: decisions after which the first happens; the others follow, one with each message.
+        task: The task.
+        faults: Some of `FAULTS`.
+        at: Decisions after which the first happens; the others follow, one with each message.
     """
 
     def __init__(self, task: Task, faults: Iterable[str], at: int) -> None:
@@ -140,8 +140,8 @@ class Late(_Changed):
     """A task whose behavior appears only after some messages.
 
     Args:
-        task: the task.
-        messages: without it.
+        task: The task.
+        messages: Without it.
     """
 
     def __init__(self, task: Task, messages: int) -> None:
@@ -157,6 +157,6 @@ class Late(_Changed):
             self._task.write(output)
 
     def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
-        """The task acts once it is time."""
+        """Applies actions once the behavior has appeared."""
         if self._waiting < 0:
             super().act(reply)

@@ -1,11 +1,11 @@
-"""Guessing: a new question at every decision, whose answer is in what is seen. Anything that trains learns it soon."""
+"""Guessing: every decision has a new question whose answer is in the observation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from communicator_objects import observation_pb2
+from rollcast.unity.communicator_objects import observation_pb2
 
 from tests.players.simulation import Floats, Outcome, Whole, vector
 
@@ -13,17 +13,17 @@ SIZE = 4
 
 
 class Guess:
-    """Agents that shall name the largest of some numbers, and on each axis repeat one of them.
+    """Agents that must name the largest of some numbers and repeat one on each axis.
 
     Of each branch one choice is forbidden, another one at each decision, where there are three or more.
 
     Args:
-        agents: how many.
-        continuous: axes, at most 4.
-        branches: choices of each branch, at most 4 each.
-        length: of an episode, the last step of which ends it.
-        step_limit: decisions after which it is interrupted.
-        goal: the numbers come as a goal signal, beside a vector of zeros.
+        agents: How many.
+        continuous: Axes, at most 4.
+        branches: Choices of each branch, at most 4 each.
+        length: Of an episode, the last step of which ends it.
+        step_limit: Decisions after which it is interrupted.
+        goal: The numbers come as a goal signal, beside a vector of zeros.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class Guess:
         self._steps = np.zeros(agents, np.int64)
 
     def begin(self, agent: int, generator: np.random.Generator) -> None:
-        """The first question."""
+        """Draws the first question."""
         self._generator = generator
         self._steps[agent] = 0
         self._ask(agent)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
-        """The numbers."""
+        """Returns the numbers."""
         numbers = vector(self._numbers[agent], "Numbers", goal=self._goal)
         return [vector(np.zeros(1), "Nothing"), numbers] if self._goal else [numbers]
 
     def forbidden(self, agent: int) -> Sequence[bool]:
-        """One choice of each branch with three or more."""
+        """Returns a mask that forbids one choice of each branch with three or more."""
         flags: list[bool] = []
         for size in self.branches:
             flags += [size > 2 and choice == self._steps[agent] % size for choice in range(size)]

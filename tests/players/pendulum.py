@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from communicator_objects import observation_pb2
+from rollcast.unity.communicator_objects import observation_pb2
 
 from tests.players.simulation import Floats, Outcome, Whole, vector
 
@@ -16,10 +16,10 @@ MOST_SPEED: Final = 8.0
 
 
 class Pendulum:
-    """Agents that swing a pendulum up each; one axis; the cost of angle, speed and torque is taken from the reward.
+    """Agents that each swing up a pendulum with one axis; the reward is the negative cost.
 
     Args:
-        agents: how many.
+        agents: How many.
     """
 
     continuous = 1
@@ -31,21 +31,21 @@ class Pendulum:
         self._angle, self._speed = np.zeros(agents), np.zeros(agents)
 
     def begin(self, agent: int, generator: np.random.Generator) -> None:
-        """It hangs anywhere."""
+        """Places the pendulum at a random angle."""
         self._angle[agent] = generator.uniform(-np.pi, np.pi)
         self._speed[agent] = generator.uniform(-1.0, 1.0)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
-        """Cosine, sine, speed."""
+        """Returns cosine, sine and speed."""
         angle = self._angle[agent]
         return [vector(np.array([np.cos(angle), np.sin(angle), self._speed[agent]]), "VectorSensor_size3")]
 
     def forbidden(self, agent: int) -> Sequence[bool]:
-        """Nothing."""
+        """Returns no mask."""
         return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
-        """Turns each by a share of the largest torque."""
+        """Applies each agent's share of the largest torque."""
         angle, speed, torque = self._angle[agents], self._speed[agents], MOST_TORQUE * continuous[:, 0]
         from_top = (angle + np.pi) % (2 * np.pi) - np.pi
         cost = from_top**2 + 0.1 * speed**2 + 0.001 * torque**2

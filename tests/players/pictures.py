@@ -1,4 +1,4 @@
-"""Pictures: which half is bright? As floats or PNG files, channels first or last."""
+"""Pictures: the task is to find the bright half of an image, as floats or PNG."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from communicator_objects import observation_pb2
 from numpy.typing import NDArray
+from rollcast.unity.communicator_objects import observation_pb2
 
 from tests.players.simulation import Floats, Outcome, Whole
 
@@ -18,12 +18,12 @@ SIDE = 20
 
 
 class Pictures:
-    """Agents that shall say which half of a picture is bright.
+    """Agents that must say which half of an image is bright.
 
     Args:
-        agents: how many.
-        png: pictures come as PNG files and not as floats.
-        channels_last: as packages before 3.0.0 send them.
+        agents: How many.
+        png: Pictures come as PNG files and not as floats.
+        channels_last: As packages before 3.0.0 send them.
     """
 
     continuous = 0
@@ -38,24 +38,24 @@ class Pictures:
         self._steps = np.zeros(agents, np.int64)
 
     def begin(self, agent: int, generator: np.random.Generator) -> None:
-        """The first picture."""
+        """Draws the first image."""
         self._generator = generator
         self._steps[agent] = 0
         self._bright[agent] = generator.integers(2)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
-        """A picture, dark but for one half."""
+        """Returns a dark image with one bright half."""
         pixels = np.full((SIDE, SIDE, 3), 16, np.uint8)
         half = slice(SIDE // 2, None) if self._bright[agent] else slice(0, SIDE // 2)
         pixels[:, half] = (240, 200, 160)
         return [picture(pixels, png=self._png, channels_last=self._channels_last)]
 
     def forbidden(self, agent: int) -> Sequence[bool]:
-        """Nothing."""
+        """Returns no mask."""
         return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
-        """Rewards answers; the next picture."""
+        """Rewards answers and draws the next image."""
         rewards = (discrete[:, 0] == self._bright[agents]).astype(np.float64)
         self._steps[agents] += 1
         self._bright[agents] = self._generator.integers(2, size=len(agents))

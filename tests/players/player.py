@@ -1,4 +1,4 @@
-"""A player: what a Unity build does with the trainer's side, from its first call to its last."""
+"""A player that exchanges messages with a trainer as a Unity build does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 import grpc
-from communicator_objects import unity_message_pb2
+from rollcast.unity.communicator_objects import unity_message_pb2
 
 from tests.players.task import Task
 
@@ -20,27 +20,27 @@ Notice = Callable[..., None]
 
 
 class NoTrainerError(Exception):
-    """Nothing listened at the player's first call; a real player would now run untrained."""
+    """Nothing listened at the player's first call; a real player would run without training."""
 
 
 class RefusedError(Exception):
-    """The trainer refused the player's greeting, or answered it with what Unity cannot use."""
+    """The trainer refused the player's greeting or sent an invalid answer."""
 
 
 def _unnoticed(event: str, **content: object) -> None:
-    """Nobody listens."""
+    """Ignores an episode."""
 
 
 class Player:
-    """Speaks as a player of Unity's package does.
+    """Exchanges messages as a player with Unity's package does.
 
     Args:
-        port: of the trainer's side.
-        task: the scene.
-        api_version: that the player claims.
-        package_version: that the player claims.
-        host: the C# client knows `localhost` only.
-        notice: called with an event and its content.
+        port: Of the trainer's side.
+        task: The scene.
+        api_version: That the player claims.
+        package_version: That the player claims.
+        host: The C# client knows `localhost` only.
+        notice: Called with an event and its content.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Player:
         return unity_message_pb2.UnityMessageProto.FromString(answer)
 
     def greet(self, wait_seconds: float = 0.0) -> None:
-        """The first two exchanges.
+        """Makes the first two exchanges.
 
         Args:
-            wait_seconds: how long it waits for something to listen; a real player does not.
+            wait_seconds: How long it waits for something to listen; a real player does not.
 
         Raises:
-            NoTrainerError: nothing listens.
-            RefusedError: the trainer said no.
+            NoTrainerError: Nothing listens.
+            RefusedError: The trainer said no.
         """
         answer = self._first(wait_seconds).unity_input
         if not answer.HasField("rl_initialization_input") or not answer.rl_initialization_input.HasField(
@@ -99,7 +99,7 @@ class Player:
         """Plays until the trainer ends it or `keeps_on` is false, and returns why it ended.
 
         Raises:
-            WrongReplyError: an answer that Unity could not use.
+            WrongReplyError: An answer that Unity could not use.
         """
         while keeps_on():
             message = _message()
@@ -115,7 +115,7 @@ class Player:
         return "it left"
 
     def leave(self) -> None:
-        """Says that the player quits."""
+        """Sends the end of the player."""
         try:
             self.exchange(unity_message_pb2.UnityMessageProto(header=unity_message_pb2.HeaderProto(status=CLOSE)))
         except grpc.RpcError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from communicator_objects import agent_pb2, unity_message_pb2
+from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
 
 from tests.players.simulation import Floats, Whole
 from tests.players.task import WrongReplyError
@@ -21,14 +21,14 @@ def read_actions(
     """Returns the actions of a behavior, [k, continuous] and [k, branches].
 
     Args:
-        reply: of the trainer's side.
-        behavior_id: of the agents that asked.
-        masks: what each of the k agents may not choose; empty forbids nothing.
-        continuous: axes.
-        branches: choices of each branch.
+        reply: Of the trainer's side.
+        behavior_id: Of the agents that asked.
+        masks: What each of the k agents may not choose; empty forbids nothing.
+        continuous: Axes.
+        branches: Choices of each branch.
 
     Raises:
-        WrongReplyError: it holds others than asked for.
+        WrongReplyError: It holds others than asked for.
     """
     if behavior_id not in reply.agent_actions:
         if masks:

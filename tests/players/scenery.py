@@ -1,4 +1,4 @@
-"""Scenes with the sensors and actions of ML-Agents' examples, in which nothing is to be learned: all is random."""
+"""Scenes with the sensors and actions of ML-Agents' examples and random contents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from communicator_objects import observation_pb2
+from rollcast.unity.communicator_objects import observation_pb2
 
 from tests.players.crowd import entities
 from tests.players.pictures import encode_png
@@ -19,7 +19,7 @@ _VIEWS = 32
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A picture or grid [C, H, W]; ``png`` comes as PNG files, three channels each."""
+    """An image or grid [C, H, W]; with ``png`` as PNG files of three channels each."""
 
     shape: tuple[int, int, int]
     png: bool = False
@@ -38,19 +38,21 @@ Sensor = int | Grid | Buffer
 
 @dataclass(frozen=True, slots=True)
 class SceneSpec:
-    """What the agents of a scene see and do.
+    """Observations and actions of a scene's agents.
 
     Attributes:
-        sensors: sizes of vectors, and other sensors.
-        continuous: axes of an action.
-        branches: choices of each branch.
-        group_size: agents in a group; 0 for none.
+        sensors: Sizes of vectors, and other sensors.
+        continuous: Axes of an action.
+        branches: Choices of each branch.
+        group_size: Agents in a group; 0 for none.
+        teams: Teams that play against each other.
     """
 
     sensors: tuple[Sensor, ...]
     continuous: int = 0
     branches: tuple[int, ...] = ()
     group_size: int = 0
+    teams: tuple[int, ...] = (0,)
 
 
 SCENES: Mapping[str, SceneSpec] = MappingProxyType(
@@ -70,19 +72,22 @@ SCENES: Mapping[str, SceneSpec] = MappingProxyType(
         "GridFoodCollector": SceneSpec((Grid((5, 40, 40)),), 3, (2,)),
         "VisualFoodCollector": SceneSpec((Grid((3, 84, 84), png=True), 1), 3, (2,)),
         "PushBlockCollab": SceneSpec((Grid((6, 20, 20)), 10), 0, (7,), group_size=3),
-        "Goalie": SceneSpec((738,), 0, (3, 3, 3)),
+        "DungeonEscape": SceneSpec((371, 1), 0, (7,), group_size=3),
+        "SoccerTwos": SceneSpec((336,), 0, (3, 3, 3), group_size=2, teams=(0, 1)),
+        "Tennis": SceneSpec((27,), 3, teams=(0, 1)),
         "Striker": SceneSpec((231, 63), 0, (3, 3, 3), group_size=2),
+        "Goalie": SceneSpec((738,), 0, (3, 3, 3), teams=(1,)),
     }
 )
 
 
 class Scenery:
-    """Agents that see and earn random numbers.
+    """Agents with random observations and rewards.
 
     Args:
-        spec: what they see and do.
-        agents: how many.
-        length: of an episode, which ends by itself every other time and is interrupted else.
+        spec: What they see and do.
+        agents: How many.
+        length: Of an episode, which ends by itself every other time and is interrupted else.
     """
 
     step_limit: int | None = None
@@ -107,15 +112,15 @@ class Scenery:
         self._steps[agent] = generator.integers(self._length // 2)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
-        """One of the views."""
+        """Returns a random observation."""
         return self._views[int(self._generator.integers(_VIEWS))]
 
     def forbidden(self, agent: int) -> Sequence[bool]:
-        """Nothing."""
+        """Returns no mask."""
         return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
-        """Rewards at random, now and then."""
+        """Returns random rewards and ends."""
         self._steps[agents] += 1
         rewards = np.where(self._generator.random(len(agents)) < 0.1, self._generator.normal(size=len(agents)), 0.0)
         return Outcome(rewards, self._steps[agents] >= self._length)

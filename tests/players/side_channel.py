@@ -1,4 +1,4 @@
-"""Side channels as a player reads and writes them."""
+"""Reads and writes side channels as a player does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
-from communicator_objects import unity_message_pb2
+from rollcast.unity.communicator_objects import unity_message_pb2
 
 from tests.players.task import Task
 
@@ -63,8 +63,8 @@ class Reporting:
     """A task whose player sends statistics with every message.
 
     Args:
-        task: the task.
-        extra: records sent with the first message as well.
+        task: The task.
+        extra: Records sent with the first message as well.
     """
 
     def __init__(self, task: Task, extra: Iterable[bytes] = ()) -> None:
@@ -73,7 +73,7 @@ class Reporting:
 
     @property
     def decisions(self) -> int:
-        """Decisions of the task."""
+        """Returns the decisions of the task."""
         return self._task.decisions
 
     def reset(self, seed: int | None = None) -> None:
@@ -94,5 +94,5 @@ class Reporting:
         self._extra = b""
 
     def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
-        """The task acts."""
+        """Applies actions to the task."""
         self._task.act(reply)

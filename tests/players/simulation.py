@@ -1,4 +1,4 @@
-"""What a scripted agent can see, do and earn; `arena` makes a task for Unity's wire of it."""
+"""The interface of scripted agents' observations, actions and rewards."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from communicator_objects import observation_pb2
 from numpy.typing import NDArray
+from rollcast.unity.communicator_objects import observation_pb2
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 
 class Outcome(NamedTuple):
-    """What came of the actions of k agents.
+    """The outcome of the actions of k agents.
 
     Attributes:
         rewards: [k].
-        ended: bool [k]; agents whose episode ended by itself.
+        ended: Bool [k]; agents whose episode ended by itself.
     """
 
     rewards: Floats
@@ -26,13 +26,13 @@ class Outcome(NamedTuple):
 
 
 class Simulation(Protocol):
-    """Some agents of one behavior.
+    """Agents of one behavior.
 
     Attributes:
-        agents: how many.
-        continuous: axes of an action.
-        branches: choices of each branch of an action.
-        step_limit: decisions after which an episode is interrupted; None for none.
+        agents: How many.
+        continuous: Axes of an action.
+        branches: Choices of each branch of an action.
+        step_limit: Decisions after which an episode is interrupted; None for none.
     """
 
     agents: int
@@ -41,7 +41,7 @@ class Simulation(Protocol):
     step_limit: int | None
 
     def begin(self, agent: int, generator: np.random.Generator) -> None:
-        """An agent's episode begins."""
+        """Starts an episode of an agent."""
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
         """Returns what an agent sees."""
@@ -50,7 +50,7 @@ class Simulation(Protocol):
         """Returns what an agent may not choose, all branches side by side; empty forbids nothing."""
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
-        """The agents, [k], act: [k, continuous] and [k, branches]."""
+        """Applies the agents' actions, [k, continuous] and [k, branches]."""
 
 
 def vector(values: Floats, name: str = "VectorSensor", goal: bool = False) -> observation_pb2.ObservationProto:

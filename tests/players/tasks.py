@@ -1,4 +1,4 @@
-"""The tasks that a scripted player can be told to play, by name."""
+"""The tasks of a scripted player by name."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from types import MappingProxyType
 from tests.players.arena import Arena, Habits
 from tests.players.cartpole import CartPole
 from tests.players.crowd import Crowd
+from tests.players.duel import Duel
 from tests.players.faults import Late
 from tests.players.guess import Guess
 from tests.players.pendulum import Pendulum
 from tests.players.pictures import Pictures
+from tests.players.plate import Plate
 from tests.players.scenery import SCENES, Scenery
 from tests.players.task import EpisodeSink, Scene, Task
 
@@ -65,6 +67,14 @@ def _teams(agents: int, sink: EpisodeSink) -> Task:
     return Scene([Arena(Guess(agents, 0, (2,)), behavior, sink, habits) for behavior, habits in behaviors])
 
 
+def _duel(agents: int, sink: EpisodeSink) -> Task:
+    return Duel(agents, sink)
+
+
+def _asymmetric(agents: int, sink: EpisodeSink) -> Task:
+    return Duel(agents, sink, ("Striker", "Goalie"))
+
+
 def _everything(agents: int, sink: EpisodeSink) -> Task:
     makers = (_cartpole, _pendulum, _hybrid, _groups, _comers, _teams, _png, _channels_last)
     return Scene(maker(agents, sink) for maker in makers)
@@ -75,12 +85,25 @@ def _scenes(agents: int, sink: EpisodeSink) -> Task:
 
 
 def _scene(name: str) -> Maker:
-    spec = SCENES[name]
+    spec, groups = SCENES[name], 1000 * list(SCENES).index(name)  # a group has agents of one behavior
 
     def make(agents: int, sink: EpisodeSink) -> Task:
-        return Arena(Scenery(spec, agents), f"{name}?team=0", sink, Habits(group_size=spec.group_size))
+        agents = max(agents, spec.group_size)
+        return Scene(
+            Arena(
+                Scenery(spec, agents),
+                f"{name}?team={team}",
+                sink,
+                Habits(agents * team, group_size=spec.group_size, first_group=groups + agents * team + 1),
+            )
+            for team in spec.teams
+        )
 
     return make
+
+
+def _strikers_vs_goalie(agents: int, sink: EpisodeSink) -> Task:
+    return Scene(_scene(name)(agents, sink) for name in ("Striker", "Goalie"))
 
 
 TASKS: Mapping[str, Maker] = MappingProxyType(
@@ -92,12 +115,16 @@ TASKS: Mapping[str, Maker] = MappingProxyType(
         "comers": _comers,
         "crowd": _crowd,
         "goal": _goal,
+        "plate": Plate,
         "png": _png,
         "channels-last": _channels_last,
         "late": _late,
         "everything": _everything,
         "scenes": _scenes,
+        "StrikersVsGoalie": _strikers_vs_goalie,
         "teams": _teams,
+        "duel": _duel,
+        "asymmetric": _asymmetric,
         **{name: _scene(name) for name in SCENES},
     }
 )

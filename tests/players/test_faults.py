@@ -1,4 +1,4 @@
-"""Faults happen when they shall, once; a build starts as Unity's do."""
+"""Tests that faults occur once and that a build starts as Unity's do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _play(fault: str | None, task: str = "cartpole") -> Answering:
 
 @pytest.mark.parametrize("fault", sorted(ENDS))
 def test_players_end_as_told(fault: str, tmp_path: Path) -> None:
-    """A build's process ends by the fault's code or signal, and with the next start there is no fault."""
+    """A build exits with the fault's code or signal, and its restart has no fault."""
     once = tmp_path / "once"
     build = make_build(tmp_path / "build", "--fault", fault, "--fault-at", str(AT), "--fault-once", str(once))
     codes = []
@@ -48,7 +48,7 @@ def test_players_end_as_told(fault: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", sorted(FAULTS.keys() - ENDS.keys() - {"hang"}))
 def test_messages_are_spoilt_once(fault: str) -> None:
-    """One message differs from what the task wrote, and the player goes on."""
+    """One message is corrupted, and the player continues."""
     task = "png" if fault == "no-png" else "hybrid"
     spoilt, sound = _play(fault, task).messages, _play(None, task).messages
     assert len(spoilt) == len(sound)
@@ -56,19 +56,19 @@ def test_messages_are_spoilt_once(fault: str) -> None:
 
 
 def test_nan_is_one() -> None:
-    """The first agent's reward is no number."""
+    """The first agent's reward is NaN."""
     infos = _play("nan-reward").messages[12].unity_output.rl_output.agentInfos["CartPole?team=0"].value
     assert [math.isnan(info.reward) for info in infos[:2]] == [True, False]
 
 
 def test_ballast_is_heavy() -> None:
-    """The message holds 50 MiB for a channel that nobody knows."""
+    """The message has 50 MiB for an unknown channel."""
     (channel, payload), *_ = records(_play("ballast").messages[12].unity_output.rl_output.side_channel)
     assert (channel, len(payload)) == (UNKNOWN, BALLAST_BYTES)
 
 
 def test_a_hanging_player_hangs(tmp_path: Path) -> None:
-    """It sends no more messages, and does not end."""
+    """A hanging player sends no more messages and does not end."""
     answering = Answering()
     with listening(answering) as port:
         command = [sys.executable, "-m", "tests.players", "--mlagents-port", str(port), "--fault", "hang"]

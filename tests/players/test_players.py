@@ -1,4 +1,4 @@
-"""Players play every task by the rules of Unity's wire, and say so when the other side breaks them."""
+"""Tests that players follow the rules of Unity's wire in every task."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-from communicator_objects import unity_message_pb2
 from PIL import Image
+from rollcast.unity.communicator_objects import unity_message_pb2
 
 from tests.players.answering import Answering, Message, listening
+from tests.players.build import main as build
 from tests.players.cartpole import advance
 from tests.players.cli import NO_TRAINER, REFUSED, WRONG_REPLY, main
 from tests.players.pendulum import Pendulum
@@ -34,7 +35,7 @@ def _lines(path: Path) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("task", sorted(TASKS))
 def test_every_task_plays(task: str, tmp_path: Path) -> None:
-    """All its behaviors are told once, agents end and begin, and random actions are taken."""
+    """Each behavior is declared once, agents start and end, and random actions are accepted."""
     answering = Answering()
     decisions = "8000" if task in {"everything", "scenes"} else "900"
     options = ("--task", task, "--agents", "4", "--decisions", decisions, "--episodes", str(tmp_path / "all"))
@@ -52,7 +53,7 @@ def test_every_task_plays(task: str, tmp_path: Path) -> None:
 
 
 def test_carts_move_as_gymnasiums() -> None:
-    """The same pushes lead to the same states, to the last digits of float32."""
+    """Equal pushes lead to the states of gymnasium's CartPole to float32 rounding."""
     env = gymnasium.make("CartPole-v1").unwrapped
     observation, _ = env.reset(seed=3)
     state = np.array([env.state], np.float64)  # type: ignore[attr-defined]
@@ -63,7 +64,7 @@ def test_carts_move_as_gymnasiums() -> None:
 
 
 def test_pendulums_move_as_gymnasiums() -> None:
-    """The same torques lead to the same sights and rewards."""
+    """Equal torques lead to the observations and rewards of gymnasium's Pendulum."""
     env = gymnasium.make("Pendulum-v1")
     ours = Pendulum(1)
     ours.begin(0, np.random.default_rng(5))
@@ -77,7 +78,7 @@ def test_pendulums_move_as_gymnasiums() -> None:
 
 
 def test_ends_are_told_as_unity_tells_them() -> None:
-    """An agent that ended comes before the one that begins under its id, with the reward of its last step."""
+    """An agent's end with its last reward precedes the start under its id."""
     answering = Answering()
     _play(answering, "--task", "cartpole", "--agents", "2", "--decisions", "400")
     ends = 0
@@ -93,7 +94,7 @@ def test_ends_are_told_as_unity_tells_them() -> None:
 
 
 def test_groups_end_together_and_are_told() -> None:
-    """Agents of a group have its number, and all its mates end before any of them comes again."""
+    """Agents of a group have its number, and all end before any starts again."""
     answering = Answering()
     _play(answering, "--task", "groups", "--agents", "4", "--decisions", "400")
     infos = [
@@ -107,7 +108,7 @@ def test_groups_end_together_and_are_told() -> None:
 
 
 def test_agents_that_come_and_go_have_new_ids() -> None:
-    """No id comes again after its end, and not everyone asks each time."""
+    """No id is used again after its end, and not every agent asks each time."""
     answering = Answering()
     _play(answering, "--task", "comers", "--agents", "4", "--decisions", "400")
     ended: set[int] = set()
@@ -123,7 +124,7 @@ def test_agents_that_come_and_go_have_new_ids() -> None:
 
 
 def test_a_reset_ends_no_episode(tmp_path: Path) -> None:
-    """After a RESET all begin anew, and no agent says that it ended."""
+    """After a RESET all agents start again without ends."""
 
     def reset(message: Message, answer: Message) -> None:
         if len(answering.messages) == 6:
@@ -138,7 +139,7 @@ def test_a_reset_ends_no_episode(tmp_path: Path) -> None:
 
 
 def test_what_is_told_is_written_down(tmp_path: Path) -> None:
-    """Seed, versions, parameters and engine settings are in the file of events."""
+    """The file of events has seed, versions, parameters and engine settings."""
     parameter = struct.pack("<i4sif", 4, b"mass", 0, 1.5)
     data = record(PARAMETERS, parameter) + record(ENGINE, struct.pack("<if", 2, 20.0))
     _play(Answering(seed=17, side_channel=data), "--decisions", "80", "--events", str(tmp_path / "events"))
@@ -148,7 +149,7 @@ def test_what_is_told_is_written_down(tmp_path: Path) -> None:
 
 
 def test_statistics_are_sent() -> None:
-    """Each message holds a record of each kind."""
+    """Each message has a record of each kind."""
     answering = Answering()
     _play(answering, "--decisions", "80", "--statistics")
     sent = list(records(answering.messages[4].unity_output.rl_output.side_channel))
@@ -177,12 +178,12 @@ def _no_deprecated(message: Message, answer: Message) -> None:
 
 @pytest.mark.parametrize("change", [_one_too_few, _out_of_range, _nothing, _no_deprecated])
 def test_wrong_replies_are_told(change: Callable[[Message, Message], None]) -> None:
-    """A reply that Unity could not use ends the player with a code of its own."""
+    """A reply that Unity could not use ends the player with its own exit code."""
     assert _play(Answering(change), "--decisions", "80") == WRONG_REPLY
 
 
 def test_refusals_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """A greeting answered with another status ends the player, which says what it was told."""
+    """A greeting with another status ends the player with the status."""
 
     def refuse(message: Message, answer: Message) -> None:
         answer.header.status, answer.header.message = 400, "versions differ"
@@ -192,13 +193,24 @@ def test_refusals_are_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_that_listens_is_told() -> None:
-    """A player whose first call fails does not try again."""
+    """A player whose first call fails does not retry."""
     with listening(Answering()) as port:
         pass
     assert main(["--mlagents-port", str(port)]) == NO_TRAINER
 
 
 def test_png_files_are_pngs() -> None:
-    """Pillow reads them, row by row as they are."""
+    """Pillow reads the PNG files."""
     pixels = np.random.default_rng(1).integers(0, 255, (7, 5, 3), np.uint8)
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(encode_png(pixels)))), pixels)
+
+
+def test_a_second_build_in_the_same_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A build is not overwritten; one line names the folder and what to change."""
+    assert build([str(tmp_path)]) == 0
+    with pytest.raises(SystemExit) as ended:
+        build([str(tmp_path)])
+    assert ended.value.code == 2
+    line = f"error: {tmp_path} already has a build Build: choose another folder or another --name\n"
+    assert capsys.readouterr().err == line
+    assert build([str(tmp_path), "--name", "Other"]) == 0

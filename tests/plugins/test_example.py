@@ -1,4 +1,4 @@
-"""A package that adds trainers, a reward signal, an encoder, a writer and a callback is installed by pip, and used."""
+"""Tests the example package after an installation by pip."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import yaml
 
 from actor_client.envs.factory import make_env_batch
 from learner.common.exits import ExitCode, UserError
+from learner.observe.behavior_state import BehaviorState
 from learner.settings.load import load_run_options
 from learner.trainers.registry import build
 from tests.e2e.inprocess import connected
@@ -24,7 +25,7 @@ from tests.plugins import page
 
 pytestmark = pytest.mark.slow
 
-PACKAGE = Path(__file__).parent / "rollcast_example"
+PACKAGE = ROOT / "deploy" / "examples" / "rollcast_example"
 INSTALL_SECONDS = 100
 ENV = "rollcast_example.lamps:Lamps"
 SHORT: dict[str, Any] = {"max_steps": 1000, "summary_freq": 300}
@@ -34,7 +35,7 @@ HYPERPARAMETERS = {"batch_size": 64, "buffer_size": 256, "num_epoch": 1}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip has installed the package, without a network."""
+    """Installs the package into a folder without a network."""
     folder = tmp_path_factory.mktemp("installed")
     source = shutil.copytree(PACKAGE, folder / "source", ignore=shutil.ignore_patterns("*.egg-info", "build"))
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
@@ -46,7 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Processes that end with the test."""
+    """Starts processes that end with the test."""
     with processes_in(tmp_path) as started:
         yield started
 
@@ -62,7 +63,7 @@ def run_file(folder: Path, trainer: str = "penalty", rollcast: dict[str, Any] | 
 
 
 def patient(**changes: Any) -> dict[str, Any]:
-    """Changes the behavior to the trainer that extends APPO, for a short run."""
+    """Returns changes that select the trainer that extends APPO, for a short run."""
     return {"trainer_type": "patient", "hyperparameters": HYPERPARAMETERS, **SHORT, **changes}
 
 
@@ -78,7 +79,7 @@ def train(processes: Processes, site: Path, file: Path) -> Path:
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    """Returns what a run came to."""
+    """Returns what a run resulted in."""
     found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return found
 
@@ -90,7 +91,7 @@ def curve(folder: Path, name: str) -> list[float]:
 
 
 def declared(learner: LearnerProcess, site: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
-    """Declares the behavior as an actor does, and returns its lag limit and whether segments are cut at each swap."""
+    """Declares the behavior and returns its lag limit and whether swaps cut segments."""
     monkeypatch.syspath_prepend(str(site))
     batch = make_env_batch(ENV, num_envs=1, behavior="Lamps")
     try:
@@ -102,7 +103,7 @@ def declared(learner: LearnerProcess, site: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs `check-config` where the package is installed, and says at last whether that took torch."""
+    """Runs `check-config` with the package and prints whether torch was imported."""
     program = (
         "import sys\nfrom learner.cli import main\ncode = main(sys.argv[1:])\n"
         "print('torch' in sys.modules, file=sys.stderr)\nsys.exit(code)"
@@ -117,7 +118,7 @@ def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProc
 def test_all_that_the_page_shows_learns(
     trainer: str, scalar: str, site: Path, processes: Processes, tmp_path: Path
 ) -> None:
-    """Its run files reach their target with a loss, a replay trainer, an encoder and a reward signal of the package.
+    """The page's run files reach their targets with the package's loss, trainer, encoder and signal.
 
     The signal is all they learn from, and what is to be done can be seen only through the encoder. The statistic that the
     loss reports moves, and is written like any other.
@@ -135,8 +136,8 @@ def test_all_that_the_page_shows_learns(
 
 
 def test_settings_of_packages_are_checked_and_shown(site: Path, tmp_path: Path) -> None:
-    """They have their defaults; but for the file of a trainer, nothing of it needs torch."""
-    done = checked(site, run_file(tmp_path, trainer_type="ppo"), "--json")
+    """Settings have their defaults, and only trainers and encoders import torch."""
+    done = checked(site, run_file(tmp_path, trainer_type="ppo", network_settings={"hidden_units": 32}), "--json")
     assert (done.returncode, done.stderr.strip()) == (0, "False"), done.stderr
     shown = json.loads(done.stdout)["behaviors"]["Lamps"]
     assert shown["reward_signals"]["brightness"] == {"gamma": 0.5, "strength": 1.0, "full_scale": 255}
@@ -146,7 +147,7 @@ def test_settings_of_packages_are_checked_and_shown(site: Path, tmp_path: Path) 
 
 
 def test_the_penalty_follows_the_divergence_and_is_saved(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It doubles after an update that went too far, halves after a short one, and is part of a checkpoint."""
+    """The penalty doubles after a large divergence, halves after a small one, and is saved."""
     monkeypatch.syspath_prepend(str(site))
     context = make_bench({"trainer_type": "penalty"}).context()
     trainer: Any = build(context)
@@ -156,6 +157,9 @@ def test_the_penalty_follows_the_divergence_and_is_saved(site: Path, monkeypatch
         trainer.after_update({"divergence": divergence})
         penalties.append(trainer.penalty)
     assert penalties == [2.0, 4.0, 4.0, 2.0]
+    stats = trainer.stats()
+    assert stats.numbers["penalty"] == 2.0
+    assert BehaviorState("Lamps", numbers=stats.numbers, own_fields=stats.fields).all_numbers()["penalty"] == 2.0
     resumed.load_state_dict(trainer.state_dict())
     assert resumed.penalty == 2.0
 
@@ -164,7 +168,7 @@ def test_the_penalty_follows_the_divergence_and_is_saved(site: Path, monkeypatch
 def test_a_trainer_of_a_package_runs_in_lock_step(
     trainer: str, site: Path, processes: Processes, tmp_path: Path
 ) -> None:
-    """Its traits say that it can: rounds are trained, and the run can be repeated."""
+    """A trainer with the right traits trains in lock-step and can be repeated."""
     changes = patient(trainer_type=trainer, threaded=False)
     summary = summary_of(train(processes, site, run_file(tmp_path, rollcast={"lockstep": {"actors": 1}}, **changes)))
     assert summary["lockstep"]["reproducible"]
@@ -174,7 +178,7 @@ def test_a_trainer_of_a_package_runs_in_lock_step(
 def test_a_trainer_with_the_traits_of_ppo_is_on_policy(
     site: Path, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under `on_policy: strict` actors cut segments at each swap; its lag limit is that of PPO."""
+    """With `on_policy: strict` swaps cut segments, and the lag limit is PPO's."""
     file = run_file(tmp_path, rollcast={"on_policy": "strict"})
     learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
     assert declared(learner, site, monkeypatch) == (4, True)
@@ -183,7 +187,7 @@ def test_a_trainer_with_the_traits_of_ppo_is_on_policy(
 def test_a_trainer_that_extends_appo_is_threaded(
     site: Path, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`check-config` says so; in a run it has the lag limit of APPO, and strict does not concern it."""
+    """A trainer that extends APPO is threaded, with APPO's lag limit, and strict does not apply."""
     file = run_file(tmp_path, rollcast={"on_policy": "strict"}, **patient())
     done = checked(site, file, "--json")
     assert done.returncode == 0, done.stderr
@@ -199,14 +203,14 @@ def test_a_trainer_that_extends_appo_is_threaded(
         ({"hyperparameters": {"penalty": 0.0}}, "penalty: must be greater than 0"),
         ({"reward_signals": {"brightness": {"scale": 1}}}, "reward_signals.brightness.scale: unknown key 'scale'"),
         ({"reward_signals": {"darkness": {}}}, "unknown key 'darkness'"),
-        ({"trainer_type": "couscous"}, "there is no trainer 'couscous'; trainers that exist: appo, "),
+        ({"trainer_type": "couscous"}, "there is no trainer 'couscous'; the trainers are appo, "),
         ({"network_settings": {"vis_encode_type": "avrage"}}, "'fully_connected' or 'average', got 'avrage'"),
     ],
 )
 def test_mistakes_are_found_as_in_our_own_blocks(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
 ) -> None:
-    """An unknown key, a value out of range and an unknown name are errors that say what there is."""
+    """An unknown key, a value out of range and an unknown name are errors with suggestions."""
     monkeypatch.syspath_prepend(str(site))
     with pytest.raises(UserError) as caught:
         load_run_options(run_file(tmp_path, **changes), environ={})
@@ -215,7 +219,7 @@ def test_mistakes_are_found_as_in_our_own_blocks(
 
 
 def test_without_the_package_its_names_are_unknown(tmp_path: Path) -> None:
-    """What nothing declares is refused by name."""
+    """Without the package its names are refused."""
     done = checked(tmp_path, run_file(tmp_path))
     assert done.returncode == 11
     assert "there is no trainer 'penalty'" in done.stderr

@@ -1,4 +1,4 @@
-"""Valid specs, chunks and policies that the tests of the contract begin with and then break."""
+"""Valid specs, chunks and policies that tests of the contract modify."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def observe(spec: ObservationSpec, rows: int, rng: np.random.Generator) -> NDArr
 
 
 def small_chunk(spec: BehaviorSpec = CARTPOLE, lengths: tuple[int, ...] = (3, 2), seed: int = 0) -> Chunk:
-    """A chunk of the required columns only."""
+    """Returns a chunk with the required columns only."""
     rng = np.random.default_rng(seed)
     rows, segments = sum(lengths), len(lengths)
     step: dict[str, NDArray[Any]] = {f"obs/{entry.name}": observe(entry, rows, rng) for entry in spec.observations}
@@ -105,7 +105,7 @@ def small_chunk(spec: BehaviorSpec = CARTPOLE, lengths: tuple[int, ...] = (3, 2)
 
 
 def full_chunk(spec: BehaviorSpec = EVERYTHING, lengths: tuple[int, ...] = (3, 2), seed: int = 0) -> Chunk:
-    """A chunk with every column that the contract names, plus columns of plug-ins; for specs with branches."""
+    """Returns a chunk with every column of the contract and of plug-ins, for specs with branches."""
     chunk = small_chunk(spec, lengths, seed)
     rows, segments, mask_size = chunk.rows, chunk.segments, spec.action.mask_size
     put(chunk, "group_reward", ColumnRole.STEP, np.ones(rows, np.float32))
@@ -158,10 +158,13 @@ def _add_episodes(chunk: Chunk) -> None:
         "purpose": np.ones(2, np.uint8),
         "team": np.zeros(2, np.int32),
         "opponent": np.asarray([0, -1], np.int32),
+        "role": np.asarray([1, 2], np.uint8),
+        "result": np.asarray([-1, 127], np.int8),
+        "group_end": np.ones(2, np.uint8),
     }
     for name in (
         "agent", "episode", "first_version", "last_version", "settings_revision", "assignment", "opponent_version",
-        "seed",
+        "opponent_generation", "match", "group", "group_episode", "seed",
     ):  # fmt: skip
         numbers[name] = np.arange(2, dtype=np.uint64)
     for name, array in numbers.items():
@@ -182,7 +185,7 @@ def drop(chunk: Chunk, name: str) -> None:
 
 
 def decode_any(message: trajectory_pb2.Chunk, spec: BehaviorSpec, max_bytes: int = MAX_DECODED_CHUNK_BYTES) -> Chunk:
-    """Decodes with the memory of `full_chunk`, if the chunk has any."""
+    """Decodes with the memory of `full_chunk` if the chunk has any."""
     recurrent = any(column.name == "memory" for column in message.columns)
     return decode_chunk(
         message,
@@ -194,7 +197,7 @@ def decode_any(message: trajectory_pb2.Chunk, spec: BehaviorSpec, max_bytes: int
 
 
 def description(**changes: Any) -> PolicyDescription:
-    """A valid description of a hybrid policy, before its payload is known."""
+    """Returns a valid description of a hybrid policy without its payload."""
     values: dict[str, Any] = {
         "behavior_index": 1,
         "behavior": "Crawler",

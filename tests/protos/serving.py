@@ -1,4 +1,4 @@
-"""A real server on a real port for the tests of the contract, with a handler that each test chooses."""
+"""Runs a real server for tests of the contract, with handlers chosen by each test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Upload = Callable[[AsyncIterator[trajectory_pb2.UploadRequest], Context], AsyncI
 
 
 class Sessions(session_pb2_grpc.SessionServiceServicer):
-    """Answers RenewSession as told."""
+    """Answers RenewSession as the test says."""
 
     def __init__(self, renew: Renew) -> None:
         self._renew = renew
@@ -24,12 +24,12 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
     async def RenewSession(
         self, request: session_pb2.RenewSessionRequest, context: Context
     ) -> session_pb2.RenewSessionResponse:
-        """One unary call."""
+        """Answers one unary call."""
         return await self._renew(request, context)
 
 
 class Trajectories(trajectory_pb2_grpc.TrajectoryServiceServicer):
-    """Answers Upload as told."""
+    """Answers Upload as the test says."""
 
     def __init__(self, upload: Upload) -> None:
         self._upload = upload
@@ -37,7 +37,7 @@ class Trajectories(trajectory_pb2_grpc.TrajectoryServiceServicer):
     async def Upload(
         self, request_iterator: AsyncIterator[trajectory_pb2.UploadRequest], context: Context
     ) -> AsyncIterator[trajectory_pb2.UploadResponse]:
-        """One bidirectional call."""
+        """Answers one bidirectional call."""
         async for response in self._upload(request_iterator, context):
             yield response
 
@@ -61,5 +61,5 @@ async def serving(
 
 
 def connected(address: str, max_message_bytes: int = 1 << 20) -> grpc.aio.Channel:
-    """A channel with the project's options."""
+    """Opens a channel with the project's options."""
     return grpc.aio.insecure_channel(address, options=channel_options(max_message_bytes))

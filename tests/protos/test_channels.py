@@ -1,4 +1,4 @@
-"""The options do what their comments say, on real sockets."""
+"""Tests the channel options on real sockets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.protos.serving import Context, connected, serving
 
 
 def test_a_port_in_use_is_an_error() -> None:
-    """Without so_reuseport 0 the second server would silently take every other connection."""
+    """A taken port is an error, because so_reuseport is 0."""
 
     async def run() -> None:
         async with serving() as address:
@@ -30,7 +30,7 @@ def test_a_port_in_use_is_an_error() -> None:
 
 @pytest.mark.parametrize("size_bytes", [1000, 1000 + limits.MESSAGE_HEADROOM_BYTES - 200])
 def test_the_largest_payload_fits_with_what_surrounds_it(size_bytes: int) -> None:
-    """The limit of the payload is checked by our code, which has a reason to give; gRPC's lies above it."""
+    """The largest payload fits gRPC's limit with its surrounding message."""
 
     async def renew(request: session_pb2.RenewSessionRequest, _: Context) -> session_pb2.RenewSessionResponse:
         return session_pb2.RenewSessionResponse(lease_ms=len(request.session_id))
@@ -45,7 +45,7 @@ def test_the_largest_payload_fits_with_what_surrounds_it(size_bytes: int) -> Non
 
 
 def test_two_channels_have_two_connections() -> None:
-    """A policy in transit must not stand in the way of acks."""
+    """Two channels have two connections."""
     peers = set()
 
     async def renew(_: session_pb2.RenewSessionRequest, context: Context) -> session_pb2.RenewSessionResponse:
@@ -65,18 +65,18 @@ def test_two_channels_have_two_connections() -> None:
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in [*server_options(), *channel_options()]}))
 def test_every_option_is_one_that_grpc_knows(name: str) -> None:
-    """An unknown option is ignored in silence, so the name is looked up in gRPC's own library."""
+    """Every option is a name in gRPC's library."""
     assert name.encode() + b"\0" in Path(cygrpc.__file__).read_bytes()
 
 
 def test_the_misleading_name_of_the_ping_limit_is_unknown_to_grpc() -> None:
-    """The name that follows the C macro does nothing; should that change, the comment in channels.py is wrong."""
+    """The name after the C macro of the ping limit is not an option of gRPC."""
     library = Path(cygrpc.__file__).read_bytes()
     assert b"grpc.http2.min_recv_ping_interval_without_data_ms\0" not in library
 
 
 def test_a_client_probes_no_more_often_than_a_server_allows() -> None:
-    """Else idle actors would be cut off with "Too many pings"."""
+    """The client's ping interval is at least the server's minimum."""
     server, client = dict(server_options()), dict(channel_options())
     assert server["grpc.http2.min_ping_interval_without_data_ms"] * 2 <= client["grpc.keepalive_time_ms"]
     assert server["grpc.keepalive_permit_without_calls"] == client["grpc.keepalive_permit_without_calls"] == 1

@@ -1,4 +1,4 @@
-"""Each breach of a chunk's form is refused, with the column, the value and the limit."""
+"""Tests that each breach of a chunk's form is refused."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def value(name: str, number: int) -> ChunkChange:
 
 
 def cast(name: str, dtype: str) -> ChunkChange:
-    """Gives a column another element type."""
+    """Changes a column's element type."""
     return lambda chunk: chunk.columns.update({name: chunk.columns[name].astype(dtype)})
 
 
 def shape(name: str) -> ChunkChange:
-    """Gives a column one trailing axis more."""
+    """Adds a trailing axis to a column."""
     return lambda chunk: chunk.columns.update({name: chunk.columns[name][..., None]})
 
 
@@ -50,7 +50,7 @@ def role(name: str, other: ColumnRole) -> ChunkChange:
 
 
 def missing(name: str) -> ChunkChange:
-    """Leaves a column out."""
+    """Removes a column."""
     return lambda chunk: drop(chunk, name)
 
 
@@ -99,7 +99,7 @@ ARRAY_FAULTS: list[tuple[ChunkChange, str]] = [
     (shape("obs/state"), r"column obs/state: rows of shape \[3, 1\], but \[3\] is declared"),
     (shape("reward"), r"column reward: rows of shape \[1\], but \[\] is declared"),
     (shape("log_prob"), r"column log_prob: rows of shape \[4, 1\]"),
-    (shape("info/success"), "one number an episode"),
+    (shape("info/success"), "one number per episode"),
     (lambda c: c.columns.update({"log_prob": c.columns["log_prob"][:, :3]}), r"rows of shape \[3\], but \[4\]"),
     (shorten("reward"), "column reward: 4 rows, but STEP columns of this chunk have 5"),
     (shorten("extra/contact"), "column extra/contact: 4 rows"),
@@ -116,7 +116,7 @@ ARRAY_FAULTS: list[tuple[ChunkChange, str]] = [
     (role("reward", ColumnRole.UNSPECIFIED), "column reward: role 0 is unknown"),
     (added("rewards", STEP), "column rewards is unknown to this behavior"),
     (added("obs/pose", STEP), "column obs/pose is unknown"),
-    (added("other/thing", STEP), "put columns of your own under extra/"),
+    (added("other/thing", STEP), "put your own columns under extra/"),
     (added("extra/a/b", STEP), "does not match"),
     (added("extra/ü", STEP), "does not match"),
     (added("x" * 65, STEP), "does not match"),
@@ -126,6 +126,10 @@ ARRAY_FAULTS: list[tuple[ChunkChange, str]] = [
     (value("end", 0), "column end: 0 is out of range; 1 to 3"),
     (value("end", 4), "column end: 4 is out of range"),
     (value("group_end", 4), "column group_end: 4"),
+    (
+        lambda c: c.columns.update(group_step=np.array([0, 1, 2, 3, 3], np.int32)),
+        "column group_step: 3 after 3 in row 4; it must grow within a segment",
+    ),
     (value("purpose", 4), "column purpose: 4"),
     (value("action_source", 5), "column action_source: 5"),
     (value("action_mask", 2), "column action_mask: 2"),
@@ -135,6 +139,10 @@ ARRAY_FAULTS: list[tuple[ChunkChange, str]] = [
     (value("episode/purpose", 9), "column episode/purpose: 9"),
     (value("episode/opponent", 1), "column episode/opponent: 1 is out of range; -1 to 0"),
     (value("episode/opponent", -2), "column episode/opponent: -2"),
+    (value("episode/role", 3), "column episode/role: 3 is out of range; 0 to 2"),
+    (value("episode/result", 2), "column episode/result: 2 is out of range; -1, 0, 1 and 127 are allowed"),
+    (value("episode/result", -128), "column episode/result: -128 is out of range"),
+    (value("episode/group_end", 4), "column episode/group_end: 4"),
     (value("stat/key", 2), "column stat/key: 2 is out of range; 0 to 1"),
     (value("stat/aggregation", 5), "column stat/aggregation: 5"),
     (lambda c: setattr(c, "stat_keys", ()), "column stat/key: 1 is out of range; 0 to -1"),
@@ -159,7 +167,7 @@ ARRAY_FAULTS: list[tuple[ChunkChange, str]] = [
 
 @pytest.mark.parametrize(("change", "message"), ARRAY_FAULTS, ids=[message for _, message in ARRAY_FAULTS])
 def test_a_breach_of_form_is_refused(change: ChunkChange, message: str) -> None:
-    """A chunk with every column is broken in one place."""
+    """A chunk with one fault is refused with column, value and limit."""
     chunk = full_chunk()
     change(chunk)
     with pytest.raises(MalformedChunk, match=message):
@@ -167,7 +175,7 @@ def test_a_breach_of_form_is_refused(change: ChunkChange, message: str) -> None:
 
 
 def decode_any_with_memory(chunk: Chunk) -> Chunk:
-    """Decodes as a learner whose policy has memory, whether or not the chunk carries it."""
+    """Decodes as a learner whose policy has memory."""
     return decode_chunk(encode_chunk(chunk), EVERYTHING, max_bytes=1 << 20, memory_size=4, memory_stride=2)
 
 
@@ -184,7 +192,7 @@ def decode_any_with_memory(chunk: Chunk) -> Chunk:
     ],
 )
 def test_parts_that_the_behavior_lacks_are_refused(change: ChunkChange, message: str) -> None:
-    """CartPole has neither continuous actions nor memory."""
+    """A behavior without continuous actions or memory refuses these columns."""
     chunk = small_chunk(CARTPOLE)
     change(chunk)
     with pytest.raises(MalformedChunk, match=message):
@@ -194,7 +202,7 @@ def test_parts_that_the_behavior_lacks_are_refused(change: ChunkChange, message:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.columns.append(m.columns[0]), "column obs/state is there twice"),
+        (lambda m: m.columns.append(m.columns[0]), "column obs/state appears twice"),
         (lambda m: setattr(m.columns[0], "role", 99), "column obs/state: role 99 is unknown"),
         (lambda m: setattr(m.columns[0], "name", ""), "does not match"),
         (lambda m: m.columns[0].ClearField("tensor"), "column obs/state: element type 0"),
@@ -210,13 +218,13 @@ def test_parts_that_the_behavior_lacks_are_refused(change: ChunkChange, message:
         ),
         (
             lambda m: m.discarded.extend([session_pb2.ReasonCount(reason="reset", steps=1)] * 2),
-            "'reset' is not a lower-case word, or is there twice",
+            "'reset' is not a lower-case word, or appears twice",
         ),
         (lambda m: m.discarded.add(reason="x\n"), "is not a lower-case word"),
     ],
 )
 def test_messages_that_no_array_can_make_are_refused(change: MessageChange, message: str) -> None:
-    """Repeated names, unknown numbers, wrong lengths: what only a foreign sender writes."""
+    """Repeated names, unknown numbers and wrong lengths are refused."""
     sent = encode_chunk(small_chunk())
     change(sent)
     with pytest.raises(MalformedChunk, match=message):
@@ -224,7 +232,7 @@ def test_messages_that_no_array_can_make_are_refused(change: MessageChange, mess
 
 
 def test_the_size_limit_counts_all_columns_together() -> None:
-    """Each column alone fits; the sum does not, packed or not."""
+    """The size limit applies to the sum of all columns, compressed or not."""
     chunk = small_chunk(EVERYTHING, lengths=(50,))
     total_bytes = sum(array.nbytes for array in chunk.columns.values())
     for packed in (frozenset[str](), frozenset(chunk.columns)):

@@ -1,4 +1,4 @@
-"""The IntEnums say what the .proto files say."""
+"""Tests that the IntEnums equal the .proto files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ OURS = {kind.__name__: kind for kind in vars(enums).values() if isinstance(kind,
 
 
 def test_every_enum_has_a_mirror() -> None:
-    """No enum of the contract is missing, and none is made up."""
+    """Every enum of the contract has an IntEnum, and no other exists."""
     assert sorted(WIRE) == sorted(name for name, kind in OURS.items() if kind is not IntEnum)
 
 
 @pytest.mark.parametrize("name", sorted(WIRE))
 def test_members_have_the_names_and_numbers_of_the_contract(name: str) -> None:
-    """A member is the protobuf name without its prefix."""
+    """A member has the protobuf name without its prefix."""
     expected = {value.name: value.number for value in WIRE[name].values}
     prefix = "".join(f"_{letter}" if letter.isupper() else letter for letter in name).upper().lstrip("_")
     assert expected == {f"{prefix}_{member.name}": member.value for member in OURS[name]}
 
 
 def test_unknown_numbers_have_no_member() -> None:
-    """Protobuf hands on numbers that it does not know; they must be told apart."""
+    """An unknown number of protobuf has no member."""
     assert enums.member(enums.Squash, 99) is None
     assert enums.Squash.TANH is enums.member(enums.Squash, 3)

@@ -1,4 +1,4 @@
-"""An error that one side raises is the error that the other side sees; over real gRPC."""
+"""Tests that errors are equal on both sides of gRPC."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REQUEST = session_pb2.RenewSessionRequest(session_id="s")
 
 
 def unary(status: grpc.Status) -> WireError:
-    """Answers a unary call with the status and returns what the caller makes of it."""
+    """Answers a unary call with the status and returns the caller's error."""
 
     async def renew(_: session_pb2.RenewSessionRequest, context: Context) -> session_pb2.RenewSessionResponse:
         await context.abort_with_status(status)
@@ -63,7 +63,7 @@ def stream(status: grpc.Status) -> WireError:
 
 @pytest.mark.parametrize("deliver", [unary, stream])
 def test_an_error_comes_back_as_the_same_class(deliver: Any) -> None:
-    """Class, code, reason, message, metadata and retry delay, for unary calls and streams."""
+    """Class, code, reason, message, metadata and delay are equal for unary calls and streams."""
     sent = SpecMismatch(
         "obs/state: run float32[64], actor float32[48]; läuft",
         retry_after_seconds=1.5,
@@ -78,7 +78,7 @@ def test_an_error_comes_back_as_the_same_class(deliver: Any) -> None:
 
 
 def test_every_reason_comes_back() -> None:
-    """One server, one call a class."""
+    """Every reason is sent and received."""
     kinds = sorted(BY_REASON.items())
 
     async def renew(request: session_pb2.RenewSessionRequest, context: Context) -> session_pb2.RenewSessionResponse:
@@ -102,14 +102,14 @@ def test_every_reason_comes_back() -> None:
 
 
 def test_the_code_may_differ_from_the_default() -> None:
-    """GetPolicy answers UNKNOWN_BEHAVIOR with NOT_FOUND."""
+    """UNKNOWN_BEHAVIOR can have the code NOT_FOUND."""
     received = unary(errors.to_status(UnknownBehavior("none", code=grpc.StatusCode.NOT_FOUND)))
     assert type(received) is UnknownBehavior
     assert received.code is grpc.StatusCode.NOT_FOUND
 
 
 def test_long_texts_are_cut_to_what_trailers_carry() -> None:
-    """Beyond 8 KiB gRPC would replace the status by one of its own, and the reason would be lost."""
+    """Texts are cut so that trailers stay below 8 KiB and keep the reason."""
     received = unary(errors.to_status(SpecMismatch("ß" * 50_000, metadata={f"k{n}": "ü" * 500 for n in range(100)})))
     assert type(received) is SpecMismatch
     assert received.message.endswith("...")
@@ -118,14 +118,14 @@ def test_long_texts_are_cut_to_what_trailers_carry() -> None:
 
 
 def test_a_new_reason_of_a_newer_peer_keeps_its_name() -> None:
-    """The class is the general one; code, reason and text are there."""
+    """An unknown reason has the general class, with code, reason and text."""
     received = unary(errors.to_status(WireError("novel", code=grpc.StatusCode.ABORTED, reason="NEVER_HEARD_OF")))
     assert type(received) is WireError
     assert (received.code, received.reason, received.message) == (grpc.StatusCode.ABORTED, "NEVER_HEARD_OF", "novel")
 
 
 def foreign(code: int, *details: Any) -> grpc.Status:
-    """A status that some other software made."""
+    """Returns a status made by other software."""
     status = status_pb2.Status(code=code, message="foreign")
     for detail in details:
         packed = any_pb2.Any()
@@ -136,7 +136,7 @@ def foreign(code: int, *details: Any) -> grpc.Status:
 
 
 def test_details_of_another_domain_are_not_ours() -> None:
-    """A proxy's reason of the same name means something else; its RetryInfo is standard and counts."""
+    """A reason of another domain is ignored, and its RetryInfo counts."""
     info = error_details_pb2.ErrorInfo(reason="DRAINING", domain="example.com")
     retry = error_details_pb2.RetryInfo()
     retry.retry_delay.FromSeconds(2)
@@ -148,14 +148,14 @@ def test_details_of_another_domain_are_not_ours() -> None:
 
 @pytest.mark.parametrize(("seconds", "expected"), [(-5, 0.0), (10**9, 3600.0)])
 def test_senseless_retry_delays_are_bounded(seconds: int, expected: float) -> None:
-    """Nobody sleeps for years, or for less than nothing."""
+    """Impossible retry delays are limited."""
     retry = error_details_pb2.RetryInfo()
     retry.retry_delay.seconds = seconds
     assert expected == unary(foreign(code_pb2.UNAVAILABLE, retry)).retry_after_seconds
 
 
 def test_details_that_cannot_be_read_count_as_absent() -> None:
-    """Garbage in the trailers is no reason to fail twice."""
+    """Invalid trailers are ignored."""
 
     async def renew(_: session_pb2.RenewSessionRequest, context: Context) -> session_pb2.RenewSessionResponse:
         await context.abort(grpc.StatusCode.INTERNAL, "odd", ((errors.DETAILS_KEY, b"\xff\xff\xff"),))
@@ -173,7 +173,7 @@ def test_details_that_cannot_be_read_count_as_absent() -> None:
 
 
 def test_an_oversized_message_has_no_reason() -> None:
-    """The transport itself refuses it: RESOURCE_EXHAUSTED with an empty reason is a bug to report, not load."""
+    """A message above gRPC's limit is RESOURCE_EXHAUSTED without a reason, which is not load."""
 
     async def renew(_: session_pb2.RenewSessionRequest, __: Context) -> session_pb2.RenewSessionResponse:
         return session_pb2.RenewSessionResponse()
@@ -191,7 +191,7 @@ def test_an_oversized_message_has_no_reason() -> None:
 
 
 def test_the_synchronous_client_reads_the_same() -> None:
-    """Errors of plain grpc stubs carry the same details."""
+    """Errors of synchronous stubs have the same details."""
 
     class Refusing(session_pb2_grpc.SessionServiceServicer):
         def RenewSession(
@@ -217,7 +217,7 @@ def test_the_synchronous_client_reads_the_same() -> None:
 
 
 def test_nobody_listening_is_a_plain_error() -> None:
-    """What gRPC says of itself keeps code and text."""
+    """GRPC's own errors keep code and text."""
 
     async def run() -> WireError:
         async with serving() as address:
@@ -234,19 +234,19 @@ def test_nobody_listening_is_a_plain_error() -> None:
 
 
 def test_a_bare_rpc_error_is_unknown() -> None:
-    """The base class says nothing but that a call failed."""
+    """A bare RpcError is UNKNOWN."""
     received = errors.from_rpc_error(grpc.RpcError())
     assert (received.code, received.reason) == (grpc.StatusCode.UNKNOWN, "")
 
 
 def test_an_incident_hides_everything_but_its_id() -> None:
-    """The traceback stays in the learner's log."""
+    """An incident sends only its id."""
     error = Unexpected.with_incident("4f2a")
     assert (error.code, error.reason, error.metadata) == (grpc.StatusCode.INTERNAL, "UNEXPECTED", {"incident": "4f2a"})
     assert "4f2a" in error.message
 
 
 def test_reasons_are_unique_words() -> None:
-    """One class a reason."""
+    """Reasons are unique."""
     assert len(WireError.__subclasses__()) == len(BY_REASON)
     assert all(reason.replace("_", "").isupper() for reason in BY_REASON)

@@ -1,4 +1,4 @@
-"""Numbers that no training must see are found, and only those."""
+"""Tests that numbers that must not be trained are found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fault(chunk: Chunk, spec: BehaviorSpec = EVERYTHING) -> tuple[str, str] | No
 
 @pytest.mark.parametrize("chunk", [small_chunk(EVERYTHING), full_chunk(), Chunk(sequence=1)])
 def test_sound_chunks_have_no_fault(chunk: Chunk) -> None:
-    """Not even those that say "absent" with NaN in info/ and statistics."""
+    """Valid chunks have no fault, also with NaN in info/ and statistics."""
     assert fault(chunk) is None
 
 
@@ -51,7 +51,7 @@ def test_sound_chunks_have_no_fault(chunk: Chunk) -> None:
     ],
 )
 def test_numbers_that_are_not_finite_are_found(name: str, where: str, number: float) -> None:
-    """In every float column of the contract; the detail names column and row."""
+    """Non-finite numbers are found in every float column with column and row."""
     chunk = full_chunk()
     values = chunk.columns[name].copy()
     values[1] = number
@@ -65,23 +65,23 @@ WIDE = BehaviorSpec("Wide", (ObservationSpec("state", np.dtype(np.float64), (2,)
 @pytest.mark.parametrize(("name", "where"), [("obs/state", "row 1"), ("final_obs/state", "segment 1")])
 @pytest.mark.parametrize("number", [1e300, -1e39, 3.4028236e38, np.nan, -np.inf])
 def test_numbers_that_float32_cannot_hold_are_found(name: str, where: str, number: float) -> None:
-    """Float64 becomes float32 in the ring and in the normalizer: what becomes infinite there is refused here."""
+    """Float64 values beyond float32 are found."""
     chunk = small_chunk(WIDE)
     values = chunk.columns[name].copy()
     values[1] = number
     chunk.columns[name] = values
-    assert fault(chunk, WIDE) == ("not_finite", f"column {name}, {where}: a value is NaN or infinite as float32")
+    assert fault(chunk, WIDE) == ("not_finite", f"column {name}, {where}: a value is NaN, or infinite in float32")
 
 
 def test_the_largest_numbers_of_float32_have_no_fault() -> None:
-    """Rounding to the largest float32 is no fault, in a column of float64 neither."""
+    """The largest float32 is no fault, also in float64 columns."""
     chunk = small_chunk(WIDE)
     chunk.columns["obs/state"] = np.full_like(chunk.columns["obs/state"], 3.4028234e38)
     assert fault(chunk, WIDE) is None
 
 
 def test_columns_of_plug_ins_may_hold_nan() -> None:
-    """Their meaning is the plug-in's business."""
+    """Columns of plug-ins may hold NaN."""
     chunk = small_chunk()
     put(chunk, "extra/depth", ColumnRole.STEP, np.full(chunk.rows, np.nan, np.float32))
     assert fault(chunk, CARTPOLE) is None
@@ -98,7 +98,7 @@ def test_columns_of_plug_ins_may_hold_nan() -> None:
     ],
 )
 def test_actions_out_of_range_are_found(name: str, row: int, numbers: tuple[int, int], detail: str) -> None:
-    """They would index past the logits; -1 stands for "none" before the first step."""
+    """Actions out of range are found; -1 is allowed before the first step."""
     chunk = full_chunk()
     values = chunk.columns[name].copy()
     values[row] = numbers
@@ -107,14 +107,14 @@ def test_actions_out_of_range_are_found(name: str, row: int, numbers: tuple[int,
 
 
 def masked(rows: int, forbidden: tuple[int, ...], row: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """A mask `[rows, 5]` of branches (2, 3) that forbids some choices of one row."""
+    """Returns a mask `[rows, 5]` of branches (2, 3) that forbids some choices of one row."""
     mask = np.ones((rows, 5), np.uint8)
     mask[row, list(forbidden)] = 0
     return mask
 
 
 def test_a_forbidden_action_is_found_by_its_place_in_the_mask() -> None:
-    """Branch 1 begins at column 2: its choice 1 is column 3."""
+    """A forbidden action is found by its branch's offset in the mask."""
     chunk = full_chunk()
     chunk.columns["discrete_action"] = np.tile(np.asarray([0, 1], np.int32), (5, 1))
     chunk.columns["action_mask"] = masked(5, (1, 2, 4), 2)
@@ -125,14 +125,14 @@ def test_a_forbidden_action_is_found_by_its_place_in_the_mask() -> None:
 
 @pytest.mark.parametrize("forbidden", [(0, 1), (2, 3, 4)])
 def test_a_branch_without_any_allowed_action_is_found(forbidden: tuple[int, ...]) -> None:
-    """No action can have been drawn from it."""
+    """A branch without allowed actions is found."""
     chunk = full_chunk()
     chunk.columns["action_mask"] = masked(5, forbidden, 3)
     assert fault(chunk) == ("bad_action", "column action_mask, row 3: a branch has no allowed action")
 
 
 def test_a_final_mask_may_be_closed_after_a_terminal_state_only() -> None:
-    """There no next action is drawn."""
+    """A final mask may forbid everything only after a terminal step."""
     chunk = full_chunk()
     chunk.columns["final_action_mask"] = masked(2, (0, 1), 1)
     assert fault(chunk) == ("bad_action", "column final_action_mask, segment 1: a branch has no allowed action")
@@ -143,7 +143,7 @@ def test_a_final_mask_may_be_closed_after_a_terminal_state_only() -> None:
 @pytest.mark.parametrize(("name", "where"), [("obs/tile", "row 1"), ("final_obs/tile", "segment 1")])
 @pytest.mark.parametrize(("number", "axis", "limit"), [(5, 0, 5), (-1, 0, 5), (7, 1, 7)])
 def test_categories_out_of_range_are_found(name: str, where: str, number: int, axis: int, limit: int) -> None:
-    """They would index past the end of a one-hot."""
+    """Categories out of range are found."""
     chunk = full_chunk()
     values = chunk.columns[name].copy()
     values[1, axis] = number

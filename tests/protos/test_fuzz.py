@@ -1,4 +1,4 @@
-"""Bytes that nobody meant to send raise one kind of error and nothing else: no crash, no other exception."""
+"""Tests that random bytes raise only one kind of error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX = 1 << 20
 
 
 def as_chunk(data: bytes) -> None:
-    """All that a learner does with the bytes of a chunk before it queues it."""
+    """Decodes the bytes of a chunk as a learner does."""
     message = trajectory_pb2.Chunk.FromString(data)
     chunk = decode_chunk(message, EVERYTHING, max_bytes=MAX, memory_size=MEMORY_SIZE, memory_stride=MEMORY_STRIDE)
     find_data_fault(chunk, EVERYTHING)
@@ -31,18 +31,18 @@ def as_chunk(data: bytes) -> None:
 
 
 def as_spec(data: bytes) -> None:
-    """All that a learner does with the bytes of a declaration."""
+    """Decodes the bytes of a declaration as a learner does."""
     spec = BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(data))
     assert spec == BehaviorSpec.from_message(spec.to_message())
 
 
 def as_header(data: bytes) -> None:
-    """What an actor does with the bytes of a header."""
+    """Decodes a header as an actor does."""
     PolicyAssembler().begin(policy_pb2.PolicyHeader.FromString(data))
 
 
 def survives(use: Callable[[bytes], None], data: bytes) -> bool:
-    """True if the bytes were accepted; False if they were refused as they should be; raises otherwise."""
+    """Returns whether the bytes were accepted; raises unless they were properly refused."""
     try:
         use(data)
     except (WireError, DecodeError):
@@ -84,7 +84,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize(("use", "data"), SEEDS, ids=IDS)
 def test_mutated_messages_are_accepted_or_refused(use: Callable[[bytes], None], data: bytes) -> None:
-    """Two thousand spoiled messages each: most are refused, and none does anything else."""
+    """Two thousand corrupted messages each are accepted or refused."""
     rng = random.Random(7)
     assert survives(use, data)
     accepted = sum(survives(use, mutated(data, rng)) for _ in range(2000))
@@ -93,7 +93,7 @@ def test_mutated_messages_are_accepted_or_refused(use: Callable[[bytes], None], 
 
 @pytest.mark.parametrize(("use", "data"), SEEDS, ids=IDS)
 def test_cut_off_messages_are_accepted_or_refused(use: Callable[[bytes], None], data: bytes) -> None:
-    """Every prefix of a message, in steps that reach every field."""
+    """Prefixes of a message are accepted or refused."""
     for end in range(0, len(data), max(1, len(data) // 700)):
         survives(use, data[:end])
 
@@ -101,7 +101,7 @@ def test_cut_off_messages_are_accepted_or_refused(use: Callable[[bytes], None], 
 @settings(deadline=None, max_examples=200)
 @given(data=st.binary(max_size=200))
 def test_noise_is_refused(data: bytes) -> None:
-    """Bytes without any meaning."""
+    """Random bytes are refused."""
     for use in (as_chunk, as_spec, as_header):
         survives(use, data)
 
@@ -109,7 +109,7 @@ def test_noise_is_refused(data: bytes) -> None:
 @settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_one_changed_number_in_any_tensor_is_survived(data: st.DataObject) -> None:
-    """Types, shapes, encodings and names are replaced one at a time with what protobuf can carry."""
+    """Any replaced type, shape, encoding or name of a tensor is accepted or refused."""
     message = trajectory_pb2.Chunk.FromString(RAW)
     column = message.columns[data.draw(st.integers(0, len(message.columns) - 1))]
     match data.draw(st.sampled_from(["dtype", "shape", "encoding", "role", "name", "rows", "segments", "episodes"])):
@@ -132,7 +132,7 @@ def test_one_changed_number_in_any_tensor_is_survived(data: st.DataObject) -> No
 @settings(deadline=None, max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_arbitrary_contents_of_well_formed_columns_are_survived(seed: int) -> None:
-    """The form is right, the bytes are noise: looking for faults of data must not fail either."""
+    """Columns with random contents are accepted or refused."""
     rng = np.random.default_rng(seed)
     message = trajectory_pb2.Chunk.FromString(RAW)
     keep = {"length", "end", "group_end", "purpose", "action_source", "action_mask", "final_action_mask"}

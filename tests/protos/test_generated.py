@@ -1,4 +1,4 @@
-"""The committed code is what the .proto files say, and the contract keeps its promises."""
+"""Tests that the committed code equals the .proto files and the contract is kept."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BUF = Path(sys.executable).with_name("buf")
 
 
 def generated(folder: Path) -> dict[str, bytes]:
-    """Every generated file below a folder."""
+    """Returns every generated file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*_pb2*.py*") if path.is_file()
             and "__pycache__" not in path.parts}  # fmt: skip
 
 
 def buf(arguments: list[str], folder: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    """Runs buf, from the package buf-bin, with a cache of its own."""
+    """Runs buf with its own cache."""
     return subprocess.run(
         [BUF, *arguments],
         cwd=folder,
@@ -41,7 +41,7 @@ def buf(arguments: list[str], folder: Path, cache: Path) -> subprocess.Completed
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A copy of the .proto files and of buf's settings that a test may spoil."""
+    """Copies the .proto files and buf's settings for changes."""
     folder = tmp_path / "workspace"
     shutil.copytree(PROTOS, folder / "protos", ignore=shutil.ignore_patterns("*.py", "*.pyi", "__pycache__"))
     shutil.copy(ROOT / "buf.yaml", folder)
@@ -49,7 +49,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def test_the_committed_code_is_up_to_date(tmp_path: Path) -> None:
-    """Regenerating changes not one byte, even without the environment's folder on the path."""
+    """Regenerating changes no byte, also without the environment on the path."""
     subprocess.run(
         [sys.executable, PROTOS / "generate.py", tmp_path],
         env={"PATH": os.defpath, "HOME": str(tmp_path)},
@@ -68,7 +68,7 @@ def test_the_committed_code_is_up_to_date(tmp_path: Path) -> None:
     ],
 )
 def test_lower_bounds_are_those_of_the_generated_code(package: str, pattern: str) -> None:
-    """Generated code refuses an older run-time at import, so pyproject.toml must ask for no older one."""
+    """The lower bounds in pyproject.toml are those that the generated code requires."""
     text = "\n".join(path.decode() for path in generated(PROTOS).values())
     stated = set(re.findall(pattern, text, re.MULTILINE))
     assert len(stated) == 1
@@ -78,14 +78,24 @@ def test_lower_bounds_are_those_of_the_generated_code(package: str, pattern: str
     assert [Version(bound) for bound in bounds[package]] == [Version(stated.pop())]
 
 
+def test_the_ceiling_of_protobuf_is_that_of_the_generated_code() -> None:
+    """The ceiling of protobuf is the next major version after the generated code's."""
+    text = (PROTOS / "rollcast" / "v1" / "spec_pb2.py").read_text()
+    stated = re.search(r"^# Protobuf Python Version: ([0-9]+)", text, re.MULTILINE)
+    assert stated is not None
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (protobuf,) = (entry for entry in map(Requirement, project["dependencies"]) if entry.name == "protobuf")
+    assert [item.version for item in protobuf.specifier if item.operator == "<"] == [str(int(stated.group(1)) + 2)]
+
+
 def test_the_proto_files_keep_the_rules_of_style(tmp_path: Path) -> None:
-    """Names, versions, comments on every element: buf's STANDARD and COMMENTS."""
+    """Buf's STANDARD and COMMENTS rules pass."""
     result = buf(["lint"], ROOT, tmp_path)
     assert (result.returncode, result.stdout) == (0, "")
 
 
 def test_nothing_that_was_promised_is_broken(tmp_path: Path) -> None:
-    """Compared with the frozen image of version 1, fields and values were only added."""
+    """Compared with version 1 as it was frozen at revision 2, fields and values were only added."""
     result = buf(["breaking", "--against", str(FROZEN)], ROOT, tmp_path)
     assert (result.returncode, result.stdout) == (0, "")
 
@@ -98,12 +108,13 @@ def test_nothing_that_was_promised_is_broken(tmp_path: Path) -> None:
         ("policy.proto", "uint64 version = 4;", "uint64 version = 40;", "was deleted"),
         ("tensor.proto", "  DTYPE_UINT64 = 13;\n", "", '"13" on enum "Dtype" was deleted'),
         ("trajectory.proto", "uint32 agents = 16;", "uint32 acting = 16;", "changed name"),
+        ("policy.proto", "uint64 match = 9;", "uint64 match = 90;", 'field "9" with name "match" on message "Behavior'),
     ],
 )
 def test_a_broken_promise_is_detected(
     workspace: Path, tmp_path: Path, *, file: str, before: str, after: str, complaint: str
 ) -> None:
-    """A removed, retyped, renumbered or renamed element makes the comparison fail: the test above can fail."""
+    """A removed, retyped, renumbered or renamed element fails the comparison."""
     path = workspace / "protos" / "rollcast" / "v1" / file
     text = path.read_text()
     assert before in text
@@ -114,7 +125,7 @@ def test_a_broken_promise_is_detected(
 
 
 def test_an_added_field_is_welcome(workspace: Path, tmp_path: Path) -> None:
-    """Additions are how the contract grows."""
+    """An added field passes the comparison."""
     path = workspace / "protos" / "rollcast" / "v1" / "session.proto"
     path.write_text(
         path.read_text().replace("uint64 lease_ms = 1;", "uint64 lease_ms = 1;\n  // New.\n  bool x = 1000;")
@@ -123,7 +134,7 @@ def test_an_added_field_is_welcome(workspace: Path, tmp_path: Path) -> None:
 
 
 def test_generation_says_which_file_is_wrong(workspace: Path) -> None:
-    """A syntax error ends with protoc's complaint and a status, not with half of the files."""
+    """A syntax error ends with protoc's message and a status, and writes nothing."""
     shutil.copy(PROTOS / "generate.py", workspace / "protos")
     (workspace / "protos" / "rollcast" / "v1" / "tensor.proto").write_text("syntax = 'proto3'; message {")
     result = subprocess.run(

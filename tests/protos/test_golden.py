@@ -1,4 +1,4 @@
-"""Messages frozen as bytes: what they meant when version 1 was frozen is what they mean now.
+"""Tests messages frozen as bytes when version 1 was frozen.
 
 Each `golden/NAME.txtpb` is for people (and for writers of actors in other languages), `NAME.binpb` is the same message as
 it crosses the wire. These files are never regenerated; a change that breaks one breaks actors in the field.
@@ -19,6 +19,8 @@ from google.protobuf.message import Message
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 from rollcast import errors
+from rollcast.columns import GameResult
+from rollcast.enums import AssignmentRole
 from rollcast.policies import Distribution, PolicyAssembler, PolicyDescription, describe_payload, frames
 from rollcast.specs import (
     ActionSpec,
@@ -37,7 +39,7 @@ NAMES = sorted(path.stem for path in GOLDEN.glob("*.binpb"))
 
 
 def wire(name: str) -> bytes:
-    """The frozen bytes."""
+    """Returns the frozen bytes."""
     return (GOLDEN / f"{name}.binpb").read_bytes()
 
 
@@ -82,7 +84,7 @@ COLUMNS: dict[str, tuple[ColumnRole, str, Any]] = {
 
 
 def test_chunk() -> None:
-    """Every counter, column, role and value; and encoding gives the same bytes."""
+    """Every counter, column, role and value is equal, and encoding gives the same bytes."""
     expected = Chunk(
         sequence=119,
         generation=3,
@@ -110,7 +112,7 @@ def test_chunk() -> None:
 
 
 def test_behavior_spec() -> None:
-    """What a behavior sees and does."""
+    """Observations and actions of the behavior are equal."""
     expected = BehaviorSpec(
         "Crawler",
         (
@@ -125,7 +127,7 @@ def test_behavior_spec() -> None:
 
 
 def test_policy_header() -> None:
-    """The header announces its payload, and the assembler accepts exactly that payload."""
+    """The header describes its payload, and the assembler accepts it."""
     payload = b"not an ONNX file, but bytes"
     expected = describe_payload(
         PolicyDescription(
@@ -151,7 +153,7 @@ def test_policy_header() -> None:
 
 
 def test_open_session_request() -> None:
-    """A resumed session brings its books, and they balance."""
+    """A resumed session has balanced books."""
     message = session_pb2.OpenSessionRequest.FromString(wire("open_session_request"))
     assert (message.protocol_revision, message.actor_name) == (1, "rig-7")
     resume = message.resume
@@ -163,7 +165,7 @@ def test_open_session_request() -> None:
 
 
 def test_upload_response() -> None:
-    """An ack with a rejection and credit."""
+    """An ack has its rejection and credit."""
     message = trajectory_pb2.UploadResponse.FromString(wire("upload_response"))
     assert message.WhichOneof("message") == "ack"
     assert message.ack.acked_through == 119
@@ -173,7 +175,7 @@ def test_upload_response() -> None:
 
 
 def test_assignment() -> None:
-    """An opponent with a pinned version, and a parameter that is drawn."""
+    """An assignment has an opponent with a pinned version, and a sampled parameter."""
     message = policy_pb2.Assignment.FromString(wire("assignment"))
     part = message.behaviors[0]
     assert (part.behavior, part.team, part.role, part.version) == ("Crawler", 1, policy_pb2.ASSIGNMENT_ROLE_OPPONENT, 7)
@@ -182,8 +184,30 @@ def test_assignment() -> None:
     assert message.reset == policy_pb2.RESET_MODE_EPISODE_END
 
 
+def test_match_assignment() -> None:
+    """One team learns, and the other plays an exact policy, which may be version 0."""
+    message = policy_pb2.Assignment.FromString(wire("match_assignment"))
+    learns, plays = message.behaviors
+    assert [learns.role, plays.role] == [int(AssignmentRole.LEARN), int(AssignmentRole.OPPONENT)]
+    assert (learns.match, plays.match) == (21, 21)
+    assert (plays.generation, plays.version, plays.sha256) == (2, 0, bytes(range(32)))
+    assert (learns.generation, learns.version, learns.sha256) == (0, 0, b"")
+    request = policy_pb2.GetPolicyRequest.FromString(wire("get_policy_request"))
+    assert (request.generation, request.version, request.sha256) == (plays.generation, plays.version, plays.sha256)
+
+
+def test_match_record() -> None:
+    """An opponent sends the record of its game, and no rows."""
+    chunk = decode_chunk(trajectory_pb2.Chunk.FromString(wire("match_record")), CARTPOLE, max_bytes=1 << 10)
+    assert (chunk.rows, chunk.ghost_steps, chunk.team, chunk.opponents) == (0, 57, 1, ("Tennis?team=0",))
+    told = {name.removeprefix("episode/"): column.tolist() for name, column in chunk.columns.items()}
+    assert (told["match"], told["role"], told["result"]) == ([21], [AssignmentRole.OPPONENT], [GameResult.LOST])
+    assert (told["opponent"], told["opponent_generation"], told["opponent_version"]) == ([0], [3], [40])
+    assert wire("match_record") == encode_chunk(chunk).SerializeToString(deterministic=True)
+
+
 def test_status_of_a_refused_declaration() -> None:
-    """The trailer of an error, written and read."""
+    """The trailer of an error is written and read."""
     error = errors.SpecMismatch(
         "obs/state: run float32[64], actor float32[48]", metadata={"obs/state": "run float32[64], actor float32[48]"}
     )

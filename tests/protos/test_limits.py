@@ -1,4 +1,4 @@
-"""Names that come from outside become file names and labels."""
+"""Tests names from outside, which become file names and labels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rollcast import limits
 
 @pytest.mark.parametrize("name", ["CartPole", "3D Ball", "Läufer", "a", "x" * 128, "ALE-Pong-v5", "semi;colon"])
 def test_ordinary_behavior_names_pass(name: str) -> None:
-    """Spaces inside, digits first and other alphabets are fine."""
+    """Inner spaces, leading digits and other alphabets are accepted."""
     assert limits.behavior_name_fault(name) is None
 
 
@@ -16,13 +16,13 @@ def test_ordinary_behavior_names_pass(name: str) -> None:
     "name", ["", "x" * 129, "a/b", "a\\b", "a?team=1", "..", ".hidden", " a", "a ", "a\nb", "a\0b", "\u202egnp"]
 )
 def test_names_that_could_leave_the_run_folder_are_refused(name: str) -> None:
-    """Separators, leading dots, control and direction characters are refused with a sentence."""
+    """Separators, leading dots, control and direction characters are refused."""
     assert limits.behavior_name_fault(name)
 
 
 @pytest.mark.parametrize("name", ["length", "obs/state", "final_obs/a.b-c_D", "extra/" + "x" * 64, "x" * 64])
 def test_column_names(name: str) -> None:
-    """One prefix at most, then up to 64 characters."""
+    """A column name has at most one prefix and 64 characters."""
     assert limits.COLUMN_NAME_PATTERN.fullmatch(name)
 
 
@@ -30,5 +30,5 @@ def test_column_names(name: str) -> None:
     "name", ["", "obs/", "obs/a/b", "x" * 65, "obs/" + "x" * 65, "obs/ä", "obs/a\n", "Obs/a", "/a"]
 )
 def test_other_column_names_do_not_match(name: str) -> None:
-    """Nothing that could be mistaken for a path or hide in a log."""
+    """Column names like paths, or with control characters, are refused."""
     assert not limits.COLUMN_NAME_PATTERN.fullmatch(name)

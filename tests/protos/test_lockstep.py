@@ -1,4 +1,4 @@
-"""The word that ends a round of lock-step, on the wire."""
+"""Tests the end of a lock-step round on the wire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.protos.builders import CARTPOLE, decode_any, small_chunk
 
 
 def test_a_chunk_without_rows_ends_a_round() -> None:
-    """Its number comes through; a chunk with rows has none."""
+    """A chunk without rows has the number of the round it ends."""
     message = encode_chunk(Chunk(sequence=4, generation=2, lockstep_round=7))
     arrived = decode_any(trajectory_pb2.Chunk.FromString(message.SerializeToString()), CARTPOLE)
     assert (arrived.lockstep_round, arrived.rows, arrived.segments) == (7, 0, 0)
@@ -18,7 +18,7 @@ def test_a_chunk_without_rows_ends_a_round() -> None:
 
 
 def test_free_runs_say_nothing_of_rounds() -> None:
-    """An assignment of such a run has a quota of 0, and old actors read it as ever."""
+    """An assignment without lock-step has a quota of 0."""
     assignment = policy_pb2.Assignment(id=3)
     assert (assignment.lockstep_quota_steps, assignment.lockstep_round) == (0, 0)
     assert assignment.SerializeToString() == b"\x08\x03"

@@ -1,4 +1,4 @@
-"""A behavior that an actor declares is either sound or refused with a reason; two behaviors differ in words."""
+"""Tests the specs of declared behaviors."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.protos.builders import CARTPOLE, EVERYTHING, full_chunk
 
 @pytest.mark.parametrize("spec", [CARTPOLE, EVERYTHING])
 def test_round_trip(spec: BehaviorSpec) -> None:
-    """Every field comes back, through serialized bytes."""
+    """Every field survives a round trip as bytes."""
     sent = spec.to_message().SerializeToString()
     assert spec == BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(sent))
 
 
 def test_equal_specs_compare_equal_before_and_after_the_wire() -> None:
-    """Bounds are float32 on the wire: 0.1 must not differ from itself."""
+    """Equal specs compare equal before and after the wire, with float32 bounds."""
     spec = BehaviorSpec(
         "B",
         (ObservationSpec("o", np.dtype(">f4"), (np.int64(3),), scale=0.1),),  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ def test_equal_specs_compare_equal_before_and_after_the_wire() -> None:
 
 
 def test_unspecified_role_is_default() -> None:
-    """Role 0 stands for DEFAULT, so that both compare equal."""
+    """Role 0 compares equal to DEFAULT."""
     message = CARTPOLE.to_message()
     message.observations[0].role = spec_pb2.OBSERVATION_ROLE_UNSPECIFIED
     assert ObservationRole.DEFAULT is BehaviorSpec.from_message(message).observations[0].role
@@ -104,7 +104,7 @@ FAULTS: list[tuple[Change, str]] = [
 
 @pytest.mark.parametrize(("change", "message"), FAULTS, ids=[message for _, message in FAULTS])
 def test_every_fault_has_a_sentence(change: Change, message: str) -> None:
-    """Each rule of spec.proto is checked, and the error says value and limit."""
+    """Each rule of spec.proto is checked with value and limit in the error."""
     declared = EVERYTHING.to_message()
     change(declared)
     with pytest.raises(BadSpec, match=message):
@@ -112,33 +112,33 @@ def test_every_fault_has_a_sentence(change: Change, message: str) -> None:
 
 
 def test_infinite_bounds_are_an_interval() -> None:
-    """An unbounded axis is declared with infinities."""
+    """Infinite bounds are accepted."""
     spec = BehaviorSpec("B", CARTPOLE.observations, ActionSpec(1, (), (-np.inf,), (np.inf,)))
     assert spec == BehaviorSpec.from_message(spec.to_message())
 
 
 def test_a_wrong_spec_is_refused_at_the_sender_too() -> None:
-    """to_message makes the receiver's checks, so that the mistake shows where it was made."""
+    """The sender makes the receiver's checks."""
     with pytest.raises(BadSpec, match="neither continuous nor discrete"):
         replace(CARTPOLE, action=ActionSpec()).to_message()
 
 
 def test_equal_specs_have_no_mismatches() -> None:
-    """Names for people do not count."""
+    """Descriptions do not count as mismatches."""
     assert mismatches(EVERYTHING, EVERYTHING) == []
     unnamed = replace(EVERYTHING, action=replace(EVERYTHING.action, descriptions=()))
     assert mismatches(EVERYTHING, unnamed) == []
 
 
 def observation(index: int, **changes: object) -> BehaviorSpec:
-    """EVERYTHING with one observation changed."""
+    """Returns EVERYTHING with one observation changed."""
     entries = list(EVERYTHING.observations)
     entries[index] = replace(entries[index], **changes)  # type: ignore[arg-type]
     return replace(EVERYTHING, observations=tuple(entries))
 
 
 def action(**changes: object) -> BehaviorSpec:
-    """EVERYTHING with another action."""
+    """Returns EVERYTHING with another action."""
     return replace(EVERYTHING, action=replace(EVERYTHING.action, **changes))  # type: ignore[arg-type]
 
 
@@ -162,12 +162,12 @@ def action(**changes: object) -> BehaviorSpec:
     ],
 )
 def test_mismatches_show_both_sides(theirs: BehaviorSpec, expected: list[str]) -> None:
-    """The error that users meet most says what the run has and what the actor has."""
+    """A mismatch has both sides."""
     assert expected == mismatches(EVERYTHING, theirs)
 
 
 def test_another_order_is_a_mismatch() -> None:
-    """The order is that of the graph inputs."""
+    """Another order of observations is a mismatch."""
     turned = replace(EVERYTHING, observations=EVERYTHING.observations[::-1])
     assert mismatches(EVERYTHING, turned) == [
         "order of observations: run state, camera, tile, others, goal, actor goal, others, tile, camera, state"
@@ -176,7 +176,7 @@ def test_another_order_is_a_mismatch() -> None:
 
 @pytest.mark.parametrize("spec", [CARTPOLE, EVERYTHING])
 def test_one_step_chunk_bytes_is_an_upper_bound(spec: BehaviorSpec) -> None:
-    """A chunk of one step with every named column fits what STEP_TOO_LARGE is decided by, and not by far."""
+    """one_step_chunk_bytes is a close upper bound of a one-step chunk."""
     chunk = full_chunk(spec, lengths=(1,))
     for name in [name for name in chunk.columns if name.startswith(("extra/", "episode/", "info/", "stat/", "memory"))]:
         del chunk.columns[name], chunk.roles[name]
@@ -185,7 +185,7 @@ def test_one_step_chunk_bytes_is_an_upper_bound(spec: BehaviorSpec) -> None:
 
 
 def test_a_step_that_does_not_fit_is_seen() -> None:
-    """Two pictures of 3 MiB, one before and one after the step, pass 4 MiB."""
+    """Two images of 3 MiB exceed a chunk of 4 MiB."""
     picture = ObservationSpec("state", np.dtype(np.uint8), (1024, 1024, 3))
     spec = replace(CARTPOLE, observations=(picture,))
     assert spec.one_step_chunk_bytes > MAX_CHUNK_BYTES

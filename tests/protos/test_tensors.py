@@ -1,4 +1,4 @@
-"""Arrays survive the wire; everything that is not exactly an array is refused before it is allocated."""
+"""Tests that arrays survive the wire and invalid ones are refused before allocation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX = 1 << 20
 
 
 def tensor(**changes: Any) -> tensor_pb2.Tensor:
-    """A valid float32[2, 2], with changes."""
+    """Returns a valid float32[2, 2] with changes."""
     values: dict[str, Any] = {"dtype": Dtype.FLOAT32, "shape": (2, 2), "encoding": Encoding.RAW, "data": bytes(16)}
     return tensor_pb2.Tensor(**(values | changes))
 
@@ -31,7 +31,7 @@ def tensor(**changes: Any) -> tensor_pb2.Tensor:
     compress=st.booleans(),
 )
 def test_round_trip(array: NDArray[Any], compress: bool) -> None:
-    """Type, shape and every bit come back, through serialized bytes, with and without compression."""
+    """Type, shape and bits survive a round trip with and without compression."""
     sent = encode(array, compress=compress).SerializeToString()
     back = decode(tensor_pb2.Tensor.FromString(sent), max_bytes=MAX)
     assert array.dtype == back.dtype
@@ -49,14 +49,14 @@ def test_any_layout_and_byte_order_is_sent_alike(make: Any) -> None:
 
 
 def test_raw_arrays_are_read_only_views() -> None:
-    """Nothing is copied, so nothing may be written."""
+    """Uncompressed arrays are read-only views."""
     back = decode(encode(np.zeros(3, np.float32)), max_bytes=MAX)
     assert not back.flags.writeable
     assert not back.flags.owndata
 
 
 def test_compression_is_kept_only_where_it_pays() -> None:
-    """Zeros shrink and are packed; noise is sent as it is."""
+    """Compression is used only if it saves bytes."""
     noise = np.random.default_rng(0).integers(0, 256, 4096).astype(np.uint8)
     assert encode(np.zeros(4096, np.uint8), compress=True).encoding == Encoding.ZSTD.value
     assert encode(noise, compress=True).encoding == Encoding.RAW.value
@@ -65,13 +65,13 @@ def test_compression_is_kept_only_where_it_pays() -> None:
 
 @pytest.mark.parametrize("array", [np.zeros(2, np.complex64), np.asarray(["a"]), np.asarray([object()])])
 def test_types_without_wire_form_are_refused_at_the_sender(array: NDArray[Any]) -> None:
-    """Complex numbers, text and objects cannot be sent."""
+    """Complex numbers, text and objects are refused at the sender."""
     with pytest.raises(TypeError, match="cannot be sent"):
         encode(array)
 
 
 def test_nine_axes_are_refused_at_the_sender() -> None:
-    """The limit holds on both sides."""
+    """Nine axes are refused at the sender."""
     with pytest.raises(ValueError, match="9 axes"):
         encode(np.zeros((1,) * 9, np.float32))
 
@@ -98,13 +98,13 @@ def test_nine_axes_are_refused_at_the_sender() -> None:
     ],
 )
 def test_what_is_not_an_array_is_refused(changes: dict[str, Any], message: str) -> None:
-    """Unknown types and encodings, wrong lengths, and shapes whose product would overflow 64 bits."""
+    """Unknown types and encodings, wrong lengths and overflowing shapes are refused."""
     with pytest.raises(MalformedChunk, match=message):
         decode(tensor(**changes), max_bytes=MAX)
 
 
 def frame(data: bytes, **options: Any) -> bytes:
-    """One zstd frame."""
+    """Returns a zstd frame."""
     return zstandard.ZstdCompressor(**options).compress(data)
 
 
@@ -114,21 +114,21 @@ def frame(data: bytes, **options: Any) -> bytes:
         (frame(bytes(16), write_content_size=False), "states no size"),
         (frame(bytes(1 << 19)), "states 524288 bytes"),
         (frame(bytes(15)), "states 15 bytes"),
-        (frame(bytes(16)) + b"x", "not one whole"),
-        (frame(bytes(16)) + frame(bytes(16)), "not one whole"),
-        (frame(bytes(range(16)))[:-4], "not one whole"),
-        (b"not a frame at all", "not one whole"),
-        (b"", "not one whole"),
+        (frame(bytes(16)) + b"x", "not exactly one complete"),
+        (frame(bytes(16)) + frame(bytes(16)), "not exactly one complete"),
+        (frame(bytes(range(16)))[:-4], "not exactly one complete"),
+        (b"not a frame at all", "not exactly one complete"),
+        (b"", "not exactly one complete"),
     ],
 )
 def test_only_one_whole_frame_of_the_right_size_is_unpacked(data: bytes, message: str) -> None:
-    """A frame without a size, of another size, cut off, or followed by anything is refused; so bombs never expand."""
+    """A frame without a size, of another size, truncated or followed by data is refused."""
     with pytest.raises(MalformedChunk, match=message):
         decode(tensor(encoding=Encoding.ZSTD, data=data), max_bytes=MAX)
 
 
 def test_a_frame_that_lies_about_its_size_is_refused() -> None:
-    """The stated size is 16, the content is longer: output is capped and the frame refused."""
+    """A frame whose content exceeds its stated size is refused."""
     honest = frame(bytes(range(200)) * 1, level=1)
     stated = zstandard.get_frame_parameters(honest).content_size
     assert stated == 200
@@ -138,6 +138,6 @@ def test_a_frame_that_lies_about_its_size_is_refused() -> None:
 
 
 def test_messages_name_the_tensor() -> None:
-    """The caller says how the tensor is called."""
+    """The message names the tensor."""
     with pytest.raises(MalformedChunk, match="column reward: 15 bytes"):
         decode(tensor(data=bytes(15)), max_bytes=MAX, what="column reward")

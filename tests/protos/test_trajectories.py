@@ -1,4 +1,4 @@
-"""Chunks survive the wire as they were."""
+"""Tests that chunks survive the wire."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_equal(expected: Chunk, actual: Chunk) -> None:
 def test_round_trip(
     *, spec: BehaviorSpec, full: bool, lengths: tuple[int, ...], seed: int, team: int, compress: bool
 ) -> None:
-    """Counters, names, roles and arrays come back, through serialized bytes."""
+    """Counters, names, roles and arrays survive a round trip as bytes."""
     chunk = full_chunk(spec, lengths, seed) if full else small_chunk(spec, lengths, seed)
     chunk.team = team
     names = frozenset(chunk.columns) if compress else frozenset[str]()
@@ -61,7 +61,7 @@ def test_round_trip(
 
 
 def test_a_chunk_without_segments_is_legal() -> None:
-    """It brings counters, and may bring episodes and statistics."""
+    """A chunk without segments may have counters, episodes and statistics."""
     bare = Chunk(sequence=1, produced_steps=5)
     check_equal(bare, decode_any(encode_chunk(bare), CARTPOLE))
     full = full_chunk()
@@ -78,7 +78,7 @@ def test_a_chunk_without_segments_is_legal() -> None:
 
 
 def test_columns_of_no_rows_are_legal() -> None:
-    """A sender may keep its columns when a chunk has no segments."""
+    """Columns without rows are accepted."""
     chunk = small_chunk()
     chunk.rows = chunk.segments = 0
     chunk.columns = {name: array[:0] for name, array in chunk.columns.items()}
@@ -87,7 +87,7 @@ def test_columns_of_no_rows_are_legal() -> None:
 
 @pytest.mark.parametrize("purpose", [Purpose.EVALUATE, Purpose.DEMO])
 def test_log_prob_is_needed_for_training_only(purpose: Purpose) -> None:
-    """Demonstrations and evaluations may leave it out."""
+    """Demonstrations and evaluations need no log-probabilities."""
     chunk = small_chunk()
     drop(chunk, "log_prob")
     put(chunk, "purpose", ColumnRole.SEGMENT, np.full(chunk.segments, purpose, np.uint8))
@@ -105,7 +105,7 @@ def test_log_prob_is_needed_for_training_only(purpose: Purpose) -> None:
     ],
 )
 def test_unspecified_enum_values_become_what_they_stand_for(name: str, default: int) -> None:
-    """The reader of a chunk needs no second name for one thing."""
+    """Unspecified enum values become their defaults."""
     chunk = full_chunk()
     values = chunk.columns[name].copy()
     values[:] = 2
@@ -117,7 +117,7 @@ def test_unspecified_enum_values_become_what_they_stand_for(name: str, default: 
 
 
 def test_only_named_columns_are_compressed() -> None:
-    """The sender says which columns are worth an attempt."""
+    """Only named columns are compressed."""
     chunk = small_chunk(EVERYTHING, lengths=(64,))
     chunk.columns["obs/camera"] = np.zeros_like(chunk.columns["obs/camera"])
     message = encode_chunk(chunk, compress=frozenset({"obs/camera"}))
@@ -127,13 +127,13 @@ def test_only_named_columns_are_compressed() -> None:
 
 
 def test_arrays_of_a_decoded_chunk_cannot_be_written() -> None:
-    """They share the message's bytes."""
+    """Arrays of a decoded chunk are read-only."""
     decoded = decode_any(encode_chunk(small_chunk()), CARTPOLE)
     assert not any(array.flags.writeable for array in decoded.columns.values())
 
 
 def test_memory_columns_count_started_blocks() -> None:
-    """Segments of 5 and 4 rows with stride 2 have 3 + 2 records."""
+    """Segments of 5 and 4 rows with stride 2 have 3 + 2 memories."""
     chunk = small_chunk(CARTPOLE, (5, 4))
     put(chunk, "memory", ColumnRole.MEMORY, np.zeros((5, 8), np.float32))
     put(chunk, "extra/attention", ColumnRole.MEMORY, np.zeros(5, np.float32))

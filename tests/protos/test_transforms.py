@@ -1,4 +1,4 @@
-"""From raw draws to environment actions, by the formulas of spec.proto."""
+"""Tests the transform of draws to actions by the formulas of spec.proto."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAWS = np.asarray([[-6.0, 0.0], [-1.5, 3.0], [0.3, 9.0]], np.float32)
 
 
 def column(*rows: tuple[float, float]) -> NDArray[np.float32]:
-    """Expected actions `[3, 2]`."""
+    """Returns expected actions `[3, 2]`."""
     return np.asarray(rows, np.float32)
 
 
@@ -34,7 +34,7 @@ def column(*rows: tuple[float, float]) -> NDArray[np.float32]:
     ],
 )
 def test_cases_worked_out_by_hand(transform: ActionTransform, expected: NDArray[np.float32]) -> None:
-    """Squash first, then the map; an axis with an infinite bound passes its raw draw."""
+    """Draws are squashed and then mapped, except on axes with infinite bounds."""
     actual = transform.apply(DRAWS)
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
     assert actual.dtype == np.float32
@@ -47,19 +47,19 @@ FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 @settings(deadline=None, max_examples=200)
 @given(FLOAT32, FLOAT32, FLOAT32, st.sampled_from([Squash.CLIP3_DIV3, Squash.TANH]))
 def test_squashed_actions_stay_within_their_bounds(one: float, other: float, draw: float, squash: Squash) -> None:
-    """Rounding and bounds near the largest float32 included."""
+    """Squashed actions stay within their bounds, also near the largest float32."""
     low, high = min(one, other), max(one, other)
     action = ActionTransform(squash, (low,), (high,)).apply(np.asarray([[draw]], np.float32))
     assert low <= float(action[0, 0]) <= high
 
 
 def test_an_empty_batch_passes() -> None:
-    """No agents, no actions."""
+    """An empty batch is accepted."""
     assert ActionTransform(Squash.TANH, (-1, -1), (1, 1)).apply(np.zeros((0, 2), np.float32)).shape == (0, 2)
 
 
 def test_another_number_of_axes_is_an_error() -> None:
-    """Bounds are never broadcast."""
+    """Bounds are never broadcast to another number of axes."""
     with pytest.raises(ValueError, match="bounds of 1 axes"):
         ActionTransform(Squash.TANH, (-1,), (1,)).apply(DRAWS)
 
@@ -69,7 +69,7 @@ def test_another_number_of_axes_is_an_error() -> None:
     [ActionTransform(Squash.TANH), ActionTransform(Squash.NONE, (-INF, 0.1), (INF, 0.2))],
 )
 def test_round_trip(transform: ActionTransform) -> None:
-    """Infinite bounds and odd fractions come back as they were."""
+    """Infinite bounds and fractions survive a round trip."""
     sent = transform.to_message().SerializeToString()
     assert transform == ActionTransform.from_message(spec_pb2.ActionTransform.FromString(sent))
 
@@ -86,6 +86,6 @@ def test_round_trip(transform: ActionTransform) -> None:
     ],
 )
 def test_senseless_transforms_are_refused(message: spec_pb2.ActionTransform, fault: str) -> None:
-    """Unknown squashes and reversed, missing or undefined bounds."""
+    """Unknown squashes and reversed, missing or NaN bounds are refused."""
     with pytest.raises(BadSpec, match=fault):
         ActionTransform.from_message(message)

@@ -1,1 +1,1 @@
-"""Recording agents that come, ask when they like, and go: what a simulator with a scheduler of its own does."""
+"""Records agents that appear, ask for actions and disappear at any time, as in a simulator with its own scheduler."""

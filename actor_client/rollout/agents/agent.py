@@ -1,4 +1,4 @@
-"""One agent: its running episode, its open segment, and the row that is not complete yet; and the group it is in."""
+"""One agent: its running episode, open segment, pending row and group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final
 from rollcast.enums import GroupEnd, SegmentEnd
 
 from actor_client.rollout.agents.rows import ClosedSegment
-from actor_client.rollout.episodes import EpisodeRecord
+from actor_client.rollout.assignment import Seat
+from actor_client.rollout.episodes import UNKNOWN, EpisodeRecord
 
 _ID_BITS: Final = 32
 _ID_MASK: Final = 2**32 - 1
@@ -19,21 +20,22 @@ def unique_number(env: int, identity: int) -> int:
 
     Args:
         env: Number of the environment, below 2^32.
-        identity: Its id there, an int32.
+        identity: The id of the agent or group in the environment, an int32.
     """
     return (env << _ID_BITS) | (identity & _ID_MASK)
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """One episode of a group of agents that share rewards; it is over when no agent is in it any more.
+    """One episode of a group of agents that share rewards; it ends when the group is empty.
 
     Attributes:
         env: Number of the environment.
-        identity: Its id there; not 0.
+        identity: Its id in the environment; not 0.
         episode: Number of the group's episode, unique in the session.
-        members: Agents whose episodes run, in the order in which they came.
-        held: Segments of mates whose episodes ended before the group's; they wait for those of the others.
+        members: Agents with running episodes, in the order in which they joined.
+        held: Segments of mates whose episodes ended before the group's; they wait for the other segments.
+        end: How its episode ended; CONTINUES until then.
     """
 
     env: int
@@ -41,6 +43,7 @@ class Group:
     episode: int
     members: dict[Agent, None] = field(default_factory=dict)
     held: list[ClosedSegment] = field(default_factory=list)
+    end: GroupEnd = GroupEnd.CONTINUES
     _message: int = -1
     _step: int = -1
 
@@ -50,7 +53,7 @@ class Group:
         return unique_number(self.env, self.identity)
 
     def step(self, message: int) -> int:
-        """Returns how many messages there were before in which any of the agents asked: it aligns rows of mates.
+        """Returns the number of earlier messages in which any member asked; it aligns rows of mates.
 
         Args:
             message: A number that grows with each message.
@@ -65,25 +68,26 @@ class Group:
 class Agent:
     """State of one agent.
 
-    An agent *waits* after it has asked and is *in flight* after it was answered; its pending row has what it saw,
-    and what it did as soon as it is in flight. The row is complete when the agent shows up again.
+    An agent *waits* after it has asked and is *in flight* after it was answered. Its pending row holds the observation
+    and, once the agent is in flight, the action. The row is complete when the agent reports again.
 
     Attributes:
         env: Number of the environment.
         number: Number of the agent, unique over environments.
         episode: Number of its episode.
-        settings_revision: Of the environment's settings.
+        settings_revision: Revision of the environment's settings.
         rows: Complete rows of the open segment, in the pool.
-        pending: The row that is not complete.
-        ticket: What `act` will call it.
+        pending: The incomplete row.
+        ticket: Its slot for `act`.
         in_flight: Whether it was answered.
-        void: Why the pending row must not be recorded, a word of the books; empty if it may.
-        steps: Of the episode.
+        void: The reason in the books why the pending row must not be recorded; empty if it may.
+        steps: Steps of the episode.
         oldest: Version that chose the first action of the open segment.
         version: Version that chose the last action.
         first_version: Version that chose the first action of the episode; None before it.
-        group: What it is in, if anything.
-        unusable: Whether the return is not known any more.
+        group: Its group; None without one.
+        unusable: Whether the return is no longer known.
+        seat: The part in a match in which its episode began; None outside of matches.
     """
 
     env: int
@@ -101,20 +105,21 @@ class Agent:
     first_version: int | None = None
     group: Group | None = None
     unusable: bool = False
+    seat: Seat | None = None
     _total: float = 0.0
     _group_total: float = 0.0
     _last_reward: float = 0.0
     _last_group_reward: float = 0.0
 
     def answered(self, version: int) -> None:
-        """The agent was told what to do."""
+        """Notes that the agent was answered."""
         self.in_flight = True
         self.version = version
         if self.first_version is None:
             self.first_version = version
 
     def complete(self, reward: float, group_reward: float) -> str:
-        """Completes the pending row, and adds it to the open segment unless it is void; returns why it is void."""
+        """Completes the pending row and, unless it is void, adds it to the open segment; returns why it is void."""
         self.in_flight = False
         self.steps += 1
         self._total += reward
@@ -131,24 +136,23 @@ class Agent:
         return void
 
     def renew(self, version: int, reason: str) -> None:
-        """Versions of another generation compare with nothing: what is in flight is void, the episode goes on.
+        """Voids the row in flight, whose generation is not comparable with the new one; the episode continues.
 
         Args:
-            version: Of the first policy of the new generation.
-            reason: Why rows of the old one are not recorded, a word of the books.
+            version: Version of the first policy of the new generation.
+            reason: The reason in the books why rows of the old generation are not recorded.
         """
         if self.in_flight:
             self.void = reason
         if self.first_version is not None:
             self.first_version = self.version = version
 
-    def close(self, final: int, end: SegmentEnd, group_end: GroupEnd = GroupEnd.CONTINUES) -> ClosedSegment:
-        """Ends the open segment, which has rows.
+    def close(self, final: int, end: SegmentEnd) -> ClosedSegment:
+        """Ends the open segment, which must have rows.
 
         Args:
-            final: The row of the pool that holds what was seen after the last of them.
-            end: How it ends.
-            group_end: How the group stands then.
+            final: The pool row with the observation after its last row.
+            end: How the segment ends.
         """
         rows, self.rows = self.rows, []
         group = self.group
@@ -162,12 +166,18 @@ class Agent:
             end,
             0 if group is None else group.number,
             0 if group is None else group.episode,
-            group_end,
+            GroupEnd.CONTINUES if group is None else group.end,
             self.oldest,
         )
 
-    def record(self, end: SegmentEnd) -> EpisodeRecord | None:
-        """Returns what the episode came to; None if that is not known, or beyond what the learner takes."""
+    def record(self, end: SegmentEnd, group: Group | None = None, result: int = UNKNOWN) -> EpisodeRecord | None:
+        """Returns the episode's record; None if the return is unknown or too large for the learner.
+
+        Args:
+            end: How the episode ended.
+            group: The group that it was in.
+            result: Result of a game, as the environment says it.
+        """
         if self.unusable:
             return None
         record = EpisodeRecord(
@@ -183,5 +193,10 @@ class Agent:
             self.first_version or 0,
             self.version,
             self.settings_revision,
+            seat=self.seat,
+            result=result,
+            group=0 if group is None else group.number,
+            group_episode=0 if group is None else group.episode,
+            group_end=GroupEnd.CONTINUES if group is None else group.end,
         )
         return record if record.is_finite else None

@@ -1,4 +1,7 @@
-"""The interface between a simulator and the loop that acts for its agents. `actor_client.unity` implements it."""
+"""The interface between a simulator and the loop that acts for its agents.
+
+`actor_client.unity` and `actor_client.pettingzoo` implement it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,32 +16,32 @@ from actor_client.policy.actions import Actions
 class AgentBatch(Protocol):
     """n agents of one behavior id in one environment, in one message.
 
-    Rewards are sums since the agent's action before; the first ones of an agent belong to no action.
+    Rewards are sums since the agent's previous action; the first rewards of an agent belong to no action.
     """
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """Of the agents in their environment, [n]."""
+        """Ids of the agents in their environment, [n]."""
 
     @property
     def observations(self) -> Sequence[NDArray[Any]]:
-        """One array an observation, [n, *shape] each, in the order and dtype of the spec."""
+        """One array per observation, [n, *shape] each, in the order and dtype of the spec."""
 
     @property
     def rewards(self) -> NDArray[np.float32]:
-        """[n]."""
+        """Rewards, [n]."""
 
     @property
     def group_ids(self) -> NDArray[np.int64]:
-        """Of the groups in their environment, [n]; 0 = none."""
+        """Ids of the agents' groups in their environment, [n]; 0 = none."""
 
     @property
     def group_rewards(self) -> NDArray[np.float32]:
-        """[n]."""
+        """Group rewards, [n]."""
 
     @property
     def faulty(self) -> NDArray[np.bool_] | None:
-        """Agents with numbers that were not finite and are replaced by 0, [n]; None = none."""
+        """Agents with values that were not finite and were replaced by 0, [n]; None = none."""
 
 
 class AskingAgents(AgentBatch, Protocol):
@@ -54,11 +57,11 @@ class EndedAgents(AgentBatch, Protocol):
 
     @property
     def interrupted(self) -> NDArray[np.bool_]:
-        """True if the episode was ended from outside, [n]; else its last state is terminal."""
+        """True if the episode was ended from outside, [n]; otherwise its last state is terminal."""
 
 
 class Simulator(Protocol):
-    """One simulator of this process: an environment of its own, with agents that come and go.
+    """One simulator of this process: an environment whose agents come and go.
 
     Attributes:
         reset_due: Its next exchange is answered with a reset.
@@ -83,26 +86,26 @@ class Exchange(Protocol):
         """Sender of the message."""
 
     def act(self, behavior_id: str, actions: Actions) -> bool:
-        """Adds the actions of one behavior; returns whether all are there now."""
+        """Adds the actions of one behavior; returns whether all actions are present."""
 
     def answer(self) -> None:
-        """Lets the simulator step on with these actions."""
+        """Lets the simulator continue with these actions."""
 
     def answer_reset(self) -> None:
-        """Makes the simulator begin again; actions chosen meanwhile are of no use."""
+        """Resets the simulator; actions chosen in the meantime are dropped."""
 
 
 class Observer(Protocol):
-    """Follows the agents of one behavior id in the order of what happens, as a recording of demonstrations does."""
+    """Follows the agents of one behavior id in the order of events, as a recording of demonstrations does."""
 
     def ended(self, worker: int, ended: EndedAgents) -> None:
         """Takes agents whose episodes ended."""
 
     def observed(self, worker: int, asking: AskingAgents) -> None:
-        """Takes agents that ask, with what came of their last actions."""
+        """Takes agents that ask for actions, with the outcome of their last actions."""
 
     def acted(self, asked: Sequence[tuple[int, AskingAgents]], actions: Actions) -> None:
-        """Takes actions, one row an agent, in the order of those who asked."""
+        """Takes actions, one row per agent, in the order of the asking agents."""
 
     def dropped(self, worker: int) -> None:
         """Forgets the agents of an environment that was lost or reset."""
@@ -114,11 +117,13 @@ class AgentRequest:
 
     Attributes:
         exchange: The message.
-        behavior_id: The name under which the simulator takes the actions.
-        asking: Agents that ask.
+        behavior_id: The simulator's name for the behavior.
+        asking: Agents that ask for actions.
         ended: Agents whose episodes ended.
-        settings_revision: Of the environment's settings, for episodes that begin here.
-        slots: What the recorder calls the agents that ask, int64 [n]; None before it knows of them.
+        settings_revision: Revision of the environment's settings, for episodes that begin here.
+        results: Results of games for the ended agents, as the environment says them: a `GameResult` each, int8 [n];
+            None = it says none.
+        slots: The recorder's slots of the asking agents, int64 [n]; None before it knows them.
     """
 
     exchange: Exchange
@@ -126,6 +131,7 @@ class AgentRequest:
     asking: AskingAgents
     ended: EndedAgents
     settings_revision: int = 0
+    results: NDArray[np.int8] | None = None
     slots: NDArray[np.int64] | None = None
 
     @property
@@ -135,5 +141,5 @@ class AgentRequest:
 
     @property
     def agents(self) -> int:
-        """Number of agents that ask, n."""
+        """Number of asking agents, n."""
         return len(self.asking.ids)

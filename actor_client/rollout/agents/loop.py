@@ -1,46 +1,48 @@
-"""The loop of agents that come and go: all behavior ids of all simulators, one run of a policy for all who ask."""
+"""The loop of agents that come and go: acts for all behavior ids of all simulators, with one run of each policy."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
 
 import numpy as np
 import structlog
-from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
 from actor_client.counts import AgentCounts
-from actor_client.policy.actions import ActingPolicy, MaskArray, PolicyUnusable
+from actor_client.policy.actions import ActingPolicy, Actions, PolicyUnusable
 from actor_client.policy.noise import Noise
-from actor_client.rollout.agents.interface import AgentRequest, AskingAgents, Exchange, Observer, Simulator
-from actor_client.rollout.agents.runner import BehaviorRunner
+from actor_client.rollout.agents.batches import joined
+from actor_client.rollout.agents.interface import AgentRequest, Exchange, Observer, Simulator
+from actor_client.rollout.agents.runner import RESET, BehaviorRunner
+from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import TaskReader
-from actor_client.rollout.evaluation import evaluation_noise
+from actor_client.rollout.evaluation import OPPONENT_STREAM, evaluation_noise
 from actor_client.rollout.link import AgentLink
 
-RESET: Final = "reset"
-"""The word of the books for open rows of a simulator that is reset (`discarded{reason}`)."""
-
 _log = structlog.get_logger(__name__)
+
+_TRAINING, _EVALUATION, _OPPONENTS = "training", "evaluation", "opponents"
+"""Uses of random numbers: each has its own, so that none affects another."""
 
 
 class AgentLoop:
     """Acts for the behavior ids of all simulators of a process. One thread at a time calls it.
 
-    An evaluation begins and ends with simulators that are reset, all of them: a simulator resets all of its behaviors
-    at once. Episodes that run until then count in nothing.
+    An evaluation begins and ends with a reset of all simulators, because a simulator resets all of its behaviors at
+    once. Episodes that run until the reset do not count. So does a time in which other behavior ids learn. Opponents
+    act only while no behavior id that learns has to wait: those that learn set the pace.
 
     Args:
         link: The connection; opened already.
-        assignment: What the learner asked for at opening.
-        simulators: All there are; the number of each is its place.
-        counts: Where batches and resets are counted.
-        observe: Makes the observer of a behavior id; None for none.
+        assignment: The learner's assignment at the opening.
+        simulators: All simulators; the number of each is its index.
+        counts: Counts batches and resets.
+        script: Plays opponents; None if their policies do.
+        observe: Creates the observer of a behavior id; None observes none.
         clock: Monotonic seconds.
 
     Attributes:
-        assignment: What the learner asks for.
+        assignment: The present assignment.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class AgentLoop:
         simulators: Sequence[Simulator],
         counts: AgentCounts,
         *,
+        script: ScriptedOpponent | None,
         observe: Callable[[BehaviorSpec, int], Observer] | None,
         clock: Callable[[], float],
     ) -> None:
@@ -58,18 +61,19 @@ class AgentLoop:
         self._simulators = simulators
         self._counts = counts
         self._rollout = link.counts
+        self._script = script
         self._observe = observe
         self._clock = clock
         self._runners: dict[tuple[str, int], BehaviorRunner] = {}
-        self._noises: dict[tuple[str, bool], Noise] = {}
-        self._tasks = TaskReader()
+        self._noises: dict[tuple[str, str], Noise] = {}
+        self._tasks = TaskReader(has_opponents=True)
 
     def __iter__(self) -> Iterator[BehaviorRunner]:
         return iter(self._runners.values())
 
     @property
     def unrecorded(self) -> bool:
-        """True if there is something to record; from any thread."""
+        """True if there are steps to record; any thread may read it."""
         return any(runner.unrecorded for runner in list(self._runners.values()))
 
     def find(self, name: str, team: int) -> BehaviorRunner | None:
@@ -80,9 +84,9 @@ class AgentLoop:
         """Declares a new behavior id and returns its runner.
 
         Args:
-            spec: What agents see and do.
+            spec: Observations and actions of the agents.
             team: Their team.
-            agents: How many there are by now.
+            agents: The present number of agents.
         """
         runner = self._runners[spec.name, team] = BehaviorRunner(
             self._link,
@@ -91,39 +95,40 @@ class AgentLoop:
             agents,
             task=self._tasks.of(self.assignment, spec.name, team),
             stale=[simulator.worker for simulator in self._simulators if simulator.reset_due],
+            script=self._script,
             observer=None if self._observe is None else self._observe(spec, team),
             clock=self._clock,
         )
         return runner
 
     def drop(self, worker: int, reason: str) -> None:
-        """Gives up the open rows of a simulator.
+        """Discards the open rows of a simulator.
 
         Args:
             worker: Number of the environment.
-            reason: The word of the books (`discarded{reason}`).
+            reason: The reason in the books (`discarded{reason}`).
         """
         for runner in self:
             runner.drop(worker, reason)
 
     def record(self) -> None:
-        """Records what agents did since they were answered."""
+        """Records the agents' steps since they were answered."""
         for runner in self:
             runner.record()
 
     def poll(self) -> None:
-        """Sends what has waited long enough."""
+        """Sends data that has waited long enough."""
         for runner in self:
             runner.poll()
 
     def end(self) -> None:
-        """Sends everything: the actor is about to stop."""
+        """Sends everything, because the actor is about to stop."""
         for runner in self:
             runner.end()
 
     def note_waits(self) -> None:
-        """Sends what is closed of those who wait for the learner, and counts the time."""
-        stuck = [runner for runner in self if runner.waiting]
+        """Sends the closed segments of behaviors that wait for the learner, and counts the waiting time."""
+        stuck = sorted((runner for runner in self if runner.waiting), key=lambda runner: runner.plays_opponents)
         counts, now = self._rollout, self._clock()
         if not stuck:
             counts.waited(now)
@@ -134,41 +139,44 @@ class AgentLoop:
             counts.waiting = stuck[0].missing, now
 
     def follow(self) -> None:
-        """Does between two steps what the connection asks for."""
+        """Applies the connection's changes between two steps."""
         for runner in self:
             runner.follow()
         evaluating = [runner for runner in self if runner.task.evaluates]
         is_done = bool(evaluating) and all(runner.is_done for runner in evaluating)
-        for runner in evaluating:  # until all of them are done each acts, for the sake of the others
+        for runner in evaluating:  # each acts until all are done: an exchange needs the actions of all
             runner.rests = is_done
 
     def assign(self, assignment: policy_pb2.Assignment) -> None:
-        """Begins what another assignment asks for, with a reset where an evaluation begins or ends."""
+        """Starts the tasks of another assignment, with a reset when an evaluation begins or ends, or roles change."""
         self.assignment = assignment
-        self._noises = {key: noise for key, noise in self._noises.items() if not key[1]}
+        self._noises = {key: noise for key, noise in self._noises.items() if key[1] != _EVALUATION}
         changed = [
             (runner, task)
             for (name, team), runner in self._runners.items()
             if (task := self._tasks.of(assignment, name, team)) != runner.task
         ]
-        is_reset = any(runner.task.evaluates or task.evaluates for runner, task in changed)
+        is_reset = any(runner.task.evaluates or task.evaluates or runner.changes_role(task) for runner, task in changed)
         running = [simulator for simulator in self._simulators if simulator.is_running]
         for simulator in running:
             simulator.reset_due |= is_reset
         for runner, task in changed:
-            _log.info("assignment", behavior=runner.spec.name, team=runner.team, **task.words())
+            is_next_match = task.role is not None and task.role is runner.task.role
+            log = _log.debug if is_next_match else _log.info
+            log("assignment", behavior=runner.spec.name, team=runner.team, **task.words())
             runner.assign(task, stale=[simulator.worker for simulator in running])
         if is_reset:
             self._finish_all(request.exchange for runner in self for request in runner.waiting)
 
     def act(self) -> None:
-        """Chooses actions for all who may act, in one run a policy, and answers exchanges that are complete by it.
+        """Chooses actions for all agents that may act, in one run per policy, and answers the completed exchanges.
 
         Raises:
             PolicyUnusable: A policy failed in an evaluation.
         """
         complete: list[Exchange] = []
-        for runners in self._ready().values():
+        ready, is_held_back = self._ready()
+        for runners in ready.values():
             policy = runners[0].policy
             if policy is None:
                 continue
@@ -177,6 +185,10 @@ class AgentLoop:
             except PolicyUnusable as why:
                 for runner in runners:
                     runner.refuse(why)
+        if not is_held_back:
+            for runner in self:
+                if runner.plays_opponents and runner.waiting and runner.may_act(0):
+                    complete += self._play(runner)
         self._finish_all(complete)
 
     def finish(self, exchange: Exchange) -> None:
@@ -193,31 +205,50 @@ class AgentLoop:
         for exchange in dict.fromkeys(exchanges):
             self.finish(exchange)
 
-    def _ready(self) -> dict[int, list[BehaviorRunner]]:
-        """Returns who may act, by their policy."""
+    def _ready(self) -> tuple[dict[int, list[BehaviorRunner]], bool]:
+        """Returns the runners that may act, by their policy, and whether any that learns in a match may not.
+
+        Opponents are not among them.
+        """
+        is_held_back = False
         ready: dict[int, list[BehaviorRunner]] = {}
         in_flight: Counter[str] = Counter()
         for runner in self:
             in_flight[runner.spec.name] += runner.in_flight
         for runner in self:
             name = runner.spec.name
-            if runner.waiting and runner.may_act(in_flight[name]):
+            if not runner.waiting or runner.plays_opponents:
+                continue
+            if runner.may_act(in_flight[name]):
                 in_flight[name] += runner.agents_waiting
                 ready.setdefault(id(runner.policy), []).append(runner)
-        return ready
+            else:
+                is_held_back |= runner.learns_in_match
+        return ready, is_held_back
 
     def _act(self, policy: ActingPolicy, runners: Sequence[BehaviorRunner]) -> list[Exchange]:
-        """Runs a policy once for all who wait for it; returns the exchanges that are complete by it.
+        """Runs a policy once for all agents that wait for it; returns the completed exchanges.
 
         Raises:
             PolicyUnusable: The policy failed.
         """
         everyone: list[AgentRequest] = [request for runner in runners for request in runner.waiting]
-        if self._rollout.waiting is not None:
-            self._rollout.waited(self._clock())
         memories = [memory for runner in runners if (memory := runner.remembered(policy)) is not None]
         memory = np.concatenate(memories) if memories else None
         actions = policy.act(*joined([request.asking for request in everyone]), self._noise(runners[0]), memory)
+        return self._answer(runners, everyone, actions)
+
+    def _play(self, runner: BehaviorRunner) -> list[Exchange]:
+        """Lets opponents act, each with the policy of its match; returns the completed exchanges."""
+        actions = runner.choose(self._noise(runner))
+        return [] if actions is None else self._answer([runner], list(runner.waiting), actions)
+
+    def _answer(
+        self, runners: Sequence[BehaviorRunner], everyone: Sequence[AgentRequest], actions: Actions
+    ) -> list[Exchange]:
+        """Hands out actions, one row per agent in the order of `everyone`; returns the completed exchanges."""
+        if self._rollout.waiting is not None:
+            self._rollout.waited(self._clock())
         complete: list[Exchange] = []
         begin = 0
         for request in everyone:
@@ -235,8 +266,9 @@ class AgentLoop:
         return complete
 
     def _noise(self, runner: BehaviorRunner) -> Noise:
-        """Returns the random numbers of a behavior, all its teams together."""
-        key = runner.spec.name, runner.task.evaluates
+        """Returns the random numbers of a behavior, shared by its teams."""
+        use = _EVALUATION if runner.task.evaluates else _OPPONENTS if runner.plays_opponents else _TRAINING
+        key = runner.spec.name, use
         noise = self._noises.get(key)
         if noise is None:
             link, action, agents = self._link, runner.spec.action, runner.agents_waiting
@@ -245,24 +277,10 @@ class AgentLoop:
                 if runner.task.evaluates
                 else Noise(
                     link.run_seed,
-                    link.actor_index,
+                    link.actor_index if use == _TRAINING else OPPONENT_STREAM + link.actor_index,
                     agents=agents,
                     continuous_size=action.continuous_size,
                     logits_size=action.mask_size,
                 )
             )
         return noise
-
-
-def joined(batches: Sequence[AskingAgents]) -> tuple[Sequence[NDArray[Any]], MaskArray | None]:
-    """Returns what all agents see, [sum of n, *shape] each, and their masks; None = all choices are allowed."""
-    if len(batches) == 1:
-        return batches[0].observations, batches[0].masks
-    columns = zip(*(batch.observations for batch in batches), strict=True)
-    observations = [np.concatenate(column) for column in columns]
-    given = [batch.masks for batch in batches if batch.masks is not None]
-    if not given:
-        return observations, None
-    width = given[0].shape[1]
-    masks = [np.ones((len(batch.ids), width), np.uint8) if batch.masks is None else batch.masks for batch in batches]
-    return observations, np.concatenate(masks)

@@ -1,4 +1,4 @@
-"""Memories of the agents of a behavior id, over simulators and messages."""
+"""Memories of the agents of a behavior id, across simulators and messages."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,13 +10,13 @@ from actor_client.rollout.agents.recorder import MAX_AGENTS
 
 
 class AgentMemories:
-    """One memory for each agent that was answered by a recurrent policy; an agent without one remembers zeros.
+    """One memory per agent that a recurrent policy has answered; the memory of other agents is zeros.
 
-    A memory lasts until the agent's episode ends, its simulator is lost or reset, or a policy of another generation acts.
-    An agent that asks again without having been answered remembers what it did before.
+    A memory lasts until the agent's episode ends, its simulator is lost or reset, or a policy of another generation
+    acts. An agent that asks again before it was answered keeps its memory.
 
     Args:
-        max_agents: Of one simulator; beyond it, those that were answered longest ago are forgotten.
+        max_agents: Most agents of one simulator; beyond this, the agents that were answered longest ago are forgotten.
     """
 
     def __init__(self, max_agents: int = MAX_AGENTS) -> None:
@@ -28,11 +28,11 @@ class AgentMemories:
         return sum(map(len, self._known.values()))
 
     def of(self, policy: ActingPolicy, everyone: Sequence[AgentRequest]) -> FloatArray | None:
-        """Returns what those who ask remember, float32 [n, m], in their order; None for a policy without memory.
+        """Returns the memory of asking agents, float32 [n, m], in their order; None for a policy without memory.
 
         Args:
-            policy: What will act.
-            everyone: Who asks.
+            policy: The policy that will act.
+            everyone: The asking agents.
         """
         if policy.generation != self._generation:
             self._known.clear()
@@ -49,10 +49,10 @@ class AgentMemories:
         return np.array(found, np.float32).reshape(len(found), policy.memory.size)
 
     def keep(self, everyone: Sequence[AgentRequest], memory: FloatArray) -> None:
-        """Keeps what those remember who were answered.
+        """Stores the memories of the answered agents.
 
         Args:
-            everyone: Who asked.
+            everyone: The asking agents.
             memory: float32 [n, m], in their order.
         """
         rows = iter(memory)
@@ -60,7 +60,7 @@ class AgentMemories:
             known = self._known.setdefault(request.worker, {})
             for identity in request.asking.ids.tolist():
                 known.pop(identity, None)
-                known[identity] = next(rows).copy()  # last, for it was answered last; and not a part of all others'
+                known[identity] = next(rows).copy()  # answered last; a view would keep the whole batch
             while len(known) > self._max_agents:
                 del known[next(iter(known))]
 

@@ -1,4 +1,4 @@
-"""Closed segments, finished episodes and statistics wait for company, become chunks, and are sent."""
+"""Collects closed segments, finished episodes and statistics, builds chunks of them, and sends them."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -25,10 +25,10 @@ from actor_client.rollout.episodes import EpisodeRecord, EpisodeRecords
 from actor_client.rollout.link import BehaviorLink
 
 MAX_WAITING_RECORDS: Final = 8192
-"""Of all environments, while no chunk is sent; then the oldest are left out."""
+"""Most waiting records of all environments while no chunk is sent; beyond it the oldest are dropped."""
 _RECORD_BYTES: Final = 4 + 1 + 4 + 4
 _KEY_BYTES: Final = 4 * limits.MAX_STAT_KEY_LENGTH + 8
-"""Of the longest key in UTF-8, with its framing."""
+"""Bytes of the longest key in UTF-8, with its framing."""
 _STAT_COLUMNS: Final = 4
 
 _log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class WaitingStats:
     """Records that wait for a chunk.
 
     Attributes:
-        since_seconds: When the oldest came, in monotonic seconds; meaningless without records.
+        since_seconds: Arrival of the oldest record, in monotonic seconds; undefined without records.
     """
 
     def __init__(self) -> None:
@@ -50,11 +50,11 @@ class WaitingStats:
         return len(self._records)
 
     def add(self, env: int, records: Iterable[tuple[str, float, StatAggregation]], now: float) -> None:
-        """Takes over records; those whose keys the learner would refuse are left out with a warning.
+        """Adds records; those whose keys the learner would refuse are dropped with a warning.
 
         Args:
             env: Number of the environment.
-            records: Key, value and how values of the key are put together.
+            records: Key, value and aggregation of each.
             now: Monotonic seconds.
         """
         if not self._records:
@@ -62,7 +62,10 @@ class WaitingStats:
         for key, value, aggregation in records:
             if not 1 <= len(key) <= limits.MAX_STAT_KEY_LENGTH or not key.isprintable():
                 self._say(
-                    "stat_key_refused", env=env, key=key[:80], limit=f"1 to {limits.MAX_STAT_KEY_LENGTH} printable"
+                    "stat_key_refused",
+                    env=env,
+                    key=key[:80],
+                    limit=f"1 to {limits.MAX_STAT_KEY_LENGTH} printable characters",
                 )
                 continue
             if len(self._records) == MAX_WAITING_RECORDS:
@@ -74,7 +77,7 @@ class WaitingStats:
             _log.warning(event, **values, left_out=left_out)
 
     def board(self, chunk: Chunk, max_chunk_bytes: int) -> None:
-        """Adds as many records to a chunk as it has room for; one that holds nothing else has room for some."""
+        """Adds as many records to a chunk as fit; at least some fit an otherwise empty chunk."""
         used = CHUNK_OVERHEAD_BYTES + sum(COLUMN_OVERHEAD_BYTES + values.nbytes for values in chunk.columns.values())
         room = max_chunk_bytes - used - _STAT_COLUMNS * COLUMN_OVERHEAD_BYTES
         keys: dict[str, int] = {}
@@ -89,7 +92,7 @@ class WaitingStats:
         if not rows:
             return
         numbers, aggregations, envs, values = zip(*rows, strict=True)
-        with np.errstate(over="ignore"):  # beyond float32 is infinite, and statistics may be that
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite, which statistics may be
             columns: dict[str, NDArray[Any]] = {
                 "stat/key": np.array(numbers, np.uint32),
                 "stat/aggregation": np.array(aggregations, np.uint8),
@@ -102,28 +105,30 @@ class WaitingStats:
 
 
 MAX_STATS_AGE_SECONDS: Final = 1.0
-"""Statistics wait no longer for a chunk that takes them along."""
-_GROUP_COLUMN_BYTES: Final = 8 + 8 + 1
-"""group, group_episode, group_end."""
-_MORE_COLUMNS: Final = 6
-"""Of groups, over those of environments."""
+"""Longest time that statistics wait for a chunk."""
+_GROUP_COLUMN_BYTES: Final = 8 + 8 + 1 + 8
+"""group, group_episode, group_end, assignment."""
+_MORE_COLUMNS: Final = 16
+"""Columns of groups and matches, in addition to those of environments."""
 
 
 class Outbox:
     """Closed segments and records that wait to be sent.
 
     Args:
-        spec: What is recorded.
-        link: Where chunks go, and the limits.
-        pool: Where the rows are; those that were sent are given back.
+        spec: The behavior's spec.
+        link: The link that takes chunks and gives the limits.
+        pool: The pool that holds the rows; sent rows are returned to it.
 
     Attributes:
-        rows: Rows that wait.
-        stats: Records that ride with the next chunk.
-        horizon: Most rows of a segment: the time horizon, or what fits a chunk.
+        rows: Waiting rows.
+        stats: Statistics for the next chunk.
+        horizon: Most rows of a segment: the time horizon, or fewer if a chunk has room for fewer.
+        assignment: Number of the assignment under which segments are made, in matches; 0 = not told.
     """
 
     def __init__(self, spec: BehaviorSpec, link: BehaviorLink, pool: RowPool) -> None:
+        self.assignment = 0
         self._spec = spec
         self._link = link
         self._pool = pool
@@ -152,15 +157,19 @@ class Outbox:
         )
         self.horizon = max(1, min(link.time_horizon, self._builder.max_segment_rows))
 
+    def fits(self, rows: int, segments: int) -> bool:
+        """Returns whether segments with a total of ``rows`` rows fit one chunk."""
+        return self._builder.fits(rows, segments)
+
     def add(self, bundle: Sequence[ClosedSegment], now: float) -> None:
-        """Takes over segments that should share a chunk, at least one."""
+        """Adds one or more segments that should share a chunk."""
         self._begin(now)
         self._bundles.append(bundle)
         self._segments += len(bundle)
         self.rows += sum(len(segment.rows) for segment in bundle)
 
     def record(self, record: EpisodeRecord, now: float) -> None:
-        """Takes over the record of an episode."""
+        """Adds the record of an episode."""
         self._begin(now)
         self._records.append(record)
 
@@ -169,7 +178,7 @@ class Outbox:
             self._since_seconds = now
 
     def is_due(self, now: float) -> bool:
-        """True if what waits is enough, or old enough, to be sent."""
+        """Returns whether the waiting data is large or old enough to be sent."""
         if self.stats and now - self.stats.since_seconds >= MAX_STATS_AGE_SECONDS:
             return True
         if not (self._bundles or self._records):
@@ -187,7 +196,7 @@ class Outbox:
         """Sends everything that waits.
 
         Args:
-            generation: Of the policies that acted; None = there was none yet, and only statistics can wait.
+            generation: Generation of the policies that acted; None = none has acted, and only statistics can wait.
             agents: Agents that act at present.
             now: Monotonic seconds.
         """
@@ -198,9 +207,12 @@ class Outbox:
             segments = join(bundles, self._pool.seen)
             episodes = EpisodeRecords(records, self._spec.grouped) if records else None
             for chunk in self._builder.build(self._pool, segments, episodes, generation=generation, now=now):
+                if self.assignment and chunk.segments:
+                    chunk.columns["assignment"] = np.full(chunk.segments, self.assignment, np.uint64)
+                    chunk.roles["assignment"] = ColumnRole.SEGMENT
                 self._send(chunk, agents)
             self._give_back(bundles)
-        while self.stats:  # nothing else is to be sent, or left them room
+        while self.stats:  # without other data, or without room for statistics in it
             link = self._link
             self._send(Chunk(generation=generation, behavior_index=link.behavior_index, team=link.team), agents)
 
@@ -212,7 +224,7 @@ class Outbox:
         self._link.send(chunk)
 
     def discard(self) -> int:
-        """Gives up everything that waits and returns how many rows that were."""
+        """Discards all waiting data and returns the number of rows."""
         rows = self.rows
         bundles, _ = self._take()
         self._give_back(bundles)

@@ -1,4 +1,4 @@
-"""Stops 1 and 2 of a step where agents step when they like: what they see and do becomes rows, segments, chunks."""
+"""Stops 1 and 2 of a step's path for agents that step independently: makes rows, segments and chunks of their steps."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -18,10 +18,12 @@ from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 from actor_client.rollout.agents.outbox import Outbox
 from actor_client.rollout.agents.rows import RowPool
 from actor_client.rollout.agents.segmenter import Segmenter
+from actor_client.rollout.assignment import Seat
+from actor_client.rollout.episodes import UNKNOWN, EpisodeRecord
 from actor_client.rollout.link import BehaviorLink
 
 MAX_AGENTS: Final = 2**14
-"""Of one environment. Beyond it, those that came first and do not show up are taken for gone without a word."""
+"""Most agents of one environment. Beyond this, the oldest agents that do not report are assumed to have gone."""
 NOT_FINITE: Final = "not_finite"
 GENERATION: Final = "generation"
 TOO_MANY_AGENTS: Final = "too_many_agents"
@@ -32,26 +34,27 @@ _log = structlog.get_logger(__name__)
 
 
 class AgentRecorder:
-    """Records the agents of one behavior id, in any number of environments, each of which steps at its own pace.
+    """Records the agents of one behavior id, in any number of environments, each with its own pace.
 
-        recorder.finish(env, ended)               # first what ended,
-        slots = recorder.observe(env, asking)     # then what asks
-        recorder.act(slots, policy.act(...))      # the answer, of several environments at once if it must be
+        recorder.finish(env, ended)               # first the ended agents,
+        slots = recorder.observe(env, asking)     # then the asking agents
+        recorder.act(slots, policy.act(...))      # one answer, also for several environments
 
-    A row is complete when its agent shows up again with the reward; then it counts as produced. A segment ends with
+    A row is complete, and counts as produced, when its agent reports again with the reward. A segment ends with
     its episode, at the time horizon, where a longer one would not fit a chunk, before its oldest row passes the policy
     lag, at a swap if the link says so, and when `cut` is called.
 
     Args:
-        spec: What is recorded.
-        link: Where chunks go, and the limits.
+        spec: The behavior's spec.
+        link: The link that takes chunks and gives the limits.
         clock: Monotonic seconds.
         max_agents: See `MAX_AGENTS`.
 
     Attributes:
-        most_agents: As many agents as there ever were at once: what the learner's credit should go by.
-        in_flight: Agents that were answered and have not shown up again: so many rows will be produced.
-        unusable_episodes: Finished episodes that were not reported, because their returns are not known or beyond
+        seat: The part in the present match, for episodes that begin now; None outside of matches.
+        most_agents: The largest number of agents at one time, on which the learner's credit should be based.
+        in_flight: Agents that were answered and have not reported again; each will produce a row.
+        unusable_episodes: Finished episodes that were not reported, because their returns are unknown or beyond
             float32.
     """
 
@@ -76,37 +79,38 @@ class AgentRecorder:
         self._version = 0
         self._notices = Notices()
         self._max_agents = max_agents
+        self.seat: Seat | None = None
         self.most_agents = 0
         self.in_flight = 0
         self.unusable_episodes = 0
 
     @property
     def horizon(self) -> int:
-        """Most rows of a segment: the time horizon, or what fits a chunk."""
+        """Most rows of a segment: the time horizon, or fewer if a chunk has room for fewer."""
         return self._outbox.horizon
 
     @property
     def agents(self) -> int:
-        """Agents whose episodes run."""
+        """Number of agents with running episodes."""
         return sum(map(len, self._agents.values()))
 
     @property
     def open_steps(self) -> int:
-        """Rows that are complete and in no chunk yet."""
+        """Number of complete rows that are in no chunk yet."""
         return self._segments.rows + self._outbox.rows
 
     def observe(self, env: int, batch: AskingAgents, *, settings_revision: int = 0) -> Index:
-        """Completes the rows of the agents' last actions and begins new ones; sends what is due.
+        """Completes the rows of the agents' last actions and begins new ones; sends due data.
 
-        An agent that asks again without having been answered is taken by its last question.
+        If an agent asks again before it was answered, its last request counts.
 
         Args:
             env: Number of the environment.
-            batch: Who asks, n agents.
-            settings_revision: Of the environment's settings, for episodes that begin here.
+            batch: The n asking agents.
+            settings_revision: Revision of the environment's settings, for episodes that begin here.
 
         Returns:
-            What `act` must be called with, int64 [n].
+            Slots for `act`, int64 [n].
         """
         now = self._clock()
         ids = batch.ids.tolist()
@@ -122,7 +126,7 @@ class AgentRecorder:
             agent = known.get(identity)
             if agent is None:
                 self._episodes += 1
-                agent = Agent(env, unique_number(env, identity), self._episodes, settings_revision)
+                agent = Agent(env, unique_number(env, identity), self._episodes, settings_revision, seat=self.seat)
                 known[identity] = agent
             asking.append(agent)
         self.in_flight -= self._segments.complete(asking, batch, range(len(ids)))
@@ -146,13 +150,13 @@ class AgentRecorder:
         return np.arange(first_ticket, self._next_ticket)
 
     def act(self, slots: Index, actions: Actions) -> None:
-        """The agents were told to do this.
+        """Notes the agents' actions.
 
-        Agents that were forgotten meanwhile are left out.
+        Agents that were forgotten in the meantime are ignored.
 
         Args:
-            slots: From `observe`, in any order, int64 [n].
-            actions: One row an agent.
+            slots: Slots that `observe` returned, in any order, int64 [n].
+            actions: One row per agent.
         """
         tickets = slots.tolist()
         agents = [agent for ticket in tickets if (agent := self._waiting.get(ticket)) is not None]
@@ -167,12 +171,13 @@ class AgentRecorder:
             agent.answered(version)
         self.in_flight += len(agents)
 
-    def finish(self, env: int, batch: EndedAgents) -> None:
-        """Completes the last rows of agents and ends their episodes; agents that are not known are left out.
+    def finish(self, env: int, batch: EndedAgents, results: NDArray[np.int8] | None = None) -> None:
+        """Completes the last rows of agents and ends their episodes; unknown agents are ignored.
 
         Args:
             env: Number of the environment.
-            batch: Whose episodes ended.
+            batch: Agents whose episodes ended.
+            results: Results of their games as the environment says them, a `GameResult` each; None = it says none.
         """
         ids = batch.ids.tolist()
         if not ids:
@@ -188,20 +193,22 @@ class AgentRecorder:
         self._pool.observe(rows, batch.observations, None)
         finals, interrupted = rows.tolist(), batch.interrupted.tolist()
         cut_off = [interrupted[place] for place in places]
+        groups = [agent.group for agent in ended]
         self._pool.give_back(self._segments.end(ended, cut_off, [finals[place] for place in places], now))
         self._segments.ease(self.agents, self.most_agents, now)
-        for agent, is_cut_off in zip(ended, cut_off, strict=True):
-            self._record(agent, SegmentEnd.TRUNCATED if is_cut_off else SegmentEnd.TERMINATED, now)
+        said = [UNKNOWN if results is None else int(results[place]) for place in places]
+        for agent, is_cut_off, group, result in zip(ended, cut_off, groups, said, strict=True):
+            end = SegmentEnd.TRUNCATED if is_cut_off else SegmentEnd.TERMINATED
+            self._record(agent, agent.record(end, group, result), now)
             self._forget(agent)
         self._pool.give_back([finals[place] for place in set(range(len(ids))) - set(places)])
         if self._outbox.is_due(now):
             self.flush()
 
-    def _record(self, agent: Agent, end: SegmentEnd, now: float) -> None:
-        """Reports an episode that has ended, unless it has no steps or its return is not known."""
+    def _record(self, agent: Agent, record: EpisodeRecord | None, now: float) -> None:
+        """Reports an ended episode, unless it has no steps or its return is unknown."""
         if not agent.steps:
             return
-        record = agent.record(end)
         if record is not None:
             self._outbox.record(record, now)
             return
@@ -219,21 +226,42 @@ class AgentRecorder:
 
         Args:
             env: Number of the environment.
-            reason: Why their open rows are given up, a word of the books.
+            reason: The reason in the books for their open rows.
         """
         for agent in self._agents.pop(env, {}).values():
             self._lose(agent, reason)
 
-    def swap(self, generation: int, version: int, memory: MemoryForm = NO_MEMORY) -> None:
-        """Another policy answers from now on; sends what is closed.
-
-        Rows of another generation are of no use any more: they are discarded, and so are those in flight as soon as
-        they are complete. Its memory may have another form.
+    def assign(self, seat: Seat | None, told_by: int) -> None:
+        """Begins another match, in which episodes take part that have no action yet.
 
         Args:
-            generation: Of the new policy.
-            version: Of the new policy.
-            memory: What the new policy remembers of an agent.
+            seat: The part in it; None outside of matches.
+            told_by: Number of the assignment, for the segments that are sent from now on.
+        """
+        self.seat, self._outbox.assignment = seat, told_by
+        for agent in self._all():
+            if agent.first_version is None:
+                agent.seat = seat
+
+    def forget_all(self, reason: str) -> None:
+        """Forgets all agents, without records of their episodes.
+
+        Args:
+            reason: The reason in the books for their open rows.
+        """
+        for env in list(self._agents):
+            self.drop_env(env, reason)
+
+    def swap(self, generation: int, version: int, memory: MemoryForm = NO_MEMORY) -> None:
+        """Switches to another policy; sends closed segments.
+
+        Rows of another generation are discarded; rows in flight are discarded when they are complete. The memory may
+        have another form.
+
+        Args:
+            generation: Its generation.
+            version: Its version.
+            memory: Form of an agent's memory.
         """
         link = self._link
         lag = 1 if link.cut_at_swap else link.max_policy_lag
@@ -249,12 +277,12 @@ class AgentRecorder:
         self._generation, self._version = generation, version
 
     def discard(self, reason: str) -> None:
-        """Gives up all rows that are in no chunk yet, and the records of the episodes they end; running ones go on.
+        """Discards all rows that are in no chunk yet, and the records of their episodes; running episodes continue.
 
-        The link's limits are read again: there is another session or another learner.
+        The link's limits are read again, because the session or the learner has changed.
 
         Args:
-            reason: A word of the books.
+            reason: The reason in the books.
         """
         for agent in self._all():
             self._segments.give_up(agent, reason)
@@ -265,7 +293,7 @@ class AgentRecorder:
         self._outbox.prepare()
 
     def cut(self) -> None:
-        """Ends all open segments and sends everything: the actor is about to stop."""
+        """Ends all open segments and sends everything, because the actor is about to stop."""
         self._segments.cut(self._all(), self._clock())
         self.flush()
 
@@ -274,7 +302,7 @@ class AgentRecorder:
         self._outbox.flush(self._generation, self.agents, self._clock())
 
     def poll(self) -> None:
-        """Sends what is old enough; to be called now and then while nobody shows up."""
+        """Sends data that is old enough; must be called regularly while no agent reports."""
         if self._outbox.is_due(self._clock()):
             self.flush()
 
@@ -283,7 +311,7 @@ class AgentRecorder:
 
         Args:
             env: Number of the environment that reported them.
-            records: Key, value, and how values of the key are put together.
+            records: Key, value and aggregation of each.
         """
         self._outbox.stats.add(env, records, self._clock())
 
@@ -291,14 +319,14 @@ class AgentRecorder:
         return chain.from_iterable(known.values() for known in self._agents.values())
 
     def _drop(self, agents: Sequence[Agent], reason: str) -> None:
-        """Gives up open segments and pending rows; the returns are not known any more."""
+        """Discards open segments and pending rows; the returns become unknown."""
         for agent in agents:
             self._segments.give_up(agent, reason)
             agent.void = reason
             agent.unusable = True
 
     def _forget_oldest(self, env: int, present: Collection[int]) -> None:
-        """Forgets agents that are not present until there are no more than allowed, or none is left."""
+        """Forgets absent agents until the limit is met, or none is left."""
         known = self._agents[env]
         surplus = [identity for identity in known if identity not in present][: len(known) - self._max_agents]
         for identity in surplus:
@@ -309,18 +337,18 @@ class AgentRecorder:
                 env=env,
                 limit=self._max_agents,
                 forgotten=len(surplus),
-                next_step="end the episodes of agents that are removed, so that they do not count any more",
+                next_step="end the episode of each agent that is removed, so that it no longer counts",
                 left_out=left_out,
             )
 
     def _lose(self, agent: Agent, reason: str) -> None:
-        """Forgets an agent whose episode did not end."""
+        """Forgets an agent whose episode has not ended."""
         self._segments.give_up(agent, reason)
         self._segments.leave(agent, self._clock())
         self._forget(agent)
 
     def _forget(self, agent: Agent) -> None:
-        """Gives back the pending row of an agent that is gone."""
+        """Returns the pending row of a forgotten agent to the pool."""
         if agent.pending >= 0:
             self._pool.give_back((agent.pending,))
         if agent.in_flight:

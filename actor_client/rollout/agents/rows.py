@@ -1,4 +1,4 @@
-"""Rows of agents that do not step together, in a pool, and the closed segments made of them."""
+"""A pool of rows of agents that step independently, and the closed segments made of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ class ClosedSegment(NamedTuple):
 
     Attributes:
         rows: Its rows in the pool, at least one.
-        final: The row of the pool that holds what was seen after the last of them.
+        final: The pool row with the observation after its last row.
         env: Number of the environment.
         agent: Number of the agent, unique in the session's environments.
         episode: Number of the episode, unique in the session.
         first_step: Index of the first row in its episode.
-        end: How it ended.
+        end: How the segment ended.
         group: Number of the group; 0 = none.
         group_episode: Number of the group's episode; 0 = none.
-        group_end: How the group stood at the end.
-        oldest_version: That chose the first action.
+        group_end: State of the group at that end.
+        oldest_version: Version that chose the first action.
     """
 
     rows: list[int]
@@ -54,9 +54,9 @@ class AgentSegments:
     Attributes:
         closed: The segments.
         lengths: Rows of each, int64 [S].
-        bundles: How many segments in a row are group mates that should share a chunk, adding up to S.
-        finals: What was seen after the last row of each, [S, *shape], one array an observation.
-        final_masks: Allowed choices then, uint8 [S, sum of branches]; None = all.
+        bundles: Sizes of consecutive runs of group mates that should share a chunk, summing to S.
+        finals: Observations after the last row of each, [S, *shape], one array per observation.
+        final_masks: Allowed choices after the last row, uint8 [S, sum of branches]; None = all.
     """
 
     closed: Sequence[ClosedSegment]
@@ -80,7 +80,7 @@ class AgentSegments:
         return any(segment.group for segment in self.closed)
 
     def part(self, rows: slice) -> "AgentSegments":
-        """Returns some of the segments, whose bundles do not matter any more."""
+        """Returns some of the segments; their bundles are not kept."""
         return AgentSegments(
             self.closed[rows],
             self.lengths[rows],
@@ -112,7 +112,7 @@ def join(bundles: Sequence[Sequence[ClosedSegment]], see: Callable[[Index], Seen
 
     Args:
         bundles: Segments that should share a chunk.
-        see: Returns what was seen at rows of the pool, and the allowed choices.
+        see: Returns the observations and allowed choices at rows of the pool.
     """
     closed = list(chain.from_iterable(bundles))
     finals, final_masks = see(np.array([segment.final for segment in closed], np.int64))
@@ -126,18 +126,18 @@ def join(bundles: Sequence[Sequence[ClosedSegment]], see: Callable[[Index], Seen
 
 
 FIRST_ROWS: Final = 256
-"""Rows of a new pool; it doubles."""
+"""Rows of a new pool, which grows by doubling."""
 
 
 class RowPool:
     """All STEP columns of rows that are open, closed but not sent, or the final observation of a closed segment.
 
     Args:
-        spec: What is recorded.
+        spec: The behavior's spec.
 
     Attributes:
         row_bytes: Most bytes of one row of all STEP columns, `version_offset` included.
-        memory_form: What the policy remembers of an agent.
+        memory_form: Form of an agent's memory.
     """
 
     def __init__(self, spec: BehaviorSpec) -> None:
@@ -171,7 +171,7 @@ class RowPool:
         self._bind()
 
     def _bind(self) -> None:
-        """Makes the columns reachable without a lookup by name."""
+        """Makes the columns available as attributes."""
         columns = self._columns
         self.observations = [columns[f"obs/{name}"] for name in self._names]
         self.continuous = columns.get("continuous_action")
@@ -184,18 +184,18 @@ class RowPool:
 
     @property
     def used(self) -> int:
-        """Rows that were taken and not given back."""
+        """Number of rows in use."""
         return len(self._free) - self._left
 
     def take(self, count: int) -> Index:
-        """Returns rows to write to, int64 [count]; not to be written to itself."""
+        """Returns free rows, int64 [count]; the array itself must not be written to."""
         while self._left < count:
             self._grow()
         self._left -= count
         return self._free[self._left : self._left + count].copy()
 
     def give_back(self, rows: Sequence[int] | Index) -> None:
-        """Takes rows back."""
+        """Returns rows to the pool."""
         count = len(rows)
         self._free[self._left : self._left + count] = rows
         self._left += count
@@ -220,12 +220,12 @@ class RowPool:
         self._bind()
 
     def remember(self, form: MemoryForm) -> None:
-        """Makes room for memories of another form; what rows remember by now is lost."""
+        """Allocates memories of another form; present memories are lost."""
         self.memory_form = form
         self._memory = np.zeros((len(self._free), form.size), np.float32) if form.size else None
 
     def observe(self, rows: Index, observations: Sequence[NDArray[Any]], masks: NDArray[np.uint8] | None) -> None:
-        """Writes what was seen.
+        """Writes observations.
 
         Args:
             rows: [n].
@@ -238,12 +238,12 @@ class RowPool:
             self.masks[rows] = 1 if masks is None else masks
 
     def act(self, rows: Sequence[int], actions: Actions, version: int, now: float) -> None:
-        """Writes what was done.
+        """Writes actions.
 
         Args:
             rows: [n].
-            actions: Of as many agents.
-            version: Of the policy that chose them.
+            actions: Actions of n agents.
+            version: Version of the policy that chose them.
             now: Monotonic seconds.
         """
         places = np.array(rows, np.int64)
@@ -258,19 +258,19 @@ class RowPool:
         self._taken_at[places] = now
 
     def reward(self, rows: Sequence[int], rewards: NDArray[np.float32], group_rewards: NDArray[np.float32]) -> None:
-        """Writes what came of it, [n] each."""
+        """Writes rewards, [n] each."""
         self.rewards[rows] = rewards
         self.group_rewards[rows] = group_rewards
 
     def copy_seen(self, sources: Sequence[int], targets: Index) -> None:
-        """Copies what was seen, and the allowed choices, between rows."""
+        """Copies observations and allowed choices between rows."""
         for values in self.observations:
             values[targets] = values[sources]
         if self.masks is not None:
             self.masks[targets] = self.masks[sources]
 
     def rows(self, segments: AgentSegments) -> Rows:
-        """Returns the rows of the segments, at least one; columns that say nothing are left out."""
+        """Returns the rows of the segments, at least one; columns without information are left out."""
         rows = segments.row_numbers
         columns = {name: values.take(rows, axis=0) for name, values in self._columns.items()}
         if self._has_masks and columns["action_mask"].all():
@@ -285,7 +285,7 @@ class RowPool:
         return Rows(columns, self._versions.take(rows), float(self._taken_at.take(rows).min()), memory)
 
     def seen(self, rows: Index) -> tuple[list[NDArray[Any]], NDArray[np.uint8] | None]:
-        """Returns what was seen at rows, [n, *shape] each, and the allowed choices, uint8 or None = all."""
+        """Returns observations at rows, [n, *shape] each, and the allowed choices, uint8 or None = all."""
         masks = None if self.masks is None else self.masks.take(rows, axis=0)
         return [values.take(rows, axis=0) for values in self.observations], (
             None if masks is None or masks.all() else masks

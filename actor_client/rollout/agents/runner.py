@@ -1,23 +1,32 @@
-"""One behavior id over all simulators: who asks, what acts, and what is still to be recorded."""
+"""One behavior id over all simulators: the asking agents, the acting policy, and the steps still to be recorded."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from rollcast.enums import StatAggregation
+import structlog
+from rollcast.enums import AssignmentRole, StatAggregation
 from rollcast.specs import BehaviorSpec
 
 from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, PolicyUnusable
+from actor_client.policy.noise import Noise
 from actor_client.rollout.agents.evaluation import AgentEvaluationRound
 from actor_client.rollout.agents.interface import AgentRequest, Observer
 from actor_client.rollout.agents.memories import AgentMemories
+from actor_client.rollout.agents.opponents import OpponentRound
 from actor_client.rollout.agents.recorder import AgentRecorder
+from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Task
 from actor_client.rollout.link import AgentLink, BehaviorLink
 
+RESET: Final = "reset"
+"""The reason in the books for open rows of a simulator that is reset (`discarded{reason}`)."""
+
+_log = structlog.get_logger(__name__)
+
 StatRecord = tuple[str, float, StatAggregation]
-"""Key, value, and how values of the key are put together."""
+"""Key, value, and aggregation."""
 
 
 class _Acted(NamedTuple):
@@ -28,29 +37,31 @@ class _Acted(NamedTuple):
 
 
 class BehaviorRunner:
-    """One behavior id. All methods are for the stepping thread.
+    """Acts for one behavior id. All methods are for the stepping thread.
 
-    Recording is put off until simulators have their answers: what a simulator does with them and what is recorded of its
-    last message then happen at the same time. `record` must come before anything that looks at rows.
+    Recording is deferred until simulators have their answers, so that it overlaps with their simulation. `record` must
+    be called before rows are read.
 
     Args:
         link: The connection; the behavior is declared to it.
-        spec: What agents see and do.
+        spec: Observations and actions of the agents.
         team: Their team.
-        agents: How many there are by now.
-        task: What is asked for.
-        stale: Simulators that are not reset for it yet.
-        observer: Follows the agents; None for none.
+        agents: The present number of agents.
+        task: The task.
+        stale: Simulators that are not reset for the task yet.
+        script: Plays opponents; None if their policies do.
+        observer: Follows the agents; None if nothing does.
         clock: Monotonic seconds.
 
     Attributes:
-        spec: The same.
-        team: The same.
-        waiting: Who asks and has no actions.
-        policy: What acts; None before there is one.
-        unrecorded: Whether there is something to record.
-        task: What is asked for.
-        rests: An evaluation is over, for all: nobody is answered until there is another assignment.
+        spec: Observations and actions of the agents.
+        team: Their team.
+        waiting: Requests without actions.
+        policy: The acting policy; None before the first.
+        unrecorded: Whether there are steps to record.
+        task: The present task.
+        rests: All evaluations are complete: no agent is answered until the next assignment.
+        role: The role in which it last acted in a match; None before the first.
     """
 
     def __init__(
@@ -62,15 +73,19 @@ class BehaviorRunner:
         *,
         task: Task | None = None,
         stale: Collection[int] = (),
+        script: ScriptedOpponent | None = None,
         observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.task = task or Task()
         self.rests = False
+        self.role: AssignmentRole | None = None
         self._stale = tuple(stale)
+        self._script = script
         self._observer = observer
         self._newest: ActingPolicy | None = None
         self._evaluation: AgentEvaluationRound | None = None
+        self._opponents: OpponentRound | None = None
         self.spec = spec
         self.team = team
         self.waiting: list[AgentRequest] = []
@@ -89,40 +104,78 @@ class BehaviorRunner:
 
     @property
     def agents_waiting(self) -> int:
-        """Number of agents that ask and have no actions, n."""
+        """Number of asking agents without actions, n."""
         return sum(request.agents for request in self.waiting)
 
     @property
     def missing(self) -> str:
-        """Why those who wait are not answered, in a word of `actor_client.counts.WAIT_REASONS`."""
-        return "policy" if self._port is None else self._port.missing
+        """The reason why agents wait, one of `actor_client.counts.WAIT_REASONS`."""
+        if self._port is None or self.plays_opponents:
+            return "policy"
+        return self._port.missing
+
+    @property
+    def plays_opponents(self) -> bool:
+        """True if its agents act as opponents."""
+        return self._opponents is not None and self._evaluation is None
+
+    @property
+    def learns_in_match(self) -> bool:
+        """True if its agents learn in a match."""
+        return self.task.role is AssignmentRole.LEARN
+
+    def changes_role(self, task: Task) -> bool:
+        """Returns whether its agents are to learn that were opponents before, or the other way round."""
+        return None not in {task.role, self.role} and task.role is not self.role
 
     @property
     def is_done(self) -> bool:
-        """True if it has played all episodes of its evaluation, those included that ended just now."""
+        """True if all episodes of its evaluation have been played, including those that have just ended."""
         self.record()
         return self._evaluation is not None and self._evaluation.is_done
 
     def assign(self, task: Task, *, stale: Collection[int]) -> None:
-        """Begins another task. What was recorded is sent.
+        """Begins another task. Recorded data is sent, unless only the match changes.
 
         Args:
-            task: What is asked for.
+            task: The task.
             stale: Simulators that will be reset if an evaluation begins or ends.
         """
         self.record()
-        if (active := self._active) is not None:
+        is_next_match = task.role is not None and task.role is self.task.role
+        if (active := self._active) is not None and not is_next_match:
             active.cut()
         self.task, self._stale, self.rests = task, tuple(stale), False
+        self._take_seat()
         self._begin_evaluation()
 
     @property
-    def _active(self) -> AgentEvaluationRound | AgentRecorder | None:
-        """The recorder, or the evaluation round that takes its place."""
-        return self._recorder if self._evaluation is None else self._evaluation
+    def _active(self) -> AgentEvaluationRound | OpponentRound | AgentRecorder | None:
+        """The recorder, or what replaces it in an evaluation or for opponents."""
+        return self._evaluation or self._opponents or self._recorder
+
+    def _take_seat(self) -> None:
+        """Takes the part in a match that the task asks for; without one, episodes stay in the last match."""
+        seat, port, recorder = self.task.seat, self._port, self._recorder
+        if seat is None or port is None or recorder is None:
+            return
+        self.role = self.task.role
+        recorder.assign(seat, self.task.told_by)
+        if not seat.is_opponent:
+            self._opponents = None
+        elif self._opponents is not None:
+            self._opponents.assign(seat)
+        else:
+            recorder.forget_all(RESET)
+            self._opponents = OpponentRound(self.spec, port, seat, script=self._script, clock=self._clock)
+            self._opponents.newest = self._newest
+            for request in self.waiting:
+                request.slots = self._opponents.observe(
+                    request.worker, request.asking, settings_revision=request.settings_revision
+                )
 
     def _begin_evaluation(self) -> None:
-        """Begins an evaluation if one is asked for, or ends it."""
+        """Ends the present evaluation, and begins another if the task asks for one."""
         self._evaluation = None
         if self.task.evaluates and self._port is not None:
             self._evaluation = AgentEvaluationRound(
@@ -131,7 +184,7 @@ class BehaviorRunner:
         self._choose()
 
     def _choose(self) -> None:
-        """Chooses what acts."""
+        """Chooses the acting policy."""
         if self._evaluation is not None:
             self._evaluation.choose(self._newest)
             self.policy = self._evaluation.policy
@@ -139,7 +192,7 @@ class BehaviorRunner:
             self.policy = self._newest.greedy() if self.task.deterministic else self._newest
 
     def add(self, request: AgentRequest) -> None:
-        """Takes what one message says of this behavior id."""
+        """Adds the agents of this behavior id in one message."""
         self._arrived.append(request)
         self._memories.ended(request.worker, request.ended.ids.tolist())
         if request.agents:
@@ -147,64 +200,75 @@ class BehaviorRunner:
         self.unrecorded = True
 
     def add_stats(self, worker: int, stats: Sequence[StatRecord]) -> None:
-        """Takes statistics that came along."""
+        """Adds statistics of a message."""
         self._stats.append((worker, stats))
         self.unrecorded = True
 
     def follow(self) -> None:
-        """Does between two steps what the connection asks for."""
+        """Applies the connection's changes between two steps."""
         port = self._port or self._begin()
         recorder = self._recorder
         if port is None or recorder is None:
             return
         if port.session_lost:
             self.record()
-            # In the books of the session that was lost; begin_session opens new ones.
+            # Counts in the books of the lost session; begin_session opens new ones.
             recorder.discard("session_lost")
+            if self._opponents is not None:
+                self._opponents.forget()
             port.begin_session()
         policy = port.take_policy()
         if policy is not None:
-            self.record()  # whoever waits will be answered by the new one: its rows end with what is seen now
+            self.record()  # the new policy answers waiting agents: their rows end with these observations
             recorder.swap(policy.generation, policy.version, policy.memory)
             self._newest = policy
+            if self._opponents is not None:
+                self._opponents.follow(policy)
         if policy is not None or self._evaluation is not None:
             self._choose()
 
     def _begin(self) -> BehaviorLink | None:
-        """Makes what needs the learner's answer to the declaration."""
+        """Creates the parts that need the learner's answer to the declaration."""
         port = self._port = self._declaration.port
         if port is not None:
             self._recorder = AgentRecorder(self.spec, port, clock=self._clock)
+            self._take_seat()
             self._begin_evaluation()
         return port
 
     @property
     def in_flight(self) -> int:
-        """Agents that were answered and have not shown up again: each will make a step."""
+        """Number of agents that were answered and have not reported again: each will complete a step."""
         if self._acted:
             self.record()
         return 0 if (active := self._active) is None else active.in_flight
 
     def may_act(self, in_flight: int) -> bool:
-        """True if those who wait may be answered: there is a policy, credit, and no hold.
+        """Returns whether waiting agents may be answered: there is a policy, credit, and no hold.
+
+        Opponents need no credit. Where a behavior has self-play, its agents wait for a task.
 
         Args:
-            in_flight: Agents of all teams of the behavior that were answered: credit is for all of them.
+            in_flight: Answered agents of all teams of the behavior, which share the credit.
         """
         if self.policy is None or self._port is None or self._recorder is None or self.task.idles:
             return False
         if self._evaluation is not None:
             return not self.rests and self._port.may_act(self.policy)
+        if self.task.seat is None and self._port.awaits_assignment:
+            return False
+        if self._opponents is not None:
+            return not self._opponents.fault and self._port.may_act(self.policy)
         return self._port.may_step(self.agents_waiting + in_flight)
 
     def refuse(self, why: PolicyUnusable) -> None:
-        """The policy cannot act on what agents see: they wait for another one, if it was to learn.
+        """Refuses a policy that cannot act on the agents' observations; in training the agents wait for another.
 
         Args:
-            why: What the policy raised.
+            why: The policy's error.
 
         Raises:
-            PolicyUnusable: In an evaluation, which is of that policy.
+            PolicyUnusable: The task is an evaluation of that policy.
         """
         if self._evaluation is not None or self._port is None or self._recorder is None:
             raise why
@@ -215,12 +279,30 @@ class BehaviorRunner:
             self._recorder.swap(policy.generation, policy.version, policy.memory)
         self._choose()
 
+    def choose(self, noise: Noise) -> Actions | None:
+        """Returns the actions of waiting agents that are opponents; None until the policies of their matches are loaded.
+
+        A policy that cannot act on their observations is reported, and they wait for another match.
+
+        Args:
+            noise: Source of random numbers.
+        """
+        self.record()
+        if self._opponents is None:
+            return None
+        try:
+            return self._opponents.choose(self.waiting, noise)
+        except PolicyUnusable as why:
+            self._opponents.fault = str(why)
+            _log.warning("opponent_unusable", behavior=self.spec.name, team=self.team, reason=str(why))
+            return None
+
     def remembered(self, policy: ActingPolicy) -> FloatArray | None:
-        """Returns what those who wait remember, float32 [n, m]; None for a policy without memory."""
+        """Returns the memory of waiting agents, float32 [n, m]; None for a policy without memory."""
         return self._memories.of(policy, self.waiting)
 
     def acted(self, actions: Actions) -> None:
-        """Those who waited were told to do this; one row an agent, in their order."""
+        """Notes the actions of the waiting agents, one row per agent in their order."""
         if actions.memory_out is not None:
             self._memories.keep(self.waiting, actions.memory_out)
         self._acted.append(_Acted(self.waiting, actions))
@@ -228,13 +310,13 @@ class BehaviorRunner:
         self.unrecorded = True
 
     def record(self) -> None:
-        """Records what arrived and what was done, as far as the learner knows the behavior."""
+        """Records new reports and actions if the learner knows the behavior."""
         recorder = self._active
         if recorder is None or not self.unrecorded:
             return
         self.unrecorded = False
         for request in self._arrived:
-            recorder.finish(request.worker, request.ended)
+            recorder.finish(request.worker, request.ended, request.results)
             request.slots = recorder.observe(
                 request.worker, request.asking, settings_revision=request.settings_revision
             )
@@ -254,7 +336,7 @@ class BehaviorRunner:
         self._declare_again(recorder.most_agents)
 
     def _declare_again(self, agents: int) -> None:
-        """Tells the learner of more agents than it knows of: its credit goes by them."""
+        """Reports a larger number of agents to the learner, whose credit depends on it."""
         if agents > self._declared_agents and self._declaration.port is not None:
             self._declared_agents = agents
             self._declaration = self._link.declare_soon(self.spec, self.team, agents)
@@ -264,7 +346,7 @@ class BehaviorRunner:
 
         Args:
             worker: Number of the environment.
-            reason: The word of the books for their open rows.
+            reason: Reason under which the books count their open rows as discarded.
         """
         self.record()
         self.waiting = [request for request in self.waiting if request.worker != worker]
@@ -276,13 +358,13 @@ class BehaviorRunner:
             active.drop_env(worker, reason)
 
     def flush(self) -> None:
-        """Sends what is closed: nothing will join it soon."""
+        """Sends closed segments, since no others will join them soon."""
         self.record()
         if (active := self._active) is not None:
             active.flush()
 
     def poll(self) -> None:
-        """Sends what is old enough."""
+        """Sends data that is old enough."""
         if (active := self._active) is not None:
             active.poll()
 

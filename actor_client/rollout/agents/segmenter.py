@@ -1,4 +1,4 @@
-"""Rows of agents become segments: grown row by row, and ended alone or with those of group mates."""
+"""Turns rows of agents into segments: extends them row by row, and ends them alone or with the segments of mates."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,7 +12,7 @@ from actor_client.rollout.link import BehaviorLink
 
 
 class Groups:
-    """All groups whose episodes run."""
+    """All groups with running episodes."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[int, int], Group] = {}
@@ -22,7 +22,7 @@ class Groups:
         return iter(list(self._groups.values()))
 
     def join(self, agent: Agent, identity: int) -> None:
-        """An agent enters a group of its environment, and begins its episode if nobody is in it; 0 = no group."""
+        """Adds an agent to a group of its environment (0 = no group); the episode of an empty group begins."""
         if not identity:
             return
         group = self._groups.get((agent.env, identity))
@@ -33,7 +33,7 @@ class Groups:
         agent.group = group
 
     def leave(self, agent: Agent) -> Group | None:
-        """An agent is in no group any more; returns the one that is over thereby, if it is."""
+        """Removes an agent from its group; returns the group if the group's episode ends."""
         group, agent.group = agent.group, None
         if group is None:
             return None
@@ -45,15 +45,14 @@ class Groups:
             del self._groups[key]
         return group
 
-    def end(self, agents: Sequence[Agent], interrupted: Sequence[bool]) -> dict[Group, GroupEnd]:
-        """Episodes of agents end, who are left in their groups for the time being.
+    def end(self, agents: Sequence[Agent], interrupted: Sequence[bool]) -> None:
+        """Marks the ends of agents' episodes, and of the groups' whose last members these are.
+
+        The agents keep their groups for now.
 
         Args:
-            agents: Whose episodes end in one message.
-            interrupted: Whether each was ended from outside.
-
-        Returns:
-            How the groups of the agents stand.
+            agents: Agents whose episodes end in one message.
+            interrupted: Whether each episode was ended from outside.
         """
         interrupted_groups: dict[Group, bool] = {}
         for agent, cut_off in zip(agents, interrupted, strict=True):
@@ -61,35 +60,31 @@ class Groups:
             if group is not None:
                 group.members.pop(agent, None)
                 interrupted_groups[group] = interrupted_groups.get(group, False) or cut_off
-        return {group: _stand(group, cut_off) for group, cut_off in interrupted_groups.items()}
+        for group, cut_off in interrupted_groups.items():
+            if not group.members:
+                group.end = GroupEnd.TRUNCATED if cut_off else GroupEnd.TERMINATED
 
     @staticmethod
     def with_mates(agents: Iterable[Agent]) -> list[Agent]:
-        """Returns the agents and all who are in groups with them."""
+        """Returns the agents and all their group mates."""
         found: dict[Agent, None] = {}
         for agent in agents:
             found.update({agent: None} if agent.group is None else agent.group.members)
         return list(found)
 
 
-def _stand(group: Group, interrupted: bool) -> GroupEnd:
-    if group.members:
-        return GroupEnd.CONTINUES
-    return GroupEnd.TRUNCATED if interrupted else GroupEnd.TERMINATED
-
-
 class Segmenter:
     """The open segments of all agents.
 
     Args:
-        link: Whose books are kept.
-        pool: Where the rows are.
-        outbox: Where closed segments go.
+        link: The link whose books are kept.
+        pool: The pool that holds the rows.
+        outbox: Takes closed segments.
 
     Attributes:
-        rows: Complete rows in open segments, and in closed ones that are held for those of group mates.
-        held_rows: Those in closed ones.
-        cut_through: Segments whose oldest row is of this version or an older one are ended.
+        rows: Complete rows in open segments, and in closed segments that wait for the segments of group mates.
+        held_rows: Rows in these closed segments only.
+        cut_through: Segments whose oldest row has this version or an older one are ended.
     """
 
     def __init__(self, link: BehaviorLink, pool: RowPool, outbox: Outbox) -> None:
@@ -103,15 +98,15 @@ class Segmenter:
         self.cut_through = -1
 
     def complete(self, agents: Sequence[Agent], batch: AgentBatch, places: Sequence[int]) -> int:
-        """Completes the rows of those agents that are in flight.
+        """Completes the rows of the agents that are in flight.
 
         Args:
-            agents: Who shows up.
-            batch: With which rewards.
-            places: Of the agents in the batch.
+            agents: Agents that report.
+            batch: Their rewards.
+            places: Indices of the agents in the batch.
 
         Returns:
-            How many rows are complete, void ones included: they count as produced, and as discarded.
+            The number of completed rows, void ones included, which count as produced and as discarded.
         """
         rewards, group_rewards = batch.rewards.tolist(), batch.group_rewards.tolist()
         rows, done, voids = [], [], []
@@ -137,14 +132,14 @@ class Segmenter:
     def regroup(
         self, agents: Sequence[Agent], identities: Sequence[int], rows: Index, message: int, now: float
     ) -> None:
-        """Puts agents into the groups that they are in by now, and aligns their pending rows.
+        """Moves agents to their present groups, and aligns their pending rows.
 
-        Who moves from one group to another is cut before.
+        The segment of an agent that changes its group is cut first.
 
         Args:
-            agents: Who asks, n agents.
-            identities: Of their groups; 0 = none.
-            rows: The pending ones, [n].
+            agents: The n asking agents.
+            identities: Ids of their groups; 0 = none.
+            rows: Their pending rows, [n].
             message: A number that grows with each message.
             now: Monotonic seconds.
         """
@@ -163,17 +158,25 @@ class Segmenter:
                 self._groups.join(agent, identity)
         self._pool.group_steps[rows] = [0 if agent.group is None else agent.group.step(message) for agent in agents]
 
-    def cut_due(self, agents: Iterable[Agent], now: float) -> None:
-        """Ends segments that are long or old enough."""
+    def cut_due(self, agents: Sequence[Agent], now: float) -> None:
+        """Ends segments that are long or old enough, and those of groups that would exceed a chunk."""
         horizon, through = self._outbox.horizon, self.cut_through
         due = [a for a in agents if a.rows and (len(a.rows) >= horizon or a.oldest <= through)]
+        if self.grouped:
+            groups = dict.fromkeys(agent.group for agent in agents)
+            due += [agent for group in groups if group is not None and self._is_full(group) for agent in group.members]
         if due:
             self.cut(due, now)
 
-    def cut_old(self, agents: Iterable[Agent], now: float) -> None:
-        """Ends segments that could not be continued without their oldest rows passing the lag.
+    def _is_full(self, group: Group) -> bool:
+        """Returns whether the segments of a group would exceed a chunk if each member had one more row."""
+        rows = sum(len(agent.rows) for agent in group.members) + sum(len(segment.rows) for segment in group.held)
+        return not self._outbox.fits(rows + len(group.members), len(group.members) + len(group.held))
 
-        Segments that are held are as old as what waits with them.
+    def cut_old(self, agents: Iterable[Agent], now: float) -> None:
+        """Ends segments whose oldest rows would exceed the lag if they were continued.
+
+        A held segment counts as old as the oldest segment it waits with.
         """
         through = self.cut_through
         old = [agent for agent in agents if agent.rows and agent.oldest <= through]
@@ -183,7 +186,7 @@ class Segmenter:
         self.cut(old, now)
 
     def cut(self, agents: Iterable[Agent], now: float) -> None:
-        """Ends open segments before the pending rows, whose observations are the final ones; those of mates, too."""
+        """Ends the open segments of agents and their mates; the pending rows' observations become the final ones."""
         agents = self._groups.with_mates(agents)
         bundles: dict[Group | Agent, list[ClosedSegment]] = {}
         for agent in agents:
@@ -200,43 +203,39 @@ class Segmenter:
             self._release(bundle, now)
 
     def ease(self, agents: int, most_agents: int, now: float) -> None:
-        """Cuts groups of which segments are held if more rows are open than the learner's credit can count on.
+        """Cuts groups with held segments if more rows are open than the learner's credit guarantees.
 
-        Credit always suffices for `time_horizon` rows of each agent that was declared. If held segments of agents that
-        are gone came on top without a limit, a mate that seldom asks could use it up, and nobody would be answered.
+        Credit always suffices for `time_horizon` rows of each declared agent. Without a limit, held segments of agents
+        that have gone could use up the credit while a mate rarely asks, and no agent would be answered.
 
         Args:
-            agents: Whose episodes run; each has a pending row, too.
-            most_agents: As many as there ever were.
+            agents: Agents with running episodes; each also has a pending row.
+            most_agents: The largest number of agents so far.
             now: Monotonic seconds.
         """
         if self.held_rows and self.rows + agents > most_agents * self._outbox.horizon:
             self.cut([agent for group in self._groups if group.held for agent in group.members], now)
 
     def end(self, agents: Sequence[Agent], interrupted: Sequence[bool], finals: Sequence[int], now: float) -> list[int]:
-        """Ends the segments of agents with their episodes; those of who has mates left are held.
+        """Ends agents' segments with their episodes; holds the segments of agents that have mates left.
 
         Args:
-            agents: Whose episodes end in one message.
-            interrupted: Whether each was ended from outside.
-            finals: Rows of the pool that hold what was seen last.
+            agents: Agents whose episodes end in one message.
+            interrupted: Whether each episode was ended from outside.
+            finals: Pool rows with the last observations.
             now: Monotonic seconds.
 
         Returns:
-            The finals that are of no use, because their agents have no open segments.
+            The finals that are not needed, because their agents have no open segments.
         """
-        stands = self._groups.end(agents, interrupted)
+        self._groups.end(agents, interrupted)
         unused = []
         for agent, cut_off, final in zip(agents, interrupted, finals, strict=True):
             group = agent.group
             if not agent.rows:
                 unused.append(final)
                 continue
-            segment = agent.close(
-                final,
-                SegmentEnd.TRUNCATED if cut_off else SegmentEnd.TERMINATED,
-                GroupEnd.CONTINUES if group is None else stands[group],
-            )
+            segment = agent.close(final, SegmentEnd.TRUNCATED if cut_off else SegmentEnd.TERMINATED)
             if group is None:
                 self._release([segment], now)
             else:
@@ -247,17 +246,17 @@ class Segmenter:
         return unused
 
     def leave(self, agent: Agent, now: float) -> None:
-        """Takes an agent out of its group; what was held for it is released if it was the last one."""
+        """Removes an agent from its group; releases the held segments if it was the last one."""
         over = self._groups.leave(agent)
         if over is not None:
             self._release(self._take_held(over), now)
 
     def give_up(self, agent: Agent, reason: str) -> None:
-        """Gives up the open segment of an agent.
+        """Discards the open segment of an agent.
 
         Args:
-            agent: Whose.
-            reason: A word of the books.
+            agent: The agent.
+            reason: The reason in the books.
         """
         rows, agent.rows = agent.rows, []
         if rows:
@@ -266,7 +265,7 @@ class Segmenter:
             self._link.books.discard(reason, len(rows))
 
     def release_held(self, now: float) -> None:
-        """Lets go what is held for mates."""
+        """Releases the segments that are held for mates."""
         for group in self._groups:
             self._release(self._take_held(group), now)
 
@@ -276,7 +275,7 @@ class Segmenter:
         return held
 
     def _release(self, bundle: Sequence[ClosedSegment], now: float) -> None:
-        """Hands over segments that should share a chunk."""
+        """Passes on segments that should share a chunk."""
         if bundle:
             self.rows -= sum(len(segment.rows) for segment in bundle)
             self._outbox.add(bundle, now)

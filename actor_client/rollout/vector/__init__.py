@@ -1,1 +1,1 @@
-"""Acting in environments that are stepped together, as Gymnasium's vector environments are."""
+"""Acts in environments that are stepped together, such as Gymnasium's vector environments."""

@@ -1,45 +1,92 @@
-"""The environments of a loop: what they show, and how they are remade after a failure."""
+"""The environments of a loop: their observations, and their recovery after a failure."""
 
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 from rollcast.specs import mismatches
+from rollcast.v1 import policy_pb2
 
 from actor_client.counts import RolloutCounts
 from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
-from actor_client.logs import Notices
+from actor_client.logs import Notices, indented
 from actor_client.policy.actions import Actions
 from actor_client.rollout.link import Link
 
 REMAKE_PAUSE_SECONDS: Final = 0.25
-"""Pause before environments are remade, doubled with each failure in a row: a simulator may need a moment to end."""
+"""Pause before environments are remade, doubled with each consecutive failure; a simulator may need time to end."""
 LONGEST_REMAKE_PAUSE_SECONDS: Final = 10.0
+STEPS_PER_FAILURE: Final = 100
+"""Steps of every environment that offset one failure."""
+
+STEP: Final = "step()"
+RESET: Final = "reset()"
+CLOSE: Final = "close()"
+CONSTRUCTION: Final = "construction"
+
+_NO_WAY_IN: Final = "the environment has no method set_parameters, and its reset() takes no options at each episode"
 
 _log = structlog.get_logger(__name__)
 
 
-class RecoverableBatch:
-    """One batch of environments, remade whenever it fails.
+class FailureRate:
+    """Judges whether failures are too frequent: many in a row, or over one per `STEPS_PER_FAILURE` steps for long.
+
+    A leaky bucket: a failure adds 1, a step removes 1 / `STEPS_PER_FAILURE`, and `most` is the limit.
 
     Args:
-        make_batch: Makes the environments again.
-        batch: The first ones; closed by this object.
-        link: The session, which may stop and is waited with.
+        most: Number of consecutive failures that is too many.
+
+    Attributes:
+        failures: Failures since the bucket was last empty.
+        since_steps: Steps taken before the first of these failures.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._level = 0.0
+        self._steps = 0
+        self.failures = 0
+        self.since_steps = 0
+
+    def failed(self, steps: int) -> bool:
+        """Counts a failure; returns whether failures are too frequent.
+
+        Args:
+            steps: Steps of every environment taken so far.
+        """
+        left = max(0.0, self._level - (steps - self._steps) / STEPS_PER_FAILURE)
+        if left == 0.0:
+            self.failures, self.since_steps = 0, steps
+        self._level, self._steps = left + 1.0, steps
+        self.failures += 1
+        return self._level >= self._most
+
+
+class RecoverableBatch:
+    """A batch of environments that is remade after each failure.
+
+    Args:
+        make_batch: Remakes the environments.
+        batch: The first environments; closed by this object.
+        link: The session's link, which may stop the recovery.
         seeds: Returns the seed of each environment, at each reset.
         clock: Monotonic seconds.
-        counts: Where failures are counted.
-        max_failures: So many without a good step between are too many.
+        counts: Counts failures.
+        max_failures: See `FailureRate`.
         pause_seconds: See `REMAKE_PAUSE_SECONDS`.
 
     Attributes:
-        spec: Of the first environments, as it was declared.
-        num_envs: How many environments there are, E.
-        observations: What they show; empty before the first reset.
-        masks: The choices that are allowed; None = all are.
-        failures: How often they failed.
-        failures_in_row: How often without a good step between.
+        spec: The declared spec, of the first environments.
+        num_envs: Number of environments, E.
+        observations: Present observations; empty before the first reset.
+        masks: Allowed choices; None = all.
+        failures: Number of failures.
+        steps: Steps taken by every environment.
+        calls: Number of calls begun.
+        revision: Revision of the environment parameters of episodes that begin now; 0 = none reach the environments.
+        call: The present call, one of STEP, RESET, CLOSE and CONSTRUCTION; empty between two calls.
     """
 
     def __init__(
@@ -60,7 +107,7 @@ class RecoverableBatch:
         self._seeds = seeds
         self._clock = clock
         self._counts = counts
-        self._max_failures = max_failures
+        self._rate = FailureRate(max_failures)
         self._pause_seconds = pause_seconds
         self._notices = Notices()
         self.spec = batch.spec
@@ -69,52 +116,102 @@ class RecoverableBatch:
         self.observations: Observations = []
         self.masks: MaskArray | None = None
         self.failures = 0
-        self.failures_in_row = 0
+        self.steps = 0
+        self.calls = 0
+        self.call = ""
+        self.revision = 0
+        self._assignment: policy_pb2.Assignment | None = None
+        self._in_row = 0
+        self._failed_at_steps = 0
+        self._shown = ""
+
+    @property
+    def failures_in_row(self) -> int:
+        """Number of failures since the last successful step."""
+        return self._in_row if self.steps == self._failed_at_steps else 0
+
+    @property
+    def active(self) -> int | None:
+        """The environment that the present call has reached; None if all are called at once."""
+        return self._batch.active
+
+    def assign(self, assignment: policy_pb2.Assignment) -> None:
+        """Sets the environment parameters of the episodes that begin from now on.
+
+        Raises:
+            EnvironmentFailed: The environments refused them.
+        """
+        if self._assignment is not None and self._assignment.settings_revision == assignment.settings_revision:
+            return
+        is_first, self._assignment = self._assignment is None, assignment
+        names = sorted(assignment.environment_parameters)
+        if not names:
+            return
+        if self._batch.takes_parameters:
+            self.revision = assignment.settings_revision
+            self._batch.assign(assignment)
+        elif is_first:
+            _log.warning("environment_parameters_not_applied", parameters=", ".join(names), reason=_NO_WAY_IN)
 
     def reset(self) -> None:
         """Begins an episode in all environments.
 
         Raises:
-            EnvironmentFailed: They cannot be reset.
+            EnvironmentFailed: The environments cannot be reset.
         """
-        self.observations = self._batch.reset(self._seeds())
+        self._calls(RESET)
+        try:
+            self.observations = self._batch.reset(self._seeds())
+        finally:
+            self.call = ""
         self.masks = self._batch.action_masks
 
     def keep_masks(self) -> bool:
-        """Notes after the first reset whether there are masks, which must not change; returns it."""
+        """Notes and returns, after the first reset, whether there are masks; this must not change later."""
         self._is_masked = self.masks is not None
         return self._is_masked
 
     def step(self, actions: Actions) -> StepResult:
-        """Takes a step of all environments.
+        """Steps all environments.
 
         Raises:
-            EnvironmentFailed: They did.
+            EnvironmentFailed: The environments failed.
         """
-        result = self._batch.step(actions.environment_continuous, actions.discrete)
+        self._calls(STEP)
+        try:
+            result = self._batch.step(actions.environment_continuous, actions.discrete)
+        finally:
+            self.call = ""
         self.observations, self.masks = result.observations, self._batch.action_masks
-        self.failures_in_row = 0
+        self.steps += 1
         return result
 
     def close(self) -> None:
-        """Ends the environments."""
+        """Closes the environments."""
+        self._calls(CLOSE)
         self._batch.close()
+        self.call = ""
+
+    def _calls(self, call: str) -> None:
+        """Notes the start of a call, for the watch."""
+        self.calls += 1
+        self.call = call
 
     def recover(self, failure: EnvironmentFailed, flush: Callable[[], None]) -> bool:
-        """Remakes the environments until they can be reset, or the link stops; returns whether they could.
+        """Remakes the environments until they can be reset, or the link stops; returns whether they were reset.
 
-        A link that stops is no failure: what ends an actor often ends its simulators, too.
+        A stopped link ends the recovery without an error: the cause that ends an actor often ends its simulators too.
 
         Args:
-            failure: What happened.
-            flush: Sends what is recorded, before a pause.
+            failure: The failure.
+            flush: Sends the recorded data before a pause.
 
         Raises:
-            EnvironmentFailedTooOften: That did not help either.
+            EnvironmentFailedTooOften: The environments still fail.
         """
         while True:
             self._count(failure)
-            self._batch.close()
+            self.close()
             flush()
             self._pause()
             if self._link.stopping:
@@ -127,17 +224,38 @@ class RecoverableBatch:
             return True
 
     def _count(self, failure: EnvironmentFailed) -> None:
+        """Counts and logs a failure, with its traceback unless the same one was logged last.
+
+        Raises:
+            EnvironmentFailedTooOften: They fail too often.
+        """
+        self._in_row = self.failures_in_row + 1
+        self._failed_at_steps = self.steps
         self.failures += 1
-        self.failures_in_row += 1
-        self._counts.env_failures += 1
+        counts = self._counts
+        counts.env_failed(failure.message)
+        traceback = failure.traceback if failure.traceback != self._shown else ""
         if (left_out := self._notices.due("environment_failed")) is not None:
-            _log.warning("environment_failed", error=failure.message, in_row=self.failures_in_row, left_out=left_out)
-        if self.failures_in_row >= self._max_failures and not self._link.stopping:
-            raise EnvironmentFailedTooOften(self.failures_in_row, failure)
+            self._shown = failure.traceback
+            _log.warning(
+                "environment_failed",
+                error=failure.message,
+                in_row=self._in_row,
+                failures=self.failures,
+                discarded_steps=counts.env_discarded_steps,
+                steps=self.steps * self.num_envs,
+                left_out=left_out,
+                **({"exception": indented(traceback)} if traceback else {}),
+            )
+            traceback = ""
+        if self._rate.failed(self.steps) and not self._link.stopping:
+            raise EnvironmentFailedTooOften(
+                self._rate.failures, self.steps - self._rate.since_steps, failure, traceback
+            )
 
     def _pause(self) -> None:
-        """Waits longer after each failure in a row, unless the link stops."""
-        seconds = self._pause_seconds * 2.0 ** min(self.failures_in_row - 1, 30)
+        """Waits, longer after each consecutive failure; returns early if the link stops."""
+        seconds = self._pause_seconds * 2.0 ** min(self._in_row - 1, 30)
         until = self._clock() + min(seconds, LONGEST_REMAKE_PAUSE_SECONDS)
         while not self._link.stopping and (left_seconds := until - self._clock()) > 0:
             self._link.wait(left_seconds)
@@ -146,20 +264,25 @@ class RecoverableBatch:
         """Remakes and resets the environments.
 
         Raises:
-            EnvironmentFailed: They cannot be made or reset, or are not what the first ones were.
+            EnvironmentFailed: They cannot be made or reset, or differ from the first ones.
         """
+        self._calls(CONSTRUCTION)
         try:
             self._batch = self._make_batch()
-        except (UnknownEnvironment, UnsupportedSpace) as error:  # they could be made before, and so may be again
-            raise EnvironmentFailed(None, error.message) from error
-        # Rows of other spaces would not fit the declared ones.
+            if self.revision and self._assignment is not None:
+                self._batch.assign(self._assignment)
+        except (UnknownEnvironment, UnsupportedSpace) as error:  # making them worked before and may work again
+            raise EnvironmentFailed(None, error.message, traceback=error.traceback) from error
+        finally:
+            self.call = ""
+        # Rows of other spaces would not match the declared ones.
         differences = mismatches(self.spec, self._batch.spec)
         if self._batch.num_envs != self.num_envs:
             differences.append(f"num_envs: run {self.num_envs}, actor {self._batch.num_envs}")
         if differences:
-            raise EnvironmentFailed(None, f"made anew, it differs from the first one: {'; '.join(differences)}")
+            raise EnvironmentFailed(None, f"remade with other spaces than before: {'; '.join(differences)}")
         self.reset()
-        # Rows whose masks came or went would be learned from with the wrong probabilities.
+        # If masks appeared or disappeared, rows would be trained with wrong probabilities.
         if self._is_masked is not None and self._is_masked != (self.masks is not None):
-            now, before = ("lacks", "had") if self._is_masked else ("has", "had not")
-            raise EnvironmentFailed(None, f"made anew, it {now} action masks, which the first one {before}")
+            change = "without" if self._is_masked else "with"
+            raise EnvironmentFailed(None, f"remade {change} action masks, unlike the first one")

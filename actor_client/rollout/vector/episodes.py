@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from actor_client.envs.base import FloatArray, Infos
 from actor_client.rollout.episodes import LARGEST_RETURN, info_columns, info_names
-from actor_client.rollout.vector.segments import EPISODE, EPISODE_START, FIRST_VERSION, Block
+from actor_client.rollout.vector.segments import EPISODE, EPISODE_START, FIRST_VERSION, REVISION, Block
 
-_COLUMN_BYTES: Final = 8 + 4 + 8 + 4 + 4 + 1 + 4 + 8 + 8 + 8
+_COLUMN_BYTES: Final = 8 + 4 + 8 + 4 + 4 + 1 + 4 + 8 + 8 + 8 + 8
 
 Index = NDArray[np.int64]
 
@@ -21,15 +21,16 @@ class VectorEpisodes:
     """m finished episodes; all arrays [m].
 
     Attributes:
-        envs: Environment of each.
-        episodes: Number in its environment.
-        returns: Sum of rewards, added in float64.
-        lengths: Steps.
+        envs: Environment of each episode.
+        episodes: Number of each in its environment.
+        returns: Sums of rewards, added in float64.
+        lengths: Numbers of steps.
         ends: `SegmentEnd`, TERMINATED or TRUNCATED.
         last_rewards: Reward of the last step.
         first_versions: Version that chose the first action.
-        last_versions: Version that chose the last one.
+        last_versions: Version that chose the last action.
         seeds: Seed that the environment began with.
+        revisions: Revision of the environment parameters that it began with; 0 = none reached the environment.
         infos: Numbers that the environment reported at the end.
     """
 
@@ -42,6 +43,7 @@ class VectorEpisodes:
     first_versions: Index
     last_versions: Index
     seeds: NDArray[np.uint64]
+    revisions: Index
     infos: Sequence[Infos]
 
     def __len__(self) -> int:
@@ -49,8 +51,13 @@ class VectorEpisodes:
 
     @property
     def column_bytes(self) -> int:
-        """Of the columns that every record has, one row."""
+        """Bytes per row of the columns that every record has."""
         return _COLUMN_BYTES
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        """Names of opponents; these environments have none."""
+        return ()
 
     @property
     def info_names(self) -> list[str]:
@@ -58,7 +65,7 @@ class VectorEpisodes:
         return info_names(self.infos)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Returns the EPISODE columns, names and types as trajectory.proto has them."""
+        """Returns the EPISODE columns, with names and types as in trajectory.proto."""
         columns: dict[str, NDArray[Any]] = {
             "episode/agent": self.envs.astype(np.uint64),
             "episode/env": self.envs.astype(np.uint32),
@@ -71,13 +78,15 @@ class VectorEpisodes:
             "episode/last_version": self.last_versions.astype(np.uint64),
             "episode/seed": self.seeds,
         }
+        if self.revisions.any():
+            columns["episode/settings_revision"] = self.revisions.astype(np.uint64)
         return columns | info_columns(self.infos)
 
     def finite(self) -> "VectorEpisodes":
-        """Returns the records whose returns are numbers in float32.
+        """Returns the records whose returns are finite in float32.
 
-        One NaN reward makes the return NaN, perhaps long after the chunk of its row was refused; the record would have
-        another chunk refused, whose rows are good.
+        One NaN reward makes the return NaN. The record may travel in a later chunk than the faulty row, and that chunk
+        with its good rows would be refused too.
         """
         good = (np.abs(self.returns) <= LARGEST_RETURN) & np.isfinite(self.last_rewards)
         if good.all():
@@ -95,6 +104,7 @@ class VectorEpisodes:
             self.first_versions[rows],
             self.last_versions[rows],
             self.seeds[rows],
+            self.revisions[rows],
             [self.infos[row] for row in rows.tolist()],
         )
 
@@ -104,11 +114,11 @@ class VectorEpisodes:
 
 
 def join_episodes(blocks: Sequence[Block], seeds: NDArray[np.uint64]) -> VectorEpisodes | None:
-    """Returns the records of all episodes that ended with a segment of the blocks, in order; None if none did.
+    """Returns the records of all episodes that ended in the blocks, in order; None if none did.
 
     Args:
         blocks: Closed segments.
-        seeds: Of the environments, uint64 [E].
+        seeds: Seeds of the environments, uint64 [E].
     """
     ended = [(block, block.episodes) for block in blocks if block.episodes is not None]
     if not ended:
@@ -126,5 +136,6 @@ def join_episodes(blocks: Sequence[Block], seeds: NDArray[np.uint64]) -> VectorE
         first_versions=state[:, FIRST_VERSION],
         last_versions=np.repeat([episodes.last_version for _, episodes in ended], counts),
         seeds=seeds[envs],
+        revisions=state[:, REVISION],
         infos=[info for _, episodes in ended for info in episodes.infos],
     )

@@ -20,9 +20,9 @@ class VectorEvaluationRound(EvaluationRound):
     """Plays one evaluation in E environments, with one policy from its first episode to its last.
 
     Args:
-        task: What is asked for.
-        spec: Of the behavior.
-        link: Where records go.
+        task: The task.
+        spec: The behavior's spec.
+        link: The link that takes records.
         agents: E.
         noise: Random numbers of this evaluation.
         clock: Monotonic seconds.
@@ -51,14 +51,14 @@ class VectorEvaluationRound(EvaluationRound):
 
     @property
     def agents(self) -> int:
-        """E."""
+        """Number of environments, E."""
         return self._agents
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """All environments begin again; what had begun and not ended is played again.
+        """Begins new episodes in all environments; unfinished ones are played again.
 
         Args:
-            seeds: Of the environments, E entries.
+            seeds: Seeds of the environments, E entries.
         """
         self._quota.lose(int(self._counts.sum()))
         self._seeds = list(seeds)
@@ -67,11 +67,11 @@ class VectorEvaluationRound(EvaluationRound):
             self._begin(env)
 
     def act(self, newest: ActingPolicy | None, observations: Observations, masks: MaskArray | None) -> Actions | None:
-        """Returns actions for all environments; None while there is nothing to do, or it must wait.
+        """Returns actions for all environments; None while the evaluation waits or has nothing to do.
 
         Args:
             newest: The newest policy; None before the first.
-            observations: What the environments show, [E, *shape] each.
+            observations: Present observations, [E, *shape] each.
             masks: Allowed choices, uint8 [E, sum of branches], or None.
 
         Raises:
@@ -91,7 +91,7 @@ class VectorEvaluationRound(EvaluationRound):
         self._memory = None
 
     def record(self, result: StepResult) -> None:
-        """Takes one step of all environments into account, and sends what is due."""
+        """Processes one step of all environments, and sends due data."""
         policy = self.policy
         if policy is None:
             return

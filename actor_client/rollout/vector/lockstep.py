@@ -9,14 +9,14 @@ from actor_client.policy.actions import ActingPolicy
 
 @dataclass(frozen=True, slots=True)
 class LockstepRound:
-    """One round of lock-step, as the learner asks for it.
+    """One round of lock-step, as the learner requests it.
 
     Attributes:
-        number: Of the round, from 1; 0 = wait for one.
-        quota_steps: Steps that each agent takes in it.
-        version: The policy that acts.
-        checkpoint: The round after which the run was saved last; seeds follow from it.
-        resets: Environments begin again before it.
+        number: Number of the round, from 1; 0 = wait for a round.
+        quota_steps: Steps of each agent in the round.
+        version: Version of the acting policy.
+        checkpoint: The round after which the last checkpoint was saved; seeds derive from it.
+        resets: Environments are reset before the round.
     """
 
     number: int
@@ -27,7 +27,7 @@ class LockstepRound:
 
 
 class LockstepRounds:
-    """Which round is played, and how far it is. Off until an assignment asks for a quota; then nothing is free.
+    """Tracks the present round and its progress. Lock-step is off until an assignment has a quota, and then stays on.
 
     Args:
         behavior: The name, without a team.
@@ -49,16 +49,16 @@ class LockstepRounds:
 
     @property
     def is_waiting(self) -> bool:
-        """True if the next step is one of a round that has not begun."""
+        """True if the next step belongs to a round that has not begun."""
         return self.is_on and not self._is_playing
 
     @property
     def checkpoint(self) -> int:
-        """The checkpoint that seeds of environments follow from; 0 before the first round."""
+        """The checkpoint from which environment seeds derive; 0 before the first round."""
         return 0 if self._asked is None else self._asked.checkpoint
 
     def follow(self, assignment: policy_pb2.Assignment | None) -> None:
-        """Takes over an assignment: a newer one ends the round that is played, wherever it is."""
+        """Applies an assignment; a newer one ends the present round at any point."""
         if assignment is self._assignment:
             return
         self._assignment = assignment
@@ -66,10 +66,10 @@ class LockstepRounds:
         self._asked = None if assignment is None else self._read(assignment)
 
     def begin(self, policy: ActingPolicy) -> LockstepRound | None:
-        """Begins the round that waits for this policy, and returns it; None if there is none.
+        """Begins and returns the round that waits for this policy; None if there is none.
 
         Args:
-            policy: What acts, of the learner's present start.
+            policy: The acting policy, of the learner's present start.
         """
         asked = self._asked
         if asked is None or self._is_playing or not asked.number or asked.version != policy.version:
@@ -79,7 +79,7 @@ class LockstepRounds:
         return asked
 
     def stepped(self) -> int:
-        """Counts a step of all agents; returns the number of the round if that was its last one, else 0."""
+        """Counts a step of all agents; returns the round's number after its last step, otherwise 0."""
         if self._asked is None or not self._is_playing:
             return 0
         self._taken_steps += 1
@@ -101,7 +101,7 @@ class LockstepRounds:
             if (part.behavior, part.team) == (self._behavior, self._team)
         ]
         return LockstepRound(
-            number=assignment.lockstep_round if versions else 0,  # without its version there is no round for it
+            number=assignment.lockstep_round if versions else 0,  # a round needs its version
             quota_steps=assignment.lockstep_quota_steps,
             version=versions[0] if versions else 0,
             checkpoint=assignment.lockstep_checkpoint,

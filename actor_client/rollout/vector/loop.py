@@ -1,4 +1,4 @@
-"""Stop 1 of a step: the loop that steps environments with the newest policy."""
+"""Stop 1 of a step's path: the loop that steps environments with the newest policy."""
 
 import time
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from rollcast.v1 import policy_pb2
 
 from actor_client.counts import RolloutCounts
 from actor_client.envs.base import EnvBatch, StepResult
@@ -23,7 +24,7 @@ from actor_client.rollout.vector.lockstep import LockstepRounds
 from actor_client.rollout.vector.recorder import Recorder
 
 SAMPLE_EVERY_STEPS: Final = 16
-"""Every so many vector steps one is timed. A prime would be no better: environments have no period of their own."""
+"""One of this many vector steps is timed. The number need not be prime: environments have no period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,12 @@ class RolloutStats:
     """Statistics of a rollout since it began.
 
     Attributes:
-        steps: Environment steps taken, ignored ones included.
-        episodes: Episodes finished.
-        env_failures: How often the environments were remade.
+        steps: Environment steps, ignored ones included.
+        episodes: Finished episodes.
+        env_failures: Number of times that the environments were remade.
         unusable_episodes: Finished episodes that were not reported: their return is NaN or beyond float32.
         seconds: Wall time.
-        wait_seconds: Of it, spent waiting for credit, a hold, or the first policy.
+        wait_seconds: Part of the wall time spent waiting for credit, the end of a hold, or the first policy.
     """
 
     steps: int
@@ -60,12 +61,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoopLimits:
-    """When a rollout ends by itself, and what it puts up with.
+    """Limits of a rollout.
 
     Attributes:
-        max_steps: It ends once this many steps were taken; 0 = no limit.
-        max_episodes: It ends once this many episodes finished; 0 = no limit.
-        max_env_failures: It gives up after this many failures of the environments without a good step between.
+        max_steps: Steps after which the rollout ends; 0 = no limit.
+        max_episodes: Finished episodes after which the rollout ends; 0 = no limit.
+        max_env_failures: See `actor_client.rollout.vector.environments.FailureRate`.
         remake_pause_seconds: See `actor_client.rollout.vector.environments.REMAKE_PAUSE_SECONDS`.
     """
 
@@ -78,19 +79,20 @@ class LoopLimits:
 class RolloutLoop:
     """Steps one batch of environments until the link stops, and records every step.
 
-        loop = RolloutLoop(make_batch, batch, link, link.declare(batch.spec, 0, batch.num_envs, None))
+        loop = RolloutLoop(make_batch, batch, link, lambda: link.declare(batch.spec, 0, batch.num_envs, None))
         stats = loop.run()
 
     Args:
         make_batch: Remakes the environments after a failure.
-        batch: The first environments; the loop closes what it steps.
+        batch: The first environments; the loop closes them.
         link: The session.
-        behavior: What the batch's spec was declared as.
-        limits: When to end.
-        on_stats: Called every `stats_every_seconds` with what was done so far.
+        declare: Declares the batch's spec. Called once, after the first successful reset, so that broken environments
+            do not define the run's spec.
+        limits: Limits of the rollout.
+        on_stats: Called every `stats_every_seconds` with the statistics so far.
         stats_every_seconds: Interval of the calls.
-        counts: What was done, for metrics; must be new.
-        heartbeat: Beaten with each step; waiting beats by itself (`Link.wait`).
+        counts: Counts for metrics; must be new.
+        heartbeat: Updated with each step; `Link.wait` updates it while waiting.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class RolloutLoop:
         make_batch: Callable[[], EnvBatch],
         batch: EnvBatch,
         link: Link,
-        behavior: BehaviorLink,
+        declare: Callable[[], BehaviorLink],
         *,
         limits: LoopLimits | None = None,
         on_stats: Callable[[RolloutStats], None] | None = None,
@@ -107,7 +109,8 @@ class RolloutLoop:
         heartbeat: Heartbeat | None = None,
     ) -> None:
         self._link = link
-        self._behavior = behavior
+        self._declare = declare
+        self._behavior: BehaviorLink
         self._limits = limits or LoopLimits()
         self._on_stats = on_stats
         self._stats_every_seconds = stats_every_seconds
@@ -115,9 +118,9 @@ class RolloutLoop:
         sizes = {"continuous_size": action.continuous_size, "logits_size": action.mask_size}
         self._noise = Noise(link.run_seed, link.actor_index, agents=batch.num_envs, **sizes)
         self._round_noise = RoundNoise(link.run_seed, link.actor_index, agents=batch.num_envs, **sizes)
-        self._lockstep = LockstepRounds(behavior.behavior, behavior.team)
+        self._lockstep = LockstepRounds(batch.spec.name, 0)  # no round until the behavior is declared
         self._policy: ActingPolicy | None = None
-        self._generation = 0  # of what acted last
+        self._generation = 0  # of the last acting policy
         self._counts = counts or RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
         self._clock = time.monotonic
@@ -139,8 +142,14 @@ class RolloutLoop:
         self._recorder: Recorder | None = None
         self._tasks = TaskReader()
         self._task = Task()
+        self._assignment: policy_pb2.Assignment | None = None
         self._evaluation: VectorEvaluationRound | None = None
         self._evaluations = 0
+
+    @property
+    def environments(self) -> RecoverableBatch:
+        """The environments, so that a watch can follow their calls."""
+        return self._environments
 
     @property
     def stats(self) -> RolloutStats:
@@ -155,24 +164,16 @@ class RolloutLoop:
         )
 
     def run(self) -> RolloutStats:
-        """Steps until the link stops or a limit is reached; then sends what is recorded and closes the environments.
+        """Steps until the link stops or a limit is reached; then sends the recorded data and closes the environments.
 
         Raises:
-            EnvironmentFailedTooOften: The environments failed again and again.
-            PolicyUnusable: A policy failed on what the environments show, and there is no other to go on with.
+            EnvironmentFailedTooOften: The environments failed too often.
+            PolicyUnusable: A policy failed on the observations, and no other policy is available.
         """
         try:
             recorder = self._begin()
-            while not self._link.stopping and not self._is_done():
-                self._follow_link(recorder)
-                try:
-                    self._follow_assignment(recorder)
-                    self._advance(recorder)
-                except EnvironmentFailed as failure:
-                    recorder.discard_open("env_error")
-                    self._counts.episodes["env_error"] += self._environments.num_envs
-                    self._recover(failure, recorder)
-            self._end(recorder)
+            if recorder is not None:
+                self._play(recorder)
         except EnvironmentFailedTooOften:
             if self._recorder is not None:
                 self._recorder.flush()
@@ -181,22 +182,48 @@ class RolloutLoop:
             self._environments.close()
         return self.stats
 
-    def _begin(self) -> Recorder:
-        """Resets the environments for the first time; only then is known whether they have masks."""
+    def _play(self, recorder: Recorder) -> None:
+        """Steps until the link stops or a limit is reached, and sends the recorded data.
+
+        Raises:
+            EnvironmentFailedTooOften: The environments failed too often.
+            PolicyUnusable: A policy failed on the observations, and no other policy is available.
+        """
+        while not self._link.stopping and not self._is_done():
+            self._follow_link(recorder)
+            try:
+                self._follow_assignment(recorder)
+                self._advance(recorder)
+            except EnvironmentFailed as failure:
+                self._counts.env_discarded_steps += recorder.discard_open("env_error")
+                self._counts.episodes["env_error"] += self._environments.num_envs
+                self._recover(failure, recorder)
+        self._end(recorder)
+
+    def _begin(self) -> Recorder | None:
+        """Resets the environments for the first time and declares their spec; None if the link stops first.
+
+        Only after a reset is it known whether they have masks.
+        """
         try:
+            self._assign()
             self._reset()
         except EnvironmentFailed as failure:
-            self._recover(failure, None)
+            if not self._recover(failure, None):
+                return None
+        self._behavior = self._declare()
+        self._lockstep = LockstepRounds(self._behavior.behavior, self._behavior.team)
         environments = self._environments
         masked = environments.keep_masks()
         self._recorder = Recorder(environments.spec, self._behavior, environments.num_envs, masked=masked)
+        self._recorder.assign(environments.revision)
         self._recorder.begin(self._seeds())
         return self._recorder
 
     def _follow_link(self, recorder: Recorder) -> None:
-        """Follows the connection between two steps: a new session, a new policy."""
+        """Applies a new session or a new policy between two steps."""
         if self._behavior.session_lost:
-            # In the books of the session that was lost; begin_session opens new ones.
+            # Counts in the books of the lost session; begin_session opens new ones.
             recorder.discard("session_lost")
             self._behavior.begin_session()
         policy = self._behavior.take_policy()
@@ -204,7 +231,7 @@ class RolloutLoop:
             self._swap(policy, recorder)
 
     def _swap(self, policy: ActingPolicy, recorder: Recorder) -> None:
-        """Another policy acts from the next step on."""
+        """Switches to another policy for the next step."""
         recorder.swap(
             policy.generation, policy.version, self._environments.observations, self._environments.masks, policy.memory
         )
@@ -213,7 +240,7 @@ class RolloutLoop:
         self._policy, self._generation = policy, policy.generation
 
     def _refuse(self, why: PolicyUnusable, recorder: Recorder) -> None:
-        """The policy cannot act on what the environments show: they wait for another one.
+        """Refuses a policy that cannot act on the observations; the environments wait for another.
 
         Raises:
             PolicyUnusable: In lock-step, where no other version may act.
@@ -226,14 +253,21 @@ class RolloutLoop:
             self._swap(policy, recorder)
 
     def _follow_assignment(self, recorder: Recorder) -> None:
-        """Begins the newest task, between two steps.
+        """Applies environment parameters and begins the newest task, between two steps.
 
-        An evaluation begins with environments that are reset, and ends with them: no episode is partly of both. What
-        was recorded before it is sent.
+        An evaluation begins and ends with a reset of the environments, so that no episode is partly in it. Earlier
+        recorded data is sent first.
 
         Raises:
-            EnvironmentFailed: They could not be reset.
+            EnvironmentFailed: The environments could not be reset.
         """
+        if (assignment := self._assign()) is not None:
+            recorder.assign(self._environments.revision)
+            resets = assignment.reset == policy_pb2.RESET_MODE_NOW and not assignment.lockstep_quota_steps
+            if resets and self._evaluation is None:  # a round of lock-step and an evaluation reset by themselves
+                recorder.discard_open("reset")
+                self._reset()
+                recorder.begin(self._seeds())
         behavior = self._behavior
         task = self._tasks.of(self._link.assignment, behavior.behavior, behavior.team)
         if task == self._task:
@@ -247,6 +281,19 @@ class RolloutLoop:
         elif before.evaluates:
             self._end_evaluation(recorder)
 
+    def _assign(self) -> policy_pb2.Assignment | None:
+        """Applies the environment parameters of a new assignment, and returns it; None if there is none.
+
+        Raises:
+            EnvironmentFailed: The environments refused the parameters.
+        """
+        assignment = self._link.assignment
+        if assignment is None or assignment is self._assignment:
+            return None
+        self._assignment = assignment
+        self._environments.assign(assignment)
+        return assignment
+
     def _begin_evaluation(self, task: Task) -> None:
         """Begins an evaluation."""
         link, spec, agents = self._link, self._environments.spec, self._environments.num_envs
@@ -256,7 +303,7 @@ class RolloutLoop:
         self._evaluation.begin(self._seeds())
 
     def _end_evaluation(self, recorder: Recorder) -> None:
-        """Goes back to training, with episodes that begin now."""
+        """Returns to training, with new episodes."""
         if self._evaluation is not None:
             self._evaluation.flush()
         self._evaluation = None
@@ -268,7 +315,7 @@ class RolloutLoop:
         """Takes one step, or waits.
 
         Raises:
-            EnvironmentFailed: The environments did.
+            EnvironmentFailed: The environments failed.
             PolicyUnusable: A policy failed in an evaluation, or in lock-step.
         """
         policy = self._policy
@@ -289,7 +336,7 @@ class RolloutLoop:
         """Returns whether a step may be taken; begins the round of lock-step that is due.
 
         Raises:
-            EnvironmentFailed: The round begins with environments that could not be reset.
+            EnvironmentFailed: The environments could not be reset for the round.
         """
         if self._task.idles or not self._behavior.may_step(self._environments.num_envs):
             return False
@@ -316,7 +363,7 @@ class RolloutLoop:
             self._report(self._clock())
 
     def _end(self, recorder: Recorder) -> None:
-        """Sends what there is: the actor is about to stop."""
+        """Sends all data, because the actor is about to stop."""
         if self._evaluation is not None:
             self._evaluation.flush()
             recorder.flush()
@@ -324,7 +371,7 @@ class RolloutLoop:
             recorder.cut(self._environments.observations, self._environments.masks)
 
     def _step(self, policy: ActingPolicy, recorder: Recorder) -> None:
-        """Takes a step of all environments; now and then looks at the clock meanwhile, and reports."""
+        """Steps all environments; occasionally measures the time and reports."""
         is_timed, clock = self._vector_steps % SAMPLE_EVERY_STEPS == 0, self._clock
         begun = clock() if is_timed else 0.0
         environments = self._environments
@@ -359,8 +406,14 @@ class RolloutLoop:
             self._on_stats(self.stats)
 
     def _wait(self, recorder: Recorder) -> None:
-        """Sends what is closed, since nothing will join it soon, and waits for the connection."""
-        recorder.flush()
+        """Sends closed segments, since no others will join them soon, and waits for the connection.
+
+        Open segments end too once the learner needs no more steps for its update.
+        """
+        if self._behavior.has_used_quota:
+            recorder.cut(self._environments.observations, self._environments.masks)
+        else:
+            recorder.flush()
         reason = "hold" if self._lockstep.is_waiting else self._behavior.missing
         self._counts.waiting = reason, self._clock()
         self._link.wait(WAIT_SECONDS)
@@ -368,11 +421,11 @@ class RolloutLoop:
         self._counts.waited(now)
         self._report(now)
 
-    def _recover(self, failure: EnvironmentFailed, recorder: Recorder | None) -> None:
-        """Begins again with remade environments, unless the link stops.
+    def _recover(self, failure: EnvironmentFailed, recorder: Recorder | None) -> bool:
+        """Continues with remade environments, unless the link stops; returns whether they work again.
 
         Raises:
-            EnvironmentFailedTooOften: They fail again and again.
+            EnvironmentFailedTooOften: They fail too often.
         """
         is_back = self._environments.recover(failure, _nothing if recorder is None else recorder.flush)
         self._memory = None
@@ -380,15 +433,16 @@ class RolloutLoop:
             self._evaluation.begin(self._seeds())
         elif is_back and recorder is not None:
             recorder.begin(self._seeds())
+        return is_back
 
     def _reset(self) -> None:
         self._memory = None
         self._environments.reset()
 
     def _seeds(self) -> list[int]:
-        """Other seeds after each failure, so that a fault of one seed does not repeat for ever, and after evaluations.
+        """Returns new seeds after each failure and evaluation, so that a fault of one seed does not repeat for ever.
 
-        Evaluations all begin with the same ones, so that what they measure differs by the policy alone.
+        All evaluations use the same seeds, so that their results differ only by the policy.
         """
         link, envs = self._link, self._environments.num_envs
         if self._lockstep.is_on:
@@ -406,4 +460,4 @@ class RolloutLoop:
 
 
 def _nothing() -> None:
-    """Does nothing: there is nothing to send yet."""
+    """Does nothing, because no data is recorded yet."""

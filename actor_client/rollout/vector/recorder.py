@@ -1,4 +1,4 @@
-"""Stop 2 of a step: rows become segments, segments become chunks."""
+"""Stop 2 of a step's path: turns rows into segments, and segments into chunks."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from actor_client.rollout.vector.rows import RowLog
 from actor_client.rollout.vector.segments import ClosedBlocks, Running, join_segments
 
 MIN_SLACK_STEPS: Final = 16
-"""Steps that the log keeps beyond the longest segment, so that closed segments can wait for company."""
+"""Steps that the log keeps beyond the longest segment, so that closed segments can wait for others."""
 
 Index = NDArray[np.int64]
 
@@ -29,21 +29,21 @@ _log = structlog.get_logger(__name__)
 
 
 class Recorder:
-    """Records what E environments do, one agent each, and sends it as chunks.
+    """Records the steps of E environments with one agent each, and sends them as chunks.
 
     A segment ends with its episode, at the time horizon, where a longer one would not fit a chunk, before its oldest
     row passes the policy lag, at a swap if the link says so, and when `cut` is called. Closed segments are sent at the
     first of: enough bytes, enough steps, enough age, a swap, or a call of `flush`.
 
     Args:
-        spec: What is recorded.
-        link: Where chunks go, and the limits.
+        spec: The behavior's spec.
+        link: The link that takes chunks and gives the limits.
         agents: E.
         masked: Whether the environments have action masks.
         clock: Monotonic seconds.
 
     Attributes:
-        horizon: Most rows of a segment: the time horizon, or what fits a chunk.
+        horizon: Most rows of a segment: the time horizon, or fewer if a chunk has room for fewer.
         unusable_episodes: Finished episodes that were not reported, because their return is NaN or beyond float32.
     """
 
@@ -72,7 +72,7 @@ class Recorder:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Makes what depends on the learner's settings, which may change with its generation; no rows may be open."""
+        """Creates the parts that depend on the learner's settings, which may change; no rows may be open."""
         spec, link, agents, masked = self._spec, self._link, self._agents, self._masked
         probe = RowLog(spec, agents, 1, masked=masked)
         self._row_bytes = probe.row_bytes + self._memory.row_bytes
@@ -95,16 +95,20 @@ class Recorder:
 
     @property
     def open_steps(self) -> int:
-        """Rows that were recorded and are in no chunk yet."""
+        """Number of recorded rows that are in no chunk yet."""
         return self._running.open_rows(self._steps) + self._closed.rows
 
+    def assign(self, revision: int) -> None:
+        """Sets the revision of the environment parameters of episodes that begin from now on."""
+        self._running.revision = revision
+
     def begin(self, seeds: Sequence[int]) -> None:
-        """Begins a new episode everywhere; open rows must have been cut or discarded before.
+        """Begins new episodes in all environments; open rows must have been cut or discarded before.
 
         Args:
-            seeds: Of the environments, E entries.
+            seeds: Seeds of the environments, E entries.
         """
-        self.flush()  # Finished episodes belong to the seeds until now.
+        self.flush()  # Finished episodes must be sent with the previous seeds.
         self._running.begin(self._steps, seeds, self._version)
 
     def record(
@@ -115,13 +119,13 @@ class Recorder:
         result: StepResult,
         next_masks: MaskArray | None,
     ) -> None:
-        """Records one step of all environments, and sends what is due.
+        """Records one step of all environments, and sends due data.
 
         Args:
-            observations: What the actions were chosen on, [E, *shape] each.
-            masks: Allowed choices then, uint8 [E, sum of branches], or None.
-            actions: What was chosen.
-            result: What happened.
+            observations: Observations on which the actions were chosen, [E, *shape] each.
+            masks: Allowed choices for them, uint8 [E, sum of branches], or None.
+            actions: The chosen actions.
+            result: The result of the step.
             next_masks: Allowed choices for `result.observations`.
         """
         now = self._clock()
@@ -163,16 +167,16 @@ class Recorder:
         masks: MaskArray | None,
         memory: MemoryForm = NO_MEMORY,
     ) -> None:
-        """Another policy acts from the next step on; sends what is closed.
+        """Switches to another policy for the next step; sends closed segments.
 
-        Rows of another generation are of no use any more and are discarded; its memory may have another form.
+        Rows of another generation are discarded; the memory may have another form.
 
         Args:
-            generation: Of the new policy.
-            version: Of the new policy.
-            observations: What it will see first, [E, *shape] each: the end of segments that are cut.
+            generation: Its generation.
+            version: Its version.
+            observations: The first observations that it acts on, [E, *shape] each; they end the segments that are cut.
             masks: Allowed choices for them, or None.
-            memory: What the new policy remembers of an agent.
+            memory: Form of an agent's memory.
         """
         renewed = generation != self._generation
         if renewed:
@@ -185,21 +189,21 @@ class Recorder:
         self._running.swap(self._steps, version, everywhere=renewed)
 
     def cut(self, observations: Observations, masks: MaskArray | None) -> None:
-        """Ends all open segments and sends everything: the actor is about to stop.
+        """Ends all open segments and sends everything, because the actor is about to stop.
 
         Args:
-            observations: What was seen last, [E, *shape] each.
+            observations: The last observations, [E, *shape] each.
             masks: Allowed choices for them, or None.
         """
         self._close_cut(np.flatnonzero(self._running.starts < self._steps), observations, masks, self._clock())
         self.flush()
 
     def end_round(self, number: int, observations: Observations, masks: MaskArray | None) -> None:
-        """Ends all open segments, sends everything, and behind it the word that a round of lock-step is complete.
+        """Ends all open segments, sends everything, and reports the round of lock-step as complete.
 
         Args:
-            number: Of the round.
-            observations: What was seen last, [E, *shape] each.
+            number: Number of the round.
+            observations: The last observations, [E, *shape] each.
             masks: Allowed choices for them, or None.
         """
         self.cut(observations, masks)
@@ -228,7 +232,7 @@ class Recorder:
             self._link.send(chunk)
 
     def _finite(self, episodes: VectorEpisodes | None) -> VectorEpisodes | None:
-        """Leaves out, and counts, the records that would have the whole chunk refused."""
+        """Drops, and counts, the records for which the learner would refuse the whole chunk."""
         if episodes is None:
             return None
         kept = episodes.finite()
@@ -244,12 +248,12 @@ class Recorder:
         return kept
 
     def discard(self, reason: str) -> None:
-        """Gives up all rows that are in no chunk yet, and the records of the episodes they end; running ones go on.
+        """Discards all rows that are in no chunk yet, and the records of their episodes; running episodes continue.
 
-        The link's limits are read again: there is another session or another learner.
+        The link's limits are read again, because the session or the learner has changed.
 
         Args:
-            reason: A word of the books.
+            reason: The reason in the books.
         """
         rows = self._running.discard(self._steps) + self._closed.rows
         self._closed.take()
@@ -257,15 +261,19 @@ class Recorder:
             self._link.books.discard(reason, rows)
         self._prepare()
 
-    def discard_open(self, reason: str) -> None:
-        """Gives up the rows of open segments alone: the environments failed, but what was closed before is good.
+    def discard_open(self, reason: str) -> int:
+        """Discards the rows of open segments only: the environments failed, but closed segments are valid.
 
         Args:
-            reason: A word of the books.
+            reason: The reason in the books.
+
+        Returns:
+            The number of rows.
         """
         rows = self._running.discard(self._steps)
         if rows:
             self._link.books.discard(reason, rows)
+        return rows
 
     def _is_due(self, now: float) -> bool:
         closed, limits = self._closed, self._link.limits
@@ -277,7 +285,7 @@ class Recorder:
         )
 
     def _make_room(self) -> None:
-        """Sees to it that the next step overwrites no row that is needed."""
+        """Ensures that the next step overwrites no row that is needed."""
         if self._steps - self._needed_from < self._log.capacity:
             return
         first_open = int(self._running.starts.min())
@@ -304,7 +312,7 @@ class Recorder:
         self._next_cut = int(starts.min()) + self.horizon
 
     def _cut_old(self, version: int, observations: Observations, masks: MaskArray | None) -> None:
-        """Ends segments that could not be continued without their oldest row passing the lag at the next version."""
+        """Ends segments whose oldest row would exceed the lag at the next version."""
         if not (self._link.cut_at_swap or self._link.max_policy_lag):
             return
         envs = np.flatnonzero(self._running.starts < self._steps)
@@ -316,7 +324,7 @@ class Recorder:
     def _close_before(
         self, ignored: NDArray[np.bool_], observations: Observations, masks: MaskArray | None, now: float
     ) -> None:
-        """Ends segments that are still open where an environment ignores an action amid an episode."""
+        """Ends open segments of environments that ignore an action within an episode."""
         self._close_cut(np.flatnonzero(ignored & (self._running.starts < self._steps)), observations, masks, now)
 
     def _close_cut(self, envs: Index, observations: Observations, masks: MaskArray | None, now: float) -> None:

@@ -15,17 +15,17 @@ Index = NDArray[np.int64]
 
 
 class RowLog:
-    """A ring of C steps of E environments: one array [C, E, ...] a STEP column.
+    """A ring of C steps of E environments: one array [C, E, ...] per STEP column.
 
-    Step t is kept until step t + C is appended; the recorder sees to it that nothing older is needed. A ring, and not
-    a log whose open rows move to the front at each flush: with pictures that would copy tens of megabytes a chunk.
+    Step t is kept until step t + C is appended; the recorder ensures that no older step is needed. A log that moves
+    open rows to the front at each flush would copy tens of megabytes per chunk of pictures.
 
     Args:
-        spec: What is recorded.
+        spec: The behavior's spec.
         agents: E.
         capacity: C.
         masked: Whether there are action masks.
-        memory: What the policy remembers of an agent.
+        memory: Form of an agent's memory.
 
     Attributes:
         capacity: C.
@@ -53,7 +53,7 @@ class RowLog:
         self._columns["reward"] = column((), np.float32)
         if masked:
             self._columns["action_mask"] = column((action.mask_size,), np.uint8)
-        # Of every step, for where a segment begins is not known before the one before it was cut.
+        # Kept for every step, because the start of a segment is only known when the previous one is cut.
         self._memory = column((memory.size,), np.float32) if memory.size else None
         self._memory_form = memory
         self._versions = np.zeros(capacity, np.uint64)
@@ -76,12 +76,12 @@ class RowLog:
 
         Args:
             step: t, counted from 0.
-            observations: What the actions were chosen on, [E, *shape] each.
+            observations: Observations on which the actions were chosen, [E, *shape] each.
             masks: uint8 [E, sum of branches], or None.
-            actions: What was chosen.
+            actions: The chosen actions.
             rewards: float32 [E].
-            version: Of the policy that acted.
-            taken_at: Monotonic time, in seconds.
+            version: Version of the policy that acted.
+            taken_at: Time of the step, in monotonic seconds.
         """
         slot = step % self.capacity
         columns = self._columns

@@ -1,4 +1,4 @@
-"""Running episodes and open segments of environments that are stepped together, and the closed ones they leave."""
+"""Running episodes, open segments and closed segments of environments that are stepped together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,23 +16,25 @@ START: Final = 0
 EPISODE: Final = 1
 """Number of the running episode in its environment."""
 EPISODE_START: Final = 2
-"""First step of the running episode, moved on by each step that was left out."""
+"""First step of the running episode, advanced by each skipped step."""
 FIRST_VERSION: Final = 3
 """Version that chose the first action of the running episode."""
-_COLUMNS: Final = 4
+REVISION: Final = 4
+"""Revision of the environment parameters with which the running episode began."""
+_COLUMNS: Final = 5
 
 
 class Block(NamedTuple):
-    """m segments that were closed at one moment (a tuple, because early in training one is made at each step).
+    """m segments that were closed at the same time. It is a tuple because early in training one is made at each step.
 
     Attributes:
-        envs: Environment of each, int64 [m].
-        state: Their rows of `Running.state` before the end, int64 [m, 4].
-        now: Steps so far, so the first one that is not part of them.
+        envs: Environment of each segment, int64 [m].
+        state: Rows of `Running.state` before the end, int64 [m, 5].
+        now: Number of steps so far, which is the first step after them.
         ends: `SegmentEnd`, uint8 [m].
-        finals: What was observed after the last row, [m, *shape] each.
+        finals: Observations after the last row, [m, *shape] each.
         final_masks: uint8 [m, sum of branches], or None.
-        episodes: What the episodes that ended came to; None for segments that were cut.
+        episodes: Results of the ended episodes; None for segments that were cut.
     """
 
     envs: Index
@@ -51,7 +53,7 @@ class EndedEpisodes(NamedTuple):
         returns: Sums of rewards, float64 [m].
         last_rewards: float32 [m].
         last_version: Version that chose the last actions.
-        infos: Numbers that the environments reported, m entries.
+        infos: Numbers reported by the environments, m entries.
     """
 
     returns: NDArray[np.float64]
@@ -61,7 +63,7 @@ class EndedEpisodes(NamedTuple):
 
 
 class Running:
-    """State of E environments, one row each, so that a few of them are read and renewed by one operation.
+    """State of E environments, one row each, so that several rows are read and updated by one operation.
 
     Steps are counted from 0 over the life of the recorder; `now` is the number of steps so far, so an environment
     whose segment began at `now` has no open rows.
@@ -70,57 +72,59 @@ class Running:
         agents: E.
 
     Attributes:
-        state: int64 [E, 4], by START, EPISODE, EPISODE_START and FIRST_VERSION.
+        state: int64 [E, 5], by START, EPISODE, EPISODE_START, FIRST_VERSION and REVISION.
         starts: Its column START, a view [E].
-        seeds: Of the environments, uint64 [E].
+        seeds: Seeds of the environments, uint64 [E].
+        revision: Revision of the environment parameters of episodes that begin now.
     """
 
     def __init__(self, agents: int) -> None:
         self.state = np.zeros((agents, _COLUMNS), np.int64)
         self.starts = self.state[:, START]
         self.seeds = np.zeros(agents, np.uint64)
+        self.revision = 0
         self._returns = np.zeros(agents, np.float64)
 
     def begin(self, now: int, seeds: Sequence[int], version: int) -> None:
-        """Begins a new episode everywhere.
+        """Begins new episodes in all environments.
 
         Args:
-            now: Steps so far.
-            seeds: Of the environments, E entries.
-            version: The policy that will act.
+            now: Number of steps so far.
+            seeds: Seeds of the environments, E entries.
+            version: Version of the policy that will act.
         """
         self._renew(self.state, now, version)
         self._returns[:] = 0.0
         self.seeds[:] = seeds
 
     def open_rows(self, now: int) -> int:
-        """Returns how many rows are open in all."""
+        """Returns the total number of open rows."""
         return now * len(self.starts) - int(self.starts.sum())
 
     def add(self, rewards: FloatArray, ignored: NDArray[np.bool_] | None) -> None:
-        """Adds the rewards of one step, float32 [E], but for ignored rows."""
+        """Adds the rewards of one step, float32 [E], except for ignored rows."""
         if ignored is None:
             self._returns += rewards
         else:
             np.add(self._returns, rewards, out=self._returns, where=~ignored)
 
     def skip(self, envs: Index, now: int) -> None:
-        """Leaves out the step that was just taken, of environments without other open rows; it counts nowhere."""
+        """Excludes the last step of environments without other open rows; it is not counted."""
         self.state[envs, START] = now
         self.state[envs, EPISODE_START] += 1
 
     def swap(self, now: int, version: int, *, everywhere: bool) -> None:
-        """Another version acts from now on, and chooses the first action of episodes that have none yet.
+        """Sets the acting version, also as the first version of episodes without an action.
 
         Args:
-            now: Steps so far.
-            version: Which.
-            everywhere: It counts as the first version of all running episodes, because it is of another generation.
+            now: Number of steps so far.
+            version: The acting version.
+            everywhere: Use `version` as the first version of all running episodes, because its generation is new.
         """
         self.state[everywhere | (self.state[:, EPISODE_START] == now), FIRST_VERSION] = version
 
     def discard(self, now: int) -> int:
-        """Gives up all open rows and returns how many; episodes go on."""
+        """Discards all open rows and returns their number; episodes continue."""
         rows = self.open_rows(now)
         self.starts[:] = now
         return rows
@@ -128,7 +132,7 @@ class Running:
     def cut(
         self, envs: Index, now: int, ends: NDArray[np.uint8], finals: Observations, final_masks: MaskArray | None
     ) -> Block:
-        """Ends open segments, each of which has rows; their episodes go on. See `Block` for the arguments."""
+        """Ends open segments, each with at least one row; their episodes continue. See `Block` for the arguments."""
         block = Block(envs, self.state[envs], now, ends, finals, final_masks, None)
         self.starts[envs] = now
         return block
@@ -148,13 +152,13 @@ class Running:
         """Ends episodes with their open segments, and begins the next ones.
 
         Args:
-            envs: Which, int64 [m].
-            now: Steps so far.
+            envs: The environments, int64 [m].
+            now: Number of steps so far.
             ends: See `Block`.
             finals: See `Block`.
             final_masks: See `Block`.
-            rewards: Of the last step, float32 [E].
-            version: That chose its actions.
+            rewards: Rewards of the last step, float32 [E].
+            version: Version that chose its actions.
             infos: See `EndedEpisodes`.
         """
         state = self.state[envs]
@@ -165,23 +169,23 @@ class Running:
         self.state[envs] = renewed
         return Block(envs, state, now, ends, finals, final_masks, ended)
 
-    @staticmethod
-    def _renew(state: Index, now: int, version: int) -> None:
+    def _renew(self, state: Index, now: int, version: int) -> None:
         state[:, START] = now
         state[:, EPISODE] += 1
         state[:, EPISODE_START] = now
         state[:, FIRST_VERSION] = version
+        state[:, REVISION] = self.revision
 
 
 class ClosedBlocks:
     """Closed segments that wait for a chunk.
 
     Attributes:
-        blocks: In the order in which they were closed.
-        rows: All rows.
+        blocks: The blocks, in the order in which they were closed.
+        rows: Number of rows.
         segments: Number of segments.
-        since: When the oldest was closed, in monotonic seconds; meaningless without blocks.
-        first_step: First step that any of them needs; meaningless without blocks.
+        since: Closing time of the oldest block, in monotonic seconds; undefined without blocks.
+        first_step: First step that any block needs; undefined without blocks.
     """
 
     def __init__(self) -> None:
@@ -193,7 +197,7 @@ class ClosedBlocks:
 
     def add(self, block: Block, now_seconds: float) -> None:
         """Adds segments that were just closed."""
-        # In Python, because most blocks have few segments and a reduction in numpy costs as much as thirty of them.
+        # In Python: most blocks have few segments, and one numpy reduction costs as much as thirty of them.
         starts = block.state[:, START].tolist()
         first_step = min(starts)
         if not self.blocks:
@@ -206,7 +210,7 @@ class ClosedBlocks:
         self.segments += len(starts)
 
     def take(self) -> list[Block]:
-        """Returns all blocks and forgets them."""
+        """Removes and returns all blocks."""
         blocks, self.blocks = self.blocks, []
         self.rows = 0
         self.segments = 0
@@ -218,13 +222,13 @@ class Segments:
     """S closed segments.
 
     Attributes:
-        envs: Environment of each, int64 [S].
+        envs: Environment of each segment, int64 [S].
         starts: First step, int64 [S].
-        lengths: int64 [S], at least 1.
+        lengths: Numbers of rows, int64 [S], at least 1.
         ends: `SegmentEnd`, uint8 [S].
         episodes: Number of the episode in its environment, int64 [S].
         first_steps: Index of the first row in its episode, int64 [S].
-        finals: What was observed after the last row, [S, *shape] each.
+        finals: Observations after the last row, [S, *shape] each.
         final_masks: uint8 [S, sum of branches], or None.
     """
 
@@ -242,7 +246,7 @@ class Segments:
 
     @property
     def bundles(self) -> None:
-        """Environments know nothing of each other: any two segments may part."""
+        """None: environments are independent, so any two segments may be separated."""
         return
 
     def part(self, rows: slice) -> "Segments":
@@ -259,7 +263,7 @@ class Segments:
         )
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Returns the SEGMENT columns as trajectory.proto has them; an environment has one agent, of its number."""
+        """Returns the SEGMENT columns as in trajectory.proto; an agent has its environment's number."""
         return {
             "length": self.lengths.astype(np.uint32),
             "end": self.ends,

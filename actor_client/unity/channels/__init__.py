@@ -1,1 +1,1 @@
-"""Side channels: bytes that ride on the exchanges with a player, beside observations and actions."""
+"""Side channels: bytes that travel with the exchanges of a player, in addition to observations and actions."""

@@ -12,7 +12,7 @@ from uuid import UUID
 UUID_BYTES: Final = 16
 HEADER_BYTES: Final = UUID_BYTES + 4
 MAX_RECORDS: Final = 65536
-"""Of one message. Players send a few; millions of empty ones fit a large message and would hold up all players."""
+"""Most records in a message. Players send a few; a large message could hold millions and would block all players."""
 MAX_INT32: Final = 2**31 - 1
 MIN_INT32: Final = -(2**31)
 MAX_FLOAT32: Final = 3.4028234663852886e38
@@ -22,11 +22,11 @@ _FLOAT32: Final = struct.Struct("<f")
 
 
 class BadSideChannel(Exception):  # noqa: N818 - names what is bad
-    """Bytes on a side channel do not mean what they should; the message is one line.
+    """The bytes of a side channel are malformed; the message is one line.
 
     Args:
-        message: What is wrong.
-        intact: The records before the fault, which are good.
+        message: The fault.
+        intact: The valid records before the fault.
     """
 
     def __init__(self, message: str, intact: Iterable[tuple[UUID, bytes]] = ()) -> None:
@@ -35,7 +35,7 @@ class BadSideChannel(Exception):  # noqa: N818 - names what is bad
 
 
 def pack(records: Iterable[tuple[UUID, bytes]]) -> bytes:
-    """Returns the records, each given as channel and payload, as one string of bytes."""
+    """Returns records, each a channel and a payload, as bytes."""
     parts: list[bytes] = []
     for channel, payload in records:
         parts += (channel.bytes_le, _INT32.pack(len(payload)), payload)
@@ -56,7 +56,7 @@ def unpack(data: bytes) -> list[tuple[UUID, bytes]]:
             raise BadSideChannel(f"a message has more than {MAX_RECORDS} records; send fewer at a time", records)
         if size - place < HEADER_BYTES:
             raise BadSideChannel(
-                f"{size - place} bytes are left after {len(records)} records; a record has {HEADER_BYTES} at least",
+                f"{size - place} bytes are left after {len(records)} records; a record has at least {HEADER_BYTES}",
                 records,
             )
         (length,) = _INT32.unpack_from(data, place + UUID_BYTES)
@@ -74,7 +74,7 @@ class Reader:
     """Reads primitives from a payload, one after another.
 
     Args:
-        payload: Of one record.
+        payload: The payload of one record.
     """
 
     def __init__(self, payload: bytes) -> None:
@@ -82,25 +82,25 @@ class Reader:
         self._place = 0
 
     def int32(self) -> int:
-        """Reads a whole number.
+        """Reads an int32.
 
         Raises:
-            BadSideChannel: The payload ends.
+            BadSideChannel: The payload is too short.
         """
         value: int = _INT32.unpack_from(self._payload, self._advance(4, "a whole number"))[0]
         return value
 
     def float32(self) -> float:
-        """Reads a number.
+        """Reads a float32.
 
         Raises:
-            BadSideChannel: The payload ends.
+            BadSideChannel: The payload is too short.
         """
         value: float = _FLOAT32.unpack_from(self._payload, self._advance(4, "a number"))[0]
         return value
 
     def string(self) -> str:
-        """Reads a text: its length in bytes, then ASCII; what is not ASCII is read as UTF-8 where it can be.
+        """Reads a text: its length in bytes, then ASCII. Other bytes are decoded as UTF-8 where possible.
 
         Raises:
             BadSideChannel: The length is negative or goes past the end.
@@ -112,7 +112,7 @@ class Reader:
         return self._payload[begin : begin + length].decode("utf-8", "replace")
 
     def _advance(self, count: int, what: str) -> int:
-        """Moves on by some bytes and returns where they begin."""
+        """Advances by a number of bytes and returns the position of the first."""
         place, left = self._place, len(self._payload) - self._place
         if count > left:
             raise BadSideChannel(f"{what} of {count} bytes goes past the end: {left} bytes are left")
@@ -121,18 +121,18 @@ class Reader:
 
 
 def int32(value: int) -> bytes:
-    """Writes a whole number; what does not fit becomes the nearest that does."""
+    """Encodes an int32; a value out of range is clamped."""
     return _INT32.pack(min(max(value, MIN_INT32), MAX_INT32))
 
 
 def float32(value: float) -> bytes:
-    """Writes a number; a finite one beyond float32 becomes the largest of its sign."""
+    """Encodes a float32; a finite value out of range is clamped."""
     if value in (float("inf"), float("-inf")) or value != value:  # noqa: PLR0124 - NaN
         return _FLOAT32.pack(value)
     return _FLOAT32.pack(min(max(value, -MAX_FLOAT32), MAX_FLOAT32))
 
 
 def string(text: str) -> bytes:
-    """Writes a text; players read ASCII, so that every other character becomes a question mark."""
+    """Encodes a text; players read ASCII, so every other character becomes a question mark."""
     data = text.encode("ascii", "replace")
     return _INT32.pack(len(data)) + data

@@ -1,4 +1,4 @@
-"""Channels of the user's own: raw bytes to and from players."""
+"""Side channels of users: raw bytes to and from players."""
 
 import importlib
 import sys
@@ -15,15 +15,15 @@ ENTRY_POINT_GROUP: Final = "rollcast.side_channels"
 RESERVED_CHANNELS: Final = frozenset({ENGINE_CHANNEL, PARAMETERS_CHANNEL, STATS_CHANNEL})
 
 Send = Callable[[bytes], None]
-"""Queues a payload for one player; it goes out with the next answer to it. May be called from any thread."""
+"""Queues a payload for one player, which gets it with its next answer. Any thread may call it."""
 
 
 @runtime_checkable
 class ChannelPlugin(Protocol):
-    """A side channel of the user's own; one object serves all players of an actor.
+    """A user's side channel; one object serves all players of an actor.
 
-    Both methods are called in the thread that steps, where every player waits for them. What they raise is logged, and
-    never ends a training.
+    Both methods are called in the stepping thread, and every player waits for them. Their exceptions are logged and
+    never end the run.
 
     Attributes:
         channel_id: The UUID that the C# side registers its channel with.
@@ -32,21 +32,21 @@ class ChannelPlugin(Protocol):
     channel_id: UUID
 
     def on_player(self, worker: int, send: Send) -> None:
-        """A player begins, or begins again; what is sent now reaches it before its first scene."""
+        """Handles the start or restart of a player; data sent in this call reaches it before its first scene."""
 
     def on_message(self, worker: int, data: bytes) -> None:
-        """A player has sent a payload."""
+        """Handles a payload that a player sent."""
 
 
 def load_plugins(names: Iterable[str] = ()) -> tuple[ChannelPlugin, ...]:
-    """Makes the plug-ins that installed packages declare, and those that are named.
+    """Creates the plug-ins that installed packages declare, and the named ones.
 
     Args:
-        names: `module:callable`, as `--side-channel` takes them; modules of the working directory are found, too. The
-            callable takes no arguments and returns a plug-in.
+        names: `module:callable`, as in `--side-channel`; the working directory is searched too. The callable takes no
+            arguments and returns a plug-in.
 
     Raises:
-        ActorError: One cannot be imported or made, is no plug-in, or claims a channel that is taken.
+        ActorError: A plug-in cannot be imported or created, is not a plug-in, or uses a channel that is taken.
     """
     points = [*entry_points(group=ENTRY_POINT_GROUP), *(_point(name) for name in names)]
     plugins = tuple(_made(point) for point in points)
@@ -71,10 +71,10 @@ def _made(point: EntryPoint) -> ChannelPlugin:
         for part in attribute.strip().split("."):
             found = getattr(found, part)
         plugin = found()
-    except BaseException as error:  # whatever a module of the user's raises, sys.exit included
+    except BaseException as error:  # a user's module may raise anything, SystemExit included
         reason = " ".join(str(error).split())
         raise ActorError(
-            ExitCode.USAGE, f"side channel {point.value} cannot be made: {type(error).__name__}: {reason}"
+            ExitCode.USAGE, f"side channel {point.value} cannot be created: {type(error).__name__}: {reason}"
         ) from error
     missing = [name for name in ("channel_id", "on_player", "on_message") if not hasattr(plugin, name)]
     if missing:
@@ -84,7 +84,9 @@ def _made(point: EntryPoint) -> ChannelPlugin:
         )
     if not isinstance(plugin.channel_id, UUID):
         kind = type(plugin.channel_id).__name__
-        raise ActorError(ExitCode.USAGE, f"side channel {point.value}: channel_id is {kind}; a uuid.UUID is needed")
+        raise ActorError(
+            ExitCode.USAGE, f"side channel {point.value}: channel_id has the type {kind}; it must be a uuid.UUID"
+        )
     made: ChannelPlugin = plugin
     return made
 

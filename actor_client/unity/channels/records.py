@@ -1,4 +1,4 @@
-"""Records of the channels that ML-Agents has: engine settings, environment parameters, and statistics of players."""
+"""Records of ML-Agents' own channels: engine settings, environment parameters, and statistics of players."""
 
 import math
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ _AGGREGATIONS: Final = (
     StatAggregation.SUM,
     StatAggregation.HISTOGRAM,
 )
-"""By the number on the wire."""
+"""Aggregations by their number on the wire."""
 
 
 def engine_records(engine: session_pb2.EngineSettings) -> list[tuple[UUID, bytes]]:
@@ -54,8 +54,8 @@ def parameter_records(assignment: policy_pb2.Assignment, run_seed: int = 0) -> l
     """Returns one record for each environment parameter, in the order of the run file.
 
     Args:
-        assignment: What the learner asks for.
-        run_seed: Samplers without a seed of their own (a negative one) get this one plus their place among those.
+        assignment: The learner's assignment.
+        run_seed: A sampler with a negative seed gets this seed plus its index among such samplers.
     """
     records = []
     offset = 0
@@ -65,14 +65,14 @@ def parameter_records(assignment: policy_pb2.Assignment, run_seed: int = 0) -> l
         if seed < 0:
             seed = run_seed + offset
             offset += 1
-        payload = _payload(sampler, seed & MAX_INT32)  # as many bits as the wire has, and never negative
+        payload = _payload(sampler, seed & MAX_INT32)  # as many bits as the wire has, never negative
         if payload is not None:
             records.append((PARAMETERS_CHANNEL, string(name) + payload))
     return records
 
 
 def _ordered(assignment: policy_pb2.Assignment) -> Iterator[str]:
-    """Yields all names once: those that have a place in the order first, then the others by name."""
+    """Yields each name once: first the names with a place in the order, then the others alphabetically."""
     parameters = assignment.environment_parameters
     listed = dict.fromkeys(name for name in assignment.parameter_order if name in parameters)
     yield from listed
@@ -80,7 +80,7 @@ def _ordered(assignment: policy_pb2.Assignment) -> Iterator[str]:
 
 
 def _payload(sampler: policy_pb2.Sampler, seed: int) -> bytes | None:
-    """Returns what follows the name; None for a kind of sampler that a newer learner may know."""
+    """Returns the bytes after the name; None for an unknown kind of sampler, perhaps of a newer learner."""
     kind = sampler.WhichOneof("sampler")
     if kind == "constant":
         return _FLOAT + float32(sampler.constant)
@@ -108,13 +108,14 @@ def read_stat(payload: bytes) -> StatRecord:
     """Reads the payload of a statistics record.
 
     Raises:
-        BadSideChannel: It is no such payload, or no learner would take the key or the value.
+        BadSideChannel: The payload is malformed, or a learner would refuse the key or the value.
     """
     reader = Reader(payload)
     key, value, number = reader.string(), reader.float32(), reader.int32()
     if not 1 <= len(key) <= MAX_STAT_KEY_LENGTH or not key.isprintable():
         raise BadSideChannel(
-            f"statistic {key[:80]!r} has {len(key)} characters; 1 to {MAX_STAT_KEY_LENGTH} printable ones are allowed"
+            f"statistic {key[:80]!r} has {len(key)} characters; 1 to {MAX_STAT_KEY_LENGTH} printable characters "
+            "are allowed"
         )
     if not 0 <= number < len(_AGGREGATIONS):
         raise BadSideChannel(f"statistic {key!r} has aggregation {number}; 0 to {len(_AGGREGATIONS) - 1} are known")

@@ -1,4 +1,4 @@
-"""All side channels of one player: what waits to be sent, and who gets what has come."""
+"""All side channels of one player: queues outgoing payloads and distributes incoming ones."""
 
 import threading
 from collections import deque
@@ -26,11 +26,11 @@ from actor_client.unity.channels.records import (
 )
 
 REPLY_BUDGET_BYTES: Final = 3 * MIB
-"""Of one reply. A client refuses messages above 4 MiB; actions need the rest."""
+"""Side-channel bytes in one reply. A client refuses messages above 4 MiB; actions need the rest."""
 MAX_WAITING_BYTES: Final = 64 * MIB
-"""Of what plug-ins send to one player faster than it takes it."""
+"""Bytes that plug-ins may queue for one player."""
 MAX_UNKNOWN_CHANNELS: Final = 16
-"""Of which one line each is said; a player that makes up channels cannot fill the log."""
+"""Unknown channels that are logged, one line each; a player that invents channels cannot fill the log."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,13 +38,13 @@ Record = tuple[UUID, bytes]
 
 
 class SideChannels:
-    """The side channels of one player. For the stepping thread; plug-ins may send from any thread.
+    """The side channels of one player, for the stepping thread; plug-ins may send from any thread.
 
     Args:
         worker: The player's number in this actor.
-        plugins: Channels of the user's own.
-        first_of_run: It is worker 0 of actor 0: the only one whose MOST_RECENT statistics count, so that one player's
-            value is shown and not now this one's and now that one's.
+        plugins: The user's channels.
+        first_of_run: True for worker 0 of actor 0. Only this player's MOST_RECENT statistics count, so that the value
+            does not alternate between players.
     """
 
     def __init__(self, worker: int, plugins: Sequence[ChannelPlugin] = (), *, first_of_run: bool) -> None:
@@ -61,10 +61,10 @@ class SideChannels:
         self._notices = Notices()
 
     def begin(self, engine: session_pb2.EngineSettings, assignment: policy_pb2.Assignment, run_seed: int = 0) -> None:
-        """Forgets what was meant for the process before, and queues what a player needs before its first scene.
+        """Drops what was queued for the previous process, and queues what a player needs before its first scene.
 
         Args:
-            engine: For the engine.
+            engine: The engine settings.
             assignment: The environment parameters.
             run_seed: See `parameter_records`.
         """
@@ -82,13 +82,13 @@ class SideChannels:
                 self._note_plugin_fault(plugin, error)
 
     def update(self, assignment: policy_pb2.Assignment) -> None:
-        """Queues the environment parameters if they have changed; they go out with the next reply."""
+        """Queues the environment parameters if they have changed; the next reply carries them."""
         if assignment.settings_revision != self._revision:
             self._revision = assignment.settings_revision
             self._queue(parameter_records(assignment, self._run_seed))
 
     def take(self, budget_bytes: int = REPLY_BUDGET_BYTES) -> bytes:
-        """Returns what waits, as far as it fits; the rest goes with the replies that follow."""
+        """Returns queued bytes up to the budget; the rest follows with later replies."""
         with self._lock:
             if not self._waiting:
                 return b""
@@ -102,10 +102,10 @@ class SideChannels:
         return pack(records)
 
     def receive(self, data: bytes) -> list[StatRecord]:
-        """Hands what a player has sent to the plug-ins, and returns its statistics.
+        """Passes a player's payloads to the plug-ins, and returns its statistics.
 
-        Nothing here ends an exchange: an unknown channel costs its records, bytes that mean nothing cost what
-        follows them, and each is told of.
+        No fault ends an exchange. Records of an unknown channel are dropped, malformed bytes are dropped with all
+        that follows them, and both are logged.
         """
         if not data:
             return []
@@ -140,16 +140,19 @@ class SideChannels:
         """Queues a payload of a plug-in."""
         record = (channel, bytes(data))
         if _size(record) > REPLY_BUDGET_BYTES:
-            raise ValueError(f"{len(data)} bytes in one message; {REPLY_BUDGET_BYTES - HEADER_BYTES} fit a reply")
+            raise ValueError(
+                f"a message of {len(data)} bytes; a reply has space for {REPLY_BUDGET_BYTES - HEADER_BYTES}"
+            )
         with self._lock:
             is_full = self._waiting_bytes + _size(record) > MAX_WAITING_BYTES
-            # One that a plug-in still holds of the process before is not sent.
+            # A payload that a plug-in queued for the previous process is not sent.
             if beginning == self._beginning and not is_full:
                 self._waiting.append(record)
                 self._waiting_bytes += _size(record)
         if is_full:
             raise ValueError(
-                f"{MAX_WAITING_BYTES} bytes wait for player {self._worker} already: send less, or less often"
+                f"the messages that wait for player {self._worker} would exceed {MAX_WAITING_BYTES} bytes: send "
+                "less, or less often"
             )
 
     def _queue(self, records: Sequence[Record]) -> None:
@@ -171,7 +174,7 @@ class SideChannels:
             "side_channel_unknown",
             worker=self._worker,
             channel=str(channel),
-            action="skipped; --side-channel module:callable adds one",
+            action="skipped; to handle it, add a side channel with --side-channel module:callable",
         )
 
     def _note_plugin_fault(self, plugin: ChannelPlugin, error: Exception) -> None:

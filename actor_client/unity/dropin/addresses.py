@@ -1,10 +1,11 @@
-"""Chooses the learner's address: its usual port, or a free one where another run has that."""
+"""Chooses the learner's address: its usual port, or a free one if another run uses that."""
 
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from actor_client.platform import reuse_address
 from actor_client.settings.addresses import is_loopback, split_address
 from actor_client.unity.dropin.exits import DropInError, ExitCode
 
@@ -17,10 +18,10 @@ class LearnerAddress(NamedTuple):
     """Addresses of the learner, to listen on and to connect to.
 
     Attributes:
-        listen: What the learner is told.
-        local: Where players on this machine find it.
+        listen: The address that the learner listens on.
+        local: The address for players on this machine.
         port: The port of both.
-        is_usual: It is the one that was asked for, or the usual one.
+        is_usual: The address is the requested or the default one.
         is_shared: Other machines can reach it.
     """
 
@@ -33,15 +34,15 @@ class LearnerAddress(NamedTuple):
 
 @contextmanager
 def reserved_address(address: str, *, may_move: bool) -> Iterator[LearnerAddress]:
-    """Chooses where the learner listens, and keeps other runs of this command from choosing the same.
+    """Chooses the learner's listening address, and keeps other runs of this command from choosing the same.
 
-    A learner opens its port seconds after it was chosen. Until then nothing would keep a second run on this machine from
-    the same port, and the players of one would train the other. So the UDP port of the same number, which is used for
-    nothing else, is held as long as the run lasts.
+    A learner opens its port seconds after it was chosen. In that time a second run on this machine could choose the
+    same port, and the players of one run would train the other. The UDP port of the same number, which has no other
+    use, is therefore held until the run ends.
 
     Args:
         address: HOST:PORT, from the settings; port 0 takes any.
-        may_move: Another port will do as well: this one was not asked for.
+        may_move: Another port may be chosen, because the user did not ask for this one.
 
     Raises:
         DropInError: The port is taken (PORT_IN_USE).
@@ -52,7 +53,7 @@ def reserved_address(address: str, *, may_move: bool) -> Iterator[LearnerAddress
     if claim is None and wanted and not may_move:
         raise DropInError(
             ExitCode.PORT_IN_USE,
-            f"{address} cannot be listened on for gateways: end what listens there, or choose another --address",
+            f"the learner cannot listen on {address}: end the process that listens there, or choose another --address",
         )
     is_usual = claim is not None or wanted == 0
     port = wanted
@@ -71,10 +72,10 @@ def reserved_address(address: str, *, may_move: bool) -> Iterator[LearnerAddress
 
 
 def _claim(family: socket.AddressFamily, host: str, port: int) -> socket.socket | None:
-    """Returns the UDP socket that stands for a port that is free; None if it is not."""
+    """Returns the UDP socket that reserves a free port; None if the port is not free."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the learner does: a resting port is free
+            reuse_address(probe)  # as the learner does: a port in TIME_WAIT is free
             probe.bind((host, port))
         claim = socket.socket(family, socket.SOCK_DGRAM)
     except OSError:
@@ -88,10 +89,10 @@ def _claim(family: socket.AddressFamily, host: str, port: int) -> socket.socket 
 
 
 def _any(family: socket.AddressFamily, host: str) -> tuple[socket.socket, int]:
-    """Returns a free port and the socket that stands for it.
+    """Returns a free port and the socket that reserves it.
 
     Raises:
-        DropInError: There is none.
+        DropInError: No port is free.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -99,12 +100,12 @@ def _any(family: socket.AddressFamily, host: str) -> tuple[socket.socket, int]:
                 probe.bind((host, 0))
                 port: int = probe.getsockname()[1]
         except OSError as error:
-            message = f"{host} cannot be listened on ({error.strerror}): choose another --address"
+            message = f"the learner cannot listen on {host} ({error.strerror}): choose another --address"
             raise DropInError(ExitCode.PORT_IN_USE, message) from None
         claim = _claim(family, host, port)
         if claim is not None:
             return claim, port
-    raise DropInError(ExitCode.PORT_IN_USE, f"{host} has no free port for the learner: give one by --address")
+    raise DropInError(ExitCode.PORT_IN_USE, f"{host} has no free port for the learner: choose another --address")
 
 
 def _joined(host: str, port: int) -> str:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from actor_client.exits import ActorError
-from actor_client.platform import plain_interrupts
+from actor_client.platform import plain_interrupts, prepare_streams
 from actor_client.settings.addresses import EDITOR_PORT
 from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import USUAL_ADDRESS, LearnerAddress, reserved_address
@@ -24,35 +23,37 @@ from actor_client.unity.players.launch import find_build
 
 _NEEDED = (LEARNER_MODULE, "yaml", "torch", "onnx", "onnxruntime")
 _STOPPING = (
-    "stopping: players end, then the learner saves; a second signal (Ctrl-C) waits for nobody, a third ends all at once"
+    "stopping: players end, then the learner saves; a second signal (Ctrl-C) skips waiting for actors, a third "
+    "ends everything at once"
 )
 
 
 class Console:
-    """Says lines.
+    """Prints lines for the user.
 
     Attributes:
-        as_json: One object a line. What is wrong with a command line or a run file is told before this is known.
+        as_json: Print one JSON object a line. Errors in the command line or the run file are printed before this is
+            known.
     """
 
     def __init__(self) -> None:
         self.as_json = False
 
     def info(self, event: str, text: str) -> None:
-        """Says what happens.
+        """Prints an event.
 
         Args:
-            event: Its name in JSON.
-            text: The same for people.
+            event: The event's name in JSON.
+            text: The event as text.
         """
         self._say(f"[INFO] {text}", {"text": text, "event": event, "level": "info"})
 
     def warning(self, event: str, text: str) -> None:
-        """Says what may not be as meant; arguments as for `info`."""
+        """Prints a warning; arguments as for `info`."""
         self._say(f"[WARNING] {text}", {"text": text, "event": event, "level": "warning"})
 
     def error(self, text: str, exit_code: int) -> None:
-        """Says what ends the command, and with which code."""
+        """Prints the error that ends the command, with its exit code."""
         self._say(
             f"error: {text}", {"error": text, "exit_code": int(exit_code), "event": "run_ended", "level": "error"}
         )
@@ -60,16 +61,14 @@ class Console:
     def _say(self, line: str, content: dict[str, object]) -> None:
         if self.as_json:
             line = json.dumps(content | {"timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z")})
-        with suppress(OSError):  # the reader has gone; the exit code says it too
+        with suppress(OSError):  # the reader has gone; the exit code reports the error too
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
-    for name in ("stdout", "stderr"):  # None where the caller closed them, as in `... >&-`
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
+    prepare_streams()
     console = Console()
     try:
         with plain_interrupts():
@@ -115,15 +114,15 @@ def _run(arguments: Sequence[str] | None, console: Console) -> int:
 
 
 def _plan(given: Given, signals: StopSignals) -> Plan:
-    """Asks what to start.
+    """Returns the plan of what to start.
 
     Raises:
-        DropInError: Nothing can be, or the user changed their mind (INTERRUPTED).
+        DropInError: Nothing can be started, or the user interrupted (INTERRUPTED).
     """
     try:
         plan = make_plan(given)
     except DropInError:
-        if not signals.count:  # a Ctrl+C reaches the child that was asked, too
+        if not signals.count:  # a Ctrl+C also reaches the child that computes the plan
             raise
     if signals.count:
         raise DropInError(ExitCode.INTERRUPTED, STOPPED_EARLY)
@@ -138,7 +137,7 @@ def _say_serving(console: Console, plan: Plan, address: LearnerAddress) -> None:
 
 
 def _read(path: Path) -> str:
-    """Returns what a file holds; nothing if it is not there."""
+    """Returns the content of a file; an empty text if it does not exist."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -146,24 +145,24 @@ def _read(path: Path) -> str:
 
 
 def _require_extras() -> None:
-    """Looks, without importing anything, whether both halves are installed.
+    """Checks, without importing anything, that the learner and the actor are installed.
 
     Raises:
-        DropInError: They are not (MISSING_EXTRA).
+        DropInError: One is not installed (MISSING_EXTRA).
     """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise DropInError(
             ExitCode.MISSING_EXTRA,
-            f"rollcast-unity needs {', '.join(missing)}: in the checkout, pip install '.[learner,actor,unity]'",
+            f"rollcast-unity needs {', '.join(missing)}: pip install 'rollcast[learner,actor,unity]'",
         )
 
 
 def _require_build(env_path: str | None) -> None:
-    """Looks for the players' executable before anything is started for it.
+    """Checks that the players' executable exists before anything is started.
 
     Raises:
-        DropInError: It is not there (UNKNOWN_ENVIRONMENT).
+        DropInError: It does not exist (UNKNOWN_ENVIRONMENT).
     """
     try:
         if env_path is not None:

@@ -1,4 +1,4 @@
-"""The plan of a run, as the learner reads the run file, and the command lines of the processes to start."""
+"""The plan of a run, as the learner resolves the run file, and the command lines of the processes to start."""
 
 import json
 import shlex
@@ -16,10 +16,10 @@ from actor_client.unity.dropin.flags import Given
 LEARNER_MODULE = "learner"
 _CHECK_SECONDS = 120.0
 GATEWAY_NAME = "local"
-"""The local gateway's name in the run: the same at each start, and with it its place and its seeds."""
+"""The local gateway's name in the run. It is the same at each start, so the gateway keeps its index and its seeds."""
 PLAYER_LOGS = "run_logs"
 QUIET_SECONDS: Final = 30
-"""The gateway starts before its learner, which is there a few seconds later: until then that is no news."""
+"""Seconds in which the gateway does not report a missing learner, which starts seconds after the gateway."""
 
 
 class Plan(NamedTuple):
@@ -27,21 +27,21 @@ class Plan(NamedTuple):
 
     Attributes:
         run_id: Name of the run.
-        folder: Of the run.
-        env_path: The player; None for the editor.
-        env_args: Its arguments.
-        base_port: Of the first player.
-        num_envs: How many players.
-        timeout_wait: Seconds that one may take to answer.
-        max_lifetime_restarts: Of a player, -1 for any number.
-        restarts_rate_limit_n: Of them within the period, -1 for any number.
+        folder: The folder of the run.
+        env_path: The path of the player; None for the editor.
+        env_args: The player's arguments.
+        base_port: The port of the first player.
+        num_envs: The number of players.
+        timeout_wait: Seconds a player may take to answer.
+        max_lifetime_restarts: Restarts of a player; -1 for no limit.
+        restarts_rate_limit_n: Restarts within the period; -1 for no limit.
         restarts_rate_limit_period_s: The period in seconds.
         no_graphics: Players draw nothing.
-        no_graphics_monitor: Players but the first draw nothing.
+        no_graphics_monitor: All players but the first draw nothing.
         debug: Log more.
         address: Listening address of the learner.
         insecure: Plain text beyond this machine is allowed.
-        log_format: Of the learner.
+        log_format: The learner's log format.
     """
 
     run_id: str
@@ -87,10 +87,10 @@ class Plan(NamedTuple):
 
 
 def make_plan(given: Given) -> Plan:
-    """Asks the learner what the run file and the flags come to, and whether a run could start with them.
+    """Asks the learner to resolve the run file and the flags, and to check that a run can start with them.
 
     Raises:
-        DropInError: It could not; the learner has said why, and the code is its own.
+        DropInError: A run cannot start; the learner has printed the reason, and the exit code is the learner's.
     """
     command = [*learner_command("check-config", given), "--json", "--can-start", *env_args(given)]
     checked = subprocess.run(  # noqa: S603 - this interpreter, and the user's own flags
@@ -103,13 +103,13 @@ def make_plan(given: Given) -> Plan:
 
 
 def learner_command(command: str, given: Given) -> list[str]:
-    """Returns a command of the learner with the run file and the flags that are its own."""
+    """Returns a learner command with the run file and the learner's flags."""
     run_file = [] if given.run_file is None else [given.run_file]
     return [sys.executable, "-m", LEARNER_MODULE, command, *run_file, *given.learner]
 
 
 def env_args(given: Given) -> list[str]:
-    """Returns the players' arguments as the end of a command line; nothing where they are left to the run file."""
+    """Returns the players' arguments as the end of a command line; nothing if the run file gives them."""
     return [] if given.env_args is None else ["--env-args", *given.env_args]
 
 
@@ -120,13 +120,13 @@ def learner(given: Given, plan: Plan, address: LearnerAddress) -> list[str]:
 
 
 def gateway(given: Given, plan: Plan, address: LearnerAddress, error_file: Path) -> list[str]:
-    """Returns the command of the gateway: it is told all that the run file says, so that it need not wait to hear it.
+    """Returns the command of the gateway, with all the values of the run file so that it need not wait for them.
 
     Args:
         given: The command line.
-        plan: What the run file and the flags come to.
-        address: Where the learner will be.
-        error_file: Where it leaves what ended it.
+        plan: The resolved run file and flags.
+        address: The learner's address.
+        error_file: The file to which the gateway writes the error that ends it.
     """
     options = list(_gateway_options(plan, address))
     rest = ["--env-args", *plan.env_args] if plan.env_path is not None and plan.env_args else []
@@ -148,7 +148,7 @@ def _gateway_options(plan: Plan, address: LearnerAddress) -> Iterator[str]:
     yield f"--quiet-seconds={QUIET_SECONDS}"
     if address.is_shared:
         yield "--insecure"
-    if plan.env_path is not None:  # the editor is on a port of its own, and is its own log
+    if plan.env_path is not None:  # the editor has its own port and its own log
         yield f"--env={plan.env_path}"
         yield f"--base-port={plan.base_port}"
         yield f"--num-envs={plan.num_envs}"
@@ -168,11 +168,11 @@ def _gateway_options(plan: Plan, address: LearnerAddress) -> Iterator[str]:
 
 
 def another_machine(plan: Plan, address: LearnerAddress) -> str:
-    """Returns how a gateway elsewhere joins the run, as a line for people."""
+    """Returns the command for a gateway on another machine, as a line for the user."""
     if not address.is_shared:
-        return "more machines can join a run that is started with --address 0.0.0.0:50051 --insecure"
+        return f"to let other machines join, start the run with --address 0.0.0.0:{address.port} --insecure"
     build = "BUILD" if plan.env_path is None else shlex.quote(plan.env_path)
     return (
-        "more machines join with: rollcast-actor unity "
-        f"--env {build} --num-envs {plan.num_envs} --learner {socket.gethostname()}:{address.port} --insecure"
+        f"other machines join with: rollcast-actor unity --env {build} --num-envs {plan.num_envs} --learner "
+        f"{socket.gethostname()}:{address.port} --insecure"
     )

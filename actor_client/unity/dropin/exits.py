@@ -1,4 +1,4 @@
-"""Exit codes of `rollcast-unity`: the learner's own, and a few for what happens to the players."""
+"""Exit codes of `rollcast-unity`: the learner's own, and some for failures of the players."""
 
 from typing import Final
 
@@ -9,27 +9,28 @@ from actor_client.exits import ExitCode as ActorCode
 class ExitCode(CodeWithHelp):
     """The exit code of `rollcast-unity`; `help` says in one line what it means."""
 
-    OK = 0, "the run is over, or was stopped in good order: everything is saved"
+    OK = 0, "the run is over, or was stopped normally: everything is saved"
 
     USAGE = 10, "the command line is wrong"
     MISSING_EXTRA = 14, "an optional part of Rollcast that this command needs is not installed"
+    SHADOWED = 19, "another package called learner or actor_client hides Rollcast's"
     PORT_IN_USE = 20, "a port is taken, or not allowed"
 
-    GATEWAY_FAILED = 60, "what serves the players ended, the last line says why; the learner saved what it had"
-    UNKNOWN_ENVIRONMENT = 61, "there is no such player to start"
+    GATEWAY_FAILED = 60, "the gateway ended (the last line says why); the learner saved its state"
+    UNKNOWN_ENVIRONMENT = 61, "the Unity player to start does not exist"
     ENVIRONMENT_FAILED = (
         62,
-        "players failed more often than allowed, the last line says how; the learner saved what it had",
+        "players failed more often than allowed (the last line says how); the learner saved its state",
     )
 
-    LEARNER_KILLED = 70, "the learner was ended from outside; go on with --resume=auto"
+    LEARNER_KILLED = 70, "the learner was killed; continue with --resume=auto"
 
-    INTERRUPTED = 130, "a third signal ended everything at once, or one came while the run still started"
+    INTERRUPTED = 130, "a third signal ended everything at once, or a signal arrived before the run had started"
 
 
-STOPPED_EARLY: Final = "stopped while the run still started: nothing was trained, and nothing saved"
+STOPPED_EARLY: Final = "stopped before the run had started: nothing was trained or saved"
 
-LEARNERS: Final = "Codes from 10 to 49 that are not listed are the learner's: rollcast-learner --help names them."
+LEARNERS: Final = "Other codes from 10 to 49 are the learner's; rollcast-learner --help lists them."
 
 _OF_GATEWAY: Final = {
     ActorCode.USAGE: ExitCode.USAGE,
@@ -41,7 +42,7 @@ _OF_GATEWAY: Final = {
 
 
 def of_gateway(code: int) -> ExitCode:
-    """Returns the code for a gateway that ended by itself with one of `rollcast-actor`'s."""
+    """Returns the code for a gateway that ended by itself with an exit code of `rollcast-actor`."""
     try:
         known = ActorCode(code)  # type: ignore[call-arg]  # a look-up, as mypy does not know of enumerations with a text
     except ValueError:
@@ -50,11 +51,11 @@ def of_gateway(code: int) -> ExitCode:
 
 
 class DropInError(Exception):
-    """Ends the command with a documented code; shown as its message alone.
+    """Ends the command with a documented exit code; only the message is shown.
 
     Args:
-        exit_code: The code; a learner's own may be none of `ExitCode`.
-        message: One line; empty where a child has said it already.
+        exit_code: The exit code; a learner's code need not be in `ExitCode`.
+        message: One line; empty if a child has already printed it.
     """
 
     def __init__(self, exit_code: int, message: str = "") -> None:

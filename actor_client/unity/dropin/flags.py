@@ -1,50 +1,59 @@
-"""The command line of `rollcast-unity`: that of `mlagents-learn`, and what a distributed run needs besides.
+"""The command line of `rollcast-unity`: the flags of `mlagents-learn` and those of a distributed run.
 
-Values are passed on as they are: the learner checks them, and knows what wins over what. A flag that is given wins over
-the run file even where it says no more than the default, so nothing here has a default.
+Values are passed on unchanged: the learner checks them and resolves their precedence. A flag that is given takes
+precedence over the run file even if its value is the default, so no flag here has a default.
 """
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
+from rollcast.console import add_completion
+
 from actor_client.command_line import StrictParser
 from actor_client.unity.dropin.exits import LEARNERS, DropInError, ExitCode
 
 _VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "env": ("BUILD", "the Unity player to start; without it, press Play in the editor"),
-    "run-id": ("ID", "name of the run: its folder is RESULTS/ID (default: ppo)"),
-    "initialize-from": ("ID", "begin with the networks of another run"),
-    "seed": ("N", "seed of networks and players, -1 draws one (default: -1)"),
+    "run-id": ("ID", "name of the run and of its folder in --results-dir (default: ppo)"),
+    "initialize-from": ("ID", "start from the weights of another run"),
+    "seed": ("N", "seed of networks and players; -1 draws a random one (default: -1)"),
     "base-port": ("N", "port of the first player (default: 5005)"),
     "num-envs": ("N", "players to start (default: 1)"),
-    "num-areas": ("N", "training areas in a player (default: 1)"),
-    "max-lifetime-restarts": ("N", "restarts of a player, -1 for any number (default: 10)"),
-    "restarts-rate-limit-n": ("N", "of them within the period, -1 for any number (default: 1)"),
-    "restarts-rate-limit-period-s": ("S", "the period in seconds (default: 60)"),
-    "results-dir": ("DIR", "where run folders are (default: results)"),
-    "timeout-wait": ("S", "seconds that a player may take to answer (default: 60)"),
+    "num-areas": ("N", "training areas in each player (default: 1)"),
+    "max-lifetime-restarts": ("N", "limit of restarts of a player; -1 for no limit (default: 10)"),
+    "restarts-rate-limit-n": ("N", "limit of restarts of a player within the period; -1 for no limit (default: 1)"),
+    "restarts-rate-limit-period-s": ("S", "length of the period in seconds (default: 60)"),
+    "results-dir": ("DIR", "folder of all runs (default: results)"),
+    "timeout-wait": ("S", "seconds to wait for an answer of a player (default: 60)"),
     "width": ("N", "width of a player's window in pixels (default: 84)"),
-    "height": ("N", "its height (default: 84)"),
+    "height": ("N", "height of a player's window in pixels (default: 84)"),
     "quality-level": ("N", "Unity's quality level (default: 5)"),
-    "time-scale": ("X", "how much faster than real time Unity runs (default: 20)"),
+    "time-scale": ("X", "speed of game time relative to real time (default: 20)"),
     "target-frame-rate": ("N", "Unity's target frame rate, -1 for the fastest (default: -1)"),
     "capture-frame-rate": ("N", "Unity's capture frame rate (default: 60)"),
-    "torch-device": ("DEVICE", "cpu, cuda, cuda:1 (default: cuda if there is one)"),
+    "torch-device": ("DEVICE", "cpu, cuda, cuda:1 (default: cuda if available)"),
 }
 _SWITCHES: Final[Mapping[str, str]] = {
-    "resume": "go on with the run",
-    "force": "start anew in a folder that holds a run",
-    "deterministic": "take the likeliest action",
+    "resume": "resume the run",
+    "force": "start over although the folder holds a run",
+    "deterministic": "take the most likely action",
     "inference": "act without training",
-    "no-graphics": "players draw nothing",
-    "no-graphics-monitor": "players draw nothing but the first one",
+    "no-graphics": "start players without graphics",
+    "no-graphics-monitor": "start all players but the first without graphics",
     "debug": "log more",
 }
 _OF_LEARNER: Final[Mapping[str, tuple[str, str]]] = {
-    "address": ("HOST:PORT", "where gateways connect (default: 127.0.0.1:50051, or a free port if it is taken)"),
-    "http-address": ("HOST:PORT", "status page and metrics (default: 127.0.0.1:9464, or a free port if it is taken)"),
+    "address": (
+        "HOST:PORT",
+        "address where gateways connect (default: 127.0.0.1:50051, or a free port if it is taken)",
+    ),
+    "http-address": (
+        "HOST:PORT",
+        "address of the status page and the metrics (default: 127.0.0.1:9464, or a free port if it is taken)",
+    ),
     "target-return": ("R", "stop once the mean return reaches R"),
+    "target-rating": ("R", "stop once the ELO of a behavior with self-play reaches R"),
     "max-wall-seconds": ("S", "stop after S seconds"),
     "log-format": (
         "FORMAT",
@@ -52,19 +61,20 @@ _OF_LEARNER: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 _OF_GATEWAY: Final[Mapping[str, tuple[str, str]]] = {
-    "listen": ("ADDRESS,...", "where players are awaited (default: 127.0.0.1,::1)"),
-    "max-player-message-bytes": ("N", "the largest message of a player (default: 268435456)"),
+    "listen": ("ADDRESS,...", "addresses where players connect (default: 127.0.0.1,::1)"),
+    "opponent": ("M:C", "callable that plays all opponents in self-play, instead of earlier policies"),
+    "max-player-message-bytes": ("N", "largest message of a player in bytes (default: 268435456)"),
     "metrics-address": (
         "HOST:PORT",
-        "metrics of the players, or off (default: 127.0.0.1:9465, or a free port if it is taken)",
+        "address for the players' metrics, or off (default: 127.0.0.1:9465, or a free port if it is taken)",
     ),
 }
 _RESUME_AUTO: Final = "--resume=auto"
 _OLD: Final[Mapping[str, str]] = {
-    "load": "--load is the old name of --resume, which is taken instead",
-    "train": "--train has no effect: a run trains unless it is told otherwise",
-    "torch": "--torch has no effect: there is nothing but torch",
-    "tensorflow": "--tensorflow has no effect: there is nothing but torch",
+    "load": "--load is the old name of --resume and has the same effect",
+    "train": "--train has no effect: a run trains by default",
+    "torch": "--torch has no effect: torch is the only framework",
+    "tensorflow": "--tensorflow has no effect: torch is the only framework",
 }
 
 
@@ -72,11 +82,11 @@ class Given(NamedTuple):
     """The parsed command line.
 
     Attributes:
-        run_file: The run file, None for none.
-        learner: Arguments for the learner, `--env-args` aside.
-        gateway: Arguments for the gateway that the run file has no value for.
+        run_file: The path of the run file; None without one.
+        learner: Arguments for the learner, without `--env-args`.
+        gateway: Arguments for the gateway that have no key in a run file.
         env_args: Arguments of the players; None leaves them to the run file.
-        notes: What to tell the user.
+        notes: Remarks for the user.
         has_address: The learner's address was given.
         shows_version: `--version` was given.
     """
@@ -101,31 +111,42 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="rollcast-unity",
         usage="rollcast-unity [RUN.yaml] [--env BUILD] [--run-id ID] [FLAG ...] [--env-args ...]",
-        description="Trains Unity players: starts a learner and, on this machine, players or a port for the editor.",
+        description="Trains Unity players: starts a learner, and either players on this machine or a port for the editor.",
         epilog=f"exit codes:\n{codes}\n{LEARNERS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("run_file", nargs="?", metavar="RUN.yaml", help="the run file; without it, PPO's defaults")
     parser.add_argument("--version", action="store_true", help="print versions and exit")
+    add_completion(parser)
     known = parser.add_argument_group("as in mlagents-learn")
     for name, (shown, text) in _VALUES.items():
         known.add_argument(f"--{name}", metavar=shown, help=text)
     for name, text in _SWITCHES.items():
         known.add_argument(f"--{name}", action="store_true", help=text)
-    # An option of this very name: as a value of --resume, argparse would also take a run file that follows it.
+    # This option must match exactly: as a value of --resume, argparse would also take a run file that follows it.
     known.add_argument(
-        _RESUME_AUTO, dest="resume_auto", action="store_true", help="go on with the run if it has a checkpoint"
+        _RESUME_AUTO, dest="resume_auto", action="store_true", help="resume the run if it has a checkpoint"
     )
     for name in _OLD:
         known.add_argument(f"--{name}", action="store_true", help=argparse.SUPPRESS)
-    known.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="...", help="arguments of the players: the rest")
+    known.add_argument(
+        "--env-args",
+        nargs=argparse.REMAINDER,
+        metavar="...",
+        help="pass all remaining arguments to the players; must be last",
+    )
     own = parser.add_argument_group("of Rollcast")
     for name, (shown, text) in {**_OF_LEARNER, **_OF_GATEWAY}.items():
         own.add_argument(f"--{name}", metavar=shown, help=text)
-    own.add_argument("--insecure", action="store_true", help="allow plain text beyond this machine")
+    own.add_argument("--insecure", action="store_true", help="allow plain text to and from other machines")
     own.add_argument("--set", action="append", metavar="KEY=VALUE", help="set any value of the run file")
-    own.add_argument("--side-channel", action="append", metavar="M:C", help="a side channel of yours; may be repeated")
+    own.add_argument(
+        "--side-channel",
+        action="append",
+        metavar="M:C",
+        help="callable that creates your own side channel; may be repeated",
+    )
     return parser
 
 
@@ -133,8 +154,8 @@ def parse(arguments: Sequence[str] | None) -> Given:
     """Reads a command line.
 
     Raises:
-        DropInError: It is wrong (USAGE).
-        SystemExit: It asked for help, which has been printed.
+        DropInError: The command line is wrong (USAGE).
+        SystemExit: It asks for help, which has been printed.
     """
     given = vars(build_parser().parse_args(arguments))
     old = [name for name in _OLD if name in given]

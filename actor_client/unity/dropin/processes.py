@@ -1,8 +1,8 @@
-"""Runs the gateway and the learner: the gateway first, since its ports must be open; both end in order.
+"""Runs the gateway and the learner; starts the gateway first, since its ports must be open, and stops both in order.
 
-The first signal stops the players and then the learner, which saves a checkpoint and the models. The second cuts short
-what takes long: players are ended, and the learner waits for no actor. The third ends both at once. One that comes before
-there is anything to save is enough.
+The first signal stops the players and then the learner, which saves a checkpoint and the models. The second cuts
+this short: players are killed, and the learner waits for no actor. The third kills both. Before there is anything to
+save, one signal is enough.
 """
 
 import signal
@@ -15,27 +15,34 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
-from actor_client.platform import describe_exit, end_process, start_process, stop_signal_numbers
+from actor_client.platform import (
+    ask_to_end,
+    describe_exit,
+    end_process,
+    start_process,
+    stop_signal_numbers,
+    was_asked_to_end,
+)
 from actor_client.settings.addresses import split_address
 from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
 
 _LOOK_SECONDS: Final = 0.05
 _LISTEN_SECONDS: Final = 5.0
-"""The learner, whose start takes the processor for seconds, waits so long for the first port to be open."""
+"""Seconds to wait for the gateway's first port before the learner is started, which takes much CPU time."""
 _FAREWELL_SECONDS: Final = 30.0
-"""Between the end of one child that ended well and that of the other, which has heard of it."""
+"""Seconds between the successful end of one child and the end of the other, which has been notified."""
 _GATEWAY_STOP_SECONDS: Final = 20.0
-"""Players are asked to leave, waited for and ended within this; then the learner no longer waits for what they sent."""
+"""Seconds to stop the players. After that the learner no longer waits for their data."""
 
 _HURRY_SECONDS: Final = 3.0
-"""For what happens at once."""
+"""Seconds for a stop that should be immediate."""
 
 
 class StopSignals:
     """Counts the signals that ask the process to end.
 
     Attributes:
-        count: How often it was asked.
+        count: Number of signals so far.
     """
 
     def __init__(self) -> None:
@@ -43,7 +50,7 @@ class StopSignals:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Counts them within the block. A terminal that closes says so more than once, and is in no hurry."""
+        """Counts signals within the block. Several hangups of a closing terminal count as one."""
         before = {number: signal.signal(number, self._note) for number in stop_signal_numbers()}
         try:
             yield
@@ -57,10 +64,10 @@ class StopSignals:
 
 
 class Child:
-    """A process that a Ctrl+C in this terminal does not reach, and that is asked to end if this one is killed.
+    """A process that Ctrl+C in this terminal does not reach, and that is asked to end if this process is killed.
 
     Args:
-        command: What it runs.
+        command: The command line.
 
     Raises:
         DropInError: It cannot be started.
@@ -74,16 +81,16 @@ class Child:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while the process runs."""
         return self._process.poll()
 
     def ask(self) -> None:
-        """Asks it to end; what it started is its own affair."""
+        """Asks the process to end; it must end the processes that it started."""
         if self.code is None:
-            self._process.terminate()
+            ask_to_end(self._process)
 
     def end(self) -> None:
-        """Ends it at once."""
+        """Kills the process."""
         end_process(self._process, at_once=True)
         self._process.wait()
 
@@ -93,10 +100,10 @@ class Hooks:
     """Callbacks to the command that runs the two processes.
 
     Attributes:
-        is_serving: Whether the learner listens by now.
-        say_serving: Called once, when it does.
-        say_stopping: Called once, when the user asks for the end of what has begun.
-        gateway_error: What the gateway has left as the reason of its end; empty if nothing.
+        is_serving: Returns whether the learner is listening.
+        say_serving: Called once, when the learner listens.
+        say_stopping: Called once, when the user asks to stop a run that has begun.
+        gateway_error: Returns the error that the gateway has written; empty if there is none.
     """
 
     is_serving: Callable[[], bool]
@@ -106,13 +113,13 @@ class Hooks:
 
 
 class RunProcesses:
-    """Starts both, waits, and stops both.
+    """Starts both processes, waits, and stops both.
 
     Args:
-        gateway: Its command.
-        learner: Its command.
+        gateway: The gateway's command.
+        learner: The learner's command.
         port: The gateway's first port.
-        signals: How often this process was asked to end.
+        signals: Counts the requests to end this process.
         hooks: Callbacks to the command.
     """
 
@@ -128,10 +135,10 @@ class RunProcesses:
         """Runs both until the run is over or was stopped, and returns the learner's exit code.
 
         Raises:
-            DropInError: One of both failed; the code is the learner's, or says what became of the players. Or it was
-                stopped before there was anything to save (INTERRUPTED).
+            DropInError: One of them failed, and the code is the learner's or describes the failure of the players; or
+                the run was stopped before there was anything to save (INTERRUPTED).
         """
-        taken = answers(self._local)  # by another process: the gateway is about to say so, and ends
+        taken = answers(self._local)  # by another process: the gateway reports it and exits
         gateway = Child(self._commands[0])
         try:
             self._wait(lambda: gateway.code is not None or (not taken and answers(self._local)), _LISTEN_SECONDS)
@@ -158,57 +165,56 @@ class RunProcesses:
         self._wait(is_over)
         if not self._signals.count and 0 in {gateway.code, learner.code}:
             self._wait(lambda: gateway.code is not None and learner.code is not None, _FAREWELL_SECONDS)
-        asked_by_user = min(self._signals.count, 1)
-        by_itself = (None, None) if asked_by_user else (gateway.code, learner.code)
-        if asked_by_user:
+        by_itself = (None, None) if self._signals.count else (gateway.code, learner.code)
+        if self._signals.count:
             self._hooks.say_stopping()
         self._stop(gateway)
-        if not self._stop_learner(learner, asked_by_user):
+        if not self._stop_learner(learner):
             return ExitCode.INTERRUPTED
         return _conclusion(*by_itself, learner.code or 0, self._hooks.gateway_error())
 
     def _stop(self, gateway: Child) -> None:
-        """Asks the gateway to end, which sends what players have done; ends it if it takes long or a further signal comes."""
+        """Asks the gateway to send its data and stop; kills it if that takes long or another signal arrives."""
         heard = self._signals.count
         gateway.ask()
         self._wait(lambda: gateway.code is not None, _GATEWAY_STOP_SECONDS, signals=max(heard, 1))
         if gateway.code is None:
-            gateway.ask()  # the second time it ends its players at once
+            gateway.ask()  # the second request kills its players
             self._wait(lambda: gateway.code is not None, _HURRY_SECONDS, signals=max(heard, 1) + 1)
         gateway.end()
 
-    def _stop_learner(self, learner: Child, asked_by_user: int) -> bool:
-        """Asks the learner to end, and again for each further signal; False if it was ended at once."""
+    def _stop_learner(self, learner: Child) -> bool:
+        """Asks the learner to end, and again for each signal after the user's first; False if it was killed."""
         asked = 0
         while learner.code is None:
-            insisted = self._signals.count - asked_by_user
+            insisted = max(self._signals.count - 1, 0)
             if insisted >= 2:
                 learner.end()
                 return False
-            if asked < 1 + insisted:  # one at a time: two at once would count as one
+            if asked < 1 + insisted:  # one signal at a time: two at once would count as one
                 learner.ask()
                 asked += 1
             time.sleep(_LOOK_SECONDS)
         return True
 
     def _wait(self, condition: Callable[[], bool], seconds: float = float("inf"), *, signals: int = 0) -> None:
-        """Waits until a condition holds, the time is over, or there were more than so many signals."""
+        """Waits until a condition holds, the time is over, or more than the given number of signals have arrived."""
         deadline = time.monotonic() + seconds
         while not condition() and self._signals.count <= signals and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
 
 
 def _conclusion(gateway: int | None, learner: int | None, end: int, gateway_error: str) -> int:
-    """Returns the code of the whole.
+    """Returns the exit code of the command.
 
     Args:
-        gateway: What the gateway ended with by itself, None if it was asked to.
-        learner: What the learner ended with by itself, None if it was asked to.
-        end: What the learner ended with in any case.
-        gateway_error: What the gateway has left as the reason of its end.
+        gateway: The gateway's exit code if it ended by itself; None if it was asked to end.
+        learner: The learner's exit code if it ended by itself; None if it was asked to end.
+        end: The learner's exit code in either case.
+        gateway_error: The error that the gateway has written.
 
     Raises:
-        DropInError: One of both failed, or there was nothing to save yet.
+        DropInError: One of them failed, or there was nothing to save yet.
     """
     if learner is not None and learner < 0:
         raise _killed(learner)
@@ -216,9 +222,9 @@ def _conclusion(gateway: int | None, learner: int | None, end: int, gateway_erro
         raise DropInError(learner)
     if learner == 0:
         return ExitCode.OK
-    if gateway:  # what the learner said since is not what the user must know
+    if gateway:  # later learner errors are only consequences
         raise DropInError(of_gateway(gateway), gateway_error or _last_words(gateway, "; its lines above say why"))
-    if end == -signal.SIGTERM:  # asked while it still started
+    if end == ExitCode.INTERRUPTED or was_asked_to_end(end):  # the learner was asked to end during its start
         raise DropInError(ExitCode.INTERRUPTED, STOPPED_EARLY)
     if end < 0:
         raise _killed(end)
@@ -226,15 +232,16 @@ def _conclusion(gateway: int | None, learner: int | None, end: int, gateway_erro
 
 
 def _killed(code: int) -> DropInError:
-    """Returns the end of a learner that could not say a word; perhaps it had no checkpoint yet, so `auto`."""
+    """Returns the error for a killed learner. It may have no checkpoint yet, so the hint uses `auto`."""
     return DropInError(
-        ExitCode.LEARNER_KILLED, f"the learner {describe_exit(code)}; go on with --resume=auto in the same command"
+        ExitCode.LEARNER_KILLED,
+        f"the learner {describe_exit(code)}; to continue, add --resume=auto to the same command",
     )
 
 
 def _last_words(code: int, hint: str = "") -> str:
-    """Returns what to say of a gateway that failed; nothing where its own last line is that of the whole."""
-    return f"what serves the players {describe_exit(code)}{hint}" if code < 0 or hint else ""
+    """Returns the message for a failed gateway; empty if the gateway has already printed it."""
+    return f"the gateway {describe_exit(code)}{hint}" if code < 0 or hint else ""
 
 
 def answers(address: str) -> bool:

@@ -1,1 +1,1 @@
-"""Player processes: found, started, watched, started again when they fail, ended with the actor."""
+"""Player processes: finds, starts, watches, restarts and ends them."""

@@ -1,4 +1,4 @@
-"""Finds a Unity build's executable, and makes the command line of a player as ML-Agents does."""
+"""Finds a Unity build's executable, and builds the command line of a player as ML-Agents does."""
 
 import os
 import sys
@@ -18,12 +18,12 @@ class Launch:
     """Start options of the players of one build.
 
     Attributes:
-        executable: Of the build.
+        executable: The path of the build's executable.
         env_args: The user's arguments, last on the command line.
         no_graphics: Start without graphics.
         no_graphics_monitor: Start all but worker 0 without graphics.
-        log_dir: Where each player writes its log; None leaves the place to Unity.
-        log_prefix: Tells logs of several actors in one folder apart.
+        log_dir: The folder of the players' logs; None lets Unity choose it.
+        log_prefix: Separates the logs of several actors in one folder.
     """
 
     executable: Path
@@ -34,7 +34,7 @@ class Launch:
     log_prefix: str = ""
 
     def log_path(self, worker: int) -> Path | None:
-        """Returns where a player writes its log; None if that is left to Unity, or to the user's own arguments."""
+        """Returns the path of a player's log; None if Unity or the user's own arguments choose it."""
         is_given = any(argument.lower() == "-logfile" for argument in self.env_args)
         return None if self.log_dir is None or is_given else self.log_dir / f"Player-{self.log_prefix}{worker}.log"
 
@@ -42,8 +42,8 @@ class Launch:
         """Returns the command line of one player.
 
         Args:
-            worker: Which one.
-            port: Where it finds its trainer, on localhost.
+            worker: The player's number.
+            port: The port of its trainer on localhost.
         """
         words = [str(self.executable)]
         if self.no_graphics or (self.no_graphics_monitor and worker != 0):
@@ -59,11 +59,11 @@ def find_build(env: str, system: str = sys.platform) -> Path:
     """Returns the absolute path of a build's executable.
 
     Args:
-        env: What the user named: the executable, the application's folder, or either without its suffix.
-        system: As `sys.platform` names it.
+        env: The user's path: the executable, the application's folder, or either without its suffix.
+        system: The operating system, as in `sys.platform`.
 
     Raises:
-        ActorError: There is none, or none that may be run (UNKNOWN_ENVIRONMENT).
+        ActorError: No executable is found, or it may not be run (UNKNOWN_ENVIRONMENT).
     """
     stem = env.strip()
     for suffix in _SUFFIXES:
@@ -74,13 +74,13 @@ def find_build(env: str, system: str = sys.platform) -> Path:
                 return _runnable(path)
         if Path(env).is_dir():
             raise _unknown(f"--env {env} is a folder; name the player in it{_found(Path(env))}")
-    except (OSError, ValueError) as error:  # a name that no file can have
+    except (OSError, ValueError) as error:  # not a possible file name
         raise _unknown(f"--env {env!r} cannot be looked up ({error}); name the build's executable") from None
     raise _unknown(f"--env {env}: there is no such build{_beside(Path(stem))}; name the executable that Unity built")
 
 
 def _candidates(stem: Path, system: str) -> Iterator[Path]:
-    """Yields where a build may be."""
+    """Yields the paths where a build may be."""
     name = stem.name
     if system == "darwin":
         folder = stem.with_name(f"{name}.app") / "Contents" / "MacOS"
@@ -97,20 +97,20 @@ def _candidates(stem: Path, system: str) -> Iterator[Path]:
 
 def _runnable(path: Path) -> Path:
     if not os.access(path, os.X_OK):
-        raise _unknown(f"--env {path} may not be run by this user; allow it with chmod +x")
+        raise _unknown(f"--env {path} cannot be executed by this user; allow it with chmod +x")
     return path
 
 
 def _found(folder: Path) -> str:
-    """Returns the players in a folder, in words."""
+    """Returns the names of the players in a folder as text."""
     names = sorted(path.name for suffix in _SUFFIXES for path in folder.glob(f"*{suffix}"))
     return f", as in {', '.join(str(folder / name) for name in names[:_SHOWN])}" if names else ""
 
 
 def _beside(stem: Path) -> str:
-    """Says what is missing: the folder, or the build in it."""
+    """Returns a text that names what is missing: the folder, or the build in it."""
     folder = stem.absolute().parent
-    return f" in {folder}" if folder.is_dir() else f", nor the folder {folder}"
+    return f" in {folder}" if folder.is_dir() else f", and no folder {folder}"
 
 
 def _unknown(message: str) -> ActorError:

@@ -1,4 +1,4 @@
-"""One player's process: started, asked how it is, ended with everything it started."""
+"""Starts one player's process, checks its state, and ends it with everything it started."""
 
 import subprocess
 import threading
@@ -21,18 +21,18 @@ _POLL_SECONDS: Final = 0.05
 
 
 class PlayerProcess:
-    """A player that can be started again and again, one process at a time.
+    """A player that can be restarted; it has one process at a time.
 
     Args:
-        worker: Which player.
-        port: Where it finds its trainer.
-        launch: How it is started.
-        shows_output: Its output goes to this terminal; else its last lines are kept for whoever asks why it ended.
+        worker: The player's number.
+        port: The port of its trainer.
+        launch: Its start options.
+        shows_output: Its output goes to this terminal; otherwise its last lines are kept to explain why it ended.
 
     Attributes:
-        worker: The same.
-        port: The same.
-        log: Where it writes its log; None if that is left to Unity.
+        worker: The player's number.
+        port: The port of its trainer.
+        log: The path of its log; None if Unity chooses it.
     """
 
     def __init__(self, worker: int, port: int, launch: Launch, *, shows_output: bool = False) -> None:
@@ -47,11 +47,11 @@ class PlayerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The number of the process; None before the first start."""
+        """The process id; None before the first start."""
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Starts it; the log of the one before is kept beside the new one as `-prev`.
+        """Starts the process; the previous log is kept next to the new one as `-prev`.
 
         Raises:
             ActorError: It cannot be started (UNKNOWN_ENVIRONMENT).
@@ -78,14 +78,14 @@ class PlayerProcess:
             self._reading.start()
 
     def how_it_ended(self) -> str | None:
-        """Returns exit code or signal in words; None while it runs."""
+        """Returns the exit code or signal in words; None while the process runs."""
         code = None if self._process is None else self._process.poll()
         return None if code is None else describe_exit(code)
 
     def last_words(self) -> str:
-        """Returns the last line of its output, as far as it can be shown; empty if it wrote none."""
+        """Returns the last line of its output in printable form; empty if it wrote none."""
         if self._reading is not None:
-            self._reading.join(_LAST_WORDS_SECONDS)  # what a process wrote last is read after its end
+            self._reading.join(_LAST_WORDS_SECONDS)  # a process's last output is read after its end
         for line in reversed(list(self._lines)):
             text = line.decode("utf-8", "replace").strip()
             if text:
@@ -93,21 +93,21 @@ class PlayerProcess:
         return ""
 
     def ask_to_end(self) -> None:
-        """Asks it, and all it started, to end."""
+        """Asks the process, and all it started, to end."""
         if self._process is not None:
             end_process(self._process, at_once=False)
 
     def kill(self) -> None:
-        """Ends it and all it started, whether or not it has ended before; takes no lock."""
+        """Kills the process and all it started, even if it has ended before; takes no lock."""
         if self._process is not None:
             end_process(self._process, at_once=True)
 
     def end_at_once(self) -> None:
-        """Does the same, and waits until it is gone."""
+        """Kills the process like `kill`, and waits until it has gone."""
         self.kill()
         if self._process is None:
             return
-        with suppress(subprocess.TimeoutExpired):  # a process inside a broken driver is not ours to wait for
+        with suppress(subprocess.TimeoutExpired):  # a process stuck in a driver is not waited for
             self._process.wait(1.0)
 
 
@@ -117,12 +117,12 @@ def end_all(
     term_seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Ends all players, which have been told so over their connections.
+    """Ends all players, which have been told to quit over their connections.
 
     Args:
-        players: All of them.
-        leave_seconds: How long they may take to leave by themselves.
-        term_seconds: How long they may take after a request of the system.
+        players: All players.
+        leave_seconds: Seconds they may take to quit by themselves.
+        term_seconds: Seconds they may take after SIGTERM.
         clock: Monotonic seconds.
     """
     if not _all_gone(players, leave_seconds, clock):
@@ -135,7 +135,7 @@ def end_all(
 
 
 def _all_gone(players: Sequence[PlayerProcess], seconds: float, clock: Callable[[], float]) -> bool:
-    """Waits until all have ended, or the time is over."""
+    """Waits until all players have ended, or the time is over."""
     deadline = clock() + seconds
     while any(player.pid is not None and player.how_it_ended() is None for player in players):
         if clock() >= deadline:
@@ -145,13 +145,13 @@ def _all_gone(players: Sequence[PlayerProcess], seconds: float, clock: Callable[
 
 
 def _read(output: IO[bytes], lines: deque[bytes]) -> None:
-    """The thread that takes a player's output, which would stop the player once the pipe is full."""
+    """Reads a player's output in a thread; a full pipe would block the player."""
     with suppress(OSError, ValueError), output:
         while line := output.readline(_LINE_BYTES):
             lines.append(line)
 
 
 def _keep(log: Path) -> None:
-    """Puts the log of the process before aside: it says why that one failed, and the next one overwrites it."""
+    """Renames the previous process's log, which may explain its failure and would be overwritten."""
     with suppress(OSError):
         log.replace(log.with_name(f"{log.stem}-prev{log.suffix}"))

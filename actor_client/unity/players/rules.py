@@ -1,6 +1,6 @@
-"""Settings of players, with the restarts they allow and the place of log files.
+"""Settings of players: restart limits, start options and the folder of log files.
 
-This machine's user wins over the run file, and that over ML-Agents' defaults.
+The flags of this machine's user take precedence over the run file, which takes precedence over ML-Agents' defaults.
 """
 
 import re
@@ -30,16 +30,16 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
 
 
 class RestartQuota:
-    """The restarts of one player.
+    """Limits the restarts of one player.
 
     Args:
-        max_lifetime_restarts: How many there may be; `NO_LIMIT` for any number.
-        rate_limit: How many there may be within `period_seconds`; `NO_LIMIT` for any number.
-        period_seconds: The time.
+        max_lifetime_restarts: Restarts allowed in total; `NO_LIMIT` for any number.
+        rate_limit: Restarts allowed within `period_seconds`; `NO_LIMIT` for any number.
+        period_seconds: The period of the rate limit.
         clock: Monotonic seconds.
 
     Attributes:
-        restarts: How many there were.
+        restarts: Number of restarts so far.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class RestartQuota:
         self._recent: deque[float] = deque()
 
     def refusal(self) -> str | None:
-        """Returns why the player may not be started again, with the limit and its key; None if it may."""
+        """Returns why the player may not be restarted, with the limit and its key; None if it may."""
         if self._most != NO_LIMIT and self.restarts >= self._most:
-            return f"it was started again {self.restarts} times, and max_lifetime_restarts is {self._most}"
+            return f"it was restarted {self.restarts} times, and max_lifetime_restarts is {self._most}"
         self._forget()
         if self._rate_limit != NO_LIMIT and len(self._recent) >= self._rate_limit:
             return (
-                f"it was started again {len(self._recent)} times within {self._period_seconds:g} s, and "
+                f"it was restarted {len(self._recent)} times within {self._period_seconds:g} s, and "
                 f"restarts_rate_limit_n is {self._rate_limit}"
             )
         return None
@@ -75,7 +75,7 @@ class RestartQuota:
             self._recent.append(self._clock())
 
     def _forget(self) -> None:
-        """Drops restarts from before the period."""
+        """Drops restarts older than the period."""
         begin = self._clock() - self._period_seconds
         while self._recent and self._recent[0] < begin:
             self._recent.popleft()
@@ -86,11 +86,11 @@ class PlayerRules:
     """Limits and start options of the players of one actor.
 
     Attributes:
-        timeout_seconds: How long a player may take for a message.
+        timeout_seconds: Seconds a player may take for a message.
         max_lifetime_restarts: See `RestartQuota`.
         rate_limit: See `RestartQuota`.
         period_seconds: See `RestartQuota`.
-        env_args: The user's arguments of the build.
+        env_args: The user's arguments for the build.
         no_graphics: Start without graphics.
         no_graphics_monitor: Start all but the first without graphics.
     """
@@ -104,11 +104,11 @@ class PlayerRules:
     no_graphics_monitor: bool
 
     def launch(self, executable: Path, log_dir: Path | None, log_prefix: str = "") -> Launch:
-        """Returns how the players of a build are started."""
+        """Returns the start options of a build's players."""
         return Launch(executable, self.env_args, self.no_graphics, self.no_graphics_monitor, log_dir, log_prefix)
 
     def quota(self) -> RestartQuota:
-        """Returns the restarts of one player, none of them used."""
+        """Returns the restart limits of one player, with no restarts counted."""
         return RestartQuota(self.max_lifetime_restarts, self.rate_limit, self.period_seconds)
 
 
@@ -116,8 +116,8 @@ def resolve_rules(settings: UnitySettings, run: RunInfo) -> PlayerRules:
     """Resolves the settings of the players.
 
     Args:
-        settings: What the user of this machine said.
-        run: What the learner answered; a learner that sends no settings leaves ML-Agents' defaults.
+        settings: The settings of this machine's user.
+        run: The learner's answer; without settings in it, ML-Agents' defaults apply.
     """
     told, engine = run.environment_settings, run.engine_settings
     if told == session_pb2.EnvironmentSettings():
@@ -146,9 +146,9 @@ class LogPlace(NamedTuple):
     """Folder and name prefix of player logs.
 
     Attributes:
-        folder: It exists, and its path is absolute: players have working directories of their own. None leaves logs to
-            Unity.
-        prefix: Of the number in each name; empty for the first actor of a run, whose logs are named as ML-Agents' are.
+        folder: An existing folder, as an absolute path, since players have their own working directories. None lets
+            Unity choose it.
+        prefix: Prefix of the number in each name; empty for the first actor of a run, whose logs have ML-Agents' names.
     """
 
     folder: Path | None
@@ -156,14 +156,14 @@ class LogPlace(NamedTuple):
 
 
 def log_place(log_dir: Path | None, run: RunInfo) -> LogPlace:
-    """Returns where players write their logs; makes the folder.
+    """Returns the folder and prefix of the players' logs; creates the folder.
 
     Args:
-        log_dir: What the user asked for; None means `results/<run>/run_logs`, if that can be had.
-        run: What the learner answered; its words are not trusted with paths.
+        log_dir: The user's folder; None means `results/<run>/run_logs`, if that can be created.
+        run: The learner's answer; its texts are not trusted as paths.
 
     Raises:
-        ActorError: The folder that was asked for cannot be made or written to (USAGE).
+        ActorError: The user's folder cannot be created or written to (USAGE).
     """
     prefix = f"{run.actor_index}-" if run.actor_index else ""
     if log_dir is None and not _PLAIN.fullmatch(run.run_id):

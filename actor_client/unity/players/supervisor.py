@@ -1,7 +1,7 @@
-"""Watches the players of one actor: who fails is started again, alone, while the others play on.
+"""Watches the players of one actor and restarts those that fail, while the others continue.
 
-A player fails if its process ends, if it never calls, if it owes a message for too long, or if it was refused. Beyond
-its restarts the actor ends.
+A player fails if its process ends, if it never calls, if its next message is overdue, or if it was refused. When the
+restarts are used up, the actor ends.
 """
 
 import threading
@@ -19,27 +19,27 @@ from actor_client.unity.players.rules import PlayerRules
 
 LOOK_SECONDS: Final = 0.05
 STALL_SECONDS: Final = 2.0
-"""If the supervisor itself stood still for so long, what players owe counts from its return."""
+"""If the supervisor itself was suspended for this long, the players' time-outs start again."""
 HASTE_SECONDS: Final = 0.5
-"""So long a player that failed as soon as it was started waits for its next start: without limits it would not end."""
+"""Seconds before the restart of a player that failed at once; without limits it would fail in a tight loop."""
 LINGER_SECONDS: Final = 10.0
-"""How long a player that closed its connection may take to end."""
+"""Seconds a player that closed its connection may take to end."""
 
 
 class PlayerSupervisor:
-    """Starts players, and watches them in a thread of its own.
+    """Starts players, and watches them in a thread.
 
     Args:
-        players: One a worker, in their order.
-        conversations: With them, likewise.
+        players: The players, in the order of their workers.
+        conversations: The players' conversations, in the same order.
         rules: Time-out and restarts.
-        on_lost: Called with the worker of a player that failed, to give up its open rows.
+        on_lost: Called with the worker and the fault of a player that failed; discards its open rows.
         on_failure: Called once with the error that ends the actor, in the supervisor's thread.
-        is_over: Whether the actor ends: then players that end are no failures.
-        clock: Monotonic seconds; the conversations have the same.
+        is_over: Returns whether the actor is ending; players that end then have not failed.
+        clock: Monotonic seconds; the clock of the conversations too.
 
     Attributes:
-        restarts: How often players were started again, all together.
+        restarts: Restarts of all players.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PlayerSupervisor:
         conversations: Sequence[Conversation],
         rules: PlayerRules,
         *,
-        on_lost: Callable[[int], None],
+        on_lost: Callable[[int, str], None],
         on_failure: Callable[[ActorError], None],
         is_over: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
@@ -71,7 +71,7 @@ class PlayerSupervisor:
         """Starts all players; their ports must listen.
 
         Raises:
-            ActorError: One cannot be started (UNKNOWN_ENVIRONMENT).
+            ActorError: A player cannot be started (UNKNOWN_ENVIRONMENT).
         """
         for each in self._watched:
             each.start()
@@ -79,13 +79,13 @@ class PlayerSupervisor:
         self._thread.start()
 
     def rest(self) -> None:
-        """Stops watching: players that end from now on are no failures, and whoever uses them ends them."""
+        """Stops watching: players that end from now on have not failed, and the caller ends the others."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _work(self) -> None:
-        """The thread."""
+        """Runs in the supervisor's thread."""
         looked = self._clock()
         while not self._stopping.wait(LOOK_SECONDS):
             now = self._clock()
@@ -103,21 +103,19 @@ class PlayerSupervisor:
                         return
 
     def _begin_again(self, worker: int, fault: str) -> None:
-        """Gives up what a player had open, and starts it again.
+        """Discards a player's open rows, and restarts it.
 
         Raises:
-            ActorError: It may not be started again (ENVIRONMENT_FAILED), or cannot.
+            ActorError: It may not be restarted (ENVIRONMENT_FAILED), or cannot be.
         """
         each, quota = self._watched[worker], self._quotas[worker]
         never_fits = each.was_refused_at_once
         each.player.end_at_once()
-        self._on_lost(worker)
+        self._on_lost(worker, fault)
         each.conversation.forget()
-        refusal = "another start would not help" if never_fits else quota.refusal()
+        refusal = "a restart would not help" if never_fits else quota.refusal()
         if refusal is not None:
-            raise ActorError(
-                ExitCode.ENVIRONMENT_FAILED, f"player {worker} {fault}. It is not started again: {refusal}"
-            )
+            raise ActorError(ExitCode.ENVIRONMENT_FAILED, f"player {worker} {fault}. It is not restarted: {refusal}")
         quota.count()
         self.restarts += 1
         self._log.warning("player_restarts", worker=worker, restart=quota.restarts, reason=fault)
@@ -128,7 +126,7 @@ class PlayerSupervisor:
 
 
 class _Watched:
-    """One player, and what is known of its present process."""
+    """One player, and the state of its present process."""
 
     def __init__(
         self, player: PlayerProcess, conversation: Conversation, timeout_seconds: float, clock: Callable[[], float]
@@ -142,7 +140,7 @@ class _Watched:
         self._has_played = False
 
     def start(self) -> None:
-        """Starts its process.
+        """Starts the player's process.
 
         Raises:
             ActorError: It cannot be started.
@@ -153,28 +151,28 @@ class _Watched:
         self._since = self._started = self._clock()
 
     def excuse(self, now: float) -> None:
-        """Counts from now what it owes."""
+        """Restarts the player's time-out at `now`."""
         self._since = now
 
     @property
     def age_seconds(self) -> float:
-        """Time since its process was started."""
+        """Seconds since the process was started."""
         return self._clock() - self._started
 
     @property
     def was_refused_at_once(self) -> bool:
-        """True if it was refused before it ever played: it would be again."""
+        """True if the player was refused before its first step: it would be refused again."""
         return bool(self.conversation.fault) and not self._has_played
 
     def fault(self) -> str | None:
-        """Returns what is wrong with it, after `player N `; None if nothing is."""
+        """Returns the player's fault, worded to follow `player N `; None if there is none."""
         now, player, phase = self._clock(), self.player, self.conversation.phase
         self._has_played |= phase is Phase.RUNNING
         if self.conversation.fault:
             return f"was refused: {self.conversation.fault}"
         how = player.how_it_ended()
         if how is not None:
-            # Looked at again: it may have said goodbye since, and what it said is taken in another thread.
+            # Checked again: the player may have left since, and another thread handles its messages.
             phase = self.conversation.phase
             return ended(
                 how,
@@ -196,46 +194,46 @@ class _Watched:
 
 
 def never_connected(seconds: float, port: int, log: Path | None) -> str:
-    """Says that a player runs and has not called.
+    """Returns the message for a player that runs but has not called.
 
     Args:
-        seconds: How long it was waited for.
-        port: Where.
-        log: Of the player.
+        seconds: Seconds waited.
+        port: The port it should call.
+        log: The path of the player's log.
     """
     return (
-        f"has not called port {port} within {seconds:g} s. Usual causes: it was built without ML-Agents, or its scene has "
-        "no agent; another port (--mlagents-port among --env-args); it needs graphics that are not there "
-        "(try --no-graphics), or needs them and was started with --no-graphics; it takes longer to load (raise "
-        f"--timeout-wait){_see(log)}"
+        f"has not connected to port {port} within {seconds:g} s. Usual causes: it was built without ML-Agents, or "
+        "its scene has no agent; it uses another port (--mlagents-port in --env-args); this machine has no "
+        "graphics (try --no-graphics), or the player needs graphics and was started with --no-graphics; it takes "
+        f"longer to load (raise --timeout-wait){_see(log)}"
     )
 
 
 def fell_silent(seconds: float, log: Path | None) -> str:
-    """Says that a player which has called sends nothing more.
+    """Returns the message for a player that has called and now sends nothing.
 
     Args:
-        seconds: How long it was waited for.
-        log: Of the player.
+        seconds: Seconds waited.
+        log: The path of the player's log.
     """
     return (
-        f"is connected, and has sent nothing for {seconds:g} s. Usual causes: no agent asks for decisions (add a "
-        "DecisionRequester to it, or call RequestDecision); Behavior Type is Heuristic Only or Inference Only, where it "
-        "must be Default; it hangs, or was stopped; it needs graphics that are not there (try --no-graphics), or needs "
-        "them and was started with --no-graphics; a scene takes longer to load, or a step to simulate (raise "
-        f"--timeout-wait){_see(log)}"
+        f"is connected, but has sent nothing for {seconds:g} s. Usual causes: no agent requests decisions (add a "
+        "DecisionRequester to it, or call RequestDecision); Behavior Type is Heuristic Only or Inference "
+        "Only instead of Default; it hangs, or was stopped; this machine has no graphics (try --no-graphics), or "
+        "the player needs graphics and was started with --no-graphics; loading a scene or simulating a step "
+        f"takes longer (raise --timeout-wait){_see(log)}"
     )
 
 
 def ended(how: str, last_words: str, log: Path | None, *, has_called: bool, said_so: bool) -> str:
-    """Says that a player's process has ended.
+    """Returns the message for a player whose process has ended.
 
     Args:
         how: Exit code or signal, in words.
         last_words: The last line it wrote, if any.
-        log: Of the player.
-        has_called: It was connected.
-        said_so: It closed the connection first, as a player does that quits by itself.
+        log: The path of the player's log.
+        has_called: The player had connected.
+        said_so: The player closed the connection first, as it does when it quits by itself.
     """
     when = "quit by itself: it closed the connection and " if said_so else "" if has_called else "never connected: it "
     words = f"; its last output: {last_words}" if last_words else ""
@@ -243,13 +241,13 @@ def ended(how: str, last_words: str, log: Path | None, *, has_called: bool, said
 
 
 def lingers(seconds: float, log: Path | None) -> str:
-    """Says that a player closed the connection, and its process did not end.
+    """Returns the message for a player that closed the connection while its process still runs.
 
     Args:
-        seconds: How long it was waited for.
-        log: Of the player.
+        seconds: Seconds waited.
+        log: The path of the player's log.
     """
-    return f"closed the connection, and its process went on for {seconds:g} s{_see(log)}"
+    return f"closed the connection, but its process kept running for {seconds:g} s{_see(log)}"
 
 
 def _see(log: Path | None) -> str:

@@ -1,6 +1,6 @@
-"""What Prometheus reads from a learner: events counted where they happen, state read at each scrape.
+"""Exports the learner's metrics for Prometheus: events are counted as they happen, state is read at each scrape.
 
-`LearnerMetrics` holds the events, in parts that are handed to whoever causes them. `LearnerMetrics.watch` adds the
-state: one `MetricsSnapshot` a scrape, so that numbers which belong together are of one moment. Nothing is shared between
-two instances. The reference of all metrics is deploy/METRICS.md.
+`LearnerMetrics` holds the service's counters, in parts that are passed to the code that counts. `LearnerMetrics.watch`
+adds the state and the trainers' counts (`learner.observe.meters`) from one `MetricsSnapshot` per scrape, so that
+related numbers are of one moment. Two instances share nothing. The reference of all metrics is deploy/METRICS.md.
 """

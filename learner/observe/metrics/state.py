@@ -1,81 +1,49 @@
-"""Metrics that are read at each scrape from one snapshot: name, type, labels, help, and where each comes from."""
+"""Metrics that are read at each scrape from one snapshot: name, type, labels, help and source."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from learner.observe.metrics.values import BOTTLENECKS, DROP_REASONS, LOSE_EVENTS, OTHER, PREFIX
-from learner.observe.view import BehaviorView, LockstepView, RunState, RunView
+from learner.observe.behavior_state import FIELDS, BehaviorState, Field
+from learner.observe.meters import RunCounts
+from learner.observe.metrics.behaviors import count_families
+from learner.observe.metrics.values import BOTTLENECKS, DROP_REASONS, LOSE_EVENTS, OTHER, PREFIX, TRAINER_PREFIX
+from learner.observe.view import GpuMemory, LockstepView, RunState, RunView
 
 
 class Spread(NamedTuple):
-    """Smallest, middle and largest of a number over the actors; per-actor numbers would be a time series each."""
+    """Smallest, median and largest value over the actors; a metric per actor would create a time series for each."""
 
     smallest: float
     median: float
     largest: float
 
 
-class GpuMemory(NamedTuple):
-    """Bytes on the training device."""
-
-    allocated: int
-    reserved: int
-
-
-@dataclass(frozen=True, slots=True)
-class BehaviorNumbers:
-    """One behavior. Steps, unless the name says bytes.
-
-    Attributes:
-        view: what the panel and the page show of it.
-        staged_steps: taken by the trainer and not yet in the ring.
-        ring_steps: in the ring, waiting for the next update or in it.
-        ring_capacity_steps: rows of the ring, of which each segment also needs one for its end.
-        ahead_limit_steps: how many may be unsettled.
-        unsettled_steps: queued, or taken and not settled.
-        credit_steps: granted to actors and not yet spent, as far as they said.
-        policy_version: the newest published one.
-        policy_bytes: its size.
-    """
-
-    view: BehaviorView
-    staged_steps: int = 0
-    ring_steps: int = 0
-    ring_capacity_steps: int = 0
-    ahead_limit_steps: int = 0
-    unsettled_steps: int = 0
-    credit_steps: int = 0
-    policy_version: int = 0
-    policy_bytes: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
-    """A learner.
+    """The state of a learner at one moment.
 
     Attributes:
-        run: what the panel and the page show of it.
-        started_at: of this start, seconds since the epoch.
-        behaviors: one each.
-        sessions_connected: whose upload stream is open.
-        sessions_silent: whose lease runs without one.
-        policy_subscribers: open subscriptions.
-        checkpoint_interval_seconds: the longest time between two run states.
-        step_shares: each actor's steps lately, over a fair share; None without actors.
-        policy_lags: the newest version less the one that acts, over actors; None without actors.
-        gpu: memory of the training device; None without CUDA.
+        run: The view shown by the panel and the page.
+        started_at: When this start began, in seconds since the epoch.
+        sessions_connected: Sessions with an open upload stream.
+        sessions_silent: Sessions without an open upload stream whose lease is still valid.
+        policy_subscribers: Open subscriptions.
+        checkpoint_interval_seconds: Longest time between two run states, in seconds.
+        step_shares: Each actor's recent steps relative to an equal share; None without actors.
+        policy_lags: Newest version minus the acting version, over actors; None without actors.
+        gpu: Memory of the training device; None without CUDA.
+        counts: The trainers' counts.
+        stats_age_seconds: Seconds since the trainers' last statistics.
     """
 
     run: RunView
     started_at: float = 0.0
-    behaviors: tuple[BehaviorNumbers, ...] = ()
     sessions_connected: int = 0
     sessions_silent: int = 0
     policy_subscribers: int = 0
@@ -83,21 +51,26 @@ class MetricsSnapshot:
     step_shares: Spread | None = None
     policy_lags: Spread | None = None
     gpu: GpuMemory | None = None
+    counts: RunCounts = field(default_factory=RunCounts)
+    stats_age_seconds: float = 0.0
 
 
+_Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily
+Shape: TypeAlias = tuple[str, tuple[str, ...]]
+"""Type of a metric, and its labels after ``behavior``."""
 Rows: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 
 
 @dataclass(frozen=True, slots=True)
 class StateMetric:
-    """One metric.
+    """Describes one metric.
 
     Attributes:
-        name: without prefix, and without ``_total``.
-        kind: of the metric.
-        documentation: its help.
-        labels: names.
-        rows: label values and value of each series.
+        name: Name without prefix and without ``_total``.
+        kind: Type of the metric.
+        documentation: Help of the metric.
+        labels: Names of the labels.
+        rows: Label values and value of each series.
     """
 
     name: str
@@ -107,9 +80,9 @@ class StateMetric:
     rows: Callable[[MetricsSnapshot], Rows]
 
     def family(self, snapshot: MetricsSnapshot) -> Metric:
-        """Returns the metric as of a snapshot."""
+        """Returns the metric for a snapshot."""
         name = PREFIX + self.name
-        if self.kind == "summary":  # a quantile is a label of summaries alone
+        if self.kind == "summary":  # only summaries have quantiles as a label
             metric = Metric(name, self.documentation, "summary")
             for values, number in self.rows(snapshot):
                 metric.add_sample(name, dict(zip(self.labels, values, strict=True)), number)
@@ -125,20 +98,57 @@ class StateCollector(Collector):
     """Reads a snapshot at each scrape.
 
     Args:
-        read: makes the snapshot.
+        read: Returns a snapshot.
+        return_buckets: Bounds of the histograms of returns.
     """
 
-    def __init__(self, read: Callable[[], MetricsSnapshot]) -> None:
+    def __init__(self, read: Callable[[], MetricsSnapshot], return_buckets: tuple[float, ...]) -> None:
         self._read = read
+        self._return_buckets = return_buckets
 
     def collect(self) -> Iterable[Metric]:
-        """Yields every metric, all of one moment."""
+        """Yields every metric from one snapshot."""
         snapshot = self._read()
         for metric in STATE:
             yield metric.family(snapshot)
+        yield from behavior_families(snapshot.run.behaviors)
+        yield from count_families(snapshot.counts, self._return_buckets)
         if snapshot.gpu is not None:
             for metric in GPU_STATE:
                 yield metric.family(snapshot)
+
+
+def behavior_families(behaviors: Iterable[BehaviorState]) -> Iterable[Metric]:
+    """Returns the metrics of all behaviors' numbers, as described by the table of fields.
+
+    If two trainers have fields of one name that differ in type or label, the first behavior's field is exported.
+    """
+    families: dict[str, tuple[Shape, _Family]] = {}
+    for each in FIELDS:  # creates these metrics even without a behavior
+        _open(PREFIX, each, families)
+    for state in behaviors:
+        for prefix, fields in ((PREFIX, FIELDS), (TRAINER_PREFIX, state.own_fields)):
+            for each in fields:
+                family = _open(prefix, each, families)
+                if family is not None:
+                    for values, number in state.rows(each):
+                        family.add_metric((state.name, *values), number)
+    return [family for _, family in families.values()]
+
+
+def _open(prefix: str, each: Field, families: dict[str, tuple[Shape, _Family]]) -> _Family | None:
+    """Returns the metric of a number, creating it if necessary; None for a number without one."""
+    metric = each.metric
+    if metric is None:
+        return None
+    name = prefix + (metric.name or each.name)
+    further = (each.keyed_by,) if each.keyed_by else () if metric.label is None else metric.label[:1]
+    shape = (metric.kind, further)
+    if name not in families:
+        kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+        families[name] = shape, kind(name, each.text, labels=("behavior", *further))
+    found, family = families[name]
+    return family if found == shape else None
 
 
 def _run(name: str, documentation: str, value: Callable[[MetricsSnapshot], float]) -> StateMetric:
@@ -146,7 +156,7 @@ def _run(name: str, documentation: str, value: Callable[[MetricsSnapshot], float
 
 
 def _lockstep(name: str, documentation: str, value: Callable[[LockstepView], float]) -> StateMetric:
-    """Makes a metric that only runs in lock-step have."""
+    """Creates a metric that only lock-step runs have."""
     return StateMetric(
         name,
         "gauge",
@@ -159,7 +169,7 @@ def _lockstep(name: str, documentation: str, value: Callable[[LockstepView], flo
 def _each(
     name: str,
     documentation: str,
-    value: Callable[[BehaviorNumbers], float],
+    value: Callable[[BehaviorState], float],
     kind: Literal["gauge", "counter"] = "gauge",
 ) -> StateMetric:
     return StateMetric(
@@ -167,12 +177,15 @@ def _each(
         kind,
         documentation,
         ("behavior",),
-        lambda snapshot: [((behavior.view.name,), float(value(behavior))) for behavior in snapshot.behaviors],
+        lambda snapshot: [((behavior.name,), float(value(behavior))) for behavior in snapshot.run.behaviors],
     )
 
 
 def _counts(found: dict[str, int], known: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """Yields all known words, and what has another one under `OTHER` (or under itself, where there is no OTHER)."""
+    """Yields the counts of all known reasons and of any others found.
+
+    The others are summed as `OTHER` if `known` contains it; without it, each keeps its name.
+    """
     counts = dict.fromkeys(known, 0)
     for word, steps in found.items():
         place = word if word in counts or OTHER not in known else OTHER
@@ -181,22 +194,15 @@ def _counts(found: dict[str, int], known: tuple[str, ...]) -> Iterator[tuple[str
 
 
 def _dropped(snapshot: MetricsSnapshot) -> Rows:
-    for behavior in snapshot.behaviors:
-        for reason, steps in _counts(behavior.view.books["dropped"], DROP_REASONS):
-            yield (behavior.view.name, reason), float(steps)
+    for behavior in snapshot.run.behaviors:
+        for reason, steps in _counts(behavior.books["dropped"], DROP_REASONS):
+            yield (behavior.name, reason), float(steps)
 
 
 def _lost(snapshot: MetricsSnapshot) -> Rows:
-    for behavior in snapshot.behaviors:
-        for event, steps in _counts(behavior.view.books["lost"], LOSE_EVENTS):
-            yield (behavior.view.name, event), float(steps)
-
-
-def _returns(snapshot: MetricsSnapshot) -> Rows:
-    for behavior in snapshot.behaviors:
-        mean = behavior.view.mean_return_100
-        if mean is not None and math.isfinite(mean):
-            yield (behavior.view.name,), mean
+    for behavior in snapshot.run.behaviors:
+        for event, steps in _counts(behavior.books["lost"], LOSE_EVENTS):
+            yield (behavior.name, event), float(steps)
 
 
 def _spread(spread: Spread | None) -> Rows:
@@ -205,63 +211,55 @@ def _spread(spread: Spread | None) -> Rows:
 
 STATE: Final[tuple[StateMetric, ...]] = (
     StateMetric("run_info", "gauge", "The run.", ("run_id",), lambda now: [((now.run.run_id,), 1.0)]),
-    _run("generation", "How many times the learner of this run was started.", lambda now: now.run.generation),
+    _run("generation", "Number of starts of this run's learner.", lambda now: now.run.generation),
     StateMetric(
         "run_state",
         "gauge",
-        "What the learner does: 1 for the present state.",
+        "1 for the current state of the learner.",
         ("state",),
         lambda now: [((state.value,), float(state is now.run.state)) for state in RunState],
     ),
-    _run("start_timestamp_seconds", "When this learner started.", lambda now: now.started_at),
+    _run("start_timestamp_seconds", "Time at which this learner started.", lambda now: now.started_at),
+    _run("stats_age_seconds", "Seconds since the trainers' last report.", lambda now: now.stats_age_seconds),
     StateMetric(
         "sessions",
         "gauge",
-        "Actors whose upload is open (connected), or whose lease runs without one (silent).",
+        "Actors with an open upload (connected), or with a lease but no upload (silent).",
         ("state",),
         lambda now: [(("connected",), float(now.sessions_connected)), (("silent",), float(now.sessions_silent))],
     ),
-    _each(
-        "env_steps_received", "Steps in chunks that were accounted for.", lambda b: b.view.books["received"], "counter"
-    ),
-    _each("env_steps_trained", "Steps in completed updates.", lambda b: b.view.books["trained"], "counter"),
+    _each("env_steps_received", "Steps in chunks that were accounted for.", lambda b: b.books["received"], "counter"),
+    _each("env_steps_trained", "Steps in completed updates.", lambda b: b.books["trained"], "counter"),
     StateMetric(
-        "env_steps_dropped", "counter", "Steps that were not and will not be trained.", ("behavior", "reason"), _dropped
-    ),
-    _each("env_steps_queued", "Steps accepted whose fate is open.", lambda b: b.view.books["queued"]),
-    StateMetric("env_steps_lost", "counter", "Steps that a stop took.", ("behavior", "event"), _lost),
-    _each("env_steps_duplicate", "Steps in chunks that came twice.", lambda b: b.view.books["duplicate"], "counter"),
-    _each("unknown_sessions", "Sessions from before a restart that are not back.", lambda b: b.view.books["unknown"]),
-    _each(
-        "env_steps_taken",
-        "Steps taken by all actors, as far as they said.",
-        lambda b: b.view.env_steps_taken,
+        "env_steps_dropped",
         "counter",
+        "Received steps that will not be trained, by reason.",
+        ("behavior", "reason"),
+        _dropped,
     ),
-    _each("episodes", "Finished training episodes.", lambda b: b.view.episodes, "counter"),
-    StateMetric("episode_return_mean", "gauge", "Mean return of the newest episodes.", ("behavior",), _returns),
-    _each("queue_steps", "Steps that wait for the trainer.", lambda b: b.view.queued_steps),
-    _each("queue_bytes", "Memory of the chunks that wait for the trainer.", lambda b: b.view.queued_bytes),
-    _each("queue_capacity_bytes", "Most memory that waiting chunks may take.", lambda b: b.view.queue_capacity_bytes),
-    _each("staged_steps", "Steps taken by the trainer and not yet in the ring.", lambda b: b.staged_steps),
-    _each("ring_steps", "Steps in the ring on the training device.", lambda b: b.ring_steps),
-    _each("ring_capacity_steps", "Rows of the ring on the training device.", lambda b: b.ring_capacity_steps),
-    _each("ahead_limit_steps", "How many steps may be unsettled or granted.", lambda b: b.ahead_limit_steps),
-    _each("unsettled_steps", "Steps queued, or taken and not settled.", lambda b: b.unsettled_steps),
-    _each("credit_steps", "Steps granted to actors and not yet taken.", lambda b: b.credit_steps),
-    _each("policy_version", "The newest published version.", lambda b: b.policy_version),
-    _each("policy_bytes", "Size of the newest published policy.", lambda b: b.policy_bytes),
+    _each("env_steps_queued", "Received steps that are not yet trained, dropped or lost.", lambda b: b.books["queued"]),
+    StateMetric(
+        "env_steps_lost", "counter", "Steps lost when a learner stopped, by event.", ("behavior", "event"), _lost
+    ),
+    _each(
+        "env_steps_duplicate", "Steps in chunks that were received twice.", lambda b: b.books["duplicate"], "counter"
+    ),
+    _each(
+        "unknown_sessions",
+        "Sessions from before a restart whose actors have not returned.",
+        lambda b: b.books["unknown"],
+    ),
     StateMetric(
         "lesson_number",
         "gauge",
-        "Which lesson each environment parameter is in, from 0.",
+        "Current lesson of each environment parameter, from 0.",
         ("parameter",),
         lambda now: [((lesson.parameter,), float(lesson.number)) for lesson in now.run.lessons],
     ),
     _lockstep("lockstep_round", "Completed rounds of lock-step.", lambda now: now.round),
     _lockstep(
         "lockstep_reproducible",
-        "Whether another run of the same settings comes to the same.",
+        "1 while another run of the same settings would give the same result.",
         lambda now: now.is_reproducible,
     ),
     _run("policy_subscribers", "Actors subscribed to policies.", lambda now: now.policy_subscribers),
@@ -273,14 +271,14 @@ STATE: Final[tuple[StateMetric, ...]] = (
     StateMetric(
         "actor_step_share_ratio",
         "summary",
-        "Steps of an actor lately over a fair share: least, median and most over actors.",
+        "An actor's recent share of the steps over its fair share: minimum, median and maximum.",
         ("quantile",),
         lambda now: _spread(now.step_shares),
     ),
     StateMetric(
         "actor_policy_lag_versions",
         "summary",
-        "Newest version less the one that acts: least, median and most over actors.",
+        "Newest version minus the actor's version: minimum, median and maximum.",
         ("quantile",),
         lambda now: _spread(now.policy_lags),
     ),
@@ -300,7 +298,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
     StateMetric(
         "bottleneck",
         "gauge",
-        "What holds the run back: 1 for the present verdict.",
+        "1 for what limits the speed of the run.",
         ("verdict",),
         lambda now: [((name,), float(name == now.run.bottleneck.name)) for name in BOTTLENECKS],
     ),
@@ -308,9 +306,13 @@ STATE: Final[tuple[StateMetric, ...]] = (
 GPU_STATE: Final[tuple[StateMetric, ...]] = (
     _run(
         "gpu_memory_allocated_bytes",
-        "Memory of tensors on the device.",
+        "Memory of tensors on the training device.",
         lambda now: now.gpu.allocated if now.gpu else 0,
     ),
-    _run("gpu_memory_reserved_bytes", "Memory that torch holds there.", lambda now: now.gpu.reserved if now.gpu else 0),
+    _run(
+        "gpu_memory_reserved_bytes",
+        "Memory that torch holds on the training device.",
+        lambda now: now.gpu.reserved if now.gpu else 0,
+    ),
 )
-"""Only where the training device is a GPU."""
+"""Only if the training device is a GPU."""

@@ -1,14 +1,14 @@
-"""The barrier of lock-step: it begins rounds, waits for everything that they bring, and decides where a restart goes on.
+"""The barrier of lock-step: begins rounds, waits for all their experience, and decides where a restart continues.
 
-A round begins when every actor of it is here, and is over when each has sent the quota of each of its agents. Then all
-trainers make one update of all of it, new versions go out, and the next round begins. Nothing is trained that came at
-another time, so that what a run comes to depends on its settings and not on clocks.
+A round begins when all its actors are connected, and ends when each has sent the quota of each of its agents. All
+trainers then make one update from all of it, new versions are published, and the next round begins. Experience from any
+other time is not trained, so that the result of a run depends on its settings and not on clocks.
 
-After every so many rounds the run is saved, and environments begin anew with seeds that follow from that round: in a run
-that goes on, too. A restart goes on from there, and so comes to the same.
+After a fixed number of rounds the run is saved and environments restart with seeds derived from that round, also in a
+run that continues. A restart continues from there and therefore gets the same result.
 
-An actor that is lost spoils that: the run is marked as not reproducible, and goes on with those that are left. What the
-lost one sent in its last round is trained. Who comes in its place plays from the next round on.
+A lost actor breaks this: the run is marked as not reproducible and continues with the remaining actors. Steps that the
+lost actor sent in its last round are trained. Its replacement plays from the next round on.
 """
 
 from __future__ import annotations
@@ -24,78 +24,84 @@ from rollcast.v1 import policy_pb2
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import count, text
 from learner.curriculum.lessons import Lessons
-from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable
-from learner.link.commands import Assign, Send, SetHold
+from learner.link.to_front import Assign, Send, SetHold
+from learner.link.to_trainers import Actor, Declared
+from learner.observe.rates import GrowingInterval
 from learner.observe.view import LockstepView
-from learner.run.lockstep.rounds import Player, Round, assigned, check_full, check_room, quota_of, round_queue
+from learner.run.lockstep.round_queue import RoundQueue
+from learner.run.lockstep.rounds import Round, assigned, check_full, check_room, misfits, plays, quota_of
 from learner.settings.service import LockstepSettings
-from learner.trainers.base import Trainer
+from learner.trainers.parts import RunPart, Trainers
+from learner.trainers.roster import Roster
+from learner.trainers.settlement import Settlement
 
 log = structlog.get_logger(__name__)
 
-STRANGER = "lockstep"
-"""What the books say of steps that somebody took outside of any round."""
 ENV_ERROR = "env_error"
 SAY_SECONDS = 30.0
-"""So often people are told what a run waits for; no clock decides anything else here."""
+"""Seconds between two log lines about what a run waits for; no clock decides anything else here."""
+LONGEST_SECONDS = 600.0
+"""Longest interval between two log lines about missing actors."""
 MAX_NAMED = 10
 
-Save = Callable[[Mapping[str, Trainer]], object]
+Save = Callable[[Trainers], object]
 
 
-class Lockstep:
-    """Leads a run in lock-step. All but `view` runs in the trainer thread, or before it does.
+class Lockstep(RunPart):
+    """Leads a run in lock-step. Call all methods except `view` in the trainers' thread, before it or after it.
 
     Args:
-        settings: how many actors, and how long a round is.
-        behaviors: of the run.
-        sessions: the actors.
-        ledger: the books.
-        lessons: what the environments are set to.
-        send: hands the service a command: the assignment of a round, or a hold while actors are missing.
-        on_spoiled: told why the run is not reproducible any more.
+        settings: Number of actors and length of a round.
+        roster: The connected actors.
+        lessons: Lessons that set the environment parameters.
+        send: Sends the service the assignment of a round, and a hold of all actors while some are missing.
+        save: Writes the run state.
+        is_ending: Returns whether no more rounds begin.
+        on_spoiled: Called with the reason when the run stops being reproducible.
     """
+
+    name = "lockstep"
 
     def __init__(
         self,
         settings: LockstepSettings,
-        behaviors: BehaviorTable,
-        sessions: SessionTable,
-        ledger: Ledger,
+        roster: Roster,
         lessons: Lessons,
         *,
         send: Send,
+        save: Save,
+        is_ending: Callable[[], bool] = lambda: False,
         on_spoiled: Callable[[str], None] | None = None,
     ) -> None:
         self._settings = settings
-        self._behaviors = behaviors
-        self._sessions = sessions
-        self._ledger = ledger
+        self._roster = roster
+        self._queues: list[RoundQueue] = []
         self._lessons = lessons
         self._on_spoiled = on_spoiled
         self._send = send
+        self._save = save
+        self._is_ending = is_ending
         self._is_holding = False
-        self._round = 0  # completed
+        self._round = 0  # completed rounds
         self._checkpoint = 0
         self._reason = ""
         self._quota_steps = settings.quota_steps or 0
         self._playing: Round | None = None
         self._has_begun = False
-        self._resets = True  # a learner that starts knows nothing of the environments it finds
+        self._resets = True  # a starting learner knows nothing about the environments it finds
         self._env_errors: dict[tuple[str, int], int] = {}
-        self._say_at = self._short_at = 0.0
+        self._say_at = 0.0
+        self._short = GrowingInterval(SAY_SECONDS, LONGEST_SECONDS)
 
     @property
     def is_boundary(self) -> bool:
-        """Whether what trainers are now is what a restart goes on from: nothing was trained since."""
+        """Returns whether a restart continues from the trainers' current state: nothing was trained since."""
         return self._round == self._checkpoint and not (self._playing is not None and self._playing.is_released)
 
     def view(self) -> LockstepView:
-        """Returns how far it is; from any thread."""
+        """Returns the progress of the rounds; callable from any thread."""
         playing = self._playing
-        joined = len(self._sessions.live()) if playing is None else len(playing.players) - len(playing.gone)
+        joined = len(self._roster.actors) if playing is None else len(playing.players) - len(playing.gone)
         return LockstepView(
             actors=self._settings.actors,
             joined=joined,
@@ -106,14 +112,14 @@ class Lockstep:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what a restart needs, as plain values."""
+        """Returns the state that a restart needs, as plain values."""
         return {"round": self._round, "checkpoint": self._checkpoint, "reason": self._reason}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state_dict`; one that is empty is of a run that was not in lock-step.
+        """Continues from `state_dict`; an empty state comes from a run without lock-step.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not what was saved.
+            KeyError, TypeError, ValueError: The state is not one that was saved here.
         """
         if not state:
             self._reason = "the run began without lock-step"
@@ -122,111 +128,114 @@ class Lockstep:
         self._reason = text(state, "reason")
 
     def spoil(self, reason: str) -> None:
-        """Marks the run: another one of the same settings would not come to the same. The first reason is kept."""
+        """Marks the run as not reproducible with the same settings. The first reason is kept."""
         if self._reason:
             return
         self._reason = f"{reason}, in round {self._round + 1}"
-        log.warning(
-            "not_reproducible", reason=self._reason, consequence="training goes on with the actors that are here"
-        )
+        log.warning("not_reproducible", reason=self._reason, consequence="training continues with the remaining actors")
         if self._on_spoiled is not None:
             self._on_spoiled(self._reason)
 
     def note_lessons(self, *, reset: bool) -> None:
-        """Notes that a lesson begins, with the next round.
+        """Notes that a lesson begins with the next round.
 
         Args:
-            reset: environments begin anew for it.
+            reset: Whether environments restart for it.
         """
         self._resets |= reset
 
-    def before_turn(self) -> None:
-        """Hands the trainers the round that is played, once it is complete.
+    def make_queue(self, declared: Declared, settlement: Settlement) -> RoundQueue:
+        """Creates the queue of a behavior, which holds experience until its round is over.
+
+        Args:
+            declared: The behavior.
+            settlement: Settles its steps.
+        """
+        queue = RoundQueue(declared, settlement)
+        self._queues.append(queue)
+        return queue
+
+    def before_turn(self, trainers: Trainers) -> None:
+        """Passes the current round to the trainers once it is complete.
 
         Raises:
-            UserError: it does not fit the queue.
+            UserError: The round does not fit the queue.
         """
+        del trainers
         playing = self._playing
         if playing is None or playing.is_released:
             return
-        # Before the queues: what somebody sent who is gone by now is in them.
-        for player in playing.lose({session.session_id for session in self._sessions.live()}):
+        for player in playing.lose(self._roster.session_ids):
             self.spoil(f"actor {player.actor_index} ({player.name}) was lost")
-        behaviors = self._trained()
-        awaited = playing.awaited(behaviors)
+        queues = self._trained()
+        awaited = playing.awaited(queues)
         if awaited:
-            check_full(behaviors)
+            check_full(queues)
             self._say_waiting(playing, awaited)
             return
         playing.is_released = True
-        for behavior in behaviors:
-            self._release(playing, behavior)
+        for queue in queues:
+            self._release(playing, queue)
 
-    def after_turn(self, trainers: Mapping[str, Trainer], *, save: Save, is_ending: bool = False) -> None:
-        """Ends the round that was trained, saves the run where it is time, and begins the next one.
-
-        Args:
-            trainers: by behavior.
-            save: writes the run state.
-            is_ending: no more rounds are to begin.
+    def after_turn(self, trainers: Trainers) -> None:
+        """Ends the trained round, saves the run if due, and begins the next round.
 
         Raises:
-            UserError: a round does not fit the memory that there is for it.
+            UserError: A round does not fit the available memory.
         """
         playing = self._playing
         if playing is not None:
-            if not playing.is_released or any(round_queue(each).has_released for each in self._behaviors.all()):
+            if not playing.is_released or any(queue.has_released for queue in self._queues):
                 return
-            self._complete(playing, trainers, save)
-        if not is_ending:
-            self._begin(trainers, save)
+            self._complete(playing, trainers)
+        if not self._is_ending():
+            self._begin(trainers)
 
-    def _trained(self) -> list[Behavior]:
-        """Returns the behaviors that are trained, by name: they were declared in any order."""
-        return sorted((each for each in self._behaviors.all() if each.training), key=lambda each: each.name)
+    def _trained(self) -> list[RoundQueue]:
+        """Returns the queues of the trained behaviors, sorted by name, because they may be declared in any order."""
+        return sorted((each for each in self._queues if not each.is_closed), key=lambda each: each.behavior.name)
 
-    def _release(self, playing: Round, behavior: Behavior) -> None:
-        released = round_queue(behavior).release(playing.session_ids)
-        for reason in playing.faults(behavior, released.items):
+    def _release(self, playing: Round, queue: RoundQueue) -> None:
+        behavior, items = queue.behavior, queue.release(playing.session_ids)
+        for reason in playing.faults(behavior, items):
             self.spoil(reason)
-        for item in released.items:
+        for item in items:
             errors = item.chunk.discarded.get(ENV_ERROR, 0)
             before = self._env_errors.get((item.session_id, behavior.index), 0)
             self._env_errors[item.session_id, behavior.index] = errors
             if errors > before:
                 self.spoil(f"environments of actor {item.actor_index} failed")
-        strange = sum(item.chunk.rows for item in released.strangers)
-        if strange:
-            self._ledger.drop_queued(behavior.name, STRANGER, strange)
 
-    def _complete(self, playing: Round, trainers: Mapping[str, Trainer], save: Save) -> None:
+    def _complete(self, playing: Round, trainers: Trainers) -> None:
         for trainer in trainers.values():
             left = trainer.untrained_steps
             if left:
                 raise UserError(
                     ExitCode.RUN_FILE,
                     f"{left} steps of round {playing.number} of {trainer.brain_name} were not trained: the training device "
-                    "has no memory for a whole round; lower rollcast.lockstep.quota_steps or the number of agents",
+                    "lacks memory for a whole round; lower rollcast.lockstep.quota_steps or the number of agents",
                 )
         self._round = playing.number
         self._playing = None
-        # What the last round of a behavior brings is not trained: in a run with more steps it would be.
-        has_ended = not playing.trained.issubset(each.index for each in self._trained())
+        # No run state after a behavior's last round, which is not trained but would be in a run with more steps.
+        has_ended = not playing.trained.issubset(queue.behavior.index for queue in self._trained())
         if self._round % self._settings.checkpoint_updates == 0 and not has_ended:
-            # Also where saving fails: an undisturbed run would have begun anew here.
+            # Also done if saving fails, because an undisturbed run would have restarted its environments here.
             self._checkpoint = self._round
             self._resets = True
-            save(trainers)
+            self._save(trainers)
 
-    def _begin(self, trainers: Mapping[str, Trainer], save: Save) -> None:
-        behaviors = [each for each in self._trained() if each.name in trainers]
+    def _begin(self, trainers: Trainers) -> None:
+        behaviors = [queue.behavior for queue in self._trained()]
         players = self._players(trainers)
         needed = 1 if self._has_begun else self._settings.actors
-        # Actors of behaviors that are done play on for the others, and make no round by themselves.
-        is_short = len(players) < needed or not any(player.plays(behaviors) for player in players)
+        # Actors of finished behaviors continue to play for the others, and make no round by themselves.
+        is_short = len(players) < needed or not any(plays(player, behaviors) for player in players)
         self._set_hold(active=is_short and bool(behaviors))
         if is_short:
             self._say_short(len(players), needed)
+        else:
+            self._short.restart()
         if is_short or not behaviors:
             return
         if not self._has_begun:
@@ -237,7 +246,7 @@ class Lockstep:
         if not self._has_begun:
             self._announce(players, behaviors)
             if self._round == 0:
-                save(trainers)
+                self._save(trainers)
         self._has_begun = True
         versions = {trainer.context.behavior.index: trainer.version for trainer in trainers.values()}
         playing = Round(self._round + 1, tuple(players), versions, frozenset(behavior.index for behavior in behaviors))
@@ -247,8 +256,8 @@ class Lockstep:
         self._say_at = time.monotonic() + SAY_SECONDS
         self._send(Assign(assignment, playing.session_ids))
 
-    def _say_waiting(self, playing: Round, awaited: Sequence[Player]) -> None:
-        """Says now and then who keeps a long round from ending."""
+    def _say_waiting(self, playing: Round, awaited: Sequence[Actor]) -> None:
+        """Logs from time to time which actors keep a long round from ending."""
         now = time.monotonic()
         if now >= self._say_at:
             self._say_at = now + SAY_SECONDS
@@ -256,24 +265,20 @@ class Lockstep:
             log.info("lockstep_waits", round=playing.number, awaited=len(awaited), actors=names)
 
     def _say_short(self, joined: int, needed: int) -> None:
-        """Says now and then that actors are missing."""
-        now = time.monotonic()
-        if now >= self._short_at:
-            self._short_at = now + SAY_SECONDS
+        """Logs at growing intervals that actors are missing."""
+        if self._short.passed():
             log.info("lockstep_waits_for_actors", joined=joined, needed=needed)
 
     def _set_hold(self, *, active: bool) -> None:
-        """Shows whether everybody waits for actors that are missing."""
+        """Begins or ends a hold of all actors because others are missing."""
         if active != self._is_holding:
             self._is_holding = active
             self._send(SetHold(HoldReason.LOCKSTEP, active=active))
 
-    def _players(self, trainers: Mapping[str, Trainer]) -> list[Player]:
-        """Returns who could play now, by actor index: those who have declared what they have."""
+    def _players(self, trainers: Trainers) -> list[Actor]:
+        """Returns the actors that can play now, by actor index: those that have declared their behaviors."""
         known = {trainer.context.behavior.index for trainer in trainers.values()}
-        with self._sessions.lock:
-            players = [Player.of(session) for session in self._sessions.live()]
-        ready = [player for player in players if player.agents and known.issuperset(player.agents)]
+        ready = [actor for actor in self._roster.actors if actor.agents and known.issuperset(actor.agents)]
         return sorted(ready, key=lambda player: player.actor_index)
 
     def _order(self, playing: Round) -> policy_pb2.Assignment:
@@ -282,14 +287,25 @@ class Lockstep:
         assignment.lockstep_quota_steps = self._quota_steps
         assignment.lockstep_round = playing.number
         assignment.lockstep_checkpoint = self._checkpoint
-        assignment.behaviors.extend(assigned(self._behaviors.all(), playing.players, playing.versions))
+        assignment.behaviors.extend(
+            assigned((each.behavior for each in self._queues), playing.players, playing.versions)
+        )
         return assignment
 
-    def _announce(self, players: Sequence[Player], behaviors: Sequence[Behavior]) -> None:
+    def _announce(self, players: Sequence[Actor], behaviors: Sequence[Declared]) -> None:
         steps = {
             behavior.name: self._quota_steps * sum(player.agents.get(behavior.index, 0) for player in players)
             for behavior in behaviors
         }
+        if self._settings.quota_steps is None:
+            for name, buffer_size in misfits(behaviors, steps).items():
+                log.warning(
+                    "buffer_size_does_not_fit",
+                    behavior=name,
+                    buffer_size=buffer_size,
+                    update_steps=steps[name],
+                    hint=f"all agents take equally many steps: set buffer_size to {steps[name]}",
+                )
         log.info(
             "lockstep_begins",
             round=self._round + 1,

@@ -1,7 +1,7 @@
-"""What ``--resume`` means for a run in lock-step: its run state is of a round, and what came after is repeated.
+"""Resumes a lock-step run: its run state is of a round, and everything after that round is repeated.
 
-So the newest checkpoint may be ahead of what a restart goes on from. Where that checkpoint is the end of training, nothing
-is repeated; else it is said how far back the run goes.
+The newest checkpoint can therefore be ahead of the restart. If that checkpoint is the end of training, nothing is
+repeated; otherwise the log says how far back the run goes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ log = structlog.get_logger(__name__)
 
 
 def is_over(options: RunOptions, folder: RunFolder) -> bool:
-    """Says whether a resumed run in lock-step has nothing left to train, and logs that, or what it repeats.
+    """Returns whether a resumed lock-step run has nothing left to train; logs that, or what it repeats.
 
-    Call it before anything of the run is touched: a run that is over stays as it is.
+    Call it before anything of the run is changed: a finished run stays unchanged.
 
     Args:
-        options: the run file and the command line.
-        folder: of the run, open.
+        options: The run file and the command line.
+        folder: Folder of the run, open.
     """
     service = options.rollcast
     if service.lockstep is None or not folder.resuming or service.resume_checkpoint != LAST:
@@ -46,7 +46,7 @@ def is_over(options: RunOptions, folder: RunFolder) -> bool:
                 behavior=name,
                 step=step,
                 max_steps=ends[name],
-                action="this run has reached max_steps, and its files stay as they are: raise it to train on"
+                action="the run has reached max_steps and its files do not change: raise max_steps to continue"
                 f"{_from_round(state)}",
             )
         return True
@@ -56,7 +56,7 @@ def is_over(options: RunOptions, folder: RunFolder) -> bool:
 
 
 def _max_steps(options: RunOptions, names: Iterable[str]) -> dict[str, int]:
-    """Returns where each behavior is done; nothing where the run file has one of them no more, as the start will say."""
+    """Returns the last step of each behavior; empty if the run file lacks one of them, which the start reports."""
     try:
         return {name: options.settings_for(name).max_steps for name in names}
     except UnknownBehaviorError:
@@ -64,7 +64,7 @@ def _max_steps(options: RunOptions, names: Iterable[str]) -> dict[str, int]:
 
 
 def _newest_step(folder: RunFolder, behavior: str) -> int:
-    """Returns the step of ``checkpoint.pt``; 0 where there is none that can be read."""
+    """Returns the step of ``checkpoint.pt``; 0 without a readable one."""
     try:
         return read_behavior(folder.newest_checkpoint(behavior)).step
     except BadCheckpoint:
@@ -72,12 +72,12 @@ def _newest_step(folder: RunFolder, behavior: str) -> int:
 
 
 def _tell_repeated(state: SavedRunState, behavior: str, newest_step: int) -> None:
-    """Says how far a run goes back: ended before it is there again, it leaves an older model."""
+    """Logs how far a run goes back; if it ends before `newest_step`, its model is older than the existing one."""
     trainer: Mapping[str, Any] = state.trainers[behavior]
     try:
         step = count(trainer, "steps_trained") + count(trainer, "steps_failed")
     except (KeyError, TypeError, ValueError):
-        return  # of a trainer that counts in another way, or damaged: whoever loads it says so
+        return  # a damaged state, or one of a trainer that counts differently: loading it reports the fault
     if newest_step <= step:
         return
     name = safe_name(behavior)
@@ -86,9 +86,8 @@ def _tell_repeated(state: SavedRunState, behavior: str, newest_step: int) -> Non
         behavior=behavior,
         step=step,
         newest_step=newest_step,
-        note=f"what came after{_round_of(state) or ' the run state'} is repeated; ended before step {newest_step}, the run "
-        f"leaves an older {name}.onnx and checkpoint.pt than there are now: copy {name}-{newest_step}.onnx and .pt to keep "
-        "them for sure",
+        note=f"the steps after{_round_of(state) or ' the run state'} are repeated; if the run ends before step {newest_step}, "
+        f"its {name}.onnx and checkpoint.pt are older than now: copy {name}-{newest_step}.onnx and .pt to keep the newer ones",
     )
 
 
@@ -101,4 +100,4 @@ def _round_of(state: SavedRunState) -> str:
 
 def _from_round(state: SavedRunState) -> str:
     found = _round_of(state)
-    return f", which goes on from{found}" if found else ""
+    return f" from{found}" if found else ""

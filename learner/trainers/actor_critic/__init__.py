@@ -1,1 +1,1 @@
-"""What the actor-critic trainers share: experience, minibatches, epochs and what is reported of them."""
+"""Code shared by the actor-critic trainers: experience, minibatches, epochs and reports."""

@@ -1,4 +1,4 @@
-"""Whether actors compute the policy that the learner trains, and whether it is one that can act."""
+"""Checks that actors compute the policy that the learner trains, and that this policy can act."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from learner.trainers.actor_critic.experience import Recorded
 from learner.trainers.actor_critic.loss import Ratio, log_probability
 
 ACTING_STEPS: Final = 256
-"""On so many steps an updated policy is tried: a policy that has diverged shows it on any, and an update looks at many more."""
+"""Number of steps on which an updated policy is tried. A diverged policy fails on any step, so a few of an update's
+steps suffice."""
 
 
 class Agreement(NamedTuple):
-    """The largest difference, on the device.
+    """The largest difference between recorded and recomputed log-probabilities, on the device.
 
     Attributes:
-        error: scalar, largest difference between recorded and own log-probability; 0 if no step was fresh.
-        worst: scalar int64, the step with that difference.
+        error: Scalar, largest absolute difference; 0 if no step was fresh.
+        worst: Scalar int64, index of the step with that difference.
     """
 
     error: Tensor
@@ -38,16 +39,17 @@ def compare(
     ratio: Ratio,
     sample: int,
 ) -> Agreement:
-    """Compares log-probabilities of fresh steps; to be called before parameters or normalizer change.
+    """Compares log-probabilities of fresh steps. Call it before the parameters or the normalizer change.
 
-    With a memory, a step is fresh if its whole sequence was, up to it: what it remembers began there.
+    With memory, a step is fresh only if all steps of its sequence up to it are fresh, because its memory begins with
+    the sequence.
 
     Args:
-        policy: as it was published last.
-        recorded: N steps; those of older versions differ by right and are not compared.
-        observations: names of the observation columns.
-        ratio: of the recorded log-probabilities.
-        sample: how many steps to look at, evenly spread over all N.
+        policy: The policy that was published last.
+        recorded: N steps; steps of older versions may differ and are not compared.
+        observations: Names of the observation columns.
+        ratio: Form of the recorded log-probabilities.
+        sample: Number of steps to compare, evenly spread over all N.
     """
     chosen = sampled_steps(recorded.lag.shape[0], recorded.table, sample=sample, device=recorded.lag.device)
     columns = {name: source.at(chosen.steps) for name, source in recorded.sources.items()}
@@ -56,20 +58,20 @@ def compare(
     errors = (own - columns[LOG_PROB]).abs().amax(1)
     is_fresh = (recorded.lag.index_select(0, chosen.steps) == 0) & (recorded.lag.index_select(0, chosen.firsts) == 0)
     error, place = torch.where(is_fresh, errors, torch.zeros_like(errors)).max(0)
-    # Not `chosen.steps[place]`: that reads the place from the device.
+    # Not `chosen.steps[place]`: that would read the place from the device.
     return Agreement(error, chosen.steps.index_select(0, place.reshape(1)).squeeze(0))
 
 
 @torch.no_grad()
 def can_act(policy: PolicyNetwork, recorded: Recorded, *, observations: tuple[str, ...]) -> Tensor:
-    """Returns a scalar bool on the device: whether a policy's outputs are finite on some of the steps of its update.
+    """Returns a scalar bool on the device: whether a policy's outputs are finite on a sample of the update's steps.
 
-    All parameters may be numbers, and what they make of observations none: actors would have nothing to do.
+    Parameters can be finite while the outputs are not; actors could not act with such a policy.
 
     Args:
-        policy: as it would be published next.
+        policy: The policy that would be published next.
         recorded: N steps.
-        observations: names of the observation columns.
+        observations: Names of the observation columns.
     """
     lag = recorded.lag
     chosen = sampled_steps(lag.shape[0], recorded.table, sample=ACTING_STEPS, device=lag.device)

@@ -1,6 +1,6 @@
-"""The epochs of one update, in which a learner spends its time.
+"""The epochs of one update, which take most of the learner's time.
 
-Nothing in here waits for the device or reads from it; statistics accumulate there.
+Statistics accumulate on the device. Only `target_kl` reads from the device and waits for it.
 """
 
 from __future__ import annotations
@@ -12,70 +12,83 @@ import torch
 from torch import Tensor
 
 from learner.buffers.batches import Minibatches
-from learner.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
+from learner.buffers.columns import CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
 from learner.buffers.sequences import SequenceMinibatches
 from learner.common.exits import ExitCode, UserError
-from learner.networks.value import ActorCritic, Sequences
+from learner.networks.policy import PolicyOutput
+from learner.networks.value import Sequences
 from learner.optimizers.adam import FlatAdam
-from learner.trainers.actor_critic.experience import ADVANTAGE, OLD_VALUES, RETURNS, Experience
-from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, log_probability, require_terms
+from learner.trainers.actor_critic.divergence import DivergenceMeter
+from learner.trainers.actor_critic.experience import (
+    ADVANTAGE,
+    OLD_BASELINES,
+    OLD_VALUES,
+    RETURNS,
+    Experience,
+)
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, require_terms
+
+Evaluate = Callable[[Mapping[str, Tensor], Sequences | None], tuple[PolicyOutput, Tensor]]
+"""Computes the outputs of policy and critic from the columns of a minibatch and the layout of its sequences."""
 
 
 class EpochSums(NamedTuple):
-    """What the epochs leave behind, on the device.
+    """Sums over the epochs of an update, on the device.
 
     Attributes:
-        scalars: what the loss reports, by name: sums over all that was drawn.
-        log_ratio: log-probability now minus recorded, ``[B, F]`` or ``[B, 1]``, of the last minibatch or its last part, before
-            its step.
-        drawn: how many minibatches, or parts of such.
+        scalars: Scalars of the loss by name, summed over all minibatches or parts.
+        log_ratio: Current minus recorded log-probability of whole actions, ``[N, 1]``, of the last epoch; each
+            minibatch is measured before its optimizer step.
+        drawn: Number of minibatches, or of their parts.
+        epochs: Number of complete epochs.
     """
 
     scalars: Mapping[str, Tensor]
     log_ratio: Tensor
     drawn: int
+    epochs: int
 
 
 def run_epochs(
-    network: ActorCritic,
+    evaluate: Evaluate,
     optimizer: FlatAdam,
     minibatches: Minibatches | SequenceMinibatches,
     experience: Experience,
     *,
     loss: Loss,
-    observations: tuple[str, ...],
     coefficients: Coefficients,
     epochs: int,
+    meter: DivergenceMeter,
     parts: int = 1,
     after_minibatch: Callable[[Mapping[str, Tensor]], None] | None = None,
 ) -> EpochSums:
-    """Descends a loss over shuffled minibatches.
+    """Minimizes a loss over shuffled minibatches.
 
     Args:
-        network: actor and critic.
-        optimizer: of their parameters.
-        minibatches: how steps are drawn; whole sequences if the network has a memory.
-        experience: what is drawn from.
-        loss: what is descended.
-        observations: names of the observation columns.
-        coefficients: weights of the loss.
-        epochs: passes over the steps, at least one.
-        parts: how many of what is drawn make one minibatch, whose gradient is the mean over all its steps. Parts that
-            make no whole minibatch are left out, unless there is no whole one.
-        after_minibatch: learns from the columns of each part, too.
+        evaluate: Computes the outputs of actor and critic.
+        optimizer: Optimizer of their parameters.
+        minibatches: Draws the steps; draws whole sequences if the network has memory.
+        experience: The steps to draw from.
+        loss: The loss to minimize.
+        coefficients: Weights of the loss terms.
+        epochs: Passes over the steps, at least one.
+        meter: Measures the divergence, and may end the update early.
+        parts: Number of parts that make one minibatch. The gradient is the mean over all steps of the minibatch. Parts
+            that do not fill a minibatch are left out, unless no minibatch is full.
+        after_minibatch: Called with the columns of each part, to learn from them too.
 
     Raises:
-        ValueError: there are no epochs.
-        UserError: the loss, which may be a package's, returned something else than it must.
+        ValueError: There are no epochs.
+        UserError: The loss, which can come from a package, returned an invalid result.
     """
     sums: Tensor | None = None
-    all_drawn = 0
-    for _ in range(epochs):
+    all_drawn, complete, is_over = 0, 0, False
+    while complete < epochs and not is_over:
+        meter.begin_epoch(is_last=complete == epochs - 1)
         drawn, steps, taken = 0, 0, optimizer.steps
         for columns, sequences in _drawn(minibatches, experience):
             batch = _batch(columns)
-            seen = [columns[name] for name in observations]
-            output, values = network.forward(seen, columns.get(ACTION_MASK), sequences)
+            output, values = evaluate(columns, sequences)
             terms = loss(output, values, batch, coefficients)
             if sums is None:
                 require_terms(terms, loss)
@@ -84,37 +97,35 @@ def run_epochs(
                 raise _renamed(loss, names, tuple(terms.scalars))
             if not steps:
                 optimizer.zero_grad()
-            if parts == 1:
-                terms.total.backward()
-                optimizer.step()
-            else:
-                rows = batch.log_prob.shape[0]
-                (terms.total * rows).backward()
-                steps += rows
+            rows = batch.log_prob.shape[0]
+            (terms.total if parts == 1 else terms.total * rows).backward()
+            meter.measure(output, batch)
             scalars = torch.stack([scalar.detach() for scalar in terms.scalars.values()])
             sums = scalars if sums is None else sums.add_(scalars)
+            steps += rows
             drawn += 1
-            if steps and drawn % parts == 0:
-                optimizer.step(steps)
+            if drawn % parts == 0:
+                if is_over := not meter.allows_step():
+                    break
+                optimizer.step(1.0 if parts == 1 else steps)
                 steps = 0
             if after_minibatch is not None:
                 after_minibatch(columns)
-        if steps and optimizer.steps == taken:
+        if steps and optimizer.steps == taken and not is_over and meter.allows_step():
             optimizer.step(steps)
         all_drawn += drawn
+        complete += not is_over
     if sums is None:
         raise ValueError(f"an update needs at least one epoch, got {epochs}")
-    named = dict(zip(names, sums.unbind(), strict=True))
-    with torch.no_grad():
-        log_prob = log_probability(output, batch.continuous, batch.discrete, coefficients.ratio)
-        return EpochSums(named, log_prob - batch.log_prob, all_drawn)
+    return EpochSums(dict(zip(names, sums.unbind(), strict=True)), meter.log_ratio(), all_drawn, complete)
 
 
 def _renamed(loss: Loss, before: tuple[str, ...], now: tuple[str, ...]) -> UserError:
     name = getattr(loss, "__qualname__", type(loss).__name__)
     return UserError(
         ExitCode.TRAINER_FAILED,
-        f"the loss {name} reported {', '.join(before)}, and then {', '.join(now)}: their names and order must be the same each time",
+        f"the loss {name} reported first {', '.join(before)} and later {', '.join(now)}: names and order must stay "
+        "the same",
     )
 
 
@@ -137,4 +148,5 @@ def _batch(columns: Mapping[str, Tensor]) -> Batch:
         columns[ADVANTAGE],
         columns[RETURNS],
         columns.get(OLD_VALUES),
+        columns.get(OLD_BASELINES),
     )

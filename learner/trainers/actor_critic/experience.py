@@ -1,4 +1,4 @@
-"""From ring rows to what the minibatches are drawn from: values, advantages, returns."""
+"""Turns ring rows into the experience that minibatches are drawn from: values, advantages, returns."""
 
 from __future__ import annotations
 
@@ -22,31 +22,33 @@ from learner.buffers.columns import (
 )
 from learner.buffers.sequences import Portion, SequenceTable, all_steps
 from learner.networks.distributions import branch_offsets
-from learner.networks.value import ActorCritic
+from learner.networks.value import ActorCritic, PolicyAndCritic
 from learner.optimizers.reduce import Reduce
 from learner.rewards.signals import SignalSet
 from learner.trainers.actor_critic.loss import Ratio, log_probability
-from learner.trainers.actor_critic.recurrence import Recurrence
+from learner.trainers.actor_critic.recurrence import Recurrence, sequence_table
 from learner.trainers.actor_critic.targets import TargetRule, Valued
+from learner.trainers.actor_critic.value_scale import ValueScale
 from learner.trainers.transitions import TransitionReader
 
 ADVANTAGE = "advantage"
 RETURNS = "returns"
 OLD_VALUES = "old_values"
+OLD_BASELINES = "old_baselines"
 
 _ROWS_AT_ONCE = 4096
-"""Rows whose values are computed in one call, so that pictures do not need memory for a whole buffer."""
+"""Largest number of rows valued in one call: the images of a whole buffer would need too much memory."""
 _BYTES_AT_ONCE = 2**28
-"""What these rows may take in the networks."""
+"""Most bytes that these rows may take in the networks."""
 
 
 class Recorded(NamedTuple):
     """N steps as actors recorded them.
 
     Attributes:
-        sources: columns by name: observations, actions, masks (only where there were any), log-probabilities.
+        sources: Columns by name: observations, actions, masks (if any), log-probabilities.
         lag: ``[N]`` int64, versions between acting and this update.
-        table: how they are sequences; None without memory.
+        table: Layout of the sequences; None without memory.
     """
 
     sources: Mapping[str, Source]
@@ -54,18 +56,34 @@ class Recorded(NamedTuple):
     table: SequenceTable | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Experience:
-    """N steps, ready to be drawn from.
+class Estimates(NamedTuple):
+    """What a critic says about R rows.
 
     Attributes:
-        sources: those of `Recorded`, and advantages ``[N, 1]``, returns ``[N, K]``, values ``[N, K]`` if they are kept.
-        steps: N.
+        values: Outputs of the value heads, ``[R, K]`` float32.
+        table: Layout of the sequences with the critic's memories; None without memory.
+        baselines: Outputs for the baselines, ``[R, K]`` float32; None for a critic without them.
+    """
+
+    values: Tensor
+    table: SequenceTable | None
+    baselines: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """N steps, ready to be drawn.
+
+    Attributes:
+        sources: The columns of `Recorded`, advantages ``[N, 1]``, returns ``[N, K]``, and values and baselines
+            ``[N, K]`` if they are kept; all but the advantages in the scale of the value heads.
+        steps: Number of steps, N.
         lag: ``[N]`` int64, versions between acting and this update.
-        rewards: ``[K]`` sum of each signal's rewards over the steps.
+        rewards: ``[K]`` sum of the rewards of each signal over the steps.
         values: ``[K]`` mean value of each signal.
-        explained: scalar, share of the variance of the returns that the values explain.
-        table: how they are sequences, and what is remembered before each; None without memory.
+        explained: Scalar, share of the variance of the returns that the values explain.
+        table: Layout of the sequences and the memory before each; None without memory.
+        baselines: ``[K]`` mean baseline of each signal; None without baselines.
     """
 
     sources: Mapping[str, Source]
@@ -75,29 +93,34 @@ class Experience:
     values: Tensor
     explained: Tensor
     table: SequenceTable | None = None
+    baselines: Tensor | None = None
 
 
 class ExperienceMaker:
     """Evaluates the taken segments of an update buffer.
 
     Args:
-        spec: what the behavior sees and does.
-        network: whose critic values the observations.
-        signals: the reward signals, in the order of the value heads.
-        targets: makes advantages and returns.
-        ratio: in which form log-probabilities are compared.
-        row_bytes: what one row takes in a forward pass of the network.
-        normalizes: whether advantages are brought to mean 0 and deviation 1.
-        keeps_values: whether the loss sees the values from before the update.
-        reduce: combines the moments of the advantages over several learners.
-        device: where everything is.
+        spec: Observations and actions of the behavior.
+        network: Network whose critic values the observations.
+        signals: The reward signals, in the order of the value heads.
+        scale: The scale of the value heads.
+        targets: Computes advantages and returns.
+        ratio: Form in which log-probabilities are compared.
+        row_bytes: Bytes of one row in a forward pass of the network.
+        normalizes: Whether advantages are normalized to mean 0 and standard deviation 1; otherwise they are divided by
+            the scale of the values.
+        keeps_values: Whether the loss uses the values from before the update.
+        reduce: Combines the moments of the advantages over several learners.
+        device: Device of all tensors.
+        memory_stride: Rows between two records of memory; 0 for a policy without memory.
     """
 
     def __init__(
         self,
         spec: BehaviorSpec,
-        network: ActorCritic,
+        network: PolicyAndCritic,
         signals: SignalSet,
+        scale: ValueScale,
         *,
         targets: TargetRule,
         ratio: Ratio,
@@ -113,6 +136,7 @@ class ExperienceMaker:
         self._network = network
         self._rows_at_once = min(_ROWS_AT_ONCE, max(1, _BYTES_AT_ONCE // max(1, row_bytes)))
         self._signals = signals
+        self._scale = scale
         self._targets = targets
         self._ratio = ratio
         self._reduce = reduce
@@ -120,37 +144,61 @@ class ExperienceMaker:
         self._keeps_values = keeps_values
         self.transitions = TransitionReader(spec, device, needs_observations=signals.needs_observations)
         self._offsets = branch_offsets(spec.action.discrete_branches, device)
+        self._stride = memory_stride
         self.recurrence = (
-            Recurrence(network, memory_stride, self.observations, self._rows_at_once) if network.memory_size else None
+            Recurrence(network, memory_stride, self.observations, self._rows_at_once)
+            if network.memory_size and isinstance(network, ActorCritic)
+            else None
         )
+
+    def forget(self) -> None:
+        """Forgets the critic's memories of running episodes."""
+        if self.recurrence is not None:
+            self.recurrence.forget()
+
+    def estimate(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Estimates:
+        """Evaluates all rows with the critic; a critic of another kind has its own."""
+        if self.recurrence is not None and recorded.table is not None:
+            return Estimates(*self.recurrence.evaluate(plan, storage, recorded.table))
+        return Estimates(self._values(plan, storage), None)
 
     @torch.no_grad()
     def make(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Experience:
-        """Computes what an update needs, under the network as it is, without a wait for the device."""
-        table = recorded.table
-        if self.recurrence is not None and table is not None:
-            found, table = self.recurrence.evaluate(plan, storage, table)
-        else:
-            found = self._values(plan, storage)
-        values = found.double()
-        terminated = 1.0 - plan.bootstraps.index_select(0, plan.steps)
+        """Computes the experience of an update under the current network, without waiting for the device.
+
+        The scale of the value heads is then updated with the targets; values and targets in the loss have the new scale.
+        """
+        found = self.estimate(plan, storage, recorded)
+        values = _after_ends(plan, self._scale.values(found.values))
+        baselines = None if found.baselines is None else self._scale.values(found.baselines)
+        terminated = plan.terminated
         rewards = self._rewards(plan, storage, terminated)
         bootstraps = torch.where(self._signals.ignores_ends, plan.is_step.unsqueeze(1), plan.bootstraps.unsqueeze(1))
         valued = Valued(
-            rewards, values, bootstraps, self._signals.gamma, lambda: self._log_ratio(plan, storage, recorded)
+            rewards,
+            values,
+            bootstraps,
+            self._signals.gamma,
+            lambda: self._log_ratio(plan, storage, recorded),
+            baselines,
         )
         targets = self._targets(plan, valued)
         advantages, returns, values = (
             column.index_select(0, plan.steps) for column in (targets.advantages, targets.returns, values)
         )
+        self._scale.merge(returns)
         mean = advantages.mean(1, keepdim=True)
+        advantage = self._normalized(mean) if self._normalizes else mean / self._scale.of_advantages()
         sources = {
             **recorded.sources,
-            ADVANTAGE: Source((self._normalized(mean) if self._normalizes else mean).float()),
-            RETURNS: Source(returns.float()),
+            ADVANTAGE: Source(advantage.float()),
+            RETURNS: Source(self._scale.normalized(returns).float()),
         }
         if self._keeps_values:
-            sources[OLD_VALUES] = Source(values.float())
+            sources[OLD_VALUES] = Source(self._scale.normalized(values).float())
+        if baselines is not None:
+            baselines = baselines.index_select(0, plan.steps)
+            sources[OLD_BASELINES] = Source(self._scale.normalized(baselines).float())
         if self._signals.learns:
             sources |= self.transitions.sources(storage, plan.step_rows, _next_rows(plan), terminated)
         return Experience(
@@ -160,21 +208,25 @@ class ExperienceMaker:
             rewards=rewards.sum(0),
             values=values.mean(0),
             explained=1.0 - (returns - values).var(0, correction=0).sum() / returns.var(0, correction=0).sum(),
-            table=table,
+            table=found.table,
+            baselines=None if baselines is None else baselines.mean(0),
         )
 
     def _values(self, plan: Plan, storage: Mapping[str, Tensor]) -> Tensor:
-        """Computes ``[R, K]`` float32."""
+        """Computes outputs of the value heads, ``[R, K]`` float32."""
+        network = self._network
+        if not isinstance(network, ActorCritic):
+            raise TypeError(f"{type(network).__name__} is not an ActorCritic")
         parts = [
-            self._network.values([storage[name].index_select(0, rows) for name in self.observations])
+            network.values([storage[name].index_select(0, rows) for name in self.observations])
             for rows in torch.split(plan.rows, self._rows_at_once)
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _rewards(self, plan: Plan, storage: Mapping[str, Tensor], terminated: Tensor) -> Tensor:
-        """Computes ``[R, K]`` float64; 0 in final rows."""
+        """Computes rewards, ``[R, K]`` float64; 0 in final rows."""
         following = _next_rows(plan)
-        # Rewards alone are read at once; observations in pieces, for pictures do not fit a whole buffer's networks.
+        # Rewards are read at once and observations in pieces, because images of a whole buffer do not fit the networks.
         at_once = self._rows_at_once if self.transitions.needs_observations else plan.step_count
         parts = [
             self._signals.evaluate(self.transitions.at(storage, *pieces))
@@ -200,7 +252,7 @@ class ExperienceMaker:
         return result
 
     def _own_log_prob(self, sources: Mapping[str, Source], portion: Portion) -> Tensor:
-        """Computes the present log-probability of the whole action of chosen steps, ``[B]`` float64."""
+        """Computes the current log-probability of the whole actions of chosen steps, ``[B]`` float64."""
         columns = {name: source.at(portion.steps) for name, source in sources.items()}
         observations = [columns[name] for name in self.observations]
         output = self._network.policy.unroll(observations, columns.get(ACTION_MASK), portion.sequences)
@@ -208,12 +260,12 @@ class ExperienceMaker:
         return own.double().sum(1)
 
     def recorded(self, plan: Plan, storage: Mapping[str, Tensor], version: int) -> Recorded:
-        """Points at what lies in the ring, and copies what needs a change of form.
+        """Returns views of the ring's columns, and copies of columns that need another form.
 
         Args:
-            plan: of the update.
-            storage: the ring.
-            version: the present one.
+            plan: Plan of the update.
+            storage: Columns of the ring.
+            version: The current policy version.
         """
         places = plan.step_rows
         sources = {name: Source(storage[name], places) for name in self.observations}
@@ -227,7 +279,7 @@ class ExperienceMaker:
         if self._ratio == "joint":
             log_prob = log_prob.sum(1, keepdim=True)
         sources[LOG_PROB] = Source(log_prob)
-        table = None if self.recurrence is None else self.recurrence.table(plan, storage)
+        table = sequence_table(plan, storage, self._stride) if self._network.memory_size else None
         return Recorded(sources, version - storage[VERSION].index_select(0, places), table)
 
     def _normalized(self, advantages: Tensor) -> Tensor:
@@ -239,6 +291,17 @@ class ExperienceMaker:
         return normalized
 
 
+def _after_ends(plan: Plan, values: Tensor) -> Tensor:
+    """Replaces the values ``[R, K]`` of terminal observations by the mean value of the observations that begin episodes.
+
+    Signals that ignore ends bootstrap from this mean (Burda et al. 2018, arXiv:1810.12894, section 2.3: the next state
+    is the one after the reset). The critic is never trained on a terminal observation, so its value there is arbitrary.
+    """
+    begin = torch.mv(values.T, plan.begins) / plan.begins.sum()
+    is_terminal = (plan.is_step + torch.cat((plan.is_step[:1], plan.bootstraps[:-1]))) == 0.0
+    return torch.where(is_terminal.unsqueeze(1), begin, values)
+
+
 def _next_rows(plan: Plan) -> Tensor:
-    """Returns the places of what was seen after each step, ``[N]`` int64."""
+    """Returns the rows of the observations after each step, ``[N]`` int64."""
     return plan.rows.index_select(0, plan.steps + 1)

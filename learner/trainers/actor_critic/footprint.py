@@ -1,4 +1,4 @@
-"""What a minibatch of an actor-critic keeps for its backward pass; counted on the meta device."""
+"""Counts the bytes that an actor-critic minibatch keeps for its backward pass, on the meta device."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from learner.trainers.actor_critic.loss import Batch, Coefficients, actor_critic
 
 
 def minibatch_bytes(network: ActorCritic, spec: BehaviorSpec) -> KeptBytes:
-    """Counts what a minibatch takes, with a loss that looks at all that an actor-critic computes.
+    """Counts the bytes of a minibatch, with a loss that uses every output of an actor-critic.
 
     Args:
-        network: on the meta device.
-        spec: what the behavior sees and does.
+        network: Network on the meta device.
+        spec: Observations and actions of the behavior.
     """
     observations = [observation_column(observation.name) for observation in spec.observations]
 
@@ -48,7 +48,7 @@ def minibatch_bytes(network: ActorCritic, spec: BehaviorSpec) -> KeptBytes:
 
 
 def _sequence(network: ActorCritic, rows: int) -> Sequences | None:
-    """Returns one sequence of so many rows; None for a network without memory."""
+    """Returns one sequence of ``rows`` rows; None for a network without memory."""
     if not network.memory_size:
         return None
     places = torch.ones(rows, dtype=torch.int64)  # on the CPU, where LSTMs read them

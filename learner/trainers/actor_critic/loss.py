@@ -1,10 +1,10 @@
-"""What the losses of actor-critic trainers are made of: minibatches, coefficients, likelihoods and entropies.
+"""Parts of the actor-critic losses: minibatches, coefficients, likelihoods and entropies.
 
 | symbol | shape | meaning |
 |---|---|---|
 | B, F, K | | steps in the minibatch, action factors (axes and branches), reward signals |
 | A | [B, 1] | advantage, mean over signals |
-| R | [B, K] | what the values shall become |
+| R | [B, K] | targets of the values |
 | log mu | [B, F] or [B, 1] | log-probability recorded by the actor, per factor or of the whole action |
 """
 
@@ -26,15 +26,16 @@ Ratio = Literal["per_action", "joint"]
 
 
 class Batch(NamedTuple):
-    """What the loss needs of each step.
+    """The inputs of the loss for each step.
 
     Attributes:
-        continuous: ``[B, n]`` raw draws, or None.
-        discrete: ``[B, b]`` int64, each action plus the offset of its branch (`branch_offsets`), or None.
+        continuous: ``[B, n]`` raw draws; None without continuous actions.
+        discrete: ``[B, b]`` int64, each action plus the offset of its branch (`branch_offsets`); None without branches.
         log_prob: ``[B, F]`` for ratio ``per_action``, ``[B, 1]`` for ``joint``.
         advantage: ``[B, 1]``.
-        returns: ``[B, K]``.
-        old_values: ``[B, K]``, what the critic said before the update; None unless the trainer `keeps_values`.
+        returns: ``[B, K]``, in the scale of the value heads (`learner.trainers.actor_critic.value_scale`).
+        old_values: ``[B, K]``, values of the critic before the update, in the same scale; None unless the trainer `keeps_values`.
+        old_baselines: ``[B, K]``, baselines before the update, in the same scale; None for a critic without baselines.
     """
 
     continuous: Tensor | None
@@ -43,18 +44,19 @@ class Batch(NamedTuple):
     advantage: Tensor
     returns: Tensor
     old_values: Tensor | None = None
+    old_baselines: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """The weights of the loss, at their present place in the schedule.
+    """The weights of the loss at the current point of the schedule.
 
     Attributes:
-        epsilon: how far a ratio may move from 1 and still gain; 0 in a loss without a clip.
-        beta: weight of the entropy.
-        value: weight of the value loss.
-        ratio: whether each factor has its own ratio, or the whole action one.
-        rho_bar: the largest weight that a ratio may give a step, in a loss that truncates ratios; else infinite.
+        epsilon: Largest distance of a ratio from 1 that the loss still rewards; 0 in a loss without a clip.
+        beta: Weight of the entropy.
+        value: Weight of the value loss.
+        ratio: Whether each factor has its own ratio or the whole action has one.
+        rho_bar: Largest weight that a ratio gives a step in a loss that truncates ratios; otherwise infinite.
     """
 
     epsilon: float
@@ -64,18 +66,18 @@ class Coefficients:
     rho_bar: float = math.inf
 
     def is_limited(self, ratios: Tensor) -> Tensor:
-        """Returns where ratios are clipped or truncated, of their shape."""
+        """Returns a tensor of the same shape that is true where ratios are clipped or truncated."""
         return (ratios - 1.0).abs() > self.epsilon if self.epsilon else ratios > self.rho_bar
 
 
 class LossTerms(NamedTuple):
-    """What a loss is, and what it is made of.
+    """The value of a loss and the scalars to report.
 
     Attributes:
-        total: scalar, what is descended.
-        scalars: what is reported, by name (see `statistic_of`), the same names each time; ``policy_loss``, ``value_loss``
-            and ``entropy`` are those that every trainer has. Actor-critics report the means over an update, trainers with a
-            replay memory the last minibatch of a turn.
+        total: Scalar, the loss to minimize.
+        scalars: Scalars to report by name (see `statistic_of`), with the same names each time. Every trainer has
+            ``policy_loss``, ``value_loss`` and ``entropy``. Actor-critics report means over an update; trainers with
+            replay memory report the last minibatch of a turn.
     """
 
     total: Tensor
@@ -83,36 +85,38 @@ class LossTerms(NamedTuple):
 
 
 def require_terms(terms: object, loss: object) -> None:
-    """Looks whether a loss, which a package may have written, returned what it must; reads no number from the device.
+    """Checks that a loss, possibly from a package, returned valid terms; reads no number from the device.
 
     Raises:
-        UserError: it did not: the loss and what is wrong with its result are named.
+        UserError: The result is invalid; the message names the loss and the fault.
     """
     total, scalars = terms if isinstance(terms, LossTerms) else (terms, None)
     if not isinstance(total, Tensor) or not isinstance(scalars, Mapping):
-        wrong = f"returned a {type(total).__name__}: it must be LossTerms of a total, a tensor, and scalars by name"
+        wrong = (
+            f"returned a {type(total).__name__}: it must return LossTerms with a total (a tensor) and scalars by name"
+        )
     elif total.numel() != 1 or not total.requires_grad:
         has = "" if total.requires_grad else ", without a gradient"
         wrong = (
-            f"has a total of shape {list(total.shape)}{has}: it must be a scalar that the networks' parameters lead to"
+            f"has a total of shape {list(total.shape)}{has}: it must be a scalar computed from the networks' parameters"
         )
     elif not scalars:
-        wrong = "reports no scalars: policy_loss, for example"
+        wrong = "reports no scalars: it must report at least one, for example policy_loss"
     else:
         odd = next((name for name, value in scalars.items() if not isinstance(value, Tensor) or value.dim()), None)
         if odd is None:
             return
         value = scalars[odd]
         found = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        wrong = f"reports {found} as {odd!r}: it must be a tensor of no axes (take the mean)"
+        wrong = f"reports {found} as {odd!r}: it must be a tensor without axes (take the mean)"
     name = getattr(loss, "__qualname__", type(loss).__name__)
     raise UserError(ExitCode.TRAINER_FAILED, f"the loss {name} {wrong}")
 
 
 def statistic_of(name: str) -> str:
-    """Returns the name that a scalar of a loss has in TensorBoard, ``stats.csv`` and every other writer.
+    """Returns the name of a loss scalar in TensorBoard, ``stats.csv`` and every other writer.
 
-    ``value_loss`` becomes ``Losses/Value Loss``; a name with a slash, such as ``Policy/Temperature``, stays as it is.
+    ``value_loss`` becomes ``Losses/Value Loss``; a name with a slash, such as ``Policy/Temperature``, stays unchanged.
     """
     if name == "entropy":
         return "Policy/Entropy"
@@ -126,15 +130,15 @@ class Loss(Protocol):
         """Computes the loss.
 
         Args:
-            output: of the policy network for the steps of the minibatch.
-            values: ``[B, K]`` of the critic.
-            batch: the minibatch.
-            coefficients: weights.
+            output: Output of the policy network for the minibatch.
+            values: Values of the critic, ``[B, K]``; with baselines ``[B, 2 * K]``, the values first.
+            batch: The minibatch.
+            coefficients: Weights of the loss terms.
         """
 
 
 def log_probability(output: PolicyOutput, continuous: Tensor | None, discrete: Tensor | None, ratio: Ratio) -> Tensor:
-    """Computes the log-probability of actions as in `Batch`, of the shape of `Batch.log_prob`."""
+    """Computes the log-probability of actions in the form of `Batch`; its shape is that of `Batch.log_prob`."""
     factors: list[Tensor] = []
     if output.mean is not None and output.log_std is not None and continuous is not None:
         factors.append(gaussian_log_prob(output.mean, output.log_std, continuous))
@@ -144,11 +148,21 @@ def log_probability(output: PolicyOutput, continuous: Tensor | None, discrete: T
     return log_prob.sum(1, keepdim=True) if ratio == "joint" and log_prob.shape[1] > 1 else log_prob
 
 
-def mean_entropy(output: PolicyOutput, ratio: Ratio) -> Tensor:
-    """Computes the entropy of a step as a scalar, the mean over the minibatch.
+def clipped_surrogate(output: PolicyOutput, batch: Batch, coefficients: Coefficients) -> Tensor:
+    """Computes the clipped surrogate loss of the policy, a scalar (arXiv:1707.06347, equation 7)."""
+    log_prob = log_probability(output, batch.continuous, batch.discrete, coefficients.ratio)
+    ratios = (log_prob - batch.log_prob).exp()
+    # min(r A, clip(r, 1 - epsilon, 1 + epsilon) A) equals min(r A, A + epsilon |A|), whose limit is a constant.
+    limit = batch.advantage + coefficients.epsilon * batch.advantage.abs()
+    gain = torch.minimum(ratios * batch.advantage, limit)
+    return -gain.mean()
 
-    With ``per_action`` it is the mean over the axes plus the sum over the branches, as in ML-Agents; with ``joint`` the sum
-    over both.
+
+def mean_entropy(output: PolicyOutput, ratio: Ratio) -> Tensor:
+    """Computes the entropy of a step as a scalar, averaged over the minibatch.
+
+    With ``per_action`` it is the mean over the axes plus the sum over the branches, as in ML-Agents; with ``joint`` it
+    is the sum over both.
     """
     parts: list[Tensor] = []
     if output.log_std is not None:
@@ -168,15 +182,15 @@ def actor_critic_loss(
     coefficients: Coefficients,
     **others: Tensor,
 ) -> LossTerms:
-    """Adds what all actor-critics have to an algorithm's own term: policy_loss + value * (V - R)^2 - beta * entropy.
+    """Computes policy_loss + value * (V - R)^2 - beta * entropy.
 
     Args:
-        policy_loss: scalar, the algorithm's own term.
-        output: of the policy network for the steps of the minibatch.
-        values: ``[B, K]`` of the critic.
-        batch: the minibatch.
-        coefficients: weights.
-        others: more scalars to report, by name.
+        policy_loss: Scalar, the policy term of the algorithm.
+        output: Output of the policy network for the minibatch.
+        values: Values of the critic, ``[B, K]``.
+        batch: The minibatch.
+        coefficients: Weights of the loss terms.
+        others: More scalars to report, by name.
     """
     value_loss = torch.nn.functional.mse_loss(values, batch.returns)
     entropy = mean_entropy(output, coefficients.ratio)

@@ -1,8 +1,8 @@
-"""What recurrent actor-critics remember: recorded memories of the policy, and those of a critic of its own.
+"""Memories of recurrent actor-critics: those recorded for the policy and those of a separate critic.
 
-The policy's memories come with the experience. What a critic remembers no actor knows: the learner computes it, over
-whole segments, and carries it from one segment of an episode to the next, over updates if need be. A segment whose
-predecessor never came (it was dropped, or the learner restarted amid the episode) begins with zeros.
+The policy's memories arrive with the experience. Actors do not know the critic's memories: the learner computes them
+over whole segments, and carries them to the next segment of an episode, also across updates. A segment without its
+predecessor (dropped, or the learner restarted during the episode) begins with zeros.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from learner.networks.lstm import Memory, Unrolled
 from learner.networks.value import ActorCritic
 
 MAX_CARRIED = 2**14
-"""Agents whose episodes go on and whose memories are kept; beyond that, those that were seen longest ago are forgotten."""
+"""Largest number of agents whose memories are kept while their episodes run; those unseen for longest are forgotten
+first."""
 
 Index = NDArray[np.int64]
 
 
 class _Live(NamedTuple):
-    """What a critic remembers of an episode that goes on.
+    """The critic's memory of a running episode.
 
     Attributes:
-        episode: its number.
-        next_step: the first one that was not seen.
-        row: where the memory is.
-        wave: the earliest wave in which the episode can go on.
+        episode: Number of the episode.
+        next_step: First step that has not been seen.
+        row: Row of the memory.
+        wave: Earliest wave in which the episode can continue.
     """
 
     episode: int
@@ -47,12 +48,12 @@ class _Live(NamedTuple):
 
 
 class _Course(NamedTuple):
-    """In which order Q sequences are gone through: those of a wave together, for each needs the one before it.
+    """The order in which Q sequences are evaluated: one wave at a time, as each sequence needs the one before it.
 
     Attributes:
-        before: ``[Q]``, row of the pool with the memory before each sequence.
-        waves: indices of sequences, wave by wave.
-        first_after: row of the pool for the memory after the first sequence; the others' follow.
+        before: ``[Q]``, pool row with the memory before each sequence.
+        waves: Indices of sequences, wave by wave.
+        first_after: Pool row for the memory after the first sequence; the rows of the others follow.
     """
 
     before: Index
@@ -60,14 +61,27 @@ class _Course(NamedTuple):
     first_after: int
 
 
-class Recurrence:
-    """Values and memories of one actor-critic with memory.
+def sequence_table(plan: Plan, storage: Mapping[str, Tensor], stride: int) -> SequenceTable:
+    """Cuts the taken segments into sequences and reads the policy's memory before each.
 
     Args:
-        network: the actor-critic.
-        stride: steps of a sequence.
-        observations: names of the observation columns.
-        rows_at_once: rows that one call of a network takes at most.
+        plan: Plan of the update.
+        storage: Columns of the ring.
+        stride: Steps of a sequence.
+    """
+    cut = cut_segments(np.array([segment.steps for segment in plan.segments], np.int64), stride)
+    starts = to_device(cut.starts, plan.step_rows.device)
+    return SequenceTable(cut, storage[MEMORY].index_select(0, plan.step_rows.index_select(0, starts)), None)
+
+
+class Recurrence:
+    """Computes values and memories of one actor-critic with memory.
+
+    Args:
+        network: The actor-critic.
+        stride: Steps of a sequence.
+        observations: Names of the observation columns.
+        rows_at_once: Most rows in one call of a network.
     """
 
     def __init__(self, network: ActorCritic, stride: int, observations: tuple[str, ...], rows_at_once: int) -> None:
@@ -75,33 +89,29 @@ class Recurrence:
         self._stride = stride
         self._observations = observations
         self._rows_at_once = rows_at_once
-        self._live: dict[tuple[int, int, int], _Live] = {}
-        self._carried: Tensor | None = None  # [C, memory_size]
+        self._memories = CarriedMemories(rows_at_once)
 
     def forget(self) -> None:
-        """Forgets what was carried over: it came of parameters or observations that are of no use."""
-        self._live.clear()
-        self._carried = None
+        """Forgets the carried memories, because they result from unusable parameters or observations."""
+        self._memories.forget()
 
     def table(self, plan: Plan, storage: Mapping[str, Tensor]) -> SequenceTable:
-        """Cuts the taken segments, and reads what the policy remembered before each sequence."""
-        cut = cut_segments(np.array([segment.steps for segment in plan.segments], np.int64), self._stride)
-        starts = to_device(cut.starts, plan.step_rows.device)
-        return SequenceTable(cut, storage[MEMORY].index_select(0, plan.step_rows.index_select(0, starts)), None)
+        """Cuts the taken segments into sequences and reads the policy's memory before each."""
+        return sequence_table(plan, storage, self._stride)
 
     @torch.no_grad()
     def evaluate(self, plan: Plan, storage: Mapping[str, Tensor], table: SequenceTable) -> tuple[Tensor, SequenceTable]:
-        """Computes values of all rows, and completes the table with what the critic remembers.
+        """Computes the values of all rows and adds the critic's memories to the table.
 
-        A final row is valued with the memory after the last step of its segment.
+        The value of a final row uses the memory after the last step of its segment.
 
         Args:
-            plan: of the update.
-            storage: the ring.
-            table: of `table`.
+            plan: Plan of the update.
+            storage: Columns of the ring.
+            table: Result of `table`.
 
         Returns:
-            ``[R, K]`` float32, and the table.
+            Outputs of the value heads ``[R, K]`` float32, and the table.
         """
         body, head = self._network.critic_body, self._network.value_head
         memory = body.memory
@@ -113,52 +123,56 @@ class Recurrence:
                 for rows in torch.split(plan.rows, self._rows_at_once)
             ]
         )
-        count = len(table.cut.starts)
-        room = table.policy.new_zeros(count, memory.memory_size)
         if isinstance(self._network.critic, ValueHead):
-            pool = torch.cat((table.policy, room))
+            count = len(table.cut.starts)
+            pool = torch.cat((table.policy, table.policy.new_zeros(count, memory.memory_size)))
             course = _Course(np.arange(count), [np.arange(count)], count)
-            values: Tensor = head(self._unroll(memory, encoded, plan, table.cut, pool, course))
+            values: Tensor = head(_unroll(memory, encoded, plan, table.cut, pool, course, self._rows_at_once))
             return values, table
+        hidden, critic = self._memories.unroll(memory, encoded, plan, table.cut)
+        return head(hidden), replace(table, critic=critic)
+
+
+class CarriedMemories:
+    """Memories of a critic, which the learner computes and carries from segment to segment of an episode.
+
+    Args:
+        rows_at_once: Most rows in one call of a network.
+    """
+
+    def __init__(self, rows_at_once: int) -> None:
+        self._rows_at_once = rows_at_once
+        self._live: dict[tuple[int, int, int], _Live] = {}
+        self._carried: Tensor | None = None  # [C, memory_size]
+
+    def forget(self) -> None:
+        """Forgets the carried memories."""
+        self._live.clear()
+        self._carried = None
+
+    def unroll(self, memory: Memory, encoded: Tensor, plan: Plan, cut: Cut) -> tuple[Tensor, Tensor]:
+        """Computes all sequences of an update.
+
+        Args:
+            memory: The recurrent part of the critic.
+            encoded: Its inputs, ``[R, units]``.
+            plan: Plan of the update.
+            cut: Location of the sequences.
+
+        Returns:
+            Its outputs ``[R, size]``, and the memory before each sequence ``[Q, memory_size]``.
+        """
+        room = encoded.new_zeros(len(cut.starts), memory.memory_size)
         kept = room[:0] if self._carried is None else self._carried
         pool = torch.cat((room.new_zeros(1, memory.memory_size), kept, room))
-        course = self._follow(plan.segments, table.cut, 1 + len(kept))
-        values = head(self._unroll(memory, encoded, plan, table.cut, pool, course))
-        critic = pool.index_select(0, _on(pool, course.before))
+        course = self._follow(plan.segments, cut, 1 + len(kept))
+        hidden = _unroll(memory, encoded, plan, cut, pool, course, self._rows_at_once)
+        before = pool.index_select(0, _on(pool, course.before))
         self._carry(pool)
-        return values, replace(table, critic=critic)
-
-    def _unroll(  # noqa: PLR0917 - the parts of one computation
-        self, memory: Memory, encoded: Tensor, plan: Plan, cut: Cut, pool: Tensor, course: _Course
-    ) -> Tensor:
-        """Goes through all sequences and writes what is remembered after each into the pool; returns ``[R, size]``."""
-        lengths = np.array([segment.steps for segment in plan.segments], np.int64)
-        row_of_step = np.arange(lengths.sum()) + np.repeat(np.arange(len(lengths)), lengths)
-        packs = [pack(cut, chosen) for wave in course.waves for chosen in split_by_steps(cut, wave, self._rows_at_once)]
-        # One transfer for each array of indices, however many waves there are.
-        rows = _on(pool, np.concatenate([row_of_step[item.steps] for item in packs]))
-        before = _on(pool, np.concatenate([course.before[item.order] for item in packs]))
-        after = _on(pool, course.first_after + np.concatenate([item.order for item in packs]))
-        counts = [len(item.order) for item in packs]
-        outputs = encoded.new_zeros(encoded.shape[0], memory.size)
-        for item, places, begin, end in zip(
-            packs,
-            torch.split(rows, [len(item.steps) for item in packs]),
-            torch.split(before, counts),
-            torch.split(after, counts),
-            strict=True,
-        ):
-            sequences = Unrolled(torch.from_numpy(item.batch_sizes), pool.index_select(0, begin))
-            hidden, remembered = memory.unroll(encoded.index_select(0, places), sequences)
-            outputs.index_copy_(0, places, hidden)
-            pool.index_copy_(0, end, remembered)
-        finals = _on(pool, np.cumsum(lengths + 1) - 1)
-        last = np.searchsorted(cut.segments, np.arange(len(lengths)), side="right") - 1
-        hidden, _ = memory(encoded.index_select(0, finals), pool.index_select(0, _on(pool, course.first_after + last)))
-        return outputs.index_copy_(0, finals, hidden)
+        return hidden, before
 
     def _follow(self, segments: Sequence[Segment], cut: Cut, first_after: int) -> _Course:
-        """Finds what comes before each sequence, and notes which episodes go on."""
+        """Finds the predecessor of each sequence, and notes the episodes that continue."""
         before = np.zeros(len(cut.starts), np.int64)
         wave = np.zeros(len(cut.starts), np.int64)
         ends = np.searchsorted(cut.segments, np.arange(len(segments)), side="right").tolist()
@@ -166,7 +180,7 @@ class Recurrence:
         for segment, end in zip(segments, ends, strict=True):
             place = segment.place
             if place is None:
-                raise ValueError("a segment of a recurrent network has no place in an episode")
+                raise ValueError("a segment of a recurrent network has no position in an episode")
             key = (segment.actor_index, place.env, place.agent)
             known = self._live.pop(key, None)
             if known is None or (known.episode, known.next_step) != (place.episode, place.first_step):
@@ -182,12 +196,42 @@ class Recurrence:
         return _Course(before, np.split(order, np.cumsum(np.bincount(wave))[:-1]), first_after)
 
     def _carry(self, pool: Tensor) -> None:
-        """Keeps the memories of episodes that go on."""
+        """Keeps the memories of episodes that continue."""
         for key in list(self._live)[: max(0, len(self._live) - MAX_CARRIED)]:
             del self._live[key]
         self._carried = pool.index_select(0, _on(pool, np.array([live.row for live in self._live.values()], np.int64)))
         # Row 0 of every pool holds zeros.
         self._live = {key: live._replace(row=row, wave=0) for row, (key, live) in enumerate(self._live.items(), 1)}
+
+
+def _unroll(  # noqa: PLR0917 - the parts of one computation
+    memory: Memory, encoded: Tensor, plan: Plan, cut: Cut, pool: Tensor, course: _Course, rows_at_once: int
+) -> Tensor:
+    """Computes all sequences and writes the memory after each into the pool; returns ``[R, size]``."""
+    lengths = np.array([segment.steps for segment in plan.segments], np.int64)
+    row_of_step = np.arange(lengths.sum()) + np.repeat(np.arange(len(lengths)), lengths)
+    packs = [pack(cut, chosen) for wave in course.waves for chosen in split_by_steps(cut, wave, rows_at_once)]
+    # One transfer for each array of indices, whatever the number of waves.
+    rows = _on(pool, np.concatenate([row_of_step[item.steps] for item in packs]))
+    before = _on(pool, np.concatenate([course.before[item.order] for item in packs]))
+    after = _on(pool, course.first_after + np.concatenate([item.order for item in packs]))
+    counts = [len(item.order) for item in packs]
+    outputs = encoded.new_zeros(encoded.shape[0], memory.size)
+    for item, places, begin, end in zip(
+        packs,
+        torch.split(rows, [len(item.steps) for item in packs]),
+        torch.split(before, counts),
+        torch.split(after, counts),
+        strict=True,
+    ):
+        sequences = Unrolled(torch.from_numpy(item.batch_sizes), pool.index_select(0, begin))
+        hidden, remembered = memory.unroll(encoded.index_select(0, places), sequences)
+        outputs.index_copy_(0, places, hidden)
+        pool.index_copy_(0, end, remembered)
+    finals = _on(pool, np.cumsum(lengths + 1) - 1)
+    last = np.searchsorted(cut.segments, np.arange(len(lengths)), side="right") - 1
+    hidden, _ = memory(encoded.index_select(0, finals), pool.index_select(0, _on(pool, course.first_after + last)))
+    return outputs.index_copy_(0, finals, hidden)
 
 
 def _on(tensor: Tensor, index: Index) -> Tensor:

@@ -1,4 +1,4 @@
-"""Advantages and returns over many segments at once, without padding: GAE, lambda-returns, V-trace.
+"""Computes advantages and returns over many segments at once, without padding: GAE, lambda-returns, V-trace.
 
 Recursions of the form a_t = delta_t + c_t * a_{t+1} are affine maps chained from the end of each segment to its start.
 All segments lie one after another in one flat axis; c = 0 at the end of each keeps them apart.
@@ -18,15 +18,16 @@ from learner.buffers.buffer import Plan
 
 
 class Valued(NamedTuple):
-    """R rows as in `learner.buffers.buffer.Plan`, valued under the networks as they are before the update.
+    """R rows as in `learner.buffers.buffer.Plan`, valued by the networks from before the update.
 
     Attributes:
         rewards: ``[R, K]`` float64, of K reward signals; 0 in final rows.
         values: ``[R, K]`` float64.
         bootstraps: ``[R, K]`` float64, 1 where the value of the next row counts.
-        gamma: ``[K]`` float64, the discounts.
-        log_ratio: computes ``[R]`` float64: log-probability of the whole action under the present policy less the
+        gamma: ``[K]`` float64, discount factors.
+        log_ratio: Computes ``[R]`` float64: log-probability of the whole action under the current policy minus the
             recorded one; 0 in final rows.
+        baselines: ``[R, K]`` float64, of a critic that has them.
     """
 
     rewards: Tensor
@@ -34,14 +35,15 @@ class Valued(NamedTuple):
     bootstraps: Tensor
     gamma: Tensor
     log_ratio: Callable[[], Tensor]
+    baselines: Tensor | None = None
 
 
 class Targets(NamedTuple):
-    """What the losses drive at.
+    """The targets of the losses.
 
     Attributes:
         advantages: ``[R, K]`` float64; final rows are not used.
-        returns: ``[R, K]`` float64, what the values shall become.
+        returns: ``[R, K]`` float64, targets of the values.
     """
 
     advantages: Tensor
@@ -49,14 +51,14 @@ class Targets(NamedTuple):
 
 
 class TargetRule(Protocol):
-    """How an algorithm makes targets."""
+    """Computes the targets of an algorithm."""
 
     def __call__(self, plan: Plan, valued: Valued) -> Targets:
-        """Computes targets; nothing in it waits for the device."""
+        """Computes targets without waiting for the device."""
 
 
 def reverse_affine_scan(delta: Tensor, coefficient: Tensor, longest: int) -> Tensor:
-    """Solves a_i = delta_i + coefficient_i * a_{i+1} for all i, with a = 0 behind the last row.
+    """Solves a_i = delta_i + coefficient_i * a_{i+1} for all i, with a = 0 after the last row.
 
     Pointer doubling: after k passes each row holds the sum over its next 2^k rows, and the product of their
     coefficients; ceil(log2(longest)) passes suffice (Hillis and Steele 1986, "Data parallel algorithms"; the
@@ -64,8 +66,8 @@ def reverse_affine_scan(delta: Tensor, coefficient: Tensor, longest: int) -> Ten
 
     Args:
         delta: ``[R, ...]`` float64.
-        coefficient: the same shape; 0 in the last row of each segment.
-        longest: rows of the longest segment.
+        coefficient: The same shape; 0 in the last row of each segment.
+        longest: Rows of the longest segment.
 
     Returns:
         ``[R, ...]`` float64.
@@ -77,7 +79,7 @@ def reverse_affine_scan(delta: Tensor, coefficient: Tensor, longest: int) -> Ten
         if reach <= 0:
             break
         total = torch.cat((torch.addcmul(total[:reach], product[:reach], total[step:]), total[reach:]))
-        # Behind `reach` a chain has run over the end, where its product is 0 already.
+        # Past `reach`, a chain has run over the end, where its product is already 0.
         product = torch.cat((product[:reach] * product[step:], product[reach:]))
         step *= 2
     return total
@@ -106,8 +108,8 @@ def generalized_advantages(
         bootstraps: ``[R]`` or ``[R, K]`` float64, 1 where the next value counts, 0 at terminal steps.
         continues: ``[R]`` float64, 1 where the next row is a step of the same segment.
         gamma: ``[K]`` float64, the discount of each signal.
-        lambd: the trace.
-        longest: rows of the longest segment.
+        lambd: Trace decay, lambda.
+        longest: Rows of the longest segment.
 
     Returns:
         ``[R, K]`` float64; 0 in final rows.
@@ -117,10 +119,10 @@ def generalized_advantages(
 
 
 class VTrace(NamedTuple):
-    """What V-trace gives.
+    """The result of V-trace.
 
     Attributes:
-        values: ``[R, K]`` float64, the targets v_s of the values; V itself in final rows.
+        values: ``[R, K]`` float64, the targets v_s of the values; V in final rows.
         advantages: ``[R, K]`` float64, r_s + gamma * v_{s+1} - V(x_s), without rho; 0 in final rows.
     """
 
@@ -151,16 +153,16 @@ def vtrace(
         rewards: ``[R, K]`` float64, of K reward signals.
         values: ``[R, K]`` float64, of the critic.
         log_ratio: ``[R]`` float64, log pi - log mu of the whole action.
-        is_step: as in `generalized_advantages`, like the others without words here.
+        is_step: ``[R]`` float64; see `generalized_advantages` for all arguments without a description here.
         bootstraps: ``[R]`` or ``[R, K]`` float64.
         continues: ``[R]`` float64.
         gamma: ``[K]`` float64.
-        lambd: the trace.
-        rho_bar: where ratios are truncated in the temporal differences: it decides which policy's values are learned.
-        c_bar: where they are truncated in the traces: it decides how fast, and how noisily.
-        longest: rows of the longest segment.
+        lambd: Trace decay, lambda.
+        rho_bar: Truncation of ratios in the temporal differences; it decides which policy's values are learned.
+        c_bar: Truncation of ratios in the traces; it decides the speed and the noise of learning.
+        longest: Rows of the longest segment.
     """
-    # Truncated before the exponential, which then cannot overflow.
+    # Truncated before the exponential, so that it cannot overflow.
     rho = log_ratio.clamp(max=math.log(rho_bar)).exp().mul(is_step).unsqueeze(1)
     trace = log_ratio.clamp(max=math.log(c_bar)).exp().mul(lambd * continues).unsqueeze(1)
     delta = rho * (rewards + gamma * _of_next(values, bootstraps) - values)
@@ -170,21 +172,21 @@ def vtrace(
 
 
 def _of_next(values: Tensor, bootstraps: Tensor) -> Tensor:
-    """Returns the next row's values where they count, else 0; ``[R, K]``."""
+    """Returns the next row's values where they count, otherwise 0; ``[R, K]``."""
     following = torch.cat((values[1:], torch.zeros_like(values[:1])))
     return following * (bootstraps.unsqueeze(1) if bootstraps.dim() == 1 else bootstraps)
 
 
 @dataclass(frozen=True, slots=True)
 class VTraceTargets:
-    """V-trace under the policy as it is before the update; advantages r + gamma * v_{s+1} - V(x_s), without rho.
+    """V-trace under the policy from before the update; advantages are r + gamma * v_{s+1} - V(x_s), without rho.
 
-    What becomes of the ratio in the policy's gradient is the loss's: there it follows the policy through the epochs.
+    The loss applies the ratio to the policy gradient, because there the ratio follows the policy through the epochs.
 
     Attributes:
-        lambd: the trace.
-        rho_bar: where ratios are truncated in temporal differences.
-        c_bar: where they are truncated in traces.
+        lambd: Trace decay, lambda.
+        rho_bar: Truncation of ratios in the temporal differences.
+        c_bar: Truncation of ratios in the traces.
     """
 
     lambd: float
@@ -214,7 +216,7 @@ class GeneralizedAdvantages:
     """Generalized advantage estimation; returns are advantages plus values.
 
     Attributes:
-        lambd: the trace.
+        lambd: Trace decay, lambda.
     """
 
     lambd: float
@@ -232,3 +234,21 @@ class GeneralizedAdvantages:
             longest=plan.longest,
         )
         return Targets(advantages, advantages + valued.values)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterfactualAdvantages:
+    """Lambda-returns of the group's values, minus counterfactual baselines (arXiv:2111.05992, equation 8).
+
+    Attributes:
+        lambd: Trace decay, lambda.
+    """
+
+    lambd: float
+
+    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+        """Computes targets; without baselines the values take their place."""
+        found = GeneralizedAdvantages(self.lambd)(plan, valued)
+        if valued.baselines is None:
+            return found
+        return Targets(found.returns - valued.baselines, found.returns)

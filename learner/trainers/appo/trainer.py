@@ -1,4 +1,4 @@
-"""The APPO trainer: PPO for fleets whose steps are several versions old when they are trained."""
+"""The APPO trainer: PPO for fleets whose steps are several versions old when trained."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from learner.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 
 
 class APPOTrainer(ActorCriticTrainer):
-    """PPO's clipped surrogate pi / mu, with the recorded mu, on V-trace targets; see ``appo.md``.
+    """Trains with PPO's clipped surrogate pi / mu, with the recorded mu, on V-trace targets; see ``appo.md``.
 
-    The ratio of the surrogate says how far the policy has moved from the one that acted. Advantages have no rho of their
-    own: it would count the same ratio twice.
+    The ratio of the surrogate measures the distance between the current policy and the one that acted. Advantages have
+    no rho, because rho would count the same ratio twice.
 
     Args:
-        context: everything from outside.
+        context: Everything the trainer receives from the run.
 
     Raises:
-        UserError: the settings do not fit the behavior.
+        UserError: The settings do not fit the behavior.
     """
 
     def __init__(self, context: TrainerContext) -> None:
@@ -34,11 +34,11 @@ class APPOTrainer(ActorCriticTrainer):
         self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
 
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
-        """Computes what is descended."""
+        """Computes the loss."""
         return ppo_loss(output, values, batch, coefficients)
 
     def target_rule(self) -> TargetRule:
-        """Returns how advantages and returns are made."""
+        """Returns the rule that computes advantages and returns."""
         return self._targets
 
     def epsilon_at(self, step: int) -> float:

@@ -6,7 +6,7 @@
 | A | [B, 1] | advantage r + gamma * v_{s+1} - V, mean over signals |
 | v | [B, K] | V-trace targets of the values |
 | log mu | [B, F] or [B, 1] | log-probability recorded by the actor, per factor or of the whole action |
-| rho | as log mu | min(rho_bar, pi / mu) under the present policy, a weight through which nothing is differentiated |
+| rho | as log mu | min(rho_bar, pi / mu) under the current policy, a weight without gradient |
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms, a
 def impala_loss(output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
     """Computes -rho * A * log pi, with value loss and entropy (arXiv:1802.01561, section 4.2).
 
-    All terms are means over the minibatch. With ``per_action`` each factor has its own rho under the same advantage, and
-    the entropy of a step is the mean over its axes plus the sum over its branches. With ``joint`` factors are summed
-    before.
+    All terms are means over the minibatch. With ``per_action`` each factor has its own rho under the same advantage,
+    and the entropy of a step is the mean over its axes plus the sum over its branches. With ``joint``, factors are
+    summed first.
 
     Args:
-        output: of the policy network for the steps of the minibatch.
-        values: ``[B, K]`` of the critic.
-        batch: the minibatch.
-        coefficients: weights.
+        output: Output of the policy network for the minibatch.
+        values: Values of the critic, ``[B, K]``.
+        batch: The minibatch.
+        coefficients: Weights of the loss terms.
     """
     log_prob = log_probability(output, batch.continuous, batch.discrete, coefficients.ratio)
-    # Truncated before the exponential, which then cannot overflow.
+    # Truncated before the exponential, so that it cannot overflow.
     rho = (log_prob.detach() - batch.log_prob).clamp(max=math.log(coefficients.rho_bar)).exp()
     return actor_critic_loss(-(rho * batch.advantage * log_prob).mean(), output, values, batch, coefficients)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -17,17 +16,14 @@ from learner.trainers.impala.loss import impala_loss
 
 
 class IMPALATrainer(ActorCriticTrainer):
-    """Policy gradients weighted with truncated ratios, on V-trace targets; see ``impala.md``.
+    """Trains with policy gradients weighted by truncated ratios, on V-trace targets; see ``impala.md``.
 
     Args:
-        context: everything from outside.
+        context: Everything the trainer receives from the run.
 
     Raises:
-        UserError: the settings do not fit the behavior.
+        UserError: The settings do not fit the behavior.
     """
-
-    # As in the paper: normalized, the noise that is left when all goes well would be blown up, and nothing is clipped here.
-    normalizes_advantages: ClassVar[bool] = False
 
     def __init__(self, context: TrainerContext) -> None:
         hyper = self.own_hyperparameters(context, IMPALAHyperparameters)
@@ -35,13 +31,13 @@ class IMPALATrainer(ActorCriticTrainer):
         super().__init__(context)
 
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
-        """Computes what is descended."""
+        """Computes the loss."""
         return impala_loss(output, values, batch, coefficients)
 
     def target_rule(self) -> TargetRule:
-        """Returns how advantages and returns are made."""
+        """Returns the rule that computes advantages and returns."""
         return self._targets
 
     def _coefficients(self) -> Coefficients:
-        """Adds where ratios are truncated, which no schedule changes."""
+        """Adds the truncation of ratios, which is the same at every step."""
         return replace(super()._coefficients(), rho_bar=self._targets.rho_bar)

@@ -15,13 +15,13 @@ from learner.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 
 
 class PPOTrainer(ActorCriticTrainer):
-    """Proximal policy optimization over segments of many actors; see ``ppo.md``.
+    """Trains with proximal policy optimization over segments of many actors; see ``ppo.md``.
 
     Args:
-        context: everything from outside.
+        context: Everything the trainer receives from the run.
 
     Raises:
-        UserError: the settings do not fit the behavior.
+        UserError: The settings do not fit the behavior.
     """
 
     def __init__(self, context: TrainerContext) -> None:
@@ -31,11 +31,11 @@ class PPOTrainer(ActorCriticTrainer):
         self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
 
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
-        """Computes what is descended."""
+        """Computes the loss."""
         return ppo_loss(output, values, batch, coefficients)
 
     def target_rule(self) -> TargetRule:
-        """Returns how advantages and returns are made."""
+        """Returns the rule that computes advantages and returns."""
         return GeneralizedAdvantages(self._lambd)
 
     def epsilon_at(self, step: int) -> float:

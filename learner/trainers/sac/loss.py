@@ -5,11 +5,11 @@
 | B, K, n, b, A | | steps, reward signals, continuous axes, discrete branches, choices of all branches side by side |
 | u, a = tanh(u) | [B, n] | raw draw and continuous action |
 | p | [B, A] | probabilities of the choices, each branch sums to 1 |
-| Q_i(s, a) | [B, K, A] | what critic i = 1, 2 says each choice is worth beside action a; A is 1 without branches |
+| Q_i(s, a) | [B, K, A] | value of each choice together with action a by critic i = 1, 2; A is 1 without branches |
 | alpha, alpha_j | scalar, [b] | temperatures of the continuous action and of each branch |
 
-The *soft value* of a state is what the policy can expect there, entropy included; of a choice the smaller critic counts,
-and a step with several branches is worth the mean over them (as in ML-Agents; for one branch this is the textbook's):
+The *soft value* of a state is the return that the policy can expect from it, entropy included. For each choice, the
+smaller critic counts; with several branches, V is the mean over them (as in ML-Agents; with one, it is the usual form):
 
     V_k(s) = mean_j sum_{c in branch j} p_c (min_i Q_ik(s, a, c) - alpha_j log p_c)  -  alpha log pi(a | s)
 
@@ -19,8 +19,8 @@ Its three uses:
     policy         -mean_k V_k(s), through a = tanh(mean + std * noise)          equation 9
     temperatures   log alpha * (entropy - target entropy)                        equation 18, for the logarithm
 
-Expectations over choices are exact. ML-Agents 1.1.0 adds the entropy of the continuous action to V' with the wrong sign
-if there are branches, too; here it always counts as above.
+Expectations over choices are exact. For actions that also have branches, ML-Agents 1.1.0 adds the entropy of the
+continuous action to V' with the wrong sign; here it always counts as above.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Alphas:
     """The temperatures.
 
     Attributes:
-        continuous: scalar, or None without continuous actions.
-        discrete: ``[A]``, that of its branch for each choice, or None.
+        continuous: Scalar; None without continuous actions.
+        discrete: ``[A]``, temperature of the branch of each choice; None without branches.
     """
 
     continuous: Tensor | None
@@ -51,11 +51,11 @@ class Alphas:
 
 
 class Entropies(NamedTuple):
-    """Entropies in nats, or one number for each of them.
+    """Entropies in nats, or one number for each entropy.
 
     Attributes:
-        continuous: scalar, of the continuous action; None without such actions.
-        discrete: ``[b]``, of each branch; None without branches.
+        continuous: Scalar, entropy of the continuous action; None without such actions.
+        discrete: ``[b]``, entropy of each branch; None without branches.
     """
 
     continuous: Tensor | None
@@ -63,9 +63,10 @@ class Entropies(NamedTuple):
 
 
 def soft_values(drawn: Draw, values: Tensor, alphas: Alphas, branches: Sequence[int]) -> Tensor:
-    """Computes V ``[B, K]`` of what twin critics say ``[2, B, K, A]``; see the head of this file.
+    """Computes V ``[B, K]`` from values of twin critics ``[2, B, K, A]``; see the module docstring.
 
-    A temperature that is None weighs no entropy: without both it is what the policy can expect of the smaller critic.
+    A temperature of None gives entropy no weight; without both temperatures, V is the expected value of the smaller
+    critic.
     """
     smaller, logits = values.min(0).values, drawn.output.logits
     if logits is None:
@@ -79,38 +80,38 @@ def soft_values(drawn: Draw, values: Tensor, alphas: Alphas, branches: Sequence[
 
 
 def critic_loss(values: Tensor, targets: Tensor) -> Tensor:
-    """Computes half the mean squared errors of both critics together: the mean of all squares, a scalar.
+    """Computes half of the summed mean squared errors of both critics: the mean of all squares, a scalar.
 
     Args:
-        values: ``[2, B, K]``, what critics say of the actions that were taken.
+        values: ``[2, B, K]``, values of the actions that were taken.
         targets: ``[B, K]``.
     """
     return functional.mse_loss(values, targets.expand_as(values))
 
 
 def policy_loss(drawn: Draw, values: Tensor, alphas: Alphas, branches: Sequence[int]) -> Tensor:
-    """Computes ``-mean V``, a scalar, of what twin critics say ``[2, B, K, A]`` of the actions that were drawn.
+    """Computes ``-mean V``, a scalar, from the values of twin critics ``[2, B, K, A]`` for the drawn actions.
 
-    Its gradient goes through the values to these actions; critics and temperatures must not descend it.
+    Its gradient passes through the values to these actions; critics and temperatures must not descend it.
     """
     return -soft_values(drawn, values, alphas, branches).mean()
 
 
 @torch.no_grad()
 def mean_entropies(drawn: Draw, branches: Sequence[int]) -> Entropies:
-    """Estimates the entropy of the continuous action by its draws, and computes those of the branches; means over B."""
+    """Estimates the mean entropy of the continuous action from its draws, and computes those of the branches."""
     continuous = None if drawn.log_prob is None else -drawn.log_prob.mean()
     logits = drawn.output.logits
     return Entropies(continuous, None if logits is None else categorical_entropy(logits, branches).mean(0))
 
 
 def temperature_loss(log_alphas: Entropies, entropies: Entropies, targets: Entropies) -> Tensor:
-    """Computes ``log alpha * (entropy - target entropy)``, a scalar: too little entropy makes a temperature rise.
+    """Computes ``log alpha * (entropy - target entropy)``, a scalar: too little entropy raises the temperature.
 
     Args:
-        log_alphas: logarithms of the temperatures.
-        entropies: of the policy, without a gradient.
-        targets: entropies to keep.
+        log_alphas: Logarithms of the temperatures.
+        entropies: Entropies of the policy, without gradient.
+        targets: Entropies to keep.
     """
     terms: list[Tensor] = []
     if log_alphas.continuous is not None and entropies.continuous is not None and targets.continuous is not None:

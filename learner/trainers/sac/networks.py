@@ -1,4 +1,4 @@
-"""The networks of SAC: what acts, twin critics with their slow copies, and the temperatures."""
+"""The networks of SAC: the policy, twin critics with slowly following copies, and the temperatures."""
 
 from __future__ import annotations
 
@@ -15,31 +15,39 @@ from learner.networks.twin import TwinCritic
 from learner.trainers.sac.loss import Alphas, Entropies
 
 DISCRETE_ENTROPY_SHARE: Final = 0.2
-"""Share of the largest entropy of a branch that is kept, as in ML-Agents."""
+"""Target entropy of a branch, as a share of its largest entropy; as in ML-Agents."""
 
 _SMALLEST_ALPHA: Final = 1e-8
-"""A temperature of 0 has no logarithm."""
+"""Least initial temperature: 0 has no logarithm."""
 
 
 class Temperatures(nn.Module):
-    """Logarithms of the temperatures, which are learned, and the entropies that they hold the policy at.
+    """Holds the logarithms of the temperatures, learned or fixed, and the target entropies of the policy.
 
-    These are ``-n`` for n continuous axes (Haarnoja et al. 2018, arXiv:1812.05905, appendix D), and 0.2 of the logarithm of the
-    number of choices for each branch, as in ML-Agents, but of those that are allowed: where a mask leaves one choice no
-    temperature could bring back any entropy, and it would grow without end.
+    The targets are ``-n`` for n continuous axes (Haarnoja et al. 2018, arXiv:1812.05905, appendix D) unless another one
+    is given, and for each branch 0.2 of the logarithm of the number of choices, as in ML-Agents. Only allowed choices
+    count: if a mask leaves one choice, no temperature could restore entropy, and the temperature would grow without end.
 
     Args:
-        action: what the behavior does.
-        initial: of every temperature.
+        action: Actions of the behavior.
+        initial: Initial value of every temperature.
+        learns: False keeps the initial values, whatever is loaded.
+        axes_target: Target entropy of the continuous action in nats; None is ``-n``.
+
+    Attributes:
+        learns: Whether the temperatures are learned.
     """
 
     choice_branches: Tensor
     axes_target: Tensor
     branch_targets: Tensor
 
-    def __init__(self, action: ActionSpec, initial: float) -> None:
+    def __init__(
+        self, action: ActionSpec, initial: float, *, learns: bool = True, axes_target: float | None = None
+    ) -> None:
         super().__init__()
-        start = math.log(max(initial, _SMALLEST_ALPHA))
+        self.learns = learns
+        self._start = start = math.log(max(initial, _SMALLEST_ALPHA))
         branches = list(action.discrete_branches)
         self._branches = branches
         self.continuous = nn.Parameter(torch.full((), start)) if action.continuous_size else None
@@ -47,24 +55,32 @@ class Temperatures(nn.Module):
         choices = [branch for branch, size in enumerate(branches) for _ in range(size)]
         constants = {
             "choice_branches": torch.tensor(choices, dtype=torch.int64),
-            "axes_target": torch.tensor(-float(action.continuous_size)),
+            "axes_target": torch.tensor(-float(action.continuous_size) if axes_target is None else axes_target),
             "branch_targets": torch.tensor([DISCRETE_ENTROPY_SHARE * math.log(size) for size in branches]),
         }
         for name, value in constants.items():
             self.register_buffer(name, value, persistent=False)
+        self.requires_grad_(learns)
+
+    @torch.no_grad()
+    def reset_fixed(self) -> None:
+        """Restores the initial temperatures if they are not learned; call it after loading a state."""
+        if not self.learns:
+            for logarithm in self.parameters():
+                logarithm.fill_(self._start)
 
     def logarithms(self) -> Entropies:
-        """Returns what is learned: for each entropy the logarithm of its temperature."""
+        """Returns the logarithm of each temperature."""
         return Entropies(self.continuous, self.discrete)
 
     @torch.no_grad()
     def alphas(self) -> Alphas:
-        """Returns the temperatures themselves."""
+        """Returns the temperatures."""
         discrete = None if self.discrete is None else self.discrete.exp().index_select(0, self.choice_branches)
         return Alphas(None if self.continuous is None else self.continuous.exp(), discrete)
 
     def targets(self, masks: Tensor | None) -> Entropies:
-        """Returns the entropies to keep, as means over the steps of masks ``[B, A]``; None allows every choice."""
+        """Returns the target entropies as means over the steps of masks ``[B, A]``; None allows every choice."""
         if masks is None:
             return Entropies(self.axes_target, self.branch_targets)
         allowed = [part.sum(1, dtype=torch.float32) for part in torch.split(masks, self._branches, 1)]
@@ -73,16 +89,16 @@ class Temperatures(nn.Module):
 
 
 class SACNetworks(nn.Module):
-    """All of them; one ``state_dict`` for a checkpoint.
+    """Holds all networks of SAC in one ``state_dict`` for a checkpoint.
 
     Args:
-        policy: what acts.
-        critic: twin critics.
-        temperatures: of the policy's entropy.
+        policy: The acting network.
+        critic: Twin critics.
+        temperatures: Temperatures of the policy's entropy.
 
     Attributes:
-        target: a copy of the critics.
-        branches: number of choices of each discrete branch.
+        target: A copy of the critics.
+        branches: Number of choices of each discrete branch.
     """
 
     def __init__(self, policy: SquashedPolicyNetwork, critic: TwinCritic, temperatures: Temperatures) -> None:

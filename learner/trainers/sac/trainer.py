@@ -1,14 +1,15 @@
-"""The SAC trainer: off-policy actor-critic with learned temperatures, from the replay memory of many actors."""
+"""The SAC trainer: off-policy actor-critic with learned temperatures, on a replay memory filled by many actors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
+from learner.common.exits import ExitCode, UserError
 from learner.networks.kept import KeptBytes
 from learner.networks.squashed import SquashedPolicyNetwork, draw
 from learner.networks.twin import TwinCritic, values_of_actions
@@ -33,15 +34,15 @@ from learner.trainers.sac.networks import SACNetworks, Temperatures
 
 
 class SACLosses(NamedTuple):
-    """The losses of a minibatch, and what they were made of, on the device; only the losses have gradients.
+    """The losses of a minibatch and their inputs, on the device; only the losses have gradients.
 
     Attributes:
-        critics: scalar, of both.
-        policy: scalar.
-        temperatures: scalar, of all.
-        values: ``[2, B, K]``, what the critics said of the actions that were taken.
-        targets: ``[B, K]``, what they are driven at.
-        entropies: of the policy, where the steps were taken.
+        critics: Scalar, loss of both critics.
+        policy: Scalar.
+        temperatures: Scalar, loss of all temperatures; 0 if they are fixed.
+        values: ``[2, B, K]``, values of the actions that were taken.
+        targets: ``[B, K]``, targets of the critics.
+        entropies: Entropies of the policy at the steps.
     """
 
     critics: Tensor
@@ -53,13 +54,13 @@ class SACLosses(NamedTuple):
 
 
 def minibatch_losses(networks: SACNetworks, batch: Batch, noise: Tensor | None) -> SACLosses:
-    """Computes all losses at the same parameters; each parameter has a gradient in one of them only.
+    """Computes all losses at the same parameters; each parameter has a gradient in one loss only.
 
     Args:
-        networks: on the device of the minibatch.
-        batch: the minibatch.
-        noise: ``[2, B, n]`` standard normal, of the actions where the steps were taken and after them; None without
-            continuous actions.
+        networks: Networks on the device of the minibatch.
+        batch: The minibatch.
+        noise: ``[2, B, n]`` standard normal noise for the actions at the steps and after them; None without continuous
+            actions.
     """
     policy, critic, target, temperatures = networks.policy, networks.critic, networks.target, networks.temperatures
     alphas, branches = temperatures.alphas(), networks.branches
@@ -78,10 +79,13 @@ def minibatch_losses(networks: SACNetworks, batch: Batch, noise: Tensor | None) 
     with critic.frozen():
         drawn_values = critic.values(encoded.detach(), drawn.actions)
     entropies = mean_entropies(drawn, branches)
+    of_temperatures = targets.new_zeros(())
+    if temperatures.learns:
+        of_temperatures = temperature_loss(temperatures.logarithms(), entropies, temperatures.targets(batch.masks))
     return SACLosses(
         critic_loss(values, targets),
         policy_loss(drawn, drawn_values, alphas, branches),
-        temperature_loss(temperatures.logarithms(), entropies, temperatures.targets(batch.masks)),
+        of_temperatures,
         values.detach(),
         targets,
         entropies,
@@ -89,38 +93,38 @@ def minibatch_losses(networks: SACNetworks, batch: Batch, noise: Tensor | None) 
 
 
 class SACTrainer(OffPolicyTrainer):
-    """Soft actor-critic over replay memory; see ``sac.md``.
+    """Trains soft actor-critic on replay memory; see ``sac.md``.
 
     Args:
-        context: everything from outside.
+        context: Everything the trainer receives from the run.
 
     Raises:
-        UserError: the settings do not fit the behavior.
+        UserError: The settings do not fit the behavior.
     """
 
     networks: SACNetworks
 
     def __init__(self, context: TrainerContext) -> None:
-        self._tau = self.own_hyperparameters(context, SACHyperparameters).tau
+        self._settings = self.own_hyperparameters(context, SACHyperparameters)
         super().__init__(context)
 
     @classmethod
     def build_networks(
         cls, spec: BehaviorSpec, settings: TrainerSettings, generator: torch.Generator | None
     ) -> SACNetworks:
-        """Builds what acts, twin critics with their slow copies, and the temperatures."""
+        """Builds the policy, twin critics with slowly following copies, and the temperatures."""
         hyper, network = settings.hyperparameters, settings.network_settings
         if not isinstance(hyper, SACHyperparameters):
-            raise TypeError(f"{type(hyper).__name__} are not hyperparameters of sac")
+            raise TypeError(f"{type(hyper).__name__} is not the type of sac's hyperparameters")
         policy = SquashedPolicyNetwork(spec, network, generator)
         critic = TwinCritic(spec, network, len(settings.reward_signals.active()), generator)
-        return SACNetworks(policy, critic, Temperatures(spec.action, hyper.init_entcoef))
+        return SACNetworks(policy, critic, _temperatures(spec, hyper))
 
     @classmethod
     def minibatch_bytes(cls, network: nn.Module, spec: BehaviorSpec, settings: TrainerSettings) -> KeptBytes:
-        """Counts what a minibatch takes, by its losses."""
+        """Counts the bytes of a minibatch from its losses."""
         if not isinstance(network, SACNetworks):
-            raise TypeError(f"{type(network).__name__} is none of sac")
+            raise TypeError(f"{type(network).__name__} is not a network of sac")
 
         def loss(batch: Batch) -> Tensor:
             noise = None if batch.draws is None else batch.draws.expand(2, *batch.draws.shape)
@@ -130,12 +134,24 @@ class SACTrainer(OffPolicyTrainer):
         return minibatch_bytes(network, spec, settings, loss)
 
     def build_optimizers(self) -> dict[str, FlatAdam]:
-        """Makes those of policy, critics and temperatures; `max_grad_norm` counts for the first two."""
-        networks = self.networks
-        critic = self.adam(networks.critic)
-        self._target = SoftTarget(networks.target, networks.critic, critic, self._tau)
-        temperatures = self.adam(networks.temperatures, clips=False)
-        return {"policy": self.adam(networks.policy), "critic": critic, "temperatures": temperatures}
+        """Creates the optimizers of policy, critics and learned temperatures; ``max_grad_norm`` clips the first two."""
+        networks, hyper = self.networks, self._settings
+        critic = self.adam(networks.critic, learning_rate=hyper.critic_learning_rate)
+        self._target = SoftTarget(networks.target, networks.critic, critic, hyper.tau)
+        optimizers = {"policy": self.adam(networks.policy, learning_rate=hyper.policy_learning_rate), "critic": critic}
+        if networks.temperatures.learns:
+            rate = hyper.temperature_learning_rate
+            optimizers["temperatures"] = self.adam(networks.temperatures, clips=False, learning_rate=rate)
+        return optimizers
+
+    def load_model_state(self, state: Mapping[str, Any]) -> None:
+        """Loads what `model_state` returned; fixed temperatures keep the value of the run file.
+
+        Raises:
+            ValueError, KeyError, TypeError, RuntimeError: The state does not fit.
+        """
+        super().load_model_state(state)
+        self.networks.temperatures.reset_fixed()
 
     def loss(self, batch: Batch) -> LossTerms:
         """Computes the sum of all losses."""
@@ -144,13 +160,13 @@ class SACTrainer(OffPolicyTrainer):
         return LossTerms(total, {"policy_loss": losses.policy, "value_loss": losses.critics})
 
     def after_step(self) -> None:
-        """Moves the target critics a little."""
+        """Moves the target critics towards the critics."""
         self._target.update()
 
     def measured(self) -> Mapping[str, Tensor]:
-        """Returns what else is reported, by ML-Agents' names.
+        """Returns further scalars to report, under ML-Agents' names.
 
-        There is no value network; ``Value Loss`` is the mean of the two critics' losses.
+        SAC has no value network; ``Value Loss`` is the mean of the two critics' losses.
         """
         values, targets, (continuous, discrete) = self._last.values, self._last.targets, self._last.entropies
         first, second = 0.5 * (values - targets).square().mean((1, 2))
@@ -171,3 +187,21 @@ class SACTrainer(OffPolicyTrainer):
             found["Policy/Discrete Entropy Coeff"] = alphas.exp().mean()
             entropy, bonus = entropy + discrete.sum(), bonus - (alphas.exp() * discrete).mean()
         return {**found, "entropy": entropy, "entropy_bonus": bonus}
+
+
+def _temperatures(spec: BehaviorSpec, hyper: SACHyperparameters) -> Temperatures:
+    """Builds the temperatures.
+
+    Raises:
+        UserError: The run file sets a target for a continuous action that the behavior does not have.
+    """
+    target, coefficient = hyper.target_entropy, hyper.entcoef
+    if target != "auto" and not spec.action.continuous_size:
+        raise UserError(
+            ExitCode.RUN_FILE,
+            f"hyperparameters.target_entropy is {target:g}, but {spec.name} has no continuous action: take it out",
+        )
+    axes_target = None if target == "auto" else target
+    if coefficient == "auto":
+        return Temperatures(spec.action, hyper.init_entcoef, axes_target=axes_target)
+    return Temperatures(spec.action, coefficient, learns=False)

@@ -1,27 +1,26 @@
-"""The actions of a demonstration's records, checked."""
-
-from communicator_objects.agent_pb2 import AgentActionProto
+"""Reads and checks the actions of a demonstration's records."""
 
 from rollcast.demonstrations.sensors import LARGEST
 from rollcast.specs import ActionSpec
+from rollcast.unity.communicator_objects.agent_pb2 import AgentActionProto
 
 
 class BadAction(Exception):  # noqa: N818 - what came is bad, not what was done with it
-    """A record's action cannot be used; the text says why."""
+    """A record's action cannot be used; the text gives the reason."""
 
 
 def read_action(told: AgentActionProto, ours: ActionSpec, *, may_lack: bool) -> list[float]:
     """Returns whether a record has an action (1 or 0), then its axes and its choices, [1 + n + b].
 
-    Files of before API version 1.3 have axes and choices in one field.
+    Files from before API version 1.3 have axes and choices in one field.
 
     Args:
-        told: the record's action.
-        ours: what the run's behavior does.
-        may_lack: the record ends an episode, so that nothing is done.
+        told: The record's action.
+        ours: The actions of the run's behavior.
+        may_lack: The record ends an episode and may have no action.
 
     Raises:
-        BadAction: it is none of the behavior's.
+        BadAction: The action does not match the behavior.
     """
     size = ours.continuous_size
     axes: list[float] = list(told.continuous_actions)
@@ -32,15 +31,15 @@ def read_action(told: AgentActionProto, ours: ActionSpec, *, may_lack: bool) -> 
     if not axes and not choices:
         if may_lack:
             return [0.0] * (1 + ours.factors)
-        raise BadAction("it has no action")
+        raise BadAction("the record has no action")
     if (len(axes), len(choices)) != (size, len(ours.discrete_branches)):
         raise BadAction(
-            f"it has {len(axes)} continuous and {len(choices)} discrete actions; the run's behavior has {size} and "
-            f"{len(ours.discrete_branches)}"
+            f"the record has {len(axes)} continuous and {len(choices)} discrete actions; the run's behavior has "
+            f"{size} and {len(ours.discrete_branches)}"
         )
     for axis, value in enumerate(axes):
-        if not abs(value) <= LARGEST:  # true of NaN, too
-            raise BadAction(f"continuous action {axis} is {value}; finite values up to {LARGEST:g} are read")
+        if not abs(value) <= LARGEST:  # also true for NaN
+            raise BadAction(f"continuous action {axis} is {value}; it must be finite and at most {LARGEST:g} in size")
     for branch, (value, count) in enumerate(zip(choices, ours.discrete_branches, strict=True)):
         if not 0 <= value < count or value != int(value):
             raise BadAction(f"discrete action {branch} is {value}; it must be a whole number below {count}")

@@ -1,13 +1,13 @@
-"""Which reward, end and action belong to which step of a recording.
+"""Assigns the rewards, ends and actions of a recording to its steps.
 
-A record is what an agent reports when it asks for a decision, or when its episode ends: what it sees, and the reward
-*since its last decision*. So the reward and the end of step t stand in the record after it, and the reward of an
+An agent reports a record when it asks for a decision, and when its episode ends: its observations, and the reward
+*since its last decision*. The reward and the end of step t are therefore in the record after it, and the reward of an
 episode's first record belongs to no step.
 
-The action is in one of two places. ML-Agents' reader takes the one in the record of the observation, and this project
-writes it there. But Unity's recorder writes each record *before* the decision is made, so what it stores there is the
-action of the decision before: zeros in the first record of an episode, and in the record that ends it the last action.
-ML-Agents trains on pairs that are one decision apart; here such files are recognized by just that, and read right.
+The action is in one of two places. ML-Agents' reader expects it in the record of the observation, and this project
+writes it there. But Unity's recorder writes each record *before* the decision is made, so it stores the action of the
+previous decision: zeros in the first record of an episode, and the last action in the record that ends it. ML-Agents
+trains on such shifted pairs; this project recognizes these files and reads them correctly.
 """
 
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What R records of one file say beside the observations.
+    """The contents of R records of one file, without the observations.
 
     Attributes:
-        agents: who reports, int64 [R].
-        done: the record ends an episode, bool [R].
-        acted: the record has an action, bool [R].
-        still: the action is all zeros, bool [R].
+        agents: The reporting agents, int64 [R].
+        done: The record ends an episode, bool [R].
+        acted: The record has an action, bool [R].
+        still: The action is all zeros, bool [R].
     """
 
     agents: NDArray[np.int64]
@@ -37,14 +37,14 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The N steps of R records; a record that nothing follows is no step.
+    """The N steps of R records; a record without a successor is no step.
 
     Attributes:
-        rows: the record of each step's observation, int64 [N].
-        next_rows: the record with its reward, its end and its next observation, int64 [N].
-        action_rows: the record with its action, int64 [N].
-        unfinished: decisions at the end of the file whose outcome was not recorded.
-        delayed: the file holds each action in the next record, as Unity's recorder does.
+        rows: The record of each step's observation, int64 [N].
+        next_rows: The record with its reward, its end and its next observation, int64 [N].
+        action_rows: The record with its action, int64 [N].
+        unfinished: Decisions at the end of the file without a recorded outcome.
+        delayed: The file holds each action in the next record, as Unity's recorder writes it.
     """
 
     rows: Rows
@@ -78,12 +78,12 @@ def align(records: Records) -> Steps:
 
 
 def _are_delayed(records: Records, firsts: Rows, ends: Rows) -> bool:
-    """Says whether each action is in the record after its decision.
+    """Returns whether each action is in the record after its decision.
 
     Args:
-        records: all.
-        firsts: those that begin an episode.
-        ends: those that end one.
+        records: All records.
+        firsts: Records that begin an episode.
+        ends: Records that end an episode.
     """
     if not len(ends) or not records.acted[ends].all():
         return False

@@ -20,29 +20,29 @@ from rollcast.unity.masks import MaskReader
 from rollcast.unity.sensors import BadSensorData
 
 _NUMBERS = 5
-"""Of each record: the agent, two flags, two rewards."""
+"""Numbers of each record: the agent, two flags, two rewards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """The N steps of one file, and the R moments that its agents saw (steps and ends).
+    """The N steps of one file, and the R moments that its agents observed (steps and ends).
 
     Attributes:
-        path: the file.
-        behavior: as it calls the behavior.
-        observations: one array an observation of the spec, [R, *shape] in its dtype.
-        rows: of the moment at which each step's action was chosen, int64 [N].
-        next_rows: of the moment after it, int64 [N]; where the episode ended, what was seen last.
-        continuous: actions in units (`rollcast.demonstrations.units`), float32 [N, n]; None without axes.
-        discrete: choices, int32 [N, b]; None without branches.
-        masks: choices that were allowed, uint8 [N, sum of branches]; None if all were, everywhere.
-        rewards: of the agent itself, float32 [N].
-        group_rewards: of its group, float32 [N].
-        terminated: the step ended the episode by itself, bool [N].
-        truncated: it was ended from outside, bool [N].
-        clipped: actions that were outside [-1, 1] and are not any more.
-        unfinished: decisions at the end of the file whose outcome was not recorded; they are no steps.
-        delayed: the file had each action in the record after its observation (`rollcast.demonstrations.alignment`).
+        path: The file.
+        behavior: The behavior's name in the file.
+        observations: One array per observation of the spec, [R, *shape] in its dtype.
+        rows: The moment at which each step's action was chosen, int64 [N].
+        next_rows: The moment after it, int64 [N]; the last one of an episode at its end.
+        continuous: Actions in units (`rollcast.demonstrations.units`), float32 [N, n]; None without axes.
+        discrete: Choices, int32 [N, b]; None without branches.
+        masks: Allowed choices, uint8 [N, sum of branches]; None if all always were.
+        rewards: The agent's own rewards, float32 [N].
+        group_rewards: Its group's rewards, float32 [N].
+        terminated: The step ended the episode by itself, bool [N].
+        truncated: The episode was ended from outside, bool [N].
+        clipped: Number of actions that were outside [-1, 1] and have been clipped.
+        unfinished: Decisions at the end of the file without a recorded outcome; they are no steps.
+        delayed: The file had each action in the record after its observation (`rollcast.demonstrations.alignment`).
     """
 
     path: Path
@@ -63,12 +63,12 @@ class Demonstration:
 
     @property
     def episodes(self) -> int:
-        """How many episodes ended."""
+        """Number of ended episodes."""
         return int(self.terminated.sum() + self.truncated.sum())
 
 
 def row_bytes(spec: BehaviorSpec) -> int:
-    """Returns what one record takes while it is read, unpacked: observations, mask, and numbers in float64."""
+    """Returns the unpacked bytes of one record during reading: observations, mask, and numbers in float64."""
     seen = sum(observation.size_bytes for observation in spec.observations)
     return seen + spec.action.mask_size + 8 * (_NUMBERS + 1 + spec.action.factors)
 
@@ -77,14 +77,18 @@ class Collector:
     """Collects the records of one file.
 
     Args:
-        path: the file.
-        spec: of the run's behavior.
-        max_bytes: what all records may take.
+        path: The file.
+        spec: Spec of the run's behavior, with the observations to read.
+        max_bytes: Most bytes of all records.
+        names: Names of all observations of the behavior. A file has all of them, or those of ``spec``.
     """
 
-    def __init__(self, path: Path, spec: BehaviorSpec, max_bytes: int) -> None:
+    def __init__(self, path: Path, spec: BehaviorSpec, max_bytes: int, names: Sequence[str]) -> None:
         self._path = path
         self._spec = spec
+        self._read_names = [observation.name for observation in spec.observations]
+        self._all_names = list(names)
+        self._names: list[str] = []  # of the observations of a record; known from the first one
         self._max_rows = max(0, max_bytes) // max(1, row_bytes(spec))
         self._max_bytes = max_bytes
         self._sensors: list[DemonstrationSensor] = []
@@ -97,22 +101,26 @@ class Collector:
         self._rows = 0
 
     def read(self, block: Sequence[Record]) -> None:
-        """Takes over some records."""
+        """Adds some records."""
         self._rows += len(block)
         if self._rows > self._max_rows:
             raise BadDemonstration(
                 self._path,
-                f"its records take more than {self._max_bytes // MIB} MiB unpacked, {row_bytes(self._spec)} bytes each; "
-                "give fewer or shorter demonstrations",
+                f"its records take more than {self._max_bytes // MIB} MiB unpacked, at {row_bytes(self._spec)} "
+                "bytes each; use fewer or shorter demonstrations",
                 block[0].position,
             )
+        if not self._names:
+            lacks = len(block[0].pair.agent_info.observations) == len(self._read_names)
+            self._names = self._read_names if lacks else self._all_names
         for record in block:
             self._check_count(record)
         if not self._sensors:
             self._sensors = self._first_sensors(block[0])
-        for place, sensor in enumerate(self._sensors):
+        positions = [self._names.index(name) for name in self._read_names]
+        for place, (position, sensor) in enumerate(zip(positions, self._sensors, strict=True)):
             try:
-                values = sensor.read([record.pair.agent_info.observations[place] for record in block])
+                values = sensor.read([record.pair.agent_info.observations[position] for record in block])
             except BadSensorData as error:
                 raise self._bad(
                     block[error.row], f"observation {self._spec.observations[place].name} {error}"
@@ -132,7 +140,7 @@ class Collector:
         self._actions.append(np.array([self._action(record) for record in block], np.float64))
 
     def demonstration(self, behavior: str) -> Demonstration:
-        """Returns what was read."""
+        """Returns the demonstration."""
         size = self._spec.action.continuous_size
         numbers = np.concatenate([np.empty((0, _NUMBERS)), *self._numbers])
         actions = np.concatenate([np.empty((0, 1 + self._spec.action.factors)), *self._actions])
@@ -163,7 +171,7 @@ class Collector:
         )
 
     def _observations(self) -> tuple[NDArray[Any], ...]:
-        """Joins the blocks, one observation after another, so that no more than one is held twice."""
+        """Joins the blocks, one observation after another, so that at most one is held twice."""
         joined = []
         for spec, blocks in zip(self._spec.observations, self._observed, strict=True):
             joined.append(np.concatenate(blocks) if blocks else np.empty((0, *spec.shape), spec.dtype))
@@ -179,36 +187,46 @@ class Collector:
         return np.concatenate(parts)[steps.rows]
 
     def _in_units(self, actions: NDArray[np.float64]) -> tuple[NDArray[np.float32], int]:
-        """Returns continuous actions with the bounded axes in [-1, 1], and how many of them were outside."""
+        """Returns continuous actions with the bounded axes in [-1, 1], and the number of those that were outside."""
         bounded = ActionUnits(self._spec.action).bounded
         outside = (np.abs(actions) > 1.0) & bounded
         return np.where(bounded, np.clip(actions, -1.0, 1.0), actions).astype(np.float32), int(outside.sum())
 
     def _first_sensors(self, record: Record) -> list[DemonstrationSensor]:
-        specs = self._spec.observations
+        observations = record.pair.agent_info.observations
+        found = [observation.name for observation in observations]
+        left_out = [name for name in found if name in self._all_names and name not in self._names]
+        if left_out:
+            raise self._bad(
+                record,
+                f"it has {', '.join(found)}; the run's behavior has {', '.join(self._all_names)}: it must have all",
+            )
         sensors = []
-        for spec, first in zip(specs, record.pair.agent_info.observations, strict=True):
+        for spec in self._spec.observations:
             try:
-                sensors.append(DemonstrationSensor(spec, first))
+                sensors.append(DemonstrationSensor(spec, observations[self._names.index(spec.name)]))
             except BadSensorData as error:
                 raise self._bad(record, f"observation {spec.name} {error}") from None
-        found = [observation.name for observation in record.pair.agent_info.observations]
-        expected = [spec.name for spec in specs]
-        if found != expected and sorted(found) == sorted(expected):
+        if found != self._names and sorted(found) == sorted(self._names):
             raise self._bad(
-                record, f"its observations are in the order {', '.join(found)}; the run's are {', '.join(expected)}"
+                record, f"its observations are in the order {', '.join(found)}; the run's are {', '.join(self._names)}"
             )
         return sensors
 
     def _check_count(self, record: Record) -> None:
-        count, expected = len(record.pair.agent_info.observations), len(self._spec.observations)
-        if count != expected:
-            raise self._bad(record, f"it has {count} observations; the run's behavior has {expected}")
+        count = len(record.pair.agent_info.observations)
+        if count != len(self._names):
+            some = (
+                f", of which {len(self._read_names)} are read" if len(self._read_names) < len(self._all_names) else ""
+            )
+            raise self._bad(
+                record, f"the record has {count} observations; the run's behavior has {len(self._all_names)}{some}"
+            )
 
     def _check_rewards(self, block: Sequence[Record], rewards: NDArray[np.float64]) -> None:
-        fine = (np.abs(rewards) <= LARGEST).all(axis=1)  # false for NaN, too
+        fine = (np.abs(rewards) <= LARGEST).all(axis=1)  # false for NaN too
         if not fine.all():
-            raise self._bad(block[int(fine.argmin())], f"a reward is not finite, or beyond {LARGEST:g}")
+            raise self._bad(block[int(fine.argmin())], f"a reward is not finite, or exceeds {LARGEST:g}")
 
     def _action(self, record: Record) -> list[float]:
         info, action = record.pair.agent_info, record.pair.action_info

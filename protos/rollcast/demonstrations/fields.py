@@ -1,26 +1,27 @@
-"""How many fields a serialized message has, before it is parsed: an empty one inside it takes two bytes, and a hundred in memory."""
+"""Counts the fields of a serialized message before parsing: an empty field takes two bytes, but a hundred in memory."""
 
 from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from rollcast.field_counts import read_varint
+
 MAX_FIELDS: Final = 131_072
-"""Of one message and all inside it. Numbers are packed: a step with 64 observations has a few hundred."""
+"""Fields of one message and its inner ones. Numbers are packed: a step with 64 observations has a few hundred."""
 MIN_FIELD_BYTES: Final = 2
-"""A tag, and a number or a length; fewer bytes than twice the limit hold no excess."""
+"""Least bytes of a field: a tag, and a number or a length; shorter data cannot exceed the limit."""
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
-_MAX_VARINT_BYTES: Final = 10
 _SIZES: Final = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 
 
 def has_too_many_fields(data: bytes, message: type[Message]) -> bool:
-    """Returns whether a serialized message has more than `MAX_FIELDS`. What is malformed is left to the parser.
+    """Returns whether a serialized message has more than `MAX_FIELDS`. Malformed data is left to the parser.
 
     Args:
-        data: the message.
-        message: what it is.
+        data: The message.
+        message: The message's type.
     """
     if len(data) <= MAX_FIELDS * MIN_FIELD_BYTES:
         return False
@@ -32,12 +33,12 @@ def has_too_many_fields(data: bytes, message: type[Message]) -> bool:
             count += 1
             if count > MAX_FIELDS:
                 return True
-            tag, position = _varint(data, position)
+            tag, position = read_varint(data, position)
             wire = tag & 7
             if wire == _VARINT:
-                _, position = _varint(data, position)
+                _, position = read_varint(data, position)
             elif wire == _LENGTH:
-                length, position = _varint(data, position)
+                length, position = read_varint(data, position)
                 field = kind.fields_by_number.get(tag >> 3)
                 if field is not None and field.type == FieldDescriptor.TYPE_MESSAGE:
                     waiting.append((position, min(end, position + length), field.message_type))
@@ -45,13 +46,3 @@ def has_too_many_fields(data: bytes, message: type[Message]) -> bool:
             else:
                 position += _SIZES.get(wire, 0)
     return False
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Returns a number and the position behind it; after what is none, that is the end of the data."""
-    found = 0
-    for place, byte in enumerate(data[position : position + _MAX_VARINT_BYTES]):
-        found |= (byte & 0x7F) << (7 * place)
-        if not byte & 0x80:
-            return found, position + place + 1
-    return 0, len(data)

@@ -1,7 +1,7 @@
-"""The bytes of a demonstration file: a head of fixed size, then messages behind their lengths.
+"""The bytes of a demonstration file: a head of fixed size, then messages preceded by their lengths.
 
-A file is a stranger's. Each length is compared with what the file still holds, and with a bound, before anything of
-that size is allocated, and so is the number of messages within a record; one record is in memory at a time.
+Files are untrusted. Before an allocation, each length is compared with the rest of the file and with a bound. The
+number of messages within a record is bounded too. One record is in memory at a time.
 """
 
 import os
@@ -11,37 +11,37 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, NamedTuple, Self, TypeVar
 
-from communicator_objects.behavior_pb2 import BrainParametersProto
-from communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
 from google.protobuf.message import DecodeError, Message
 
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.fields import MAX_FIELDS, has_too_many_fields
 from rollcast.limits import MIB
+from rollcast.unity.communicator_objects.behavior_pb2 import BrainParametersProto
+from rollcast.unity.communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
 from rollcast.unity.floats import varint
 
 M = TypeVar("M", bound=Message)
 
 HEAD_BYTES: Final = 32
-"""Reserved for the first message, so that it can be written again when the recording ends."""
+"""Bytes reserved for the first message, which is rewritten when the recording ends."""
 BRAIN_POSITION: Final = HEAD_BYTES + 1
 API_VERSIONS: Final = (0, 1)
 MAX_RECORD_BYTES: Final = 64 * MIB
-"""Of one message: as much as a whole chunk may have after unpacking."""
+"""Bytes of one message: as much as a whole chunk after unpacking."""
 MAX_NAME_CHARACTERS: Final = 16
-"""Of a recording: with the numbers, the first message must fit its 32 bytes."""
+"""Characters of a recording's name: with the numbers, the first message must fit its 32 bytes."""
 
 _MAX_LENGTH_BYTES: Final = 5
-"""Of a varint that holds a length below 2**32."""
+"""Bytes of a varint that holds a length below 2**32."""
 
 
 class Record(NamedTuple):
     """One decision, or the end of an episode.
 
     Attributes:
-        position: the byte at which it begins.
-        size_bytes: of the whole record.
-        pair: what was seen and done.
+        position: The byte at which it begins.
+        size_bytes: Bytes of the whole record.
+        pair: Observations and action.
     """
 
     position: int
@@ -53,15 +53,15 @@ class DemonstrationFile:
     """An open demonstration file; a context manager.
 
     Args:
-        path: the file.
+        path: The file.
 
     Attributes:
-        path: the same.
-        meta: the head.
-        brain: what the behavior does.
+        path: The file.
+        meta: The head.
+        brain: The actions of the behavior.
 
     Raises:
-        BadDemonstration: it cannot be opened, or is no demonstration.
+        BadDemonstration: The file cannot be opened, or is not a demonstration.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,25 +85,47 @@ class DemonstrationFile:
         self._stream.close()
 
     def records(self) -> Iterator[Record]:
-        """Yields the records in order: as many as the head says, or all if it says none (a recorder that was killed).
+        """Yields the records in order: as many as the head says, or all if it says none (the recorder was killed).
 
         Raises:
-            BadDemonstration: the file is cut short, or what stands there is no record.
+            BadDemonstration: The file is cut short, or contains an invalid record.
         """
-        announced = self.meta.number_steps
         count = 0
-        while count < announced if announced else self._position() < self._size:
+        while self._has_more(count):
             position = self._position()
-            if position >= self._size:
-                raise BadDemonstration(
-                    self.path,
-                    f"the file ends after {count} records, and its head says {announced}: it was cut short; copy it "
-                    "again, or record again",
-                    position,
-                )
             pair = self._message(AgentInfoActionPairProto, f"record {count}")
             yield Record(position, self._position() - position, pair)
             count += 1
+
+    def count_records(self) -> int:
+        """Returns the number of records; only their lengths are read.
+
+        Raises:
+            BadDemonstration: The file is cut short, or contains an invalid record.
+        """
+        count = 0
+        while self._has_more(count):
+            self._stream.seek(self._body(f"record {count}"), os.SEEK_CUR)
+            count += 1
+        return count
+
+    def _has_more(self, count: int) -> bool:
+        """Returns whether a record follows after `count` records; the head of an unfinished recording says none.
+
+        Raises:
+            BadDemonstration: The head announces more records, but the file ends.
+        """
+        announced, position = self.meta.number_steps, self._position()
+        if not announced:
+            return position < self._size
+        if count < announced and position >= self._size:
+            raise BadDemonstration(
+                self.path,
+                f"the file ends after {count} records, but its head announces {announced}: it was cut short; copy "
+                "it again, or record again",
+                position,
+            )
+        return count < announced
 
     def _head(self) -> DemonstrationMetaProto:
         if not self._size:
@@ -112,32 +134,40 @@ class DemonstrationFile:
         if length >= HEAD_BYTES or self._size < BRAIN_POSITION:
             raise BadDemonstration(
                 self.path,
-                f"this is no demonstration: its head would have {length} bytes of {HEAD_BYTES - 1} at most",
+                f"this is not a demonstration: its head would have {length} bytes, and at most {HEAD_BYTES - 1} "
+                "are allowed",
                 0,
             )
         meta = self._parsed(DemonstrationMetaProto, self._stream.read(length), "the head", 0)
         if meta.api_version not in API_VERSIONS:
-            raise BadDemonstration(self.path, f"has version {meta.api_version} of the format; 0 and 1 can be read", 0)
+            raise BadDemonstration(
+                self.path, f"the file has version {meta.api_version} of the format; only 0 and 1 can be read", 0
+            )
         if meta.number_steps < 0:
-            raise BadDemonstration(self.path, f"its head says {meta.number_steps} records", 0)
+            raise BadDemonstration(self.path, f"its head announces {meta.number_steps} records", 0)
         return meta
 
     def _message(self, kind: type[M], what: str) -> M:
+        position = self._position()
+        return self._parsed(kind, self._stream.read(self._body(what)), what, position)
+
+    def _body(self, what: str) -> int:
+        """Reads and returns the length of a message; checks that the file contains all of it."""
         position = self._position()
         length = self._length(what)
         left = self._size - self._position()
         if length > left:
             raise BadDemonstration(
                 self.path,
-                f"{what} says {length} bytes, and {left} follow: the file is cut short or damaged; copy it again, or "
-                "record again",
+                f"{what} announces {length} bytes, but {left} follow: the file is cut short or damaged; copy it "
+                "again, or record again",
                 position,
             )
         if length > MAX_RECORD_BYTES:
             raise BadDemonstration(
-                self.path, f"{what} has {length} bytes; {MAX_RECORD_BYTES} are read at most", position
+                self.path, f"{what} has {length} bytes; at most {MAX_RECORD_BYTES} are allowed", position
             )
-        return self._parsed(kind, self._stream.read(length), what, position)
+        return length
 
     def _length(self, what: str) -> int:
         """Reads a varint."""
@@ -151,7 +181,7 @@ class DemonstrationFile:
             found |= (byte[0] & 0x7F) << (7 * place)
             if not byte[0] & 0x80:
                 return found
-        raise BadDemonstration(self.path, f"{what} begins with no length: the file is damaged", position)
+        raise BadDemonstration(self.path, f"the length of {what} cannot be read: the file is damaged", position)
 
     def _parsed(self, kind: type[M], data: bytes, what: str, position: int) -> M:
         if has_too_many_fields(data, kind):
@@ -169,18 +199,18 @@ class DemonstrationFile:
 
 def _opened(path: Path) -> BinaryIO:
     try:
-        # Non-blocking: a pipe in the place of the file would have the program wait for ever.
+        # Non-blocking, because a pipe in place of the file would block the program for ever.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise BadDemonstration(path, "is no regular file")
+            raise BadDemonstration(path, "not a regular file")
         return os.fdopen(descriptor, "rb")
     except OSError as error:
         raise BadDemonstration(path, f"cannot be opened: {error.strerror or error}") from None
 
 
 def delimited(message: Message) -> bytes:
-    """Returns a message behind its length."""
+    """Returns a message preceded by its length."""
     data: bytes = message.SerializeToString()
     return varint(len(data)) + data
 
@@ -189,10 +219,10 @@ def head(name: str, records: int, episodes: int, mean_return: float) -> bytes:
     """Returns the first 32 bytes of a file.
 
     Args:
-        name: of the recording, for people; cut to what fits.
-        records: decisions and ends of episodes.
-        episodes: that ended.
-        mean_return: of those.
+        name: Readable name of the recording; cut to fit.
+        records: Number of decisions and ends of episodes.
+        episodes: Number of ended episodes.
+        mean_return: Their mean return.
     """
     plain = "".join(
         character for character in name if character.isascii() and (character.isalnum() or character in "-_")
@@ -204,7 +234,7 @@ def head(name: str, records: int, episodes: int, mean_return: float) -> bytes:
         number_episodes=episodes,
         mean_reward=mean_return,
     )
-    # Two numbers of ten bytes each would not fit beside sixteen characters; the name is what can be done without.
+    # Two numbers of ten bytes each do not fit with sixteen characters; the name is cut.
     while len(data := delimited(meta)) > HEAD_BYTES:
         meta.demonstration_name = meta.demonstration_name[:-1]
     return data.ljust(HEAD_BYTES, b"\0")

@@ -1,6 +1,7 @@
-"""A demonstration file, or all of a folder, as arrays for one behavior."""
+"""Reads a demonstration file, or all of a folder, as arrays for one behavior."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,35 +15,57 @@ from rollcast.unity.forms import action_spec
 
 SUFFIX: Final = ".demo"
 MAX_LOADED_BYTES: Final = 2048 * MIB
-"""Of all demonstrations of one behavior, unpacked: a small file may hold very large pictures."""
+"""Unpacked bytes of all demonstrations of one behavior: a small file may contain very large pictures."""
 MAX_FILES: Final = 4096
 
+_NO_STEP: Final = "the file has no complete step (a decision and its result); record more"
 _BLOCK_RECORDS: Final = 256
 _BLOCK_BYTES: Final = 64 * MIB
 
 
 def read_demonstrations(
-    path: Path, spec: BehaviorSpec, *, max_bytes: int = MAX_LOADED_BYTES
+    path: Path, spec: BehaviorSpec, *, max_bytes: int = MAX_LOADED_BYTES, left_out: Collection[str] = ()
 ) -> tuple[Demonstration, ...]:
     """Reads a file, or each ``*.demo`` file of a folder in the order of their names.
 
+    Args:
+        path: The file or folder.
+        spec: Spec of the run's behavior; its name may differ from the files'.
+        max_bytes: Most bytes of all records, unpacked.
+        left_out: Names of observations that are not read; each file has all of them, or none.
+
     Raises:
-        BadDemonstration: there is none, one cannot be read, or it is another behavior's.
+        BadDemonstration: There is no file, or one cannot be read or belongs to another behavior.
     """
     found = []
     for file in demonstration_files(path):
-        found.append(read_demonstration(file, spec, max_bytes=max_bytes))
-        max_bytes -= len(found[-1].observations[0]) * row_bytes(spec)
+        found.append(read_demonstration(file, spec, max_bytes=max_bytes, left_out=left_out))
+        max_bytes -= len(found[-1].observations[0]) * row_bytes(_without(spec, left_out))
     if not any(len(one.rows) for one in found):
-        raise BadDemonstration(path, "holds no step: a step is a decision and what came of it. Record more")
+        raise BadDemonstration(path, _NO_STEP)
     return tuple(found)
+
+
+def check_demonstrations(path: Path) -> None:
+    """Checks a file, or each ``*.demo`` file of a folder, as far as possible without a run: heads, actions, lengths.
+
+    Raises:
+        BadDemonstration: There is no file, one cannot be read, or none has a record.
+    """
+    records = 0
+    for file in demonstration_files(path):
+        with DemonstrationFile(file) as opened:
+            _actions_of(opened)
+            records += opened.count_records()
+    if not records:
+        raise BadDemonstration(path, _NO_STEP)
 
 
 def demonstration_files(path: Path) -> list[Path]:
     """Returns the file itself, or the ``*.demo`` files of a folder.
 
     Raises:
-        BadDemonstration: there is nothing.
+        BadDemonstration: There is no file.
     """
     try:
         if not path.is_dir():
@@ -53,34 +76,39 @@ def demonstration_files(path: Path) -> list[Path]:
     if not files:
         raise BadDemonstration(path, f"this folder has no {SUFFIX} files; name the file, or the folder that has them")
     if len(files) > MAX_FILES:
-        raise BadDemonstration(path, f"this folder has {len(files)} {SUFFIX} files; {MAX_FILES} are read at most")
+        raise BadDemonstration(path, f"this folder has {len(files)} {SUFFIX} files; at most {MAX_FILES} are allowed")
     return files
 
 
-def read_demonstration(path: Path, spec: BehaviorSpec, *, max_bytes: int = MAX_LOADED_BYTES) -> Demonstration:
+def read_demonstration(
+    path: Path, spec: BehaviorSpec, *, max_bytes: int = MAX_LOADED_BYTES, left_out: Collection[str] = ()
+) -> Demonstration:
     """Reads one file; see `rollcast.demonstrations.collecting.Demonstration`.
 
     Args:
-        path: the file.
-        spec: of the run's behavior; its name may be another than the file's.
-        max_bytes: what all records may take, unpacked.
+        path: The file.
+        spec: Spec of the run's behavior; its name may differ from the file's.
+        max_bytes: Most bytes of all records, unpacked.
+        left_out: Names of observations that are not read; the file has all of them, or none.
 
     Raises:
-        BadDemonstration: it cannot be read, or is another behavior's.
+        BadDemonstration: The file cannot be read, or belongs to another behavior.
     """
+    read = _without(spec, left_out)
     with DemonstrationFile(path) as file:
         _check_actions(file, spec.action)
-        reader = Collector(path, spec, max_bytes)
-        for block in _blocks(file.records(), spec):
+        reader = Collector(path, read, max_bytes, [observation.name for observation in spec.observations])
+        for block in _blocks(file.records(), read):
             reader.read(block)
         return reader.demonstration(file.brain.brain_name)
 
 
+def _without(spec: BehaviorSpec, left_out: Collection[str]) -> BehaviorSpec:
+    return replace(spec, observations=tuple(each for each in spec.observations if each.name not in left_out))
+
+
 def _check_actions(file: DemonstrationFile, ours: ActionSpec) -> None:
-    try:
-        theirs = action_spec(file.brain)
-    except BadSpec as error:
-        raise BadDemonstration(file.path, f"its behavior cannot be used: {error}", None) from None
+    theirs = _actions_of(file)
     found = theirs.continuous_size, theirs.discrete_branches
     expected = ours.continuous_size, ours.discrete_branches
     if found != expected:
@@ -91,8 +119,15 @@ def _check_actions(file: DemonstrationFile, ours: ActionSpec) -> None:
         )
 
 
+def _actions_of(file: DemonstrationFile) -> ActionSpec:
+    try:
+        return action_spec(file.brain)
+    except BadSpec as error:
+        raise BadDemonstration(file.path, f"its behavior cannot be used: {error}", None) from None
+
+
 def _blocks(records: Iterator[Record], spec: BehaviorSpec) -> Iterator[list[Record]]:
-    """Yields records in lists that are small enough to be held beside the arrays, packed and unpacked."""
+    """Yields lists of records, small enough to be held packed and unpacked in addition to the arrays."""
     most = max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // max(1, row_bytes(spec))))
     block: list[Record] = []
     held_bytes = 0

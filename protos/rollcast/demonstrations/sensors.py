@@ -1,7 +1,7 @@
-"""Observations of a behavior as Unity's messages, and back: every kind of observation, not Unity's alone.
+"""Converts observations of a behavior to Unity's messages and back, including kinds that Unity lacks.
 
-Pictures of bytes are written as PNG, all others as floats; a picture always has its channels first, as ML-Agents from
-release 21 on expects it. Categories are written as floats, too.
+Pictures of bytes are written as PNG, all others as floats. A picture always has its channels first, as ML-Agents from
+release 21 on expects. Categories are written as floats too.
 """
 
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from communicator_objects import observation_pb2
 from numpy.typing import NDArray
 
 from rollcast.demonstrations import png
 from rollcast.enums import ImageLayout, ObservationKind, ObservationRole
 from rollcast.errors import BadSpec
 from rollcast.specs import ObservationSpec
+from rollcast.unity.communicator_objects import observation_pb2
 from rollcast.unity.floats import FLOAT, varint
 from rollcast.unity.forms import wire_layout
 from rollcast.unity.sensors import BadSensorData, SensorReader
 
 LARGEST: Final = 1e15
-"""Losses and normalizers square observations in float32, whose largest number is 3.4e38."""
+"""Largest observation: losses and normalizers square it in float32, whose largest number is 3.4e38."""
 
 _NONE, _MOVES, _SIZED = 1, 2, 4
 """Flags of an axis on Unity's wire."""
@@ -46,7 +46,7 @@ def to_message(values: NDArray[Any], spec: ObservationSpec) -> observation_pb2.O
         message.compressed_channel_mapping.extend(png.channel_mapping(len(values)))
         return message
     data = np.ascontiguousarray(values, FLOAT).tobytes()
-    # Through the repeated field it would take 30 times as long.
+    # The repeated field would take 30 times as long.
     message.float_data.MergeFromString(b"\x0a" + varint(len(data)) + data)
     return message
 
@@ -63,11 +63,11 @@ class DemonstrationSensor:
     """Reads one observation of a behavior from a file's records.
 
     Args:
-        spec: what the run's behavior sees.
-        first: the observation as the file's first record has it.
+        spec: The observation's spec in the run's behavior.
+        first: The observation in the file's first record.
 
     Raises:
-        BadSensorData: it is another observation.
+        BadSensorData: The file's observation has another shape.
     """
 
     def __init__(self, spec: ObservationSpec, first: observation_pb2.ObservationProto) -> None:
@@ -90,7 +90,8 @@ class DemonstrationSensor:
         """Returns n observations, [n, *shape] in the spec's dtype.
 
         Raises:
-            BadSensorData: one cannot be read, is not finite, or is not what the spec says; it names the row.
+            BadSensorData: An observation cannot be read, is not finite, or does not match the spec; the error names the
+                row.
         """
         values, faulty = self._reader.read(observations)
         if faulty is not None:
@@ -99,7 +100,7 @@ class DemonstrationSensor:
         if spec.kind is ObservationKind.IMAGE and spec.layout is ImageLayout.HWC:
             values = np.ascontiguousarray(values.transpose(0, 2, 3, 1))
         if values.dtype.kind == "f" and (excess := _rows(np.abs(values) > LARGEST)) is not None:
-            raise BadSensorData(f"has a value beyond {LARGEST:g}, whose square is no number", excess)
+            raise BadSensorData(f"has a value above {LARGEST:g}, whose square is not finite", excess)
         return values if values.dtype == spec.dtype else self._converted(values)
 
     def _converted(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -111,7 +112,7 @@ class DemonstrationSensor:
         wrong = _rows((whole != values) | (whole < lowest) | (whole > highest))
         if wrong is not None:
             what = "category of the run's behavior" if spec.kind is ObservationKind.CATEGORICAL else str(spec.dtype)
-            raise BadSensorData(f"has a value that is no {what}", wrong)
+            raise BadSensorData(f"has a value that is not a {what}", wrong)
         converted: NDArray[Any] = whole.astype(spec.dtype)
         return converted
 
@@ -122,7 +123,7 @@ def _channels_first(spec: ObservationSpec) -> tuple[int, ...]:
 
 
 def _layout(shape: tuple[int, ...], first: observation_pb2.ObservationProto) -> ImageLayout | None:
-    """Returns how the file orders a picture's axes: as it says, else as the run's shape says."""
+    """Returns the file's order of a picture's axes, or the order in the run's shape if the file gives none."""
     try:
         if any(first.dimension_properties):
             return wire_layout(first, "")
@@ -133,7 +134,7 @@ def _layout(shape: tuple[int, ...], first: observation_pb2.ObservationProto) -> 
 
 
 def _range(spec: ObservationSpec) -> tuple[int, Any]:
-    """Returns the least and the largest value of whole numbers; the latter may differ from element to element."""
+    """Returns the smallest and the largest whole number of an element; the largest may differ between elements."""
     if spec.kind is ObservationKind.CATEGORICAL:
         return 0, np.asarray(spec.categories) - 1
     if spec.dtype.kind == "b":

@@ -1,8 +1,8 @@
-"""Continuous actions in the unit of demonstrations: [-1, 1] between an axis' bounds, as Unity has them.
+"""Converts continuous actions to the unit of demonstrations, [-1, 1] between an axis's bounds as in Unity, and back.
 
-For an axis with the bounds ``low`` and ``high``, ``unit = (action - middle) / half`` with ``middle = (low + high) / 2`` and
-``half = (high - low) / 2``. Players bring no bounds: theirs are -1 and 1, and unit and action are the same. An axis with
-an infinite bound has no unit and is kept as it is.
+For an axis with the bounds ``low`` and ``high``, ``unit = (action - middle) / half`` with ``middle = (low + high) / 2``
+and ``half = (high - low) / 2``. Players send no bounds: their bounds are -1 and 1, so unit and action are the same. An
+axis with an infinite bound has no unit and is unchanged.
 """
 
 import numpy as np
@@ -15,10 +15,10 @@ class ActionUnits:
     """Converts the continuous actions of one behavior.
 
     Args:
-        action: what the behavior does.
+        action: The actions of the behavior.
 
     Attributes:
-        bounded: which axes have a unit, bool [n].
+        bounded: Axes with a unit, bool [n].
     """
 
     __slots__ = ("_half", "_high", "_low", "_middle", "bounded")
@@ -39,6 +39,6 @@ class ActionUnits:
         return np.where(self.bounded, units, actions).astype(np.float32)
 
     def actions(self, units: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns units [B, n] as environment actions, float32: what `unit` was given, but for float32's rounding."""
+        """Returns units [B, n] as environment actions, float32; inverts `unit` up to float32's rounding."""
         mapped = np.clip(units.astype(np.float64) * self._half + self._middle, self._low, self._high)
         return np.where(self.bounded, mapped, units).astype(np.float32)

@@ -1,8 +1,8 @@
-"""Writes a demonstration file: whole episodes, one after another, so that every reader of the format can use it.
+"""Writes a demonstration file of whole, consecutive episodes, so that every reader of the format can use it.
 
-The action of a step stands in the record of its observation, and its reward in the next one, where ML-Agents' reader
-looks for them. The head is brought up to date with each episode: a recorder that is killed leaves what it has finished,
-and an episode for which the disk has no room is not in the file at all.
+The action of a step is in the record of its observation, and its reward in the next one, as ML-Agents' reader expects.
+The head is updated with each episode: a killed recorder leaves its finished episodes, and an episode that does not fit
+the disk is not in the file at all.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,6 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
-from communicator_objects.agent_pb2 import AgentActionProto, AgentInfoProto
-from communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
-from communicator_objects.demonstration_pb2 import AgentInfoActionPairProto
 from numpy.typing import NDArray
 
 from rollcast.demonstrations.faults import BadDemonstration
@@ -25,18 +22,21 @@ from rollcast.demonstrations.sensors import to_message
 from rollcast.demonstrations.units import ActionUnits
 from rollcast.limits import MIB
 from rollcast.specs import BehaviorSpec
+from rollcast.unity.communicator_objects.agent_pb2 import AgentActionProto, AgentInfoProto
+from rollcast.unity.communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
+from rollcast.unity.communicator_objects.demonstration_pb2 import AgentInfoActionPairProto
 
 MAX_OPEN_BYTES: Final = 1024 * MIB
-"""Of all episodes that have not ended: they wait in memory, since episodes of several agents must not mix in a file."""
+"""Bytes of all episodes that have not ended: they wait in memory, since agents' episodes must not mix in a file."""
 
 
 class Action(NamedTuple):
-    """What one agent did.
+    """The action of one agent.
 
     Attributes:
-        continuous: environment actions, float32 [n]; None without axes.
-        discrete: choices counted from 0, [b]; None without branches.
-        masks: allowed choices, uint8 [sum of branches], 1 = allowed; None = all.
+        continuous: Environment actions, float32 [n]; None without axes.
+        discrete: Choices counted from 0, [b]; None without branches.
+        masks: Allowed choices, uint8 [sum of branches], 1 = allowed; None = all.
     """
 
     continuous: NDArray[np.float32] | None = None
@@ -49,12 +49,12 @@ class _Episode:
     """An episode that has not ended.
 
     Attributes:
-        records: serialized, behind their lengths.
-        size_bytes: of all of them.
-        total: the return until now, the group's rewards included.
-        reward: of the last step, for the next record.
-        group_reward: see reward.
-        group: of the agent; 0 = none.
+        records: Serialized records, preceded by their lengths.
+        size_bytes: Bytes of all records.
+        total: The return so far, the group's rewards included.
+        reward: Reward of the last step, for the next record.
+        group_reward: See reward.
+        group: Group of the agent; 0 = none.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -66,21 +66,21 @@ class _Episode:
 
 
 class DemonstrationWriter:
-    """Writes one file; a context manager. Agents are told apart by numbers of the caller's.
+    """Writes one file; a context manager. The caller numbers the agents.
 
     Args:
-        path: the file, which must not exist.
-        spec: what agents see and do.
-        team: of the agents.
+        path: The file, which must not exist.
+        spec: Observations and actions.
+        team: Team of the agents.
 
     Attributes:
-        path: the same.
-        episodes: that were written.
-        steps: decisions that were written.
-        returns: of the episodes, the group's rewards included.
+        path: The file.
+        episodes: Number of written episodes.
+        steps: Number of written decisions.
+        returns: Returns of the episodes, the group's rewards included.
 
     Raises:
-        BadDemonstration: the file exists, or cannot be written.
+        BadDemonstration: The file exists, or cannot be written.
     """
 
     def __init__(self, path: Path, spec: BehaviorSpec, *, team: int = 0) -> None:
@@ -93,7 +93,7 @@ class DemonstrationWriter:
         self._open: dict[int, _Episode] = {}
         self._open_bytes = 0
         self._records = 0
-        self._end = 0  # of what the file keeps, in bytes
+        self._end = 0  # of the part that the file keeps, in bytes
         self._stream = _created(path)
         try:
             self._append(self._head().ljust(BRAIN_POSITION, b"\0") + delimited(_brain(spec, team)))
@@ -120,18 +120,18 @@ class DemonstrationWriter:
         group: int = 0,
         group_reward: float = 0.0,
     ) -> None:
-        """Takes one step of an agent.
+        """Adds one step of an agent.
 
         Args:
-            agent: who.
-            observations: on which the action was chosen, [*shape] each.
-            action: what was done.
-            reward: what came of it.
-            group: of the agent; 0 = none.
-            group_reward: what came of it for the group.
+            agent: The agent's number.
+            observations: Observations on which the action was chosen, [*shape] each.
+            action: The action.
+            reward: The agent's reward.
+            group: Group of the agent; 0 = none.
+            group_reward: The group's reward.
 
         Raises:
-            BadDemonstration: the episodes that have not ended have grown too large.
+            BadDemonstration: The unfinished episodes are too large.
         """
         episode = self._open.setdefault(agent, _Episode())
         episode.group = group
@@ -141,20 +141,20 @@ class DemonstrationWriter:
         if self._open_bytes > MAX_OPEN_BYTES:
             raise BadDemonstration(
                 self.path,
-                f"{len(self._open)} episodes that have not ended take {self._open_bytes} bytes, {MAX_OPEN_BYTES} are "
-                "held; record fewer environments at a time",
+                f"{len(self._open)} unfinished episodes take {self._open_bytes} bytes, and at most "
+                f"{MAX_OPEN_BYTES} are kept; record fewer environments at a time",
             )
 
     def end(self, agent: int, observations: Sequence[NDArray[Any]], *, interrupted: bool) -> None:
         """Ends an agent's episode and writes it; does nothing if it took no step.
 
         Args:
-            agent: who.
-            observations: what was seen last, [*shape] each.
-            interrupted: it was ended from outside.
+            agent: The agent's number.
+            observations: The last observations, [*shape] each.
+            interrupted: Whether the episode was ended from outside.
 
         Raises:
-            BadDemonstration: the file cannot be written; it holds the episodes before, and counts no other.
+            BadDemonstration: The file cannot be written; it keeps the earlier episodes.
         """
         episode = self._open.get(agent)
         if episode is None:
@@ -176,11 +176,11 @@ class DemonstrationWriter:
 
     @property
     def agents(self) -> list[int]:
-        """Whose episodes have not ended."""
+        """Agents with unfinished episodes."""
         return list(self._open)
 
     def close(self) -> None:
-        """Closes the file; episodes that have not ended are not in it."""
+        """Closes the file; unfinished episodes are not in it."""
         self._open.clear()
         self._stream.close()
 
@@ -220,7 +220,7 @@ class DemonstrationWriter:
         return head(self._spec.name, self._records, self.episodes, mean)
 
     def _append(self, data: bytes) -> None:
-        """Writes behind what the file keeps, or leaves it as it was."""
+        """Appends data, or leaves the file unchanged."""
         try:
             self._write(data, self._end)
         except BadDemonstration:
@@ -230,7 +230,7 @@ class DemonstrationWriter:
         self._end += len(data)
 
     def _write(self, data: bytes, position: int) -> None:
-        """Writes all of some bytes; a disk that is almost full takes a part."""
+        """Writes all bytes; an almost full disk may take only a part at a time."""
         left = memoryview(data)
         try:
             self._stream.seek(position)
@@ -242,9 +242,9 @@ class DemonstrationWriter:
 
 def _created(path: Path) -> FileIO:
     try:
-        return path.open("xb", buffering=0)  # what a full disk does not take must not wait in a buffer to fail again
+        return path.open("xb", buffering=0)  # buffered data that a full disk refuses would fail again later
     except FileExistsError:
-        raise BadDemonstration(path, "exists; choose another name, or remove it") from None
+        raise BadDemonstration(path, "the file exists; choose another name, or remove it") from None
     except OSError as error:
         raise _failed(path, error) from None
 

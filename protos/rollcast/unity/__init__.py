@@ -1,1 +1,1 @@
-"""What Unity's messages hold, read as arrays: live from players, and from demonstration files."""
+"""Reads the content of Unity's messages as arrays, from players and from demonstration files."""

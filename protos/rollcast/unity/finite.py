@@ -1,4 +1,4 @@
-"""NaN and infinity in what players send: named, counted, replaced, never learned from."""
+"""Replaces NaN and infinity in players' data, and counts and names them, so that they are never trained on."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ def zero_what_is_not_finite(values: NDArray[Any]) -> NDArray[np.bool_] | None:
         values: Floats [n, ...]; changed.
 
     Returns:
-        The rows where something was replaced, bool [n]; None if nothing was.
+        The rows with replaced values, bool [n]; None if there are none.
     """
     finite = np.isfinite(values)
     if finite.all():
@@ -26,7 +26,7 @@ def zero_what_is_not_finite(values: NDArray[Any]) -> NDArray[np.bool_] | None:
 
 
 class FaultyRows:
-    """Counts the faulty rows of one behavior and says so at the first, and whenever their number has doubled."""
+    """Counts the faulty rows of one behavior, and reports the first and each doubling of their number."""
 
     __slots__ = ("_next", "_total")
 
@@ -38,8 +38,8 @@ class FaultyRows:
         """Counts the rows of one message and returns a line for the log, or None.
 
         Args:
-            ids: Of the agents, int64 [n].
-            parts: What was not finite, with its rows, bool [n] each.
+            ids: Ids of the agents, int64 [n].
+            parts: The parts that were not finite, by name, with their rows, bool [n] each.
         """
         rows = np.logical_or.reduce(list(parts.values()))
         agents = ids[rows].tolist()
@@ -49,7 +49,8 @@ class FaultyRows:
         self._next = 2 * self._total
         others = len(agents) - _MAX_SHOWN_AGENTS
         return (
-            f"NaN or infinity in {', '.join(parts)} of agent {', '.join(map(str, agents[:_MAX_SHOWN_AGENTS]))}"
-            f"{f' and {others} more' if others > 0 else ''} ({self._total} rows so far): such rows are not learned "
-            "from; look for a division by zero or an exploding body in the scene"
+            f"NaN or infinity in {', '.join(parts)} of agent "
+            f"{', '.join(map(str, agents[:_MAX_SHOWN_AGENTS]))}{f' and {others} more' if others > 0 else ''} "
+            f"({self._total} rows so far): such rows are not trained; look for a division by zero or an exploding "
+            "body in the scene"
         )

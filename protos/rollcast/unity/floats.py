@@ -1,6 +1,6 @@
-"""The floats of uncompressed observations, out of protobuf without a look at each of them.
+"""Reads the floats of uncompressed observations from protobuf in bulk.
 
-Serialized, a FloatData is a tag, a length and the floats as they lie in memory: one copy. Going through the repeated
+A serialized FloatData is a tag, a length and the floats in memory layout, so one copy suffices. Reading the repeated
 field takes 30 times as long.
 """
 
@@ -8,22 +8,23 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from communicator_objects import observation_pb2
 from numpy.typing import NDArray
+
+from rollcast.unity.communicator_objects import observation_pb2
 
 FLOAT: Final = np.dtype("<f4")
 
 _TAG: Final = b"\x0a"
 """Field 1, length-delimited."""
 _SHORT_BYTES: Final = 4096
-"""Below, the calls for each agent cost more than one more copy of all."""
+"""Below this size, the calls per agent cost more than another copy of all data."""
 
 
 class FloatReader:
     """Reads observations of one size.
 
     Args:
-        size: Floats of each.
+        size: Number of floats of each.
     """
 
     __slots__ = ("_head", "_length", "_size")
@@ -34,7 +35,7 @@ class FloatReader:
         self._length = len(self._head) + 4 * size
 
     def read(self, observations: Sequence[observation_pb2.ObservationProto]) -> NDArray[np.float32] | int:
-        """Returns the floats of n agents, float32 [n, size]; or the first row that has another number of them."""
+        """Returns the floats of n agents, float32 [n, size], or the first row with another number of floats."""
         if self._length <= _SHORT_BYTES:
             found = self._joined(observations)
             if found is not None:
@@ -53,7 +54,7 @@ class FloatReader:
         return found
 
     def _joined(self, observations: Sequence[observation_pb2.ObservationProto]) -> NDArray[np.float32] | None:
-        """Does so for all agents at once; None if one of them differs."""
+        """Returns the floats of n agents by one copy; None if the message of any agent has another form."""
         raws = [observation.float_data.SerializeToString() for observation in observations]
         head, length = self._head, self._length
         for raw in raws:
@@ -64,7 +65,7 @@ class FloatReader:
 
 
 def varint(number: int) -> bytes:
-    """Encodes a length as protobuf does: seven bits a byte, the lowest first, the highest bit says that more follow."""
+    """Encodes a length as protobuf does: seven bits per byte, lowest first; the highest bit means that more follow."""
     groups = bytearray()
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)

@@ -1,21 +1,21 @@
-"""What Unity's observations and actions are in this project's terms: specs, and the order of a picture's axes."""
+"""Converts Unity's observations and actions to this project's specs, and finds the order of a picture's axes."""
 
 import re
 from typing import Final
 
 import numpy as np
-from communicator_objects import behavior_pb2, observation_pb2
 
 from rollcast import limits
 from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole
 from rollcast.errors import BadSpec
 from rollcast.specs import ActionSpec, ObservationSpec
+from rollcast.unity.communicator_objects import behavior_pb2, observation_pb2
 
 PICTURE_SCALE: Final = 255.0
-"""Pictures that come as PNG stay bytes, so that they cost a quarter on the wire; networks see 255 as 1."""
+"""Scale of pictures: they stay bytes, which costs a quarter on the wire, and networks see 255 as 1."""
 CHANNEL_COUNTS: Final = (1, 3, 4)
 CHANNELS_FIRST_SINCE_MAJOR: Final = 3
-"""Packages from 3.0.0-exp.1 on send pictures as [C, H, W], older ones as [H, W, C]."""
+"""Major version of the first packages that send pictures as [C, H, W] (3.0.0-exp.1); older ones send [H, W, C]."""
 
 _NONE: Final = DimensionProperty.NONE
 _MOVES: Final = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
@@ -27,10 +27,10 @@ _WIRE_PROPERTIES: Final = {0: _UNSAID, 1: _NONE, 2: _MOVES, 4: _SIZED}
 def observation_spec(
     observation: observation_pb2.ObservationProto, name: str, package_version: str = ""
 ) -> ObservationSpec:
-    """Returns the spec of one sensor: pictures always as [C, H, W], whatever the package sends.
+    """Returns the spec of one sensor; pictures are always [C, H, W], whatever the package sends.
 
     Raises:
-        BadSpec: The shape or its properties are none of Unity's.
+        BadSpec: The shape or its properties do not occur in Unity.
     """
     shape, properties = _dimensions(observation)
     packed = observation.compression_type == observation_pb2.PNG
@@ -40,7 +40,7 @@ def observation_spec(
     layout = picture_layout(shape, properties, package_version)
     if layout is None:
         if packed:
-            raise BadSpec(f"comes as PNG, but its shape {list(shape)} is not a picture's")
+            raise BadSpec(f"is sent as PNG, but its shape {list(shape)} is not that of an image")
         entities = properties == (_SIZED, _NONE)
         kind = ObservationKind.ENTITIES if entities else ObservationKind.VECTOR
         return ObservationSpec(name, np.dtype(np.float32), shape, kind, role, dimension_properties=properties)
@@ -58,7 +58,7 @@ def observation_spec(
 
 
 def wire_layout(observation: observation_pb2.ObservationProto, package_version: str) -> ImageLayout | None:
-    """Returns how the player orders the axes of an observation; None for what is no picture.
+    """Returns the player's order of an observation's axes; None if it is not a picture.
 
     Raises:
         BadSpec: See `observation_spec`.
@@ -69,9 +69,10 @@ def wire_layout(observation: observation_pb2.ObservationProto, package_version: 
 def picture_layout(
     shape: tuple[int, ...], properties: tuple[DimensionProperty, ...], package_version: str
 ) -> ImageLayout | None:
-    """Returns how the player orders the axes of a picture; None for what is none.
+    """Returns the player's order of a picture's axes; None if the shape is not a picture's.
 
-    The properties tell if they are there; else the package's version; else the axis that can be channels.
+    The properties determine the order if there are any, otherwise the package's version, otherwise the axis whose
+    size can be a number of channels.
     """
     if len(shape) != 3:
         return None
@@ -86,7 +87,7 @@ def picture_layout(
 
 
 def action_spec(brain: behavior_pb2.BrainParametersProto) -> ActionSpec:
-    """Returns what agents do; from the old fields if the player's API is older than 1.3.
+    """Returns the actions of agents; from the old fields if the player's API is older than 1.3.
 
     Raises:
         BadSpec: A size is negative, or continuous actions have more than one size.
@@ -115,6 +116,6 @@ def _dimensions(
         raise BadSpec(f"its shape {shape} must have axes of at least 1")
     if observation.compression_type not in (observation_pb2.NONE, observation_pb2.PNG):
         raise BadSpec(f"compression {observation.compression_type} is unknown; NONE (0) and PNG (1) can be read")
-    # Flags that nobody knows yet, or too few of them, say nothing; zeros say nothing either.
+    # Unknown flags, too few flags, or zeros carry no information.
     known = any(flags) and len(flags) == len(shape) and all(flag in _WIRE_PROPERTIES for flag in flags)
     return tuple(shape), tuple(_WIRE_PROPERTIES[flag] for flag in flags) if known else ()

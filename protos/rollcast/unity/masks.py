@@ -1,10 +1,11 @@
-"""Which choices agents may make: Unity says what is forbidden, networks and columns say what is allowed."""
+"""Reads action masks: Unity's masks mark forbidden choices, those of networks and columns mark allowed ones."""
 
 from collections.abc import Sequence
 
 import numpy as np
-from communicator_objects import agent_pb2
 from numpy.typing import NDArray
+
+from rollcast.unity.communicator_objects import agent_pb2
 
 
 class MaskReader:
@@ -22,9 +23,9 @@ class MaskReader:
         self._warned = False
 
     def read(self, infos: Sequence[agent_pb2.AgentInfoProto]) -> tuple[NDArray[np.uint8] | None, str | None]:
-        """Returns masks, uint8 [n, sum of branches], 1 = allowed; None if all is allowed. And a line for the log.
+        """Returns masks, uint8 [n, sum of branches], 1 = allowed, None if all are; and a line for the log, or None.
 
-        A mask that cannot be meant (a wrong length, a branch without a choice) allows everything, with one line ever.
+        An invalid mask (a wrong length, a branch without a choice) allows everything; only the first one is logged.
         """
         if not self._size:
             return None, None
@@ -37,11 +38,13 @@ class MaskReader:
             if len(mask) == size:
                 masks[row] -= np.fromiter(mask, np.uint8, size)
             elif mask:
-                line = f"agent {info.id}: a mask of {len(mask)} entries for {size} choices is read as all allowed"
+                line = f"agent {info.id}: its mask has {len(mask)} entries for {size} choices, so all are allowed"
         closed = (np.add.reduceat(masks, self._offsets, axis=1) == 0).any(axis=1)
         if closed.any():
             masks[closed] = 1
-            line = f"agent {infos[int(closed.argmax())].id}: a mask that forbids a whole branch is read as all allowed"
+            line = (
+                f"agent {infos[int(closed.argmax())].id}: its mask forbids a whole branch, so all choices are allowed"
+            )
         if self._warned:
             line = None
         self._warned |= line is not None

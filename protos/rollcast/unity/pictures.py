@@ -1,7 +1,7 @@
-"""PNG observations: files one after another, three channels each, sorted into the channels of one picture.
+"""Reads PNG observations: consecutive files of three channels each, whose channels form one picture.
 
-Pillow decodes, and is imported when the first PNG comes: players without pictures do not need it. What it is given has
-the size that the sensor announced, and nothing but picture data, so that no file costs more than its picture.
+Pillow decodes; it is imported at the first PNG, because players without pictures do not need it. It only gets files of
+the announced size without other than picture data, so that no file costs more than its picture.
 """
 
 import io
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 CHANNELS_PER_FILE: Final = 3
 MAX_FILES: Final = 1024
-"""Of one observation: each costs a decoder."""
+"""Files of one observation; each needs a decoder."""
 MAX_PIXELS: Final = 2**25
-"""Of one file, 5792 x 5792: twice what fits a chunk of the learner as bytes of one channel, after unpacking."""
+"""Pixels of one file, 5792 x 5792: twice the size of a chunk of bytes with one channel, after unpacking."""
 MAX_DECODED_BYTES: Final = 2**28
-"""Of all files of one observation: one that fills a chunk needs no more than three times 64 MiB."""
+"""Bytes of all files of one observation; one that fills a chunk needs at most three times 64 MiB."""
 MAX_PARTS: Final = 2**16
-"""Of one file: each costs a look."""
+"""Parts of one file; each costs a check."""
 
 _PICTURE_PARTS: Final = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 _HEADER: Final = struct.Struct(">I4s")
@@ -35,16 +35,16 @@ Bytes = NDArray[np.uint8]
 
 
 class BadPicture(Exception):  # noqa: N818 - what came is bad, not what was done with it
-    """Bytes are not the picture that they should be; the text says why, after "observation x"."""
+    """The bytes are not the announced picture; the text gives the reason, after "observation x"."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sorting:
-    """Where the channels of the files go.
+    """The mapping of the files' channels to those of the picture.
 
     Attributes:
-        files: How many are needed.
-        sources: Channels of the files, counted through, for each channel of the picture; their average counts.
+        files: Number of files.
+        sources: For each channel of the picture, the channels of the files that are averaged, numbered across files.
         plain: Channel i of the only file is channel i.
     """
 
@@ -57,9 +57,9 @@ class PictureReader:
     """Reads the pictures of one sensor.
 
     Args:
-        channels: Of the picture.
-        height: In pixels.
-        width: In pixels.
+        channels: Channels of the picture.
+        height: Height in pixels.
+        width: Width in pixels.
     """
 
     __slots__ = ("_channels", "_height", "_mapping", "_sorting", "_width")
@@ -77,12 +77,12 @@ class PictureReader:
         Args:
             data: PNG files, one after another.
             mapping: The picture's channel for each channel of the files; sources of one channel are averaged, negative
-                ones dropped. Empty for players before API version 1.2: a picture of one channel is then the average
-                of the first file, another has the first channels that come.
-            into: uint8 [channels, height, width]; filled, channels without a source with 0.
+                ones dropped. Empty for players before API version 1.2: a picture of one channel is then the average of
+                the first file, and any other picture has the first channels.
+            into: Output, uint8 [channels, height, width]; channels without a source become 0.
 
         Raises:
-            BadPicture: Nothing can be made of it.
+            BadPicture: The bytes cannot be decoded.
         """
         if self._mapping is None or mapping != self._mapping:
             self._sorting = _sorted(mapping, self._channels)
@@ -102,7 +102,9 @@ def _sorted(mapping: Sequence[int], channels: int) -> _Sorting:
         mapping = (0,) * CHANNELS_PER_FILE if channels == 1 else range(channels)
     files = -(-len(mapping) // CHANNELS_PER_FILE)
     if files > MAX_FILES:
-        raise BadPicture(f"has a channel mapping of {len(mapping)} entries; {MAX_FILES * CHANNELS_PER_FILE} are read")
+        raise BadPicture(
+            f"has a channel mapping of {len(mapping)} entries; at most {MAX_FILES * CHANNELS_PER_FILE} are allowed"
+        )
     if max(mapping) >= channels:
         raise BadPicture(f"maps a channel of its PNG to channel {max(mapping)}; the picture has {channels}")
     sources: list[list[int]] = [[] for _ in range(channels)]
@@ -125,19 +127,19 @@ def _average(sources: Sequence[Bytes]) -> Bytes:
 
 
 def _files(data: bytes, count: int, height: int, width: int) -> Iterator[bytes]:
-    """Yields the first files, each with nothing but what makes the picture."""
+    """Yields the first files, each reduced to its picture data."""
     decoded_bytes = count * CHANNELS_PER_FILE * height * width
     if height * width > MAX_PIXELS or decoded_bytes > MAX_DECODED_BYTES:
         raise BadPicture(
-            f"needs {count} PNG files of {height} x {width} pixels; {MAX_PIXELS} pixels each and {MAX_DECODED_BYTES} "
-            "bytes together are read at most"
+            f"needs {count} PNG files of {height} x {width} pixels; at most {MAX_PIXELS} pixels each and "
+            f"{MAX_DECODED_BYTES} bytes together are allowed"
         )
     at = 0
     for number in range(count):
         if not data.startswith(SIGNATURE, at):
             raise BadPicture(
-                f"needs {count} PNG files one after another; "
-                + (f"only {number} came" if at == len(data) else f"byte {at} of {len(data)} begins none")
+                f"needs {count} consecutive PNG files; "
+                + (f"only {number} arrived" if at == len(data) else f"none begins at byte {at} of {len(data)}")
             )
         parts, end = _parts(data, at + len(SIGNATURE))
         size = _SIZE.unpack_from(data, at + len(SIGNATURE) + _HEADER.size)
@@ -148,7 +150,7 @@ def _files(data: bytes, count: int, height: int, width: int) -> Iterator[bytes]:
 
 
 def _parts(data: bytes, at: int) -> tuple[list[memoryview], int]:
-    """Returns the parts of the file whose first part is at a byte, and where the file ends."""
+    """Returns the parts of the file that begins at a byte, and the position after the file."""
     view, parts = memoryview(data), []
     for number in range(MAX_PARTS):
         if at + _HEADER.size > len(data):
@@ -171,7 +173,7 @@ def _decode(file: bytes) -> Bytes:
     try:
         with image_class.open(io.BytesIO(file), formats=("PNG",)) as image:
             return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
-    # What Pillow raises for damaged files; a SyntaxError is its word for a damaged part.
+    # Pillow's errors for damaged files; it raises SyntaxError for a damaged part.
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, struct.error, zlib.error) as error:
         raise BadPicture(f"has a PNG that cannot be decoded: {str(error)[:200]}") from None
 
@@ -181,7 +183,7 @@ def _pillow() -> Any:
         from PIL import Image  # noqa: PLC0415 - see the module
     except ImportError:
         raise BadPicture(
-            "comes as PNG, which Pillow reads; install it (in the checkout: pip install '.[unity]'), or set the "
-            "sensor's compression to None"
+            "is sent as PNG, which needs Pillow; install it (pip install 'rollcast[unity]'), or set the sensor's "
+            "compression to None"
         ) from None
     return Image

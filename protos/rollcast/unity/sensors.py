@@ -1,14 +1,14 @@
-"""One observation of many agents as one array: floats as they are, pictures with their channels first."""
+"""Reads one observation of many agents as one array: floats unchanged, pictures with their channels first."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from communicator_objects import observation_pb2
 from numpy.typing import NDArray
 
 from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import BehaviorSpec, ObservationSpec
+from rollcast.unity.communicator_objects import observation_pb2
 from rollcast.unity.finite import zero_what_is_not_finite
 from rollcast.unity.floats import FLOAT, FloatReader
 from rollcast.unity.forms import PICTURE_SCALE
@@ -18,14 +18,14 @@ Observations = Sequence[observation_pb2.ObservationProto]
 Rows = NDArray[np.bool_] | None
 
 MAX_BATCH_BYTES: Final = 2**30
-"""Of one observation of all agents of a message, unpacked: a small message may announce, or hold as PNG, very much."""
+"""Unpacked bytes of an observation of all agents of a message; a small message may announce, or pack, far more."""
 
 
 class BadSensorData(Exception):  # noqa: N818 - see BadPlayerData
     """An observation cannot be read.
 
     Attributes:
-        row: Of the agent.
+        row: Row of the agent.
     """
 
     def __init__(self, message: str, row: int) -> None:
@@ -36,13 +36,13 @@ class BadSensorData(Exception):  # noqa: N818 - see BadPlayerData
 class SensorReader:
     """Reads one sensor.
 
-    A player may switch the compression of a picture while it runs, and agents of one behavior may differ in it; the
-    type of the spec, which is the first agent's, stays.
+    A player may switch the compression of a picture at any time, and agents of one behavior may differ in it. The type
+    in the spec is the first agent's and stays.
 
     Args:
-        spec: What it shows.
-        wire_shape: As the player sends it, without a batch axis.
-        layout: How the player orders the axes of a picture.
+        spec: The observation's spec.
+        wire_shape: Shape on the wire, without a batch axis.
+        layout: The player's order of a picture's axes.
     """
 
     __slots__ = ("_channels_last", "_float_reader", "_pictures", "_wire_shape", "spec")
@@ -56,18 +56,19 @@ class SensorReader:
         self._pictures = PictureReader(*spec.shape) if picture else None
 
     def read(self, observations: Observations) -> tuple[NDArray[Any], Rows]:
-        """Returns the observations of n agents, [n, *shape] in the dtype of the spec, and rows that were not finite.
+        """Returns the observations of n agents, [n, *shape] in the dtype of the spec, and the faulty rows.
 
-        Such rows, bool [n], hold 0 where NaN or infinity was; None if there are none.
+        Faulty rows, bool [n], had NaN or infinity, which were replaced by 0; None if there are none.
 
         Raises:
-            BadSensorData: One cannot be read.
+            BadSensorData: An observation cannot be read.
         """
         shape = self._wire_shape
         if len(observations) * self.spec.size_bytes > MAX_BATCH_BYTES:
             raise BadSensorData(
-                f"of {len(observations)} agents takes {self.spec.size_bytes} bytes each; {MAX_BATCH_BYTES} together "
-                "can be read. Make the observation smaller, or use fewer agents in each player",
+                f"of {len(observations)} agents takes {self.spec.size_bytes} bytes each; at most "
+                f"{MAX_BATCH_BYTES} together can be read. Make the observation smaller, or use fewer agents in "
+                "each player",
                 0,
             )
         packed = False
@@ -100,7 +101,9 @@ class SensorReader:
         for row, observation in enumerate(observations):
             if pictures is None or observation.compression_type != observation_pb2.PNG:
                 compression = observation.compression_type
-                raise BadSensorData(f"has compression {compression}; only pictures can have one, and only PNG (1)", row)
+                raise BadSensorData(
+                    f"has compression {compression}; only images can be compressed, and only as PNG (1)", row
+                )
             try:
                 pictures.read(observation.compressed_data, observation.compressed_channel_mapping, found[row])
             except BadPicture as error:
@@ -120,7 +123,7 @@ class SensorReader:
 
 
 def _as_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Returns floats from 0 to 1 as the bytes that a PNG of them would have held."""
+    """Returns floats from 0 to 1 as the bytes of an equal PNG."""
     found: NDArray[np.uint8] = np.rint(np.clip(values, 0.0, 1.0) * np.float32(PICTURE_SCALE)).astype(np.uint8)
     return found
 
@@ -128,12 +131,12 @@ def _as_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
 def sensor_readers(
     spec: BehaviorSpec, observations: Observations, layouts: Sequence[ImageLayout | None]
 ) -> list[SensorReader]:
-    """Returns one reader an observation.
+    """Returns one reader per observation.
 
     Args:
-        spec: Of the behavior.
-        observations: Of the first agent, from which the spec was made.
-        layouts: How the player orders the axes of each, if it is a picture.
+        spec: Spec of the behavior.
+        observations: Observations of the first agent, from which the spec was made.
+        layouts: The player's order of the axes of each, if it is a picture.
     """
     parts = zip(spec.observations, observations, layouts, strict=True)
     return [SensorReader(one, first.shape, layout) for one, first, layout in parts]

@@ -1,1 +1,1 @@
-"""Version 1 of the wire contract, generated from the `.proto` files beside it."""
+"""Version 1 of the wire contract, generated from the `.proto` files in this folder."""

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ControlServiceStub(object):
-    """What an operator can see and do.
+    """Lets an operator watch and control a run.
     """
 
     def __init__(self, channel):
@@ -63,13 +63,13 @@ class ControlServiceStub(object):
 
 
 class ControlServiceServicer(object):
-    """What an operator can see and do.
+    """Lets an operator watch and control a run.
     """
 
     def Status(self, request, context):
         """The state of the run, its books and its actors.
 
-        Errors: none of its own.
+        Errors: only those of gRPC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,7 +78,7 @@ class ControlServiceServicer(object):
     def Pause(self, request, context):
         """Stops training and holds the actors; sessions stay. Pausing twice is harmless.
 
-        Errors: none of its own.
+        Errors: UNAVAILABLE DRAINING while the run ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,7 +87,7 @@ class ControlServiceServicer(object):
     def Resume(self, request, context):
         """Ends a pause.
 
-        Errors: none of its own.
+        Errors: UNAVAILABLE DRAINING while the run ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -103,9 +103,9 @@ class ControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """Ends the run in good order: drain, last update, checkpoint, summary.
+        """Ends the run: drain, last update, checkpoint, summary.
 
-        Errors: none of its own.
+        Errors: only those of gRPC.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,7 +148,7 @@ def add_ControlServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ControlService(object):
-    """What an operator can see and do.
+    """Lets an operator watch and control a run.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ from rollcast.v1 import spec_pb2 as rollcast_dot_v1_dot_spec__pb2
 from rollcast.v1 import tensor_pb2 as rollcast_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18rollcast/v1/policy.proto\x12\x0brollcast.v1\x1a\x16rollcast/v1/spec.proto\x1a\x18rollcast/v1/tensor.proto\"\\\n\x10SubscribeRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12%\n\x04held\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.HeldPolicy\"I\n\nHeldPolicy\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\"\xa5\x01\n\x11SubscribeResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.rollcast.v1.PolicyHeaderH\x00\x12)\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x18.rollcast.v1.PolicyFrameH\x00\x12-\n\nassignment\x18\x03 \x01(\x0b\x32\x17.rollcast.v1.AssignmentH\x00\x42\t\n\x07message\"]\n\x10GetPolicyRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x62\x65havior\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\"v\n\x11GetPolicyResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.rollcast.v1.PolicyHeaderH\x00\x12)\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x18.rollcast.v1.PolicyFrameH\x00\x42\t\n\x07message\"\xf0\x04\n\x0cPolicyHeader\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x10\n\x08\x62\x65havior\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x17\n\x0foptimizer_steps\x18\x05 \x01(\x04\x12\x19\n\x11\x65nv_steps_trained\x18\x06 \x01(\x04\x12\x19\n\x11\x61rchitecture_hash\x18\x07 \x01(\x0c\x12\x0e\n\x06inputs\x18\x08 \x03(\t\x12\x0f\n\x07outputs\x18\t \x03(\t\x12:\n\x17\x63ontinuous_distribution\x18\n \x01(\x0e\x32\x19.rollcast.v1.Distribution\x12\x38\n\x15\x64iscrete_distribution\x18\x0b \x01(\x0e\x32\x19.rollcast.v1.Distribution\x12\x36\n\x10\x61\x63tion_transform\x18\x0c \x01(\x0b\x32\x1c.rollcast.v1.ActionTransform\x12\x13\n\x0bmemory_size\x18\r \x01(\r\x12\x15\n\rmemory_stride\x18\x0e \x01(\r\x12!\n\x05\x64type\x18\x0f \x01(\x0e\x32\x12.rollcast.v1.Dtype\x12)\n\x06\x66ormat\x18\x10 \x01(\x0e\x32\x19.rollcast.v1.PolicyFormat\x12\'\n\x08\x65ncoding\x18\x11 \x01(\x0e\x32\x15.rollcast.v1.Encoding\x12\x12\n\nsize_bytes\x18\x12 \x01(\x04\x12\x15\n\rencoded_bytes\x18\x13 \x01(\x04\x12\x0e\n\x06sha256\x18\x14 \x01(\x0c\x12\x15\n\rdeterministic\x18\x15 \x01(\x08\"+\n\x0bPolicyFrame\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\xc6\x01\n\x12\x42\x65haviorAssignment\x12\x10\n\x08\x62\x65havior\x18\x01 \x01(\t\x12\x0c\n\x04team\x18\x02 \x01(\x05\x12)\n\x04role\x18\x03 \x01(\x0e\x32\x1b.rollcast.v1.AssignmentRole\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x15\n\rdeterministic\x18\x06 \x01(\x08\x12\x0f\n\x07purpose\x18\x07 \x01(\r\x12\x18\n\x10lockstep_version\x18\x08 \x01(\x04\"\xcf\x01\n\x07Sampler\x12\x12\n\x08\x63onstant\x18\x01 \x01(\x02H\x00\x12.\n\x07uniform\x18\x02 \x01(\x0b\x32\x1b.rollcast.v1.UniformSamplerH\x00\x12\x30\n\x08gaussian\x18\x03 \x01(\x0b\x32\x1c.rollcast.v1.GaussianSamplerH\x00\x12\x35\n\x0bmulti_range\x18\x04 \x01(\x0b\x32\x1e.rollcast.v1.MultiRangeSamplerH\x00\x12\x0c\n\x04seed\x18\x05 \x01(\x03\x42\t\n\x07sampler\"+\n\x0eUniformSampler\x12\x0b\n\x03low\x18\x01 \x01(\x02\x12\x0c\n\x04high\x18\x02 \x01(\x02\"/\n\x0fGaussianSampler\x12\x0c\n\x04mean\x18\x01 \x01(\x02\x12\x0e\n\x06st_dev\x18\x02 \x01(\x02\"C\n\x11MultiRangeSampler\x12.\n\tintervals\x18\x01 \x03(\x0b\x32\x1b.rollcast.v1.UniformSampler\"\xb4\x03\n\nAssignment\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x32\n\tbehaviors\x18\x02 \x03(\x0b\x32\x1f.rollcast.v1.BehaviorAssignment\x12\x19\n\x11settings_revision\x18\x03 \x01(\x04\x12R\n\x16\x65nvironment_parameters\x18\x04 \x03(\x0b\x32\x32.rollcast.v1.Assignment.EnvironmentParametersEntry\x12%\n\x05reset\x18\x05 \x01(\x0e\x32\x16.rollcast.v1.ResetMode\x12\x1c\n\x14lockstep_quota_steps\x18\x06 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x07 \x01(\x04\x12\x17\n\x0fparameter_order\x18\x08 \x03(\t\x12\x16\n\x0elockstep_round\x18\t \x01(\x04\x12\x1b\n\x13lockstep_checkpoint\x18\n \x01(\x04\x1aR\n\x1a\x45nvironmentParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.rollcast.v1.Sampler:\x02\x38\x01*d\n\x0cPolicyFormat\x12\x1d\n\x19POLICY_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12POLICY_FORMAT_ONNX\x10\x01\x12\x1d\n\x19POLICY_FORMAT_SAFETENSORS\x10\x02*\x8b\x01\n\x0c\x44istribution\x12\x1c\n\x18\x44ISTRIBUTION_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x44ISTRIBUTION_GAUSSIAN_CLIP3\x10\x01\x12\x1e\n\x1a\x44ISTRIBUTION_TANH_GAUSSIAN\x10\x02\x12\x1c\n\x18\x44ISTRIBUTION_CATEGORICAL\x10\x03*\x84\x01\n\x0e\x41ssignmentRole\x12\x1f\n\x1b\x41SSIGNMENT_ROLE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41SSIGNMENT_ROLE_LEARN\x10\x01\x12\x1c\n\x18\x41SSIGNMENT_ROLE_OPPONENT\x10\x02\x12\x18\n\x14\x41SSIGNMENT_ROLE_IDLE\x10\x03*l\n\tResetMode\x12\x1a\n\x16RESET_MODE_UNSPECIFIED\x10\x00\x12\x13\n\x0fRESET_MODE_NONE\x10\x01\x12\x1a\n\x16RESET_MODE_EPISODE_END\x10\x02\x12\x12\n\x0eRESET_MODE_NOW\x10\x03\x32\xab\x01\n\rPolicyService\x12L\n\tSubscribe\x12\x1d.rollcast.v1.SubscribeRequest\x1a\x1e.rollcast.v1.SubscribeResponse0\x01\x12L\n\tGetPolicy\x12\x1d.rollcast.v1.GetPolicyRequest\x1a\x1e.rollcast.v1.GetPolicyResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18rollcast/v1/policy.proto\x12\x0brollcast.v1\x1a\x16rollcast/v1/spec.proto\x1a\x18rollcast/v1/tensor.proto\"\\\n\x10SubscribeRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12%\n\x04held\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.HeldPolicy\"I\n\nHeldPolicy\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\"\xa5\x01\n\x11SubscribeResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.rollcast.v1.PolicyHeaderH\x00\x12)\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x18.rollcast.v1.PolicyFrameH\x00\x12-\n\nassignment\x18\x03 \x01(\x0b\x32\x17.rollcast.v1.AssignmentH\x00\x42\t\n\x07message\"m\n\x10GetPolicyRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08\x62\x65havior\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x0e\n\x06sha256\x18\x05 \x01(\x0c\"v\n\x11GetPolicyResponse\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.rollcast.v1.PolicyHeaderH\x00\x12)\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x18.rollcast.v1.PolicyFrameH\x00\x42\t\n\x07message\"\x81\x05\n\x0cPolicyHeader\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x10\n\x08\x62\x65havior\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x17\n\x0foptimizer_steps\x18\x05 \x01(\x04\x12\x19\n\x11\x65nv_steps_trained\x18\x06 \x01(\x04\x12\x19\n\x11\x61rchitecture_hash\x18\x07 \x01(\x0c\x12\x0e\n\x06inputs\x18\x08 \x03(\t\x12\x0f\n\x07outputs\x18\t \x03(\t\x12:\n\x17\x63ontinuous_distribution\x18\n \x01(\x0e\x32\x19.rollcast.v1.Distribution\x12\x38\n\x15\x64iscrete_distribution\x18\x0b \x01(\x0e\x32\x19.rollcast.v1.Distribution\x12\x36\n\x10\x61\x63tion_transform\x18\x0c \x01(\x0b\x32\x1c.rollcast.v1.ActionTransform\x12\x13\n\x0bmemory_size\x18\r \x01(\r\x12\x15\n\rmemory_stride\x18\x0e \x01(\r\x12!\n\x05\x64type\x18\x0f \x01(\x0e\x32\x12.rollcast.v1.Dtype\x12)\n\x06\x66ormat\x18\x10 \x01(\x0e\x32\x19.rollcast.v1.PolicyFormat\x12\'\n\x08\x65ncoding\x18\x11 \x01(\x0e\x32\x15.rollcast.v1.Encoding\x12\x12\n\nsize_bytes\x18\x12 \x01(\x04\x12\x15\n\rencoded_bytes\x18\x13 \x01(\x04\x12\x0e\n\x06sha256\x18\x14 \x01(\x0c\x12\x15\n\rdeterministic\x18\x15 \x01(\x08\x12\x0f\n\x07uniform\x18\x16 \x01(\x08\"+\n\x0bPolicyFrame\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\xe5\x01\n\x12\x42\x65haviorAssignment\x12\x10\n\x08\x62\x65havior\x18\x01 \x01(\t\x12\x0c\n\x04team\x18\x02 \x01(\x05\x12)\n\x04role\x18\x03 \x01(\x0e\x32\x1b.rollcast.v1.AssignmentRole\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x15\n\rdeterministic\x18\x06 \x01(\x08\x12\x0f\n\x07purpose\x18\x07 \x01(\r\x12\x18\n\x10lockstep_version\x18\x08 \x01(\x04\x12\r\n\x05match\x18\t \x01(\x04\x12\x0e\n\x06sha256\x18\n \x01(\x0c\"\xcf\x01\n\x07Sampler\x12\x12\n\x08\x63onstant\x18\x01 \x01(\x02H\x00\x12.\n\x07uniform\x18\x02 \x01(\x0b\x32\x1b.rollcast.v1.UniformSamplerH\x00\x12\x30\n\x08gaussian\x18\x03 \x01(\x0b\x32\x1c.rollcast.v1.GaussianSamplerH\x00\x12\x35\n\x0bmulti_range\x18\x04 \x01(\x0b\x32\x1e.rollcast.v1.MultiRangeSamplerH\x00\x12\x0c\n\x04seed\x18\x05 \x01(\x03\x42\t\n\x07sampler\"+\n\x0eUniformSampler\x12\x0b\n\x03low\x18\x01 \x01(\x02\x12\x0c\n\x04high\x18\x02 \x01(\x02\"/\n\x0fGaussianSampler\x12\x0c\n\x04mean\x18\x01 \x01(\x02\x12\x0e\n\x06st_dev\x18\x02 \x01(\x02\"C\n\x11MultiRangeSampler\x12.\n\tintervals\x18\x01 \x03(\x0b\x32\x1b.rollcast.v1.UniformSampler\"\xb4\x03\n\nAssignment\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x32\n\tbehaviors\x18\x02 \x03(\x0b\x32\x1f.rollcast.v1.BehaviorAssignment\x12\x19\n\x11settings_revision\x18\x03 \x01(\x04\x12R\n\x16\x65nvironment_parameters\x18\x04 \x03(\x0b\x32\x32.rollcast.v1.Assignment.EnvironmentParametersEntry\x12%\n\x05reset\x18\x05 \x01(\x0e\x32\x16.rollcast.v1.ResetMode\x12\x1c\n\x14lockstep_quota_steps\x18\x06 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x07 \x01(\x04\x12\x17\n\x0fparameter_order\x18\x08 \x03(\t\x12\x16\n\x0elockstep_round\x18\t \x01(\x04\x12\x1b\n\x13lockstep_checkpoint\x18\n \x01(\x04\x1aR\n\x1a\x45nvironmentParametersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.rollcast.v1.Sampler:\x02\x38\x01*d\n\x0cPolicyFormat\x12\x1d\n\x19POLICY_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12POLICY_FORMAT_ONNX\x10\x01\x12\x1d\n\x19POLICY_FORMAT_SAFETENSORS\x10\x02*\x8b\x01\n\x0c\x44istribution\x12\x1c\n\x18\x44ISTRIBUTION_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x44ISTRIBUTION_GAUSSIAN_CLIP3\x10\x01\x12\x1e\n\x1a\x44ISTRIBUTION_TANH_GAUSSIAN\x10\x02\x12\x1c\n\x18\x44ISTRIBUTION_CATEGORICAL\x10\x03*\x84\x01\n\x0e\x41ssignmentRole\x12\x1f\n\x1b\x41SSIGNMENT_ROLE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41SSIGNMENT_ROLE_LEARN\x10\x01\x12\x1c\n\x18\x41SSIGNMENT_ROLE_OPPONENT\x10\x02\x12\x18\n\x14\x41SSIGNMENT_ROLE_IDLE\x10\x03*l\n\tResetMode\x12\x1a\n\x16RESET_MODE_UNSPECIFIED\x10\x00\x12\x13\n\x0fRESET_MODE_NONE\x10\x01\x12\x1a\n\x16RESET_MODE_EPISODE_END\x10\x02\x12\x12\n\x0eRESET_MODE_NOW\x10\x03\x32\xab\x01\n\rPolicyService\x12L\n\tSubscribe\x12\x1d.rollcast.v1.SubscribeRequest\x1a\x1e.rollcast.v1.SubscribeResponse0\x01\x12L\n\tGetPolicy\x12\x1d.rollcast.v1.GetPolicyRequest\x1a\x1e.rollcast.v1.GetPolicyResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,14 +35,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ASSIGNMENT_ENVIRONMENTPARAMETERSENTRY']._loaded_options = None
   _globals['_ASSIGNMENT_ENVIRONMENTPARAMETERSENTRY']._serialized_options = b'8\001'
-  _globals['_POLICYFORMAT']._serialized_start=2328
-  _globals['_POLICYFORMAT']._serialized_end=2428
-  _globals['_DISTRIBUTION']._serialized_start=2431
-  _globals['_DISTRIBUTION']._serialized_end=2570
-  _globals['_ASSIGNMENTROLE']._serialized_start=2573
-  _globals['_ASSIGNMENTROLE']._serialized_end=2705
-  _globals['_RESETMODE']._serialized_start=2707
-  _globals['_RESETMODE']._serialized_end=2815
+  _globals['_POLICYFORMAT']._serialized_start=2392
+  _globals['_POLICYFORMAT']._serialized_end=2492
+  _globals['_DISTRIBUTION']._serialized_start=2495
+  _globals['_DISTRIBUTION']._serialized_end=2634
+  _globals['_ASSIGNMENTROLE']._serialized_start=2637
+  _globals['_ASSIGNMENTROLE']._serialized_end=2769
+  _globals['_RESETMODE']._serialized_start=2771
+  _globals['_RESETMODE']._serialized_end=2879
   _globals['_SUBSCRIBEREQUEST']._serialized_start=91
   _globals['_SUBSCRIBEREQUEST']._serialized_end=183
   _globals['_HELDPOLICY']._serialized_start=185
@@ -50,27 +50,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBSCRIBERESPONSE']._serialized_start=261
   _globals['_SUBSCRIBERESPONSE']._serialized_end=426
   _globals['_GETPOLICYREQUEST']._serialized_start=428
-  _globals['_GETPOLICYREQUEST']._serialized_end=521
-  _globals['_GETPOLICYRESPONSE']._serialized_start=523
-  _globals['_GETPOLICYRESPONSE']._serialized_end=641
-  _globals['_POLICYHEADER']._serialized_start=644
-  _globals['_POLICYHEADER']._serialized_end=1268
-  _globals['_POLICYFRAME']._serialized_start=1270
-  _globals['_POLICYFRAME']._serialized_end=1313
-  _globals['_BEHAVIORASSIGNMENT']._serialized_start=1316
-  _globals['_BEHAVIORASSIGNMENT']._serialized_end=1514
-  _globals['_SAMPLER']._serialized_start=1517
-  _globals['_SAMPLER']._serialized_end=1724
-  _globals['_UNIFORMSAMPLER']._serialized_start=1726
-  _globals['_UNIFORMSAMPLER']._serialized_end=1769
-  _globals['_GAUSSIANSAMPLER']._serialized_start=1771
-  _globals['_GAUSSIANSAMPLER']._serialized_end=1818
-  _globals['_MULTIRANGESAMPLER']._serialized_start=1820
-  _globals['_MULTIRANGESAMPLER']._serialized_end=1887
-  _globals['_ASSIGNMENT']._serialized_start=1890
-  _globals['_ASSIGNMENT']._serialized_end=2326
-  _globals['_ASSIGNMENT_ENVIRONMENTPARAMETERSENTRY']._serialized_start=2244
-  _globals['_ASSIGNMENT_ENVIRONMENTPARAMETERSENTRY']._serialized_end=2326
-  _globals['_POLICYSERVICE']._serialized_start=2818
-  _globals['_POLICYSERVICE']._serialized_end=2989
+  _globals['_GETPOLICYREQUEST']._serialized_end=537
+  _globals['_GETPOLICYRESPONSE']._serialized_start=539
+  _globals['_GETPOLICYRESPONSE']._serialized_end=657
+  _globals['_POLICYHEADER']._serialized_start=660
+  _globals['_POLICYHEADER']._serialized_end=1301
+  _globals['_POLICYFRAME']._serialized_start=1303
+  _globals['_POLICYFRAME']._serialized_end=1346
+  _globals['_BEHAVIORASSIGNMENT']._serialized_start=1349
+  _globals['_BEHAVIORASSIGNMENT']._serialized_end=1578
+  _globals['_SAMPLER']._serialized_start=1581
+  _globals['_SAMPLER']._serialized_end=1788
+  _globals['_UNIFORMSAMPLER']._serialized_start=1790
+  _globals['_UNIFORMSAMPLER']._serialized_end=1833
+  _globals['_GAUSSIANSAMPLER']._serialized_start=1835
+  _globals['_GAUSSIANSAMPLER']._serialized_end=1882
+  _globals['_MULTIRANGESAMPLER']._serialized_start=1884
+  _globals['_MULTIRANGESAMPLER']._serialized_end=1951
+  _globals['_ASSIGNMENT']._serialized_start=1954
+  _globals['_ASSIGNMENT']._serialized_end=2390
+  _globals['_ASSIGNMENT_ENVIRONMENTPARAMETERSENTRY']._serialized_start=2308
+  _globals['_ASSIGNMENT_ENVIRONMENTPARAMETERSENTRY']._serialized_end=2390
+  _globals['_POLICYSERVICE']._serialized_start=2882
+  _globals['_POLICYSERVICE']._serialized_end=3053
 # @@protoc_insertion_point(module_scope)

@@ -57,7 +57,8 @@ class PolicyServiceServicer(object):
 
         Example: header{CartPole, version 7, 21 kB}, frame, assignment, header{version 8}, frame, header{version 11}, frame.
 
-        Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE DRAINING.
+        Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE DRAINING;
+        ABORTED TOO_SLOW (the client takes no message).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -66,7 +67,8 @@ class PolicyServiceServicer(object):
     def GetPolicy(self, request, context):
         """A pinned version: one header, then frames.
 
-        Errors: NOT_FOUND VERSION_EVICTED; NOT_FOUND UNKNOWN_BEHAVIOR; NOT_FOUND SESSION_EXPIRED.
+        Errors: NOT_FOUND VERSION_EVICTED; NOT_FOUND UNKNOWN_BEHAVIOR; NOT_FOUND SESSION_EXPIRED; RESOURCE_EXHAUSTED
+        TOO_MANY_CALLS; ABORTED TOO_SLOW.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -26,27 +26,27 @@ from rollcast.v1 import session_pb2 as rollcast_dot_v1_dot_session__pb2
 from rollcast.v1 import tensor_pb2 as rollcast_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crollcast/v1/trajectory.proto\x12\x0brollcast.v1\x1a\x19rollcast/v1/session.proto\x1a\x18rollcast/v1/tensor.proto\"h\n\rUploadRequest\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x17.rollcast.v1.UploadOpenH\x00\x12#\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x12.rollcast.v1.ChunkH\x00\x42\t\n\x07message\"/\n\nUploadOpen\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"\xb1\x01\n\x0eUploadResponse\x12+\n\x06opened\x18\x01 \x01(\x0b\x32\x19.rollcast.v1.UploadOpenedH\x00\x12\x1f\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x10.rollcast.v1.AckH\x00\x12!\n\x04hold\x18\x03 \x01(\x0b\x32\x11.rollcast.v1.HoldH\x00\x12#\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x12.rollcast.v1.DrainH\x00\x42\t\n\x07message\"l\n\x0cUploadOpened\x12\x15\n\rnext_sequence\x18\x01 \x01(\x04\x12#\n\x06\x63redit\x18\x02 \x03(\x0b\x32\x13.rollcast.v1.Credit\x12 \n\x05holds\x18\x03 \x03(\x0b\x32\x11.rollcast.v1.Hold\"N\n\x06\x43redit\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x15\n\rsteps_through\x18\x02 \x01(\x04\x12\x15\n\rbytes_through\x18\x03 \x01(\x04\"m\n\x03\x41\x63k\x12\x15\n\racked_through\x18\x01 \x01(\x04\x12#\n\x06\x63redit\x18\x02 \x03(\x0b\x32\x13.rollcast.v1.Credit\x12*\n\nrejections\x18\x03 \x03(\x0b\x32\x16.rollcast.v1.Rejection\"d\n\tRejection\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x16\n\x0e\x62\x65havior_index\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\r\n\x05steps\x18\x04 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"n\n\x04Hold\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.rollcast.v1.HoldReason\x12\x0e\n\x06\x61\x63tive\x18\x03 \x01(\x08\x12\x15\n\runtil_version\x18\x04 \x01(\x04\"?\n\x05\x44rain\x12\r\n\x05\x66inal\x18\x01 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\x04\x12\x0f\n\x07message\x18\x03 \x01(\t\"b\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x04role\x18\x02 \x01(\x0e\x32\x17.rollcast.v1.ColumnRole\x12#\n\x06tensor\x18\x03 \x01(\x0b\x32\x13.rollcast.v1.Tensor\"\xf9\x02\n\x05\x43hunk\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x16\n\x0e\x62\x65havior_index\x18\x03 \x01(\r\x12\x0c\n\x04team\x18\x04 \x01(\x05\x12\x14\n\x0c\x62\x61se_version\x18\x05 \x01(\x04\x12\x16\n\x0eproduced_steps\x18\x06 \x01(\x04\x12+\n\tdiscarded\x18\x07 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x13\n\x0bghost_steps\x18\x08 \x01(\x04\x12\x0e\n\x06\x61ge_us\x18\t \x01(\x04\x12\x10\n\x08segments\x18\n \x01(\r\x12\x0c\n\x04rows\x18\x0b \x01(\r\x12\x10\n\x08\x65pisodes\x18\x0c \x01(\r\x12$\n\x07\x63olumns\x18\r \x03(\x0b\x32\x13.rollcast.v1.Column\x12\x11\n\tstat_keys\x18\x0e \x03(\t\x12\x11\n\topponents\x18\x0f \x03(\t\x12\x0e\n\x06\x61gents\x18\x10 \x01(\r\x12\x16\n\x0elockstep_round\x18\x11 \x01(\x04*\xa7\x01\n\nHoldReason\x12\x1b\n\x17HOLD_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14HOLD_REASON_UPDATING\x10\x01\x12\x16\n\x12HOLD_REASON_PAUSED\x10\x02\x12\x16\n\x12HOLD_REASON_BEHIND\x10\x03\x12\x18\n\x14HOLD_REASON_DRAINING\x10\x04\x12\x18\n\x14HOLD_REASON_LOCKSTEP\x10\x05*\xb6\x01\n\nColumnRole\x12\x1b\n\x17\x43OLUMN_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OLUMN_ROLE_STEP\x10\x01\x12\x17\n\x13\x43OLUMN_ROLE_SEGMENT\x10\x02\x12\x15\n\x11\x43OLUMN_ROLE_FINAL\x10\x03\x12\x16\n\x12\x43OLUMN_ROLE_MEMORY\x10\x04\x12\x17\n\x13\x43OLUMN_ROLE_EPISODE\x10\x05\x12\x14\n\x10\x43OLUMN_ROLE_STAT\x10\x06*u\n\nSegmentEnd\x12\x1b\n\x17SEGMENT_END_UNSPECIFIED\x10\x00\x12\x13\n\x0fSEGMENT_END_CUT\x10\x01\x12\x1a\n\x16SEGMENT_END_TERMINATED\x10\x02\x12\x19\n\x15SEGMENT_END_TRUNCATED\x10\x03*q\n\x08GroupEnd\x12\x19\n\x15GROUP_END_UNSPECIFIED\x10\x00\x12\x17\n\x13GROUP_END_CONTINUES\x10\x01\x12\x18\n\x14GROUP_END_TERMINATED\x10\x02\x12\x17\n\x13GROUP_END_TRUNCATED\x10\x03*]\n\x07Purpose\x12\x17\n\x13PURPOSE_UNSPECIFIED\x10\x00\x12\x11\n\rPURPOSE_TRAIN\x10\x01\x12\x14\n\x10PURPOSE_EVALUATE\x10\x02\x12\x10\n\x0cPURPOSE_DEMO\x10\x03*\x94\x01\n\x0c\x41\x63tionSource\x12\x1d\n\x19\x41\x43TION_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41\x43TION_SOURCE_POLICY\x10\x01\x12\x18\n\x14\x41\x43TION_SOURCE_RANDOM\x10\x02\x12\x17\n\x13\x41\x43TION_SOURCE_HUMAN\x10\x03\x12\x18\n\x14\x41\x43TION_SOURCE_SCRIPT\x10\x04*\xad\x01\n\x0fStatAggregation\x12 \n\x1cSTAT_AGGREGATION_UNSPECIFIED\x10\x00\x12\x1c\n\x18STAT_AGGREGATION_AVERAGE\x10\x01\x12 \n\x1cSTAT_AGGREGATION_MOST_RECENT\x10\x02\x12\x18\n\x14STAT_AGGREGATION_SUM\x10\x03\x12\x1e\n\x1aSTAT_AGGREGATION_HISTOGRAM\x10\x04\x32Z\n\x11TrajectoryService\x12\x45\n\x06Upload\x12\x1a.rollcast.v1.UploadRequest\x1a\x1b.rollcast.v1.UploadResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crollcast/v1/trajectory.proto\x12\x0brollcast.v1\x1a\x19rollcast/v1/session.proto\x1a\x18rollcast/v1/tensor.proto\"h\n\rUploadRequest\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x17.rollcast.v1.UploadOpenH\x00\x12#\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x12.rollcast.v1.ChunkH\x00\x42\t\n\x07message\"/\n\nUploadOpen\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"\xb1\x01\n\x0eUploadResponse\x12+\n\x06opened\x18\x01 \x01(\x0b\x32\x19.rollcast.v1.UploadOpenedH\x00\x12\x1f\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x10.rollcast.v1.AckH\x00\x12!\n\x04hold\x18\x03 \x01(\x0b\x32\x11.rollcast.v1.HoldH\x00\x12#\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x12.rollcast.v1.DrainH\x00\x42\t\n\x07message\"l\n\x0cUploadOpened\x12\x15\n\rnext_sequence\x18\x01 \x01(\x04\x12#\n\x06\x63redit\x18\x02 \x03(\x0b\x32\x13.rollcast.v1.Credit\x12 \n\x05holds\x18\x03 \x03(\x0b\x32\x11.rollcast.v1.Hold\"|\n\x06\x43redit\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x15\n\rsteps_through\x18\x02 \x01(\x04\x12\x15\n\rbytes_through\x18\x03 \x01(\x04\x12\x1a\n\rquota_through\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_quota_through\"m\n\x03\x41\x63k\x12\x15\n\racked_through\x18\x01 \x01(\x04\x12#\n\x06\x63redit\x18\x02 \x03(\x0b\x32\x13.rollcast.v1.Credit\x12*\n\nrejections\x18\x03 \x03(\x0b\x32\x16.rollcast.v1.Rejection\"d\n\tRejection\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x16\n\x0e\x62\x65havior_index\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\r\n\x05steps\x18\x04 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x05 \x01(\t\"n\n\x04Hold\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.rollcast.v1.HoldReason\x12\x0e\n\x06\x61\x63tive\x18\x03 \x01(\x08\x12\x15\n\runtil_version\x18\x04 \x01(\x04\"?\n\x05\x44rain\x12\r\n\x05\x66inal\x18\x01 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\x04\x12\x0f\n\x07message\x18\x03 \x01(\t\"b\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x04role\x18\x02 \x01(\x0e\x32\x17.rollcast.v1.ColumnRole\x12#\n\x06tensor\x18\x03 \x01(\x0b\x32\x13.rollcast.v1.Tensor\"\xf9\x02\n\x05\x43hunk\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x16\n\x0e\x62\x65havior_index\x18\x03 \x01(\r\x12\x0c\n\x04team\x18\x04 \x01(\x05\x12\x14\n\x0c\x62\x61se_version\x18\x05 \x01(\x04\x12\x16\n\x0eproduced_steps\x18\x06 \x01(\x04\x12+\n\tdiscarded\x18\x07 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x13\n\x0bghost_steps\x18\x08 \x01(\x04\x12\x0e\n\x06\x61ge_us\x18\t \x01(\x04\x12\x10\n\x08segments\x18\n \x01(\r\x12\x0c\n\x04rows\x18\x0b \x01(\r\x12\x10\n\x08\x65pisodes\x18\x0c \x01(\r\x12$\n\x07\x63olumns\x18\r \x03(\x0b\x32\x13.rollcast.v1.Column\x12\x11\n\tstat_keys\x18\x0e \x03(\t\x12\x11\n\topponents\x18\x0f \x03(\t\x12\x0e\n\x06\x61gents\x18\x10 \x01(\r\x12\x16\n\x0elockstep_round\x18\x11 \x01(\x04*\xa7\x01\n\nHoldReason\x12\x1b\n\x17HOLD_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14HOLD_REASON_UPDATING\x10\x01\x12\x16\n\x12HOLD_REASON_PAUSED\x10\x02\x12\x16\n\x12HOLD_REASON_BEHIND\x10\x03\x12\x18\n\x14HOLD_REASON_DRAINING\x10\x04\x12\x18\n\x14HOLD_REASON_LOCKSTEP\x10\x05*\xb6\x01\n\nColumnRole\x12\x1b\n\x17\x43OLUMN_ROLE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OLUMN_ROLE_STEP\x10\x01\x12\x17\n\x13\x43OLUMN_ROLE_SEGMENT\x10\x02\x12\x15\n\x11\x43OLUMN_ROLE_FINAL\x10\x03\x12\x16\n\x12\x43OLUMN_ROLE_MEMORY\x10\x04\x12\x17\n\x13\x43OLUMN_ROLE_EPISODE\x10\x05\x12\x14\n\x10\x43OLUMN_ROLE_STAT\x10\x06*u\n\nSegmentEnd\x12\x1b\n\x17SEGMENT_END_UNSPECIFIED\x10\x00\x12\x13\n\x0fSEGMENT_END_CUT\x10\x01\x12\x1a\n\x16SEGMENT_END_TERMINATED\x10\x02\x12\x19\n\x15SEGMENT_END_TRUNCATED\x10\x03*q\n\x08GroupEnd\x12\x19\n\x15GROUP_END_UNSPECIFIED\x10\x00\x12\x17\n\x13GROUP_END_CONTINUES\x10\x01\x12\x18\n\x14GROUP_END_TERMINATED\x10\x02\x12\x17\n\x13GROUP_END_TRUNCATED\x10\x03*]\n\x07Purpose\x12\x17\n\x13PURPOSE_UNSPECIFIED\x10\x00\x12\x11\n\rPURPOSE_TRAIN\x10\x01\x12\x14\n\x10PURPOSE_EVALUATE\x10\x02\x12\x10\n\x0cPURPOSE_DEMO\x10\x03*\x94\x01\n\x0c\x41\x63tionSource\x12\x1d\n\x19\x41\x43TION_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41\x43TION_SOURCE_POLICY\x10\x01\x12\x18\n\x14\x41\x43TION_SOURCE_RANDOM\x10\x02\x12\x17\n\x13\x41\x43TION_SOURCE_HUMAN\x10\x03\x12\x18\n\x14\x41\x43TION_SOURCE_SCRIPT\x10\x04*\xad\x01\n\x0fStatAggregation\x12 \n\x1cSTAT_AGGREGATION_UNSPECIFIED\x10\x00\x12\x1c\n\x18STAT_AGGREGATION_AVERAGE\x10\x01\x12 \n\x1cSTAT_AGGREGATION_MOST_RECENT\x10\x02\x12\x18\n\x14STAT_AGGREGATION_SUM\x10\x03\x12\x1e\n\x1aSTAT_AGGREGATION_HISTOGRAM\x10\x04\x32Z\n\x11TrajectoryService\x12\x45\n\x06Upload\x12\x1a.rollcast.v1.UploadRequest\x1a\x1b.rollcast.v1.UploadResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rollcast.v1.trajectory_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HOLDREASON']._serialized_start=1494
-  _globals['_HOLDREASON']._serialized_end=1661
-  _globals['_COLUMNROLE']._serialized_start=1664
-  _globals['_COLUMNROLE']._serialized_end=1846
-  _globals['_SEGMENTEND']._serialized_start=1848
-  _globals['_SEGMENTEND']._serialized_end=1965
-  _globals['_GROUPEND']._serialized_start=1967
-  _globals['_GROUPEND']._serialized_end=2080
-  _globals['_PURPOSE']._serialized_start=2082
-  _globals['_PURPOSE']._serialized_end=2175
-  _globals['_ACTIONSOURCE']._serialized_start=2178
-  _globals['_ACTIONSOURCE']._serialized_end=2326
-  _globals['_STATAGGREGATION']._serialized_start=2329
-  _globals['_STATAGGREGATION']._serialized_end=2502
+  _globals['_HOLDREASON']._serialized_start=1540
+  _globals['_HOLDREASON']._serialized_end=1707
+  _globals['_COLUMNROLE']._serialized_start=1710
+  _globals['_COLUMNROLE']._serialized_end=1892
+  _globals['_SEGMENTEND']._serialized_start=1894
+  _globals['_SEGMENTEND']._serialized_end=2011
+  _globals['_GROUPEND']._serialized_start=2013
+  _globals['_GROUPEND']._serialized_end=2126
+  _globals['_PURPOSE']._serialized_start=2128
+  _globals['_PURPOSE']._serialized_end=2221
+  _globals['_ACTIONSOURCE']._serialized_start=2224
+  _globals['_ACTIONSOURCE']._serialized_end=2372
+  _globals['_STATAGGREGATION']._serialized_start=2375
+  _globals['_STATAGGREGATION']._serialized_end=2548
   _globals['_UPLOADREQUEST']._serialized_start=98
   _globals['_UPLOADREQUEST']._serialized_end=202
   _globals['_UPLOADOPEN']._serialized_start=204
@@ -56,19 +56,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPLOADOPENED']._serialized_start=433
   _globals['_UPLOADOPENED']._serialized_end=541
   _globals['_CREDIT']._serialized_start=543
-  _globals['_CREDIT']._serialized_end=621
-  _globals['_ACK']._serialized_start=623
-  _globals['_ACK']._serialized_end=732
-  _globals['_REJECTION']._serialized_start=734
-  _globals['_REJECTION']._serialized_end=834
-  _globals['_HOLD']._serialized_start=836
-  _globals['_HOLD']._serialized_end=946
-  _globals['_DRAIN']._serialized_start=948
-  _globals['_DRAIN']._serialized_end=1011
-  _globals['_COLUMN']._serialized_start=1013
-  _globals['_COLUMN']._serialized_end=1111
-  _globals['_CHUNK']._serialized_start=1114
-  _globals['_CHUNK']._serialized_end=1491
-  _globals['_TRAJECTORYSERVICE']._serialized_start=2504
-  _globals['_TRAJECTORYSERVICE']._serialized_end=2594
+  _globals['_CREDIT']._serialized_end=667
+  _globals['_ACK']._serialized_start=669
+  _globals['_ACK']._serialized_end=778
+  _globals['_REJECTION']._serialized_start=780
+  _globals['_REJECTION']._serialized_end=880
+  _globals['_HOLD']._serialized_start=882
+  _globals['_HOLD']._serialized_end=992
+  _globals['_DRAIN']._serialized_start=994
+  _globals['_DRAIN']._serialized_end=1057
+  _globals['_COLUMN']._serialized_start=1059
+  _globals['_COLUMN']._serialized_end=1157
+  _globals['_CHUNK']._serialized_start=1160
+  _globals['_CHUNK']._serialized_end=1537
+  _globals['_TRAJECTORYSERVICE']._serialized_start=2550
+  _globals['_TRAJECTORYSERVICE']._serialized_end=2640
 # @@protoc_insertion_point(module_scope)

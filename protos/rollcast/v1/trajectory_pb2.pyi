@@ -41,7 +41,7 @@ class _HoldReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """Lock-step: the quota is used up."""
 
 class HoldReason(_HoldReason, metaclass=_HoldReasonEnumTypeWrapper):
-    """Why actors are asked to wait."""
+    """The reason why actors must wait."""
 
 HOLD_REASON_UNSPECIFIED: HoldReason.ValueType  # 0
 """Never sent; a receiver refuses it."""
@@ -79,7 +79,7 @@ class _ColumnRoleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """One row a statistics record."""
 
 class ColumnRole(_ColumnRole, metaclass=_ColumnRoleEnumTypeWrapper):
-    """What the rows of a column are."""
+    """The meaning of a column's rows."""
 
 COLUMN_ROLE_UNSPECIFIED: ColumnRole.ValueType  # 0
 """Never sent; a receiver refuses it."""
@@ -106,19 +106,19 @@ class _SegmentEndEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     SEGMENT_END_UNSPECIFIED: _SegmentEnd.ValueType  # 0
     """Never sent; a receiver refuses it."""
     SEGMENT_END_CUT: _SegmentEnd.ValueType  # 1
-    """The episode goes on; the value of the final observation bootstraps."""
+    """The episode continues; the value of the final observation bootstraps."""
     SEGMENT_END_TERMINATED: _SegmentEnd.ValueType  # 2
     """The episode ended in a terminal state; nothing bootstraps."""
     SEGMENT_END_TRUNCATED: _SegmentEnd.ValueType  # 3
     """The episode was ended from outside; the value of the final observation bootstraps."""
 
 class SegmentEnd(_SegmentEnd, metaclass=_SegmentEndEnumTypeWrapper):
-    """How a segment ended."""
+    """The kind of a segment's end."""
 
 SEGMENT_END_UNSPECIFIED: SegmentEnd.ValueType  # 0
 """Never sent; a receiver refuses it."""
 SEGMENT_END_CUT: SegmentEnd.ValueType  # 1
-"""The episode goes on; the value of the final observation bootstraps."""
+"""The episode continues; the value of the final observation bootstraps."""
 SEGMENT_END_TERMINATED: SegmentEnd.ValueType  # 2
 """The episode ended in a terminal state; nothing bootstraps."""
 SEGMENT_END_TRUNCATED: SegmentEnd.ValueType  # 3
@@ -134,19 +134,19 @@ class _GroupEndEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     GROUP_END_UNSPECIFIED: _GroupEnd.ValueType  # 0
     """The same as CONTINUES."""
     GROUP_END_CONTINUES: _GroupEnd.ValueType  # 1
-    """The group's episode goes on, even if this agent's has ended."""
+    """The group's episode continues, even if this agent's has ended."""
     GROUP_END_TERMINATED: _GroupEnd.ValueType  # 2
     """The group's episode ended in a terminal state."""
     GROUP_END_TRUNCATED: _GroupEnd.ValueType  # 3
     """The group's episode was ended from outside."""
 
 class GroupEnd(_GroupEnd, metaclass=_GroupEndEnumTypeWrapper):
-    """How the group stood at the end of a segment."""
+    """The state of the group at the end of a segment."""
 
 GROUP_END_UNSPECIFIED: GroupEnd.ValueType  # 0
 """The same as CONTINUES."""
 GROUP_END_CONTINUES: GroupEnd.ValueType  # 1
-"""The group's episode goes on, even if this agent's has ended."""
+"""The group's episode continues, even if this agent's has ended."""
 GROUP_END_TERMINATED: GroupEnd.ValueType  # 2
 """The group's episode ended in a terminal state."""
 GROUP_END_TRUNCATED: GroupEnd.ValueType  # 3
@@ -169,7 +169,7 @@ class _PurposeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """To record as a demonstration."""
 
 class Purpose(_Purpose, metaclass=_PurposeEnumTypeWrapper):
-    """What a segment or an episode is for."""
+    """The purpose of a segment or an episode."""
 
 PURPOSE_UNSPECIFIED: Purpose.ValueType  # 0
 """The same as TRAIN."""
@@ -199,7 +199,7 @@ class _ActionSourceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """A script."""
 
 class ActionSource(_ActionSource, metaclass=_ActionSourceEnumTypeWrapper):
-    """Who chose an action."""
+    """The origin of an action."""
 
 ACTION_SOURCE_UNSPECIFIED: ActionSource.ValueType  # 0
 """The same as POLICY."""
@@ -231,7 +231,7 @@ class _StatAggregationEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     """A histogram."""
 
 class StatAggregation(_StatAggregation, metaclass=_StatAggregationEnumTypeWrapper):
-    """How statistics records of one key are put together."""
+    """The aggregation of statistics records of one key."""
 
 STAT_AGGREGATION_UNSPECIFIED: StatAggregation.ValueType  # 0
 """The same as AVERAGE."""
@@ -320,7 +320,7 @@ class UploadResponse(google.protobuf.message.Message):
 
     @property
     def hold(self) -> Global___Hold:
-        """Step no further, or go on."""
+        """Begins or ends a hold."""
 
     @property
     def drain(self) -> Global___Drain:
@@ -354,10 +354,10 @@ class UploadOpened(google.protobuf.message.Message):
     CREDIT_FIELD_NUMBER: builtins.int
     HOLDS_FIELD_NUMBER: builtins.int
     next_sequence: builtins.int
-    """Send from here on; everything below is acked."""
+    """The first sequence to send; everything below is acked."""
     @property
     def credit(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Credit]:
-        """What may be produced."""
+        """The present credit."""
 
     @property
     def holds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Hold]:
@@ -377,7 +377,7 @@ Global___UploadOpened: typing_extensions.TypeAlias = UploadOpened
 
 @typing.final
 class Credit(google.protobuf.message.Message):
-    """What a session may produce of one behavior. Both limits are cumulative over the session and never fall, so a lost or
+    """The credit of a session for one behavior. Both limits are cumulative over the session and never fall, so a lost or
     repeated message does no harm. An actor that reaches either stops stepping; it drops nothing.
     """
 
@@ -386,21 +386,33 @@ class Credit(google.protobuf.message.Message):
     BEHAVIOR_INDEX_FIELD_NUMBER: builtins.int
     STEPS_THROUGH_FIELD_NUMBER: builtins.int
     BYTES_THROUGH_FIELD_NUMBER: builtins.int
+    QUOTA_THROUGH_FIELD_NUMBER: builtins.int
     behavior_index: builtins.int
     """The behavior."""
     steps_through: builtins.int
-    """Produced steps may reach this."""
+    """Limit of produced steps."""
     bytes_through: builtins.int
-    """Bytes of chunks sent may reach this (the encoded size of Chunk)."""
+    """Limit of the bytes of sent chunks (the encoded size of Chunk)."""
+    quota_through: builtins.int
+    """The actor's part of the next update, only if the actor declared `follows_quota`: once it has produced so many steps,
+    it ends all open segments with CUT, sends them, and takes no step until this number grows. The step of all agents
+    that reaches it may pass it. It may fall, to no less than what the learner received. Absent: there is no such part.
+    """
     def __init__(
         self,
         *,
         behavior_index: builtins.int = ...,
         steps_through: builtins.int = ...,
         bytes_through: builtins.int = ...,
+        quota_through: builtins.int | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["behavior_index", b"behavior_index", "bytes_through", b"bytes_through", "steps_through", b"steps_through"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_quota_through", b"_quota_through", "quota_through", b"quota_through"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_quota_through", b"_quota_through", "behavior_index", b"behavior_index", "bytes_through", b"bytes_through", "quota_through", b"quota_through", "steps_through", b"steps_through"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__quota_through: typing_extensions.TypeAlias = typing.Literal["quota_through"]
+    _WhichOneofArgType__quota_through: typing_extensions.TypeAlias = typing.Literal["_quota_through", b"_quota_through"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__quota_through) -> _WhichOneofReturnType__quota_through | None: ...
 
 Global___Credit: typing_extensions.TypeAlias = Credit
 
@@ -417,7 +429,7 @@ class Ack(google.protobuf.message.Message):
     """Every sequence up to this one is settled."""
     @property
     def credit(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Credit]:
-        """What may be produced now."""
+        """The present credit."""
 
     @property
     def rejections(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Rejection]:
@@ -437,7 +449,7 @@ Global___Ack: typing_extensions.TypeAlias = Ack
 
 @typing.final
 class Rejection(google.protobuf.message.Message):
-    """Rows that were refused. The stream goes on."""
+    """Rows that were refused. The stream continues."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -451,9 +463,9 @@ class Rejection(google.protobuf.message.Message):
     behavior_index: builtins.int
     """The behavior."""
     reason: builtins.str
-    """A word of the ledger: not_finite, stale, generation, bad_action, bad_observation, not_training."""
+    """A word of the ledger: not_finite, stale, generation, bad_action, bad_observation, not_training, opponent."""
     steps: builtins.int
-    """How many rows."""
+    """The number of rows."""
     detail: builtins.str
     """For logs: which column, which row."""
     def __init__(
@@ -472,7 +484,7 @@ Global___Rejection: typing_extensions.TypeAlias = Rejection
 
 @typing.final
 class Hold(google.protobuf.message.Message):
-    """Step no further, or go on. An actor steps a behavior while no reason holds it."""
+    """Begins or ends a hold. An actor steps a behavior while no reason holds it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -483,7 +495,7 @@ class Hold(google.protobuf.message.Message):
     behavior_index: builtins.int
     """The behavior."""
     reason: Global___HoldReason.ValueType
-    """Why."""
+    """The reason."""
     active: builtins.bool
     """True begins the hold, false ends it."""
     until_version: builtins.int
@@ -511,9 +523,9 @@ class Drain(google.protobuf.message.Message):
     RETRY_AFTER_MS_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     final: builtins.bool
-    """True after a finished run: the actor closes and exits with code 0. False: it comes back."""
+    """True after a finished run: the actor closes and exits with code 0. False: it reconnects later."""
     retry_after_ms: builtins.int
-    """Come back no earlier."""
+    """Earliest time to reconnect."""
     message: builtins.str
     """For logs."""
     def __init__(
@@ -562,9 +574,15 @@ class Column(google.protobuf.message.Message):
     EPISODE columns: episode/agent uint64, episode/env uint32, episode/episode uint64, episode/return float32,
       episode/group_return float32, episode/length uint32, episode/end uint8 (SegmentEnd), episode/last_reward float32,
       episode/last_group_reward float32, episode/first_version uint64, episode/last_version uint64,
-      episode/settings_revision uint64, episode/assignment uint64, episode/purpose uint8, episode/team int32,
-      episode/opponent int32 (index into Chunk.opponents, -1 = none), episode/opponent_version uint64, episode/seed uint64,
-      info/<name> float32 (NaN = absent). Required: env, agent, episode, return, length, end.
+      episode/settings_revision uint64, episode/assignment uint64, episode/purpose uint8, episode/team int32 (the seat in a
+      match), episode/opponent int32 (index into Chunk.opponents, -1 = none), episode/opponent_generation uint64,
+      episode/opponent_version uint64, episode/seed uint64, info/<name> float32 (NaN = absent).
+      Of matches: episode/match uint64 (BehaviorAssignment.match when the episode began, 0 = none), episode/role uint8
+      (AssignmentRole, LEARN or OPPONENT; absent = LEARN), episode/result int8 (1 = won, 0 = drawn, -1 = lost,
+      127 = unknown; absent = unknown).
+      Of groups: episode/group, episode/group_episode uint64 (0 = none; absent = 0), episode/group_end uint8 (GroupEnd;
+      absent = CONTINUES).
+      Required: env, agent, episode, return, length, end.
     STAT columns: stat/key uint32 (index into Chunk.stat_keys), stat/aggregation uint8 (StatAggregation), stat/env uint32,
       stat/value float32.
     """
@@ -577,7 +595,7 @@ class Column(google.protobuf.message.Message):
     name: builtins.str
     """Unique in the chunk."""
     role: Global___ColumnRole.ValueType
-    """What its rows are."""
+    """Meaning of its rows."""
     @property
     def tensor(self) -> rollcast.v1.tensor_pb2.Tensor:
         """The rows."""
@@ -644,7 +662,7 @@ class Chunk(google.protobuf.message.Message):
     agents: builtins.int
     """Agents that act at present."""
     lockstep_round: builtins.int
-    """Lock-step: all steps of this round are in the chunks before this one, which itself has none; 0 = the round goes on."""
+    """Lock-step: all steps of this round are in earlier chunks, and this chunk has none; 0 = the round continues."""
     @property
     def discarded(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rollcast.v1.session_pb2.ReasonCount]:
         """Cumulative discarded steps."""

@@ -38,7 +38,8 @@ class TrajectoryServiceStub:
 
     Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
     SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
-    UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
+    UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED TOO_MANY_CALLS and ABORTED TOO_SLOW (uploads without a first message);
+    RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
     """
 
 @typing.type_check_only
@@ -57,7 +58,8 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
 
     Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
     SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
-    UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
+    UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED TOO_MANY_CALLS and ABORTED TOO_SLOW (uploads without a first message);
+    RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
     """
 
 class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
@@ -79,7 +81,8 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
 
         Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
         SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
-        UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
+        UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED TOO_MANY_CALLS and ABORTED TOO_SLOW (uploads without a first message);
+        RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
         """
 
 def add_TrajectoryServiceServicer_to_server(servicer: TrajectoryServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

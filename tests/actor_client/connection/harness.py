@@ -1,4 +1,4 @@
-"""An actor without an environment: a link to the scripted learner, and chunks made by hand."""
+"""Provides an actor without an environment: a link to the scripted learner, and chunks made by the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.protos.builders import CARTPOLE, small_chunk
 
 @dataclass(frozen=True)
 class BarePolicy:
-    """A policy that is only a number."""
+    """A policy that consists of a number."""
 
     generation: int
     version: int
@@ -29,13 +29,13 @@ class BarePolicy:
     memory: MemoryForm = NO_MEMORY
 
     def greedy(self) -> BarePolicy:
-        """Has one way only."""
+        """Returns itself, because its actions do not depend on chance."""
         return self
 
     def act(
         self, observations: Sequence[NDArray[Any]], masks: NDArray[Any] | None, noise: Noise, memory: Any = None
     ) -> Actions:
-        """Cannot act."""
+        """Raises, because this policy cannot act."""
         raise NotImplementedError("this policy is only a number")
 
 
@@ -48,7 +48,7 @@ def load(description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> 
 
 @dataclass
 class Actor:
-    """A stepping thread in slow motion."""
+    """An actor whose steps are taken one at a time by the test."""
 
     link: LearnerLink
     port: BehaviorPort
@@ -84,17 +84,17 @@ class Actor:
 
 
 class Addressed(Protocol):
-    """Any learner."""
+    """The address of a learner."""
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Returns where it listens."""
         ...
 
 
 @contextmanager
 def linked(learner: Addressed, **settings: Any) -> Iterator[LearnerLink]:
-    """A started link."""
+    """Starts a link."""
     link = LearnerLink(
         settings.pop("address", learner.address),
         actor_name=settings.pop("actor_name", "actor"),
@@ -111,7 +111,7 @@ def linked(learner: Addressed, **settings: Any) -> Iterator[LearnerLink]:
 
 @contextmanager
 def acting(learner: ScriptedLearner, spec: BehaviorSpec = CARTPOLE, **settings: Any) -> Iterator[Actor]:
-    """An actor that has declared its behavior and acts with version 0; its books are checked at the end."""
+    """Starts an actor that has declared its behavior and acts with version 0; checks its books at the end."""
     with linked(learner, **settings) as link:
         port = link.declare(spec, team=0, agents=1, timeout_seconds=20.0)
         learner.publish(spec.name, 0)

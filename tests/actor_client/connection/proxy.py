@@ -1,4 +1,4 @@
-"""A TCP proxy that can swallow what one connection carries, as a firewall that forgot about it does."""
+"""A TCP proxy that can drop the traffic of one connection without closing it, as a firewall does."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.tcp_proxy import TcpProxy, close
 
 
 class Pair:
-    """One connection: to the client, and to the server.
+    """The two sockets of a connection: to the client and to the server.
 
     Attributes:
-        swallowing: what comes, an end included, goes nowhere; both sides believe the connection to be well.
-        client_bytes: came from the client so far.
+        swallowing: What comes, an end included, goes nowhere; both sides believe the connection to be well.
+        client_bytes: Came from the client so far.
     """
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
@@ -42,10 +42,10 @@ class Pair:
 
 
 class Proxy(TcpProxy):
-    """Listens in place of a server.
+    """Listens in place of a server and forwards its connections.
 
     Attributes:
-        pairs: all connections so far.
+        pairs: All connections so far.
     """
 
     def __init__(self, port: int) -> None:
@@ -58,5 +58,5 @@ class Proxy(TcpProxy):
         return found
 
     def connect(self, client: socket.socket, server: socket.socket) -> None:
-        """Carries both directions in a pair."""
+        """Forwards both directions of a connection."""
         self.pairs.append(Pair(client, server))

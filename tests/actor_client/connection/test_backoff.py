@@ -1,4 +1,4 @@
-"""How long to wait between attempts."""
+"""Tests the waits between connection attempts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Highest(random.Random):
 
 
 def test_bounds_double_and_stay_short_in_the_first_minute() -> None:
-    """A learner that comes back within a minute is found within two seconds."""
+    """The wait stays below two seconds during the first minute of an outage."""
     time = Time()
     backoff = Backoff(Highest(), time)
     waits = []
@@ -42,7 +42,7 @@ def test_bounds_double_and_stay_short_in_the_first_minute() -> None:
 
 
 def test_bounds_grow_with_the_outage_up_to_a_limit() -> None:
-    """A learner that is away for long is asked more rarely."""
+    """The wait grows with the outage up to a limit."""
     time = Time()
     backoff = Backoff(Highest(), time)
     for _ in range(10):
@@ -54,7 +54,7 @@ def test_bounds_grow_with_the_outage_up_to_a_limit() -> None:
 
 
 def test_health_forgets_past_failures() -> None:
-    """After a healthy time the first wait is short again."""
+    """After a healthy period the first wait is short again."""
     time = Time()
     backoff = Backoff(Highest(), time)
     for _ in range(10):
@@ -67,7 +67,7 @@ def test_health_forgets_past_failures() -> None:
 
 @given(st.floats(0.01, 3600.0), st.integers(0, 30), st.integers())
 def test_what_the_learner_asks_for_is_the_minimum(asked: float, failures: int, seed: int) -> None:
-    """RetryInfo is never undercut, and actors that got the same one are spread."""
+    """The actor waits at least as long as RetryInfo says, and actors with equal RetryInfo retry at different times."""
     backoff = Backoff(random.Random(seed), Time())
     for _ in range(failures):
         backoff.failed()
@@ -76,7 +76,7 @@ def test_what_the_learner_asks_for_is_the_minimum(asked: float, failures: int, s
 
 
 def test_waits_are_spread_over_the_whole_range() -> None:
-    """Full jitter: actors that failed together do not come back together."""
+    """Actors that failed at the same time retry at different times (full jitter)."""
     waits = [Backoff(random.Random(seed), Time()).failed() for seed in range(200)]
     assert min(waits) < 0.1 * BASE_SECONDS
     assert max(waits) > 0.9 * BASE_SECONDS

@@ -1,4 +1,4 @@
-"""Chunks that are larger than the learner allows: dropped now and then, and the end of an actor that has no others."""
+"""Tests chunks that are larger than the learner allows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.actor_client.scripted import ScriptedLearner, wait_until
 
 
 def failure_of(actor: Actor) -> ActorError:
-    """Waits until the actor shall end, and returns why."""
+    """Waits until the actor must end, and returns why."""
     wait_until(lambda: actor.link.stopping)
     assert actor.link.error is not None
     return actor.link.error
 
 
 def test_one_step_that_does_not_fit_ends_the_actor() -> None:
-    """It can be cut no smaller: the line has both sizes and the setting, and the learner hears of it."""
+    """A single step that exceeds the limit ends the actor; the message and the learner get sizes and setting."""
     with ScriptedLearner() as learner:
         learner.max_chunk_bytes = 300
         with acting(learner) as actor:
@@ -31,22 +31,22 @@ def test_one_step_that_does_not_fit_ends_the_actor() -> None:
         assert failure.exit_code is ExitCode.REFUSED
         assert failure.message.startswith("one step of behavior CartPole takes ")
         assert "the learner allows 300 (rollcast.max_chunk_bytes in its run file)" in failure.message
-        assert f"raise it, to {limits.MAX_CHUNK_BYTES} at most, or send smaller observations" in failure.message
+        assert f"raise it to at most {limits.MAX_CHUNK_BYTES}, or send smaller observations" in failure.message
         assert size_bytes == {"too_large": 1}
         assert not learner.chunks
         assert learner.session.closed is not None
 
 
 def test_what_no_setting_allows_is_not_advised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the limit of the wire there is nothing to raise."""
+    """At the limit of the wire format the message does not advise to raise the setting."""
     monkeypatch.setattr(limits, "MAX_CHUNK_BYTES", 300)
     with ScriptedLearner() as learner, acting(learner) as actor:
         actor.send(1)
-        assert failure_of(actor).message.endswith("it cannot be larger: send smaller observations")
+        assert failure_of(actor).message.endswith("this is the highest possible limit, so send smaller observations")
 
 
 def test_nothing_but_chunks_that_do_not_fit_ends_the_actor() -> None:
-    """A few are dropped and counted, and said once; a long row of them means that it will not get better."""
+    """A few oversized chunks are dropped, counted and reported once; a long series of them ends the actor."""
     with ScriptedLearner() as learner:
         learner.max_chunk_bytes = 1000
         with acting(learner) as actor, capture_logs() as logs:
@@ -60,7 +60,7 @@ def test_nothing_but_chunks_that_do_not_fit_ends_the_actor() -> None:
             actor.send(100)
             failure = failure_of(actor)
         assert failure.exit_code is ExitCode.REFUSED
-        assert failure.message.startswith("each chunk, the last one of 100 steps, of behavior CartPole takes ")
+        assert failure.message.startswith("a chunk of 100 steps of behavior CartPole takes ")
         assert [log["event"] for log in logs if log["event"].startswith("chunk")] == [
             "chunk_too_large",
             "chunk_dropped",

@@ -1,4 +1,4 @@
-"""Every step has one fate, whatever happens in whatever order."""
+"""Tests the books: every step has exactly one outcome."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ REASONS = st.sampled_from(["env_error", "reset", "generation"])
 
 
 def test_books_refuse_to_lose_count() -> None:
-    """Steps cannot leave a state that they are not in."""
+    """Moving more steps out of a state than it holds is an error."""
     books = Books()
     books.produced(3)
-    with pytest.raises(ValueError, match="4 steps cannot leave the 3 that are open"):
+    with pytest.raises(ValueError, match="4 steps cannot be subtracted from the 3 that are open"):
         books.seal(4)
     with pytest.raises(ValueError, match="unacked"):
         books.acked(1)
@@ -31,7 +31,7 @@ def test_books_refuse_to_lose_count() -> None:
 
 
 def test_views_add_up() -> None:
-    """The books of several teams are summed by reason."""
+    """The sum of several teams' books adds up the reasons."""
     first, second = Books(), Books()
     for books, reason in ((first, "reset"), (second, "env_error")):
         books.produced(5)
@@ -48,7 +48,7 @@ def test_views_add_up() -> None:
 
 
 def test_books_balance_at_every_moment_while_two_threads_write() -> None:
-    """A view is one moment: the equation holds in each."""
+    """Every snapshot of the books balances while two threads write to them."""
     books = Books()
     done = threading.Event()
 
@@ -69,7 +69,7 @@ def test_books_balance_at_every_moment_while_two_threads_write() -> None:
 
 
 class Upload(RuleBasedStateMachine):
-    """An actor's window and books against a learner that takes, forgets to ack, breaks, restarts and loses sessions."""
+    """Compares an actor's window and books with a learner that acks late, disconnects, restarts and loses sessions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,6 +77,7 @@ class Upload(RuleBasedStateMachine):
         self.gates = [Gate(1), Gate(1)]
         self.books = [Books(), Books()]
         self.past = [BooksView(), BooksView()]
+        self.ghosts = [0, 0]
         self.taken: dict[int, int] = {}  # what the learner of this session took, by sequence
         self.wire: list[Parcel] = []  # sent and not yet taken
         self.expected = 1
@@ -84,17 +85,23 @@ class Upload(RuleBasedStateMachine):
 
     @rule(behavior=st.integers(0, 1), steps=st.integers(1, 20))
     def produce(self, behavior: int, steps: int) -> None:
-        """The recorder takes steps."""
+        """Records steps."""
         self.books[behavior].produced(steps)
+
+    @rule(behavior=st.integers(0, 1), steps=st.integers(1, 20))
+    def play(self, behavior: int, steps: int) -> None:
+        """Plays as an opponent."""
+        self.books[behavior].ghost(steps)
+        self.ghosts[behavior] += steps
 
     @rule(behavior=st.integers(0, 1), reason=REASONS, share=st.floats(0, 1))
     def discard(self, behavior: int, reason: str, share: float) -> None:
-        """The recorder gives up open rows."""
+        """Discards open rows."""
         self.books[behavior].discard(reason, int(self.books[behavior].view().open * share))
 
     @rule(behavior=st.integers(0, 1), share=st.floats(0, 1))
     def seal(self, behavior: int, share: float) -> None:
-        """The recorder makes a chunk; it may be empty."""
+        """Makes a chunk, which may be empty."""
         rows = int(self.books[behavior].view().open * share)
         self.made += 1
         chunk = trajectory_pb2.Chunk(rows=rows, produced_steps=self.made, sequence=1 << 34)
@@ -104,13 +111,13 @@ class Upload(RuleBasedStateMachine):
 
     @rule(behavior=st.integers(0, 1), more=st.integers(1, 60))
     def grant(self, behavior: int, more: int) -> None:
-        """The learner grants bytes."""
+        """Grants bytes of credit."""
         gate = self.gates[behavior]
         gate.grant(trajectory_pb2.Credit(bytes_through=gate.bytes_through + more))
 
     @rule()
     def transmit(self) -> None:
-        """A chunk goes on the wire."""
+        """Puts a chunk on the wire."""
         parcel = self.window.take()
         if parcel is not None:
             assert parcel.gate.sent_bytes <= parcel.gate.bytes_through
@@ -119,7 +126,7 @@ class Upload(RuleBasedStateMachine):
     @precondition(lambda self: self.wire)
     @rule()
     def arrive(self) -> None:
-        """The learner takes a chunk from the wire: the next one, or one that it has."""
+        """Takes a chunk from the wire: the next one, or a duplicate."""
         parcel = self.wire.pop(0)
         assert parcel.sequence <= self.expected
         if parcel.sequence == self.expected:
@@ -128,18 +135,18 @@ class Upload(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def ack(self, share: float) -> None:
-        """An ack arrives, perhaps of an older moment."""
+        """Delivers an ack, which may be older than the newest one."""
         self.window.ack(int((self.expected - 1) * share))
 
     @rule()
     def break_off(self) -> None:
-        """The stream breaks: the wire is lost, the next stream begins where the learner is."""
+        """Breaks the stream: the chunks on the wire are lost, and the next stream resumes at the learner's sequence."""
         self.wire.clear()
         self.window.rewind(self.expected)
 
     @rule(back=st.integers(0, 3))
     def restart(self, back: int) -> None:
-        """The learner starts anew from a checkpoint: the window is void, numbers may go back."""
+        """Restarts the learner from a checkpoint: the window is cleared, and sequence numbers may go back."""
         self.wire.clear()
         self.expected = max(1, self.expected - back)
         self.taken = {sequence: made for sequence, made in self.taken.items() if sequence < self.expected}
@@ -148,7 +155,7 @@ class Upload(RuleBasedStateMachine):
 
     @rule()
     def lose_session(self) -> None:
-        """The learner forgot the session."""
+        """Makes the learner forget the session."""
         self.wire.clear()
         self.expected = 1
         self.taken = {}
@@ -161,7 +168,7 @@ class Upload(RuleBasedStateMachine):
 
     @invariant()
     def balanced(self) -> None:
-        """The equation holds, and what is unacked is in the window."""
+        """Checks that the books balance and that all unacked steps are in the window."""
         assert all(books.balanced for books in self.books)
         assert all(view.balanced and not view.open and not view.unacked for view in self.past)
         assert sum(books.view().unacked for books in self.books) == sum(
@@ -169,14 +176,20 @@ class Upload(RuleBasedStateMachine):
         )
 
     @invariant()
+    def ghosts_are_counted_apart(self) -> None:
+        """Checks that opponents' steps are in no count but their own."""
+        for past, books, ghosts in zip(self.past, self.books, self.ghosts, strict=True):
+            assert (past + books.view()).ghost == ghosts
+
+    @invariant()
     def nothing_twice(self) -> None:
-        """The learner has each chunk once, without gaps, in the order of making."""
+        """Checks that the learner has every chunk once, without gaps and in order."""
         assert sorted(self.taken) == list(range(min(self.taken, default=1), self.expected))
         assert len(set(self.taken.values())) == len(self.taken)
 
     @invariant()
     def bytes_add_up(self) -> None:
-        """The window's size is that of its chunks; what waits is counted once."""
+        """Checks that the window's size is the sum of its chunks and that waiting chunks count once."""
         assert self.window.unacked_bytes >= 0
         assert all(gate.waiting_bytes >= 0 for gate in self.gates)
         assert not self.window.empty or self.window.unacked_bytes == 0

@@ -1,4 +1,4 @@
-"""The life of a connection: breaks, restarts, lost sessions, farewells and refusals."""
+"""Tests the life of a connection: disconnects, restarts, lost sessions, farewells and refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.protos.builders import CARTPOLE
 
 
 def test_a_new_generation_drops_the_window_and_waits_for_its_policy() -> None:
-    """After a restart of the learner unacked chunks are dropped and counted, and numbering goes on as it says."""
+    """After a restart of the learner the actor drops and counts unacked chunks, and numbers chunks as told."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         actor.send(2)
         actor.wait_acked()
@@ -54,7 +54,7 @@ def test_a_new_generation_drops_the_window_and_waits_for_its_policy() -> None:
 
 
 def test_a_lost_session_begins_anew_with_fresh_books() -> None:
-    """A learner that forgot the session gets another one; what was on its way is dropped, the rest is given up."""
+    """An actor whose session was forgotten gets a new one and discards its open rows and unacked chunks."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         actor.send(2)
         actor.wait_acked()
@@ -82,7 +82,7 @@ def test_a_lost_session_begins_anew_with_fresh_books() -> None:
 
 
 def test_an_expired_session_in_the_same_run_is_replaced() -> None:
-    """A lease that ran out costs the session, not the actor; its policy comes again."""
+    """An expired session is replaced by a new one in the same run, and the policy is sent again."""
     with ScriptedLearner() as learner:
         learner.lease_seconds = 0.3
         with acting(learner) as actor:
@@ -95,7 +95,7 @@ def test_an_expired_session_in_the_same_run_is_replaced() -> None:
 
 
 def test_a_session_lost_twice_before_the_actor_noticed_counts_once() -> None:
-    """The stepping thread may be slow: it goes over to the newest session, with books at zero."""
+    """If a session is lost twice before the actor notices, it continues with the newest one and empty books."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         for times in (1, 2):
             learner.restart(forget=True)
@@ -106,7 +106,7 @@ def test_a_session_lost_twice_before_the_actor_noticed_counts_once() -> None:
 
 
 def test_an_unreachable_learner_is_found_once_it_is_there() -> None:
-    """An actor that starts first waits, and says so; it connects when the learner comes."""
+    """An actor that starts first waits, reports this, and connects once the learner listens."""
     with socket.create_server(("127.0.0.1", 0)) as placeholder:
         port = placeholder.getsockname()[1]
     learner = ScriptedLearner(port)
@@ -118,7 +118,7 @@ def test_an_unreachable_learner_is_found_once_it_is_there() -> None:
 
 
 def test_a_learner_that_is_about_to_start_is_no_news() -> None:
-    """Whoever starts both has no warning of one that is not there yet; it connects as ever."""
+    """An actor that starts shortly before the learner prints no warning."""
     with socket.create_server(("127.0.0.1", 0)) as placeholder:
         port = placeholder.getsockname()[1]
     learner = ScriptedLearner(port)
@@ -131,13 +131,29 @@ def test_a_learner_that_is_about_to_start_is_no_news() -> None:
 
 
 def test_the_quiet_ends_with_its_time() -> None:
-    """A learner that does not come is told of."""
+    """An actor warns once its learner is unreachable for longer than the quiet period."""
     with capture_logs() as logs, linked(ScriptedLearner(1), quiet_seconds=0.3):
         wait_until(lambda: any(entry["event"] == "learner_unreachable" for entry in logs))
 
 
+def test_the_first_warning_names_the_next_step() -> None:
+    """Once for each outage the actor says what to do: start the learner, or, if it was there, wait or press Ctrl-C."""
+    with socket.create_server(("127.0.0.1", 0)) as placeholder:
+        port = placeholder.getsockname()[1]
+    learner = ScriptedLearner(port)
+    with capture_logs() as logs, linked(learner) as link:
+        wait_until(lambda: link.reconnects >= 3)
+        with learner:
+            link.open(20.0)
+        wait_until(lambda: link.reconnects >= 6)
+    assert [entry["action"] for entry in logs if "action" in entry] == [
+        "start the learner with rollcast-learner serve RUN.yaml, or give its address with --learner",
+        "the actor waits until the learner is back; Ctrl-C ends the actor",
+    ]
+
+
 def test_a_connect_timeout_names_the_address_and_the_reason() -> None:
-    """Who does not want to wait for ever gets one line that says what was tried."""
+    """A connect timeout ends the actor with one line that names the address and the cause."""
     with linked(ScriptedLearner(1)) as link, pytest.raises(ActorError) as failure:
         link.open(0.5)
     assert failure.value.exit_code is ExitCode.UNREACHABLE
@@ -145,7 +161,7 @@ def test_a_connect_timeout_names_the_address_and_the_reason() -> None:
 
 
 def test_a_full_learner_is_asked_again_not_before_it_says() -> None:
-    """RetryInfo is the minimum of the wait."""
+    """The actor waits at least as long as RetryInfo says before it asks a full learner again."""
     with ScriptedLearner() as learner:
         learner.fail_open = [TooManySessions("500 of 500 sessions", retry_after_seconds=0.5)]
         begin = time.monotonic()
@@ -165,7 +181,7 @@ def test_a_full_learner_is_asked_again_not_before_it_says() -> None:
     ],
 )
 def test_an_opening_refused_for_good_ends_the_actor(error: WireError, exit_code: ExitCode, text: str) -> None:
-    """What waiting cannot heal is told at once, with what to do."""
+    """A permanent refusal is reported immediately, with the next step for the user."""
     with ScriptedLearner() as learner:
         learner.fail_open = [error]
         with linked(learner) as link, pytest.raises(ActorError) as failure:
@@ -188,7 +204,7 @@ def test_an_opening_refused_for_good_ends_the_actor(error: WireError, exit_code:
 def test_a_refused_declaration_ends_the_actor_and_closes_the_session(
     error: WireError, exit_code: ExitCode, text: str
 ) -> None:
-    """The message shows both sides; the learner hears that the actor leaves."""
+    """A refused declaration ends the actor with a message that shows both specs, and closes the session."""
     with ScriptedLearner() as learner:
         learner.fail_declare = [error]
         with linked(learner) as link, pytest.raises(ActorError) as failure:
@@ -201,7 +217,7 @@ def test_a_refused_declaration_ends_the_actor_and_closes_the_session(
 
 
 def test_a_mismatch_after_a_restart_ends_the_actor() -> None:
-    """Declarations are repeated at each opening; a learner with another run refuses the actor there."""
+    """The actor repeats its declarations after a restart, and a learner with another spec refuses it."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.fail_declare = [SpecMismatch("another run")]
         learner.restart(forget=True)
@@ -210,7 +226,7 @@ def test_a_mismatch_after_a_restart_ends_the_actor() -> None:
 
 
 def test_a_declaration_outlives_a_break() -> None:
-    """An answer that is lost is asked for again."""
+    """A declaration is repeated if the connection breaks before the answer."""
     with ScriptedLearner() as learner:
         learner.fail_declare = [WireError("gone", code=grpc.StatusCode.UNAVAILABLE)]
         with linked(learner) as link:
@@ -219,7 +235,7 @@ def test_a_declaration_outlives_a_break() -> None:
 
 
 def test_a_final_drain_stops_the_actor_and_closes_the_session() -> None:
-    """After a finished run the actor sends what it has, closes with its final books, and ends without error."""
+    """After a final drain the actor sends its remaining chunks, closes with its final books and ends without error."""
     with ScriptedLearner() as learner:
         with acting(learner) as actor:
             learner.drain(final=True)
@@ -239,7 +255,7 @@ def test_a_final_drain_stops_the_actor_and_closes_the_session() -> None:
 
 
 def test_a_learner_that_ends_after_its_final_drain_is_not_awaited() -> None:
-    """The connection of a finished run is not made again."""
+    """The actor does not reconnect after a final drain."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.drain(final=True)
         wait_until(lambda: actor.link.stopping)
@@ -252,7 +268,7 @@ def test_a_learner_that_ends_after_its_final_drain_is_not_awaited() -> None:
 
 
 def test_a_drain_that_is_not_final_brings_the_actor_back() -> None:
-    """The actor stops stepping, waits as long as it is told, and resumes the same session."""
+    """On a drain that is not final the actor pauses for the requested time and resumes the same session."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         begin = time.monotonic()
         learner.drain(final=False, retry_after_ms=400)
@@ -264,7 +280,7 @@ def test_a_drain_that_is_not_final_brings_the_actor_back() -> None:
 
 
 def test_a_draining_learner_that_refuses_sessions_is_tried_again() -> None:
-    """DRAINING at the opening means now, not never."""
+    """The actor tries again if a draining learner refuses its session."""
     with ScriptedLearner() as learner:
         learner.fail_open = [Draining("about to stop", retry_after_seconds=0.1)]
         with linked(learner) as link:
@@ -272,7 +288,7 @@ def test_a_draining_learner_that_refuses_sessions_is_tried_again() -> None:
 
 
 def test_a_fence_that_was_our_own_is_settled_by_opening_again() -> None:
-    """An opening whose answer was lost fences the older one: the actor resumes."""
+    """An actor that fences its own earlier session resumes it by opening again."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.session.epoch += 1  # as after an opening whose answer was lost
         learner.tell(StreamSuperseded("a newer stream"))
@@ -282,7 +298,7 @@ def test_a_fence_that_was_our_own_is_settled_by_opening_again() -> None:
 
 
 def test_an_actor_that_is_fenced_again_and_again_gives_up() -> None:
-    """Two processes do not fight over one session for ever."""
+    """An actor that is fenced repeatedly by another process ends."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.fail_upload = [SessionFenced("another process")] * 3
         learner.tell(WireError("cut", code=grpc.StatusCode.UNAVAILABLE))
@@ -293,7 +309,7 @@ def test_an_actor_that_is_fenced_again_and_again_gives_up() -> None:
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED])
 def test_a_fault_of_the_learner_is_survived(code: grpc.StatusCode) -> None:
-    """The actor outlives any bug of the learner that a new stream gets around."""
+    """The actor reconnects after an internal error of the learner."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.tell(WireError("a bug", code=code))
         wait_until(lambda: learner.session.epoch == 2)
@@ -302,7 +318,7 @@ def test_a_fault_of_the_learner_is_survived(code: grpc.StatusCode) -> None:
 
 
 def test_nonsense_from_the_learner_is_tried_again_without_harm() -> None:
-    """An ack of a chunk that was never sent breaks the connection, and not the books."""
+    """An ack of a chunk that was never sent breaks the connection and leaves the books unchanged."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         actor.send(2)
         actor.wait_acked()

@@ -1,4 +1,4 @@
-"""Policies against a real server: the newest wins, what cannot be used is reported and the old one stays."""
+"""Tests the download of policies from a real server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.protos.builders import CARTPOLE
 
 
 def test_a_policy_is_taken_once() -> None:
-    """`take_policy` gives each loaded policy once, and nothing in between."""
+    """`take_policy` returns each loaded policy once and None otherwise."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         assert actor.port.take_policy() is None
         learner.publish("CartPole", 1)
@@ -23,7 +23,7 @@ def test_a_policy_is_taken_once() -> None:
 
 
 def test_a_large_policy_comes_whole() -> None:
-    """A policy of several frames is put together and verified."""
+    """A policy of several frames is reassembled and verified."""
     payload = bytes(range(256)) * 12000
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 1, payload=payload)
@@ -31,7 +31,7 @@ def test_a_large_policy_comes_whole() -> None:
 
 
 def test_versions_that_come_during_a_load_are_skipped_but_the_newest() -> None:
-    """While one policy loads, at most one waits: the newest. Loading happens outside the stepping thread."""
+    """While a policy loads outside the stepping thread, only the newest of the later versions waits."""
     loaded: list[int] = []
     gate = threading.Event()
     threads: set[str] = set()
@@ -47,7 +47,7 @@ def test_versions_that_come_during_a_load_are_skipped_but_the_newest() -> None:
         for version in range(1, 8):
             learner.publish("CartPole", version)
         actor.send(1)
-        actor.wait_acked()  # the connection goes on during the load
+        actor.wait_acked()  # the connection continues during the load
         assert actor.port.take_policy() is None
         wait_until(learner.subscribers[learner.session.session_id].empty)
         threading.Event().wait(0.1)
@@ -60,7 +60,7 @@ def test_versions_that_come_during_a_load_are_skipped_but_the_newest() -> None:
 
 
 def test_a_corrupted_policy_is_reported_and_fetched_again() -> None:
-    """A wrong digest leaves the old policy acting, is reported at once, and the next good one replaces it."""
+    """A policy with a wrong digest is reported, the previous one keeps acting, and the next valid one replaces it."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 1, corrupt=True)
         wait_until(lambda: any(report.error for report in learner.session.policies))
@@ -75,7 +75,7 @@ def test_a_corrupted_policy_is_reported_and_fetched_again() -> None:
 
 
 def test_an_unusable_policy_is_reported_and_the_old_one_stays() -> None:
-    """Whatever the loader raises is told to the learner; a later version clears the report."""
+    """An error of the loader is reported to the learner until a later version loads."""
     with ScriptedLearner() as learner:
         learner.lease_seconds = 0.6
         with acting(learner) as actor:
@@ -90,7 +90,7 @@ def test_an_unusable_policy_is_reported_and_the_old_one_stays() -> None:
 
 
 def test_policies_of_another_generation_and_older_versions_are_ignored() -> None:
-    """Only what is newer within the present generation replaces a policy."""
+    """Only newer versions of the current generation replace a policy."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 5)
         assert actor.take_policy().version == 5
@@ -103,7 +103,7 @@ def test_policies_of_another_generation_and_older_versions_are_ignored() -> None
 
 
 def test_a_policy_may_come_before_the_answer_to_the_declaration() -> None:
-    """The policy of a behavior that is not declared yet waits until it is."""
+    """A policy that arrives before its behavior is declared waits for the declaration."""
     with ScriptedLearner() as learner, linked(learner) as link:
         link.open(20.0)
         learner.indices["CartPole"] = 0
@@ -116,7 +116,7 @@ def test_a_policy_may_come_before_the_answer_to_the_declaration() -> None:
 
 
 def test_a_policy_for_another_behavior_under_this_number_is_refused() -> None:
-    """Name and number of a policy must belong together."""
+    """A policy whose name and number do not match is refused."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.indices["Pendulum"] = 0
         learner.publish("Pendulum", 9)
@@ -125,7 +125,7 @@ def test_a_policy_for_another_behavior_under_this_number_is_refused() -> None:
 
 
 def test_the_newest_version_is_not_fetched_again() -> None:
-    """A pinned version that is here already is returned at once."""
+    """A pinned version that is already loaded is returned immediately."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 1)
         newest = actor.take_policy()
@@ -135,12 +135,11 @@ def test_the_newest_version_is_not_fetched_again() -> None:
 
 
 def test_another_version_is_fetched_beside_the_newest() -> None:
-    """It is None until it is here, then always the same object; the acting policy stays what it was."""
+    """Another version is fetched without replacing the acting one, and stays the same object once loaded."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 9)
         newest = actor.take_policy()
         learner.keep("CartPole", 4, b"the fourth")
-        assert actor.port.pinned(1, 4) is None
         wait_until(lambda: actor.port.pinned(1, 4) is not None)
         assert actor.port.pinned(1, 4) == BarePolicy(1, 4, b"the fourth")
         assert actor.port.pinned(1, 4) is actor.port.pinned(1, 4)
@@ -149,7 +148,7 @@ def test_another_version_is_fetched_beside_the_newest() -> None:
 
 
 def test_a_version_that_is_gone_or_unusable_is_replaced_by_the_newest() -> None:
-    """Nothing waits for ever: the newest policy stands in, and the log says why."""
+    """A pinned version that is gone or unusable is replaced by the newest one, with a line in the log."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 9)
         newest = actor.take_policy()
@@ -162,7 +161,7 @@ def test_a_version_that_is_gone_or_unusable_is_replaced_by_the_newest() -> None:
 
 
 def test_what_a_broken_connection_left_open_is_fetched_by_the_next() -> None:
-    """A learner that hangs up while the policy is on its way is asked again."""
+    """A fetch that a disconnect interrupts is repeated over the next connection."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 9)
         actor.take_policy()

@@ -1,4 +1,4 @@
-"""Classification of errors: which end the actor, and when refused data does."""
+"""Tests the classification of errors: which ones end the actor, and when refused chunks do."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ from tests.actor_client.scripted import ScriptedLearner, wait_until
 
 SURVIVED = {
     "SESSION_EXPIRED", "SEQUENCE_GAP", "TOO_MANY_SESSIONS", "DRAINING", "STREAM_SUPERSEDED", "VERSION_EVICTED",
-    "CHECKPOINT_FAILED", "UNEXPECTED", "POLICY_CORRUPT", "NOTHING_TO_SAVE", "SESSION_FENCED",
+    "CHECKPOINT_FAILED", "UNEXPECTED", "POLICY_CORRUPT", "NOTHING_TO_SAVE", "SESSION_FENCED", "TOO_MANY_CALLS",
+    "TOO_SLOW",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("reason", sorted(BY_REASON))
 def test_each_reason_is_settled(reason: str) -> None:
-    """Every reason of the protocol either ends the actor or is tried again; none is forgotten."""
+    """Every reason of the protocol either ends the actor or is retried."""
     assert (fatal(BY_REASON[reason]("text"), opening=False) is None) is (reason in SURVIVED)
 
 
 @pytest.mark.parametrize("code", list(grpc.StatusCode))
 def test_each_code_without_a_reason_is_settled(code: grpc.StatusCode) -> None:
-    """What gRPC or a proxy says by itself ends the actor only where a retry would meet the same."""
+    """Status codes without a reason end the actor only if a retry would fail again."""
     ends = {
         grpc.StatusCode.UNAUTHENTICATED: ExitCode.UNAUTHENTICATED,
         grpc.StatusCode.PERMISSION_DENIED: ExitCode.NOT_ALLOWED,
@@ -76,33 +77,33 @@ def test_each_code_without_a_reason_is_settled(code: grpc.StatusCode) -> None:
     ],
 )
 def test_each_end_has_its_code(error: WireError, exit_code: ExitCode) -> None:
-    """Scripts can tell the ends apart."""
+    """Each fatal error has its own exit code."""
     failure = fatal(error, opening=False)
     assert failure is not None
     assert failure.exit_code is exit_code
 
 
 def test_a_behavior_that_is_not_declared_yet_is_declared_by_opening_again() -> None:
-    """The same reason under NOT_FOUND means that nobody declared the behavior."""
+    """BEHAVIOR_NOT_DECLARED under NOT_FOUND makes the actor open its session again."""
     assert fatal(UnknownBehavior("x", code=grpc.StatusCode.NOT_FOUND), opening=False) is None
 
 
 def test_a_token_refused_with_a_reason_ends_the_actor() -> None:
-    """A reason of a later revision does not hide what the code says."""
+    """A reason that this version does not know does not hide the status code."""
     error = WireError("x", code=grpc.StatusCode.UNAUTHENTICATED, reason="TOKEN_INVALID")
     assert fatal(error, opening=False) is not None
 
 
 def test_a_mismatch_is_told_in_the_learners_words_alone() -> None:
-    """The text has both sides and the next step; the metadata, whole specs, would bury it."""
-    text = "CartPole differs: obs/state: run float32[64], actor float32[48]. Train the new one as another run"
+    """A spec mismatch shows the learner's message without the metadata."""
+    text = "CartPole differs: obs/state: run float32[64], actor float32[48]. Train the new environment in another run"
     failure = fatal(SpecMismatch(text, metadata={"run": "BehaviorSpec(...)", "actor": "x"}), opening=False)
     assert failure is not None
     assert failure.message == text
 
 
 def test_a_command_may_give_advice_of_its_own() -> None:
-    """A next step that its users can take stands in the place of the usual one; other ends keep theirs."""
+    """A command can replace the advice of one error; the advice of others stays."""
     advice = {"UNKNOWN_BEHAVIOR": "rename it"}
     failure = fatal(UnknownBehavior("no behavior 'x'"), opening=False, advice=advice)
     assert failure is not None
@@ -113,14 +114,14 @@ def test_a_command_may_give_advice_of_its_own() -> None:
 
 
 def test_the_control_address_is_guessed() -> None:
-    """What a server without the actors' services answers leads to the address."""
+    """If a server lacks the actors' services, the message suggests that the address is the control address."""
     failure = fatal(WireError("Method not found!", code=grpc.StatusCode.UNIMPLEMENTED), opening=True)
     assert failure is not None
-    assert "maybe its control address; check --learner" in failure.message
+    assert "but perhaps its control address; check --learner" in failure.message
 
 
 def test_a_refused_connection_is_told_shortly() -> None:
-    """The last cause stays; a text without one, and one of the learner's own, stay whole."""
+    """A refused connection shows only the last cause; other texts stay whole."""
     unavailable = grpc.StatusCode.UNAVAILABLE
     long = (
         "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: "
@@ -131,7 +132,7 @@ def test_a_refused_connection_is_told_shortly() -> None:
 
 
 def test_waits_follow_the_learner_and_its_faults() -> None:
-    """RetryInfo counts; a bug of the learner is not hammered; a break is retried at once."""
+    """The wait after an error follows RetryInfo, backs off after internal errors, and is zero after a disconnect."""
     assert least_wait_seconds(WireError("x", retry_after_seconds=7.0)) == 7.0
     assert least_wait_seconds(WireError("x", code=grpc.StatusCode.INTERNAL)) == 1.0
     assert least_wait_seconds(SessionExpired("x")) is None
@@ -140,7 +141,7 @@ def test_waits_follow_the_learner_and_its_faults() -> None:
 
 
 def test_texts_from_outside_become_one_printable_line() -> None:
-    """Neither line breaks nor escape sequences reach a terminal."""
+    """Texts from the network are stripped of line breaks and escape sequences."""
     assert one_line("a\nb\t\x1b[31mc") == "a b ?[31mc"
     assert len(one_line("x" * 10_000)) == 500
     assert describe(SessionExpired("gone\nnow")) == "SESSION_EXPIRED: gone now"
@@ -151,14 +152,14 @@ ROWS = 5
 
 
 class Refusing:
-    """Acks chunk after chunk, with a clock that goes by hand."""
+    """Sends acks of refused chunks with a manual clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.refusals = DataRefusals(lambda: self.now)
 
     def ack(self, chunks: int, reason: str, steps: int = ROWS) -> ActorError | None:
-        """Settles so many chunks, each with this rejection; none if there is no reason."""
+        """Acks this many chunks, each with the given rejection or none."""
         parcels = [Parcel(trajectory_pb2.UploadRequest(), Gate(1), Books(), ROWS, 1, n) for n in range(1, chunks + 1)]
         rejections = [
             trajectory_pb2.Rejection(sequence=parcel.sequence, reason=reason, steps=steps, detail="column reward")
@@ -169,7 +170,7 @@ class Refusing:
 
 
 def test_data_that_is_refused_whole_for_a_while_ends_the_actor() -> None:
-    """Only many chunks over some time count; the line names the reason and the detail."""
+    """Only many rejected chunks over some time end the actor; the message has reason and detail."""
     learner = Refusing()
     assert learner.ack(2 * MIN_CHUNKS, "not_finite") is None
     learner.now = MIN_SECONDS
@@ -181,7 +182,7 @@ def test_data_that_is_refused_whole_for_a_while_ends_the_actor() -> None:
 
 @pytest.mark.parametrize(("reason", "steps"), [("", 0), ("not_finite", ROWS - 1)])
 def test_one_good_chunk_begins_the_count_anew(reason: str, steps: int) -> None:
-    """A chunk that was taken, in part at least, shows that the data can be used."""
+    """A chunk that is at least partly accepted resets the count of rejected chunks."""
     learner = Refusing()
     learner.ack(MIN_CHUNKS, "bad_observation")
     learner.ack(1, reason, steps)
@@ -191,7 +192,7 @@ def test_one_good_chunk_begins_the_count_anew(reason: str, steps: int) -> None:
 
 @pytest.mark.parametrize("reason", ["stale", "generation", "not_training"])
 def test_chunks_that_came_too_late_are_not_counted(reason: str) -> None:
-    """What has nothing to do with the data never ends the actor."""
+    """Rejections that are not caused by the data never end the actor."""
     learner = Refusing()
     learner.ack(MIN_CHUNKS, reason)
     learner.now = MIN_SECONDS
@@ -199,7 +200,7 @@ def test_chunks_that_came_too_late_are_not_counted(reason: str) -> None:
 
 
 def test_the_actor_is_stopped_and_its_books_balance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stepping thread hears of the end as of any other, and the last chunks are still settled."""
+    """The stepping thread is stopped, and the last chunks are still settled."""
     monkeypatch.setattr(errors, "MIN_SECONDS", 0.0)
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.reject = "not_finite"

@@ -1,4 +1,4 @@
-"""A version that cannot act on what is seen: the one before it goes on, a newer one ends that, and none ends the actor."""
+"""Tests the fallback to the previous version when a new one cannot act on the observations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ DIVERGED = PolicyUnusable("policy CartPole version 1 has diverged")
 
 
 def test_the_version_before_goes_on_until_a_newer_one_comes() -> None:
-    """The refused one is not taken again, the learner is told at once, and it is said once."""
+    """The failed version is reported once and not taken again; the previous one acts until a newer one arrives."""
     with ScriptedLearner() as learner, capture_logs() as logs:
         learner.report_seconds = 0.05
         _go_on(learner)
     assert [(log["reason"], log["action"]) for log in logs if log["event"] == "policy_refused"] == [
-        (str(DIVERGED), "goes on with version 0, if it still may")
+        (str(DIVERGED), "continues with version 0, unless it is too old")
     ]
 
 
@@ -43,7 +43,7 @@ def _go_on(learner: ScriptedLearner) -> None:
 
 
 def test_nothing_acts_where_no_version_is_left() -> None:
-    """The version before may fail as well: then the actor waits for a newer one, and says what it lacks."""
+    """If the previous version fails as well, the actor waits for a newer one and reports that."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 1)
         actor.take_policy()
@@ -57,7 +57,7 @@ def test_nothing_acts_where_no_version_is_left() -> None:
 
 
 def test_an_actor_that_only_a_newer_version_could_help_ends_after_a_while() -> None:
-    """Time counts only where nothing else holds it: not while a version acts, nor while the run is paused."""
+    """An actor that needs a newer version ends after a while; time does not count while paused or acting."""
     now = 0.0
     fallback = Fallback(lambda: now)
     old, new = BarePolicy(1, 0), BarePolicy(1, 1)
@@ -70,12 +70,12 @@ def test_an_actor_that_only_a_newer_version_could_help_ends_after_a_while() -> N
     now += PATIENCE_SECONDS - 1
     fallback.wait(is_stranded=True)
     now += 1
-    with pytest.raises(PolicyUnusable, match="version 1 has diverged; no newer version came within 60 seconds"):
+    with pytest.raises(PolicyUnusable, match="version 1 has diverged; no newer version arrived within 60 seconds"):
         fallback.wait(is_stranded=True)
 
 
 def test_a_version_of_another_start_of_the_learner_is_no_help() -> None:
-    """Its steps would be refused."""
+    """A version of an earlier generation cannot take over, because its steps would be refused."""
     fallback = Fallback()
     new = BarePolicy(2, 1)
     fallback.took(new, BarePolicy(1, 7))
@@ -88,7 +88,7 @@ def test_a_version_of_another_start_of_the_learner_is_no_help() -> None:
 def test_a_hold_strands_an_actor_if_it_waits_for_a_version(
     monkeypatch: pytest.MonkeyPatch, reason: trajectory_pb2.HoldReason.ValueType, *, stranded: bool
 ) -> None:
-    """Trainers that wait for their update let no older version act; a run that is paused ends nobody."""
+    """Waiting for a version ends the actor only if nothing else holds it."""
     monkeypatch.setattr("actor_client.connection.fallback.PATIENCE_SECONDS", 0.0)
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 1)
@@ -97,7 +97,7 @@ def test_a_hold_strands_an_actor_if_it_waits_for_a_version(
         learner.hold(reason, active=True, until_version=1)
         wait_until(lambda: not actor.port.may_step(1))
         if stranded:
-            with pytest.raises(PolicyUnusable, match="no newer version came"):
+            with pytest.raises(PolicyUnusable, match="no newer version arrived"):
                 actor.port.take_policy()
         else:
             assert actor.port.take_policy() is None

@@ -1,4 +1,4 @@
-"""Connections that die in silence: nothing closes them, and nothing comes any more."""
+"""Tests connections that die without being closed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PING_BYTES = 9 + 8
 
 @pytest.fixture
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Probes each second, on both sides; a learner as it is allows a third of the actor's pace more."""
+    """Returns settings that probe every second on both sides."""
     monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 1)
     monkeypatch.setattr(limits, "MIN_PING_INTERVAL_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("_often")
 def test_a_swallowed_policy_stream_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pings find out within the keepalive times; the session goes on over new connections, and no row is lost."""
+    """A dead policy stream is detected by keepalive pings and replaced; the session continues without loss."""
     monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 2)
     with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address) as actor:
         actor.send(3)
@@ -41,7 +41,7 @@ def test_a_swallowed_policy_stream_is_opened_anew(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("_often")
 def test_a_swallowed_upload_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for the other connection, without help of the lease; what was on its way is sent again, and counts once."""
+    """A dead upload stream is detected and replaced; chunks in flight are sent again and counted once."""
     monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 2)
     with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address) as actor:
         assert learner.lease_seconds > 20
@@ -55,7 +55,7 @@ def test_a_swallowed_upload_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("_often")
 def test_a_silent_connection_is_probed_and_kept() -> None:
-    """While nothing is published, pings go over the policies' connection all the same, and their answers keep it."""
+    """An idle policy stream is probed by pings and stays open."""
     with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address):
         pair = proxy.pair_of(learner.policy_peers[0])
         before = pair.client_bytes

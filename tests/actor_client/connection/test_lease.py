@@ -1,4 +1,4 @@
-"""Renewals: they come whatever the stepping thread does, and carry balanced books."""
+"""Tests renewals of the lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.actor_client.scripted import ScriptedLearner, wait_until
 
 
 def test_renewals_go_on_while_the_stepping_thread_is_blocked() -> None:
-    """A step that takes longer than the lease does not cost the session."""
+    """Renewals continue while the stepping thread is blocked."""
     with ScriptedLearner() as learner:
         learner.lease_seconds = 0.3
         with acting(learner):
@@ -26,7 +26,7 @@ def test_renewals_go_on_while_the_stepping_thread_is_blocked() -> None:
 
 
 def test_renewals_report_books_and_the_acting_policy() -> None:
-    """The learner hears what became of each step, which version acts, and how many agents there are."""
+    """Renewals report the books, the acting version and the number of agents."""
     with ScriptedLearner() as learner:
         learner.lease_seconds = 0.3
         with acting(learner) as actor:
@@ -42,7 +42,7 @@ def test_renewals_report_books_and_the_acting_policy() -> None:
 
 
 def test_a_renewal_that_fails_is_tried_again_without_a_new_session() -> None:
-    """Trouble that passes costs neither the streams nor the session."""
+    """A failed renewal is retried without a new session."""
     with ScriptedLearner() as learner:
         learner.lease_seconds = 0.3
         learner.fail_renew = [WireError("busy", code=grpc.StatusCode.UNAVAILABLE)] * 2
@@ -52,7 +52,7 @@ def test_a_renewal_that_fails_is_tried_again_without_a_new_session() -> None:
 
 
 def test_a_learner_that_answers_no_renewal_for_a_whole_lease_is_left() -> None:
-    """A connection that is dead without the network saying so is made anew; the session goes on."""
+    """The actor reconnects if no renewal was answered for a whole lease, and resumes the session."""
     with ScriptedLearner() as learner:
         learner.lease_seconds = 0.3
         learner.fail_renew = [WireError("busy", code=grpc.StatusCode.UNAVAILABLE)] * 3
@@ -64,7 +64,7 @@ def test_a_learner_that_answers_no_renewal_for_a_whole_lease_is_left() -> None:
 
 
 def test_reports_come_as_often_as_the_learner_wants_them() -> None:
-    """A learner that wants to hear more often than the lease needs says so in its answers."""
+    """The learner can ask for more frequent renewals."""
     with ScriptedLearner() as learner:
         learner.lease_seconds, learner.report_seconds = 600.0, 0.1
         with acting(learner):
@@ -72,7 +72,7 @@ def test_reports_come_as_often_as_the_learner_wants_them() -> None:
 
 
 def test_renewals_say_where_the_time_goes() -> None:
-    """Waits are told by reason, the one that goes on included, and so is the newest round trip."""
+    """Renewals report the seconds of each kind of wait, including the current one, and the newest round trip."""
     with ScriptedLearner() as learner:
         learner.lease_seconds = 0.3
         with acting(learner) as actor:
@@ -95,7 +95,7 @@ def test_renewals_say_where_the_time_goes() -> None:
 
 
 def test_the_times_of_a_lost_session_do_not_go_on() -> None:
-    """Another session begins at zero; the same one, resumed, does not."""
+    """A new session starts its times at zero; a resumed one continues them."""
     rollout, connection, now = RolloutCounts(), ConnectionCounts(), [100.0]
     times = SessionTimes(rollout, connection, lambda: now[0])
     rollout.wait_seconds["policy"] = 2.0
@@ -107,5 +107,5 @@ def test_the_times_of_a_lost_session_do_not_go_on() -> None:
 
 
 def counts_of(actor: Actor) -> ConnectionCounts:
-    """What the connection of an actor counted."""
+    """Returns what the connection of an actor counted."""
     return actor.link.snapshot().connection

@@ -1,4 +1,4 @@
-"""The face of the connection: starting, waiting, stopping, closing."""
+"""Tests the link: start, wait, stop and close."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.protos.builders import CARTPOLE
 
 
 def test_open_answers_what_the_run_says() -> None:
-    """Seed, index, behaviors and limits come from the learner."""
+    """`open` returns the learner's seed, index, behaviors and limits."""
     with ScriptedLearner() as learner:
         learner.behaviors = ("CartPole", "Pendulum")
         with linked(learner, actor_name="lab-7") as link:
@@ -29,7 +29,7 @@ def test_open_answers_what_the_run_says() -> None:
 
 
 def test_a_stop_ends_waiting_at_once() -> None:
-    """A signal during a wait for the learner ends it with code 0, long before any time-out."""
+    """A stop ends the wait for a learner immediately, with exit code 0."""
     with linked(ScriptedLearner(1)) as link:
         threading.Timer(0.1, link.request_stop, ("SIGTERM",)).start()
         with pytest.raises(ActorError) as stopped:
@@ -39,7 +39,7 @@ def test_a_stop_ends_waiting_at_once() -> None:
 
 
 def test_a_stop_before_the_start_is_kept() -> None:
-    """A signal that comes while environments are made is obeyed once the link starts."""
+    """A stop before the start takes effect once the link starts."""
     link = LearnerLink("127.0.0.1:1", actor_name="actor", load=load, client_version="test")
     link.request_stop("SIGINT")
     link.start()
@@ -48,7 +48,7 @@ def test_a_stop_before_the_start_is_kept() -> None:
 
 
 def test_wait_returns_when_something_changes() -> None:
-    """The stepping thread sleeps in `wait` and is woken by credit."""
+    """Credit wakes the stepping thread from `wait`."""
     with ScriptedLearner() as learner:
         learner.steps_through = 0
         with acting(learner) as actor:
@@ -59,7 +59,7 @@ def test_wait_returns_when_something_changes() -> None:
 
 
 def test_closing_twice_or_without_a_learner_is_harmless() -> None:
-    """An actor leaves within seconds even if nobody answers."""
+    """Closing takes only seconds without a learner, and may be repeated."""
     with linked(ScriptedLearner(1)) as link:
         begin = time.monotonic()
         link.close()
@@ -68,7 +68,7 @@ def test_closing_twice_or_without_a_learner_is_harmless() -> None:
 
 
 def test_closing_waits_for_the_last_acks() -> None:
-    """Chunks that were sent just before the end are acked before the session is closed."""
+    """Closing waits until the last chunks are acked."""
     with ScriptedLearner() as learner:
         with acting(learner) as actor:
             learner.acking = False
@@ -83,7 +83,7 @@ def test_closing_waits_for_the_last_acks() -> None:
 
 
 def test_closing_does_not_wait_for_ever_for_acks() -> None:
-    """A learner that never acks gets the session closed with the rest as unacked."""
+    """If the learner never acks, closing ends anyway and counts the rest as unacked."""
     with ScriptedLearner() as learner:
         with acting(learner, flush_seconds=0.3) as actor:
             learner.acking = False
@@ -95,7 +95,7 @@ def test_closing_does_not_wait_for_ever_for_acks() -> None:
 
 
 def test_calls_after_the_end_do_no_harm() -> None:
-    """A stepping thread that notices the end late may still call everything."""
+    """All calls are harmless after the end."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         actor.link.close()
         actor.send(2)

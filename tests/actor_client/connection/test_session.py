@@ -1,4 +1,4 @@
-"""The session as a state machine, and answers that cannot be true."""
+"""Tests the session's state machine and its checks of answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from actor_client.connection.session import Opening, Session
 
 
 def answer(**changes: object) -> session_pb2.OpenSessionResponse:
-    """A valid answer."""
+    """Returns a valid answer."""
     values: dict[str, object] = {
         "session_id": "s1",
         "epoch": 1,
@@ -25,7 +25,7 @@ def answer(**changes: object) -> session_pb2.OpenSessionResponse:
 
 
 def test_openings_are_told_apart() -> None:
-    """Fresh, resumed, resumed by a learner that started anew, and lost."""
+    """Each kind of opening is recognized: fresh, resumed, resumed after a restart, and lost."""
     session = Session("actor", "test")
     assert not session.request([], 0).HasField("resume")
     assert session.opened(answer())[0] is Opening.FRESH
@@ -39,7 +39,7 @@ def test_openings_are_told_apart() -> None:
 
 
 def test_a_forgotten_session_is_not_asked_for_and_is_lost() -> None:
-    """Both sides disagree about its numbers: whatever comes is another session."""
+    """After a session is lost, the actor does not ask for it again."""
     session = Session("actor", "test")
     session.opened(answer())
     session.forget()
@@ -49,7 +49,7 @@ def test_a_forgotten_session_is_not_asked_for_and_is_lost() -> None:
 
 
 def test_one_process_has_one_instance_id() -> None:
-    """Opening twice is harmless only if the learner can tell that it is the same process."""
+    """A process keeps its instance id, so that opening twice is harmless."""
     session, other = Session("actor", "test"), Session("actor", "test")
     assert session.request([], 0).instance_id == session.request([], 0).instance_id
     assert session.request([], 0).instance_id != other.request([], 0).instance_id
@@ -59,13 +59,13 @@ def test_one_process_has_one_instance_id() -> None:
     "changes", [{"session_id": ""}, {"generation": 0}, {"next_sequence": 0}, {"limits": session_pb2.ChunkLimits()}]
 )
 def test_nonsense_is_refused(changes: dict[str, object]) -> None:
-    """An answer without a session, a generation, a sequence or limits cannot be used."""
-    with pytest.raises(WireError, match="the learner answered an opening"):
+    """Answers without session, generation, sequence or limits are refused."""
+    with pytest.raises(WireError, match="the learner's answer to OpenSession has"):
         Session("actor", "test").opened(answer(**changes))
 
 
 def test_limits_have_defaults_and_caps() -> None:
-    """What the learner leaves open has a default; a chunk never exceeds what a channel carries."""
+    """Omitted limits have defaults, and a chunk never exceeds the limit of the channel."""
     _, run = Session("actor", "test").opened(answer(limits=session_pb2.ChunkLimits(max_chunk_bytes=1 << 40)))
     assert run.limits.max_chunk_bytes == MAX_CHUNK_BYTES
     assert 0 < run.limits.target_chunk_bytes <= MAX_CHUNK_BYTES
@@ -75,7 +75,7 @@ def test_limits_have_defaults_and_caps() -> None:
 
 
 def test_actors_without_a_name_are_told_apart() -> None:
-    """A made-up name says nothing of the machine, and stays for the life of the process."""
+    """A generated name does not reveal the machine and stays the same for the life of the process."""
     session, other = Session(None, "test"), Session(None, "test")
     name = session.request([], 0).actor_name
     assert re.fullmatch("actor-[0-9a-f]{4}", name)

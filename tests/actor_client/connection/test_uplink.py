@@ -1,4 +1,4 @@
-"""The upload stream against a real server: nothing is lost or counted twice, credit and holds are obeyed."""
+"""Tests the upload stream against a real server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.actor_client.scripted import PLENTY, ScriptedLearner, wait_until
 
 
 def test_chunks_are_numbered_from_one_and_acked() -> None:
-    """Chunks arrive once each, in order, numbered without gaps, and their rows end up acked."""
+    """Chunks arrive once, in order, numbered without gaps, and their rows become acked."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         for rows in (3, 4, 5):
             actor.send(rows)
@@ -45,7 +45,7 @@ def test_lost_acks_are_made_good_without_loss_or_double_count() -> None:
 
 
 def test_a_dead_connection_is_resumed_with_what_was_not_acked() -> None:
-    """A learner that vanishes and comes back with the same sessions gets the unacked chunks again."""
+    """A learner that returns with the same sessions gets the unacked chunks again."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         actor.send(1)
         actor.wait_acked()
@@ -61,7 +61,7 @@ def test_a_dead_connection_is_resumed_with_what_was_not_acked() -> None:
 
 
 def test_out_of_step_credit_the_actor_waits() -> None:
-    """Produced steps may reach the credit and not pass it; new credit lets the actor go on."""
+    """Produced steps never exceed the credit, and new credit lets the actor continue."""
     with ScriptedLearner() as learner:
         learner.steps_through = 10
         with acting(learner) as actor:
@@ -77,7 +77,7 @@ def test_out_of_step_credit_the_actor_waits() -> None:
 
 
 def test_out_of_byte_credit_chunks_wait_in_the_window() -> None:
-    """A chunk that does not fit the credit in bytes waits and stops further steps; credit lets it go."""
+    """A chunk that exceeds the credit in bytes waits and stops further steps until there is credit."""
     with ScriptedLearner() as learner:
         learner.bytes_through = 0
         with acting(learner) as actor:
@@ -124,7 +124,7 @@ def test_a_hold_stops_and_its_end_releases() -> None:
 
 
 def test_an_updating_hold_ends_with_its_version() -> None:
-    """A hold with until_version ends by itself once that version (or a newer one) acts."""
+    """A hold with until_version ends when that version or a newer one acts."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.hold(trajectory_pb2.HOLD_REASON_UPDATING, active=True, until_version=2)
         wait_until(lambda: not actor.port.may_step(1))
@@ -137,7 +137,7 @@ def test_an_updating_hold_ends_with_its_version() -> None:
 
 
 def test_holds_are_taken_over_at_each_opening_of_a_stream() -> None:
-    """A hold that ended during a break does not hold any more; one that began does."""
+    """An opened stream replaces the holds of the previous one."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.hold(trajectory_pb2.HOLD_REASON_PAUSED, active=True)
         wait_until(lambda: not actor.port.may_step(1))
@@ -151,7 +151,7 @@ def test_holds_are_taken_over_at_each_opening_of_a_stream() -> None:
 
 
 def test_rejections_are_counted_and_the_rows_are_acked() -> None:
-    """Rows refused inside an ack have left the actor's books as acked; their number is kept by reason."""
+    """Rows that an ack rejects count as acked, with their number by reason."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.reject = "stale"
         actor.send(4)
@@ -162,7 +162,7 @@ def test_rejections_are_counted_and_the_rows_are_acked() -> None:
 
 
 def test_the_end_tells_of_refused_rows_once() -> None:
-    """Their number is of all behaviors, and stands beside the books of none."""
+    """The last line has the number of refused rows of all behaviors."""
     with ScriptedLearner() as learner, acting(learner) as actor, capture_logs() as logs:
         learner.reject = "stale"
         actor.send(4)
@@ -178,7 +178,7 @@ def test_the_end_tells_of_refused_rows_once() -> None:
 
 
 def test_a_refused_chunk_without_steps_has_no_line() -> None:
-    """Statistics alone that come behind the end of training cost nothing; rows behind it are told of, once."""
+    """A refused chunk with statistics alone is not reported; refused rows are reported once."""
     with ScriptedLearner() as learner, acting(learner) as actor, capture_logs() as logs:
         learner.reject = "not_training"
         actor.send(0)
@@ -190,7 +190,7 @@ def test_a_refused_chunk_without_steps_has_no_line() -> None:
 
 
 def test_a_chunk_over_the_limit_is_dropped_and_counted() -> None:
-    """What the learner would refuse with the whole stream is not sent."""
+    """A chunk above the learner's limit is dropped and counted instead of sent."""
     with ScriptedLearner() as learner:
         learner.max_chunk_bytes = 2000
         with acting(learner) as actor:
@@ -209,7 +209,7 @@ def test_a_chunk_over_the_limit_is_dropped_and_counted() -> None:
     ],
 )
 def test_a_fault_of_form_ends_the_actor(error: WireError, exit_code: ExitCode) -> None:
-    """What would fail again in the same way is not sent again: the actor stops with a documented code."""
+    """A malformed chunk is not sent again: the actor ends with a documented exit code."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.tell(error)
         wait_until(lambda: actor.link.stopping)
@@ -221,7 +221,7 @@ def test_a_fault_of_form_ends_the_actor(error: WireError, exit_code: ExitCode) -
 
 
 def test_a_refusal_in_the_midst_of_writes_is_seen() -> None:
-    """grpc.aio hides the status of a stream that ends during a write; the actor ends with the learner's words anyway."""
+    """The actor ends with the learner's message although grpc.aio hides it when a stream ends during a write."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.break_after = 10
         learner.break_with = MalformedChunk("column reward is float64; float32 is required")
@@ -233,13 +233,13 @@ def test_a_refusal_in_the_midst_of_writes_is_seen() -> None:
 
 
 def test_uploads_and_policies_have_connections_of_their_own() -> None:
-    """A policy transfer does not stand in the way of acks: the two streams use two TCP connections."""
+    """Uploads and policies use two TCP connections, so that a policy does not delay acks."""
     with ScriptedLearner() as learner, acting(learner):
         assert set(learner.upload_peers).isdisjoint(learner.policy_peers)
 
 
 def test_a_sequence_that_cannot_be_sent_loses_the_session() -> None:
-    """A learner that expects a chunk which was acked before is not believed: a new session begins, nothing is renumbered."""
+    """If the learner expects a chunk that was already acked, a new session starts."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         actor.send(3)
         actor.wait_acked()
@@ -254,7 +254,7 @@ def test_a_sequence_that_cannot_be_sent_loses_the_session() -> None:
 
 
 def test_teams_of_one_behavior_share_credit_and_have_books_of_their_own() -> None:
-    """Steps of all teams count against the behavior's credit, and the learner gets their sum."""
+    """Teams share the credit of their behavior, and the learner gets the sum of their books."""
     with ScriptedLearner() as learner:
         learner.steps_through = 10
         with acting(learner) as first:

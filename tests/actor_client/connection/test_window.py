@@ -1,4 +1,4 @@
-"""The send window: numbers, order, resending."""
+"""Tests the send window: numbers, order and resends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BIG = trajectory_pb2.Credit(bytes_through=1 << 40)
 
 
 def filled(*rows: int) -> tuple[SendWindow, Books, Gate]:
-    """A window with chunks of so many rows, and credit for all."""
+    """Returns a window with chunks of this many rows and credit for all."""
     window, books, gate = SendWindow(), Books(), Gate(1)
     gate.grant(BIG)
     for count in rows:
@@ -39,7 +39,7 @@ def sent(window: SendWindow) -> list[int]:
 
 
 def test_a_rewind_acks_what_is_below_and_sends_the_rest_again() -> None:
-    """The learner's next sequence says both what it has and what it lacks."""
+    """A rewind acks the chunks below the learner's next sequence and sends the rest again."""
     window, books, _ = filled(1, 2, 3)
     assert sent(window) == [1, 2, 3]
     window.rewind(2)
@@ -51,7 +51,7 @@ def test_a_rewind_acks_what_is_below_and_sends_the_rest_again() -> None:
 
 
 def test_new_chunks_follow_the_resent_ones() -> None:
-    """Order is kept over a break."""
+    """New chunks follow the resent ones."""
     window, books, gate = filled(1, 1)
     sent(window)
     put(window, books, gate, 1)
@@ -60,7 +60,7 @@ def test_new_chunks_follow_the_resent_ones() -> None:
 
 
 def test_a_chunk_without_credit_holds_up_its_own_behavior_only() -> None:
-    """Numbers are given when sent, so that another behavior's chunks leave no gap."""
+    """Chunks are numbered when sent, so a behavior without credit leaves no gap."""
     window, books, _ = filled()
     poor, rich = Gate(1), Gate(1)
     rich.grant(BIG)
@@ -72,7 +72,7 @@ def test_a_chunk_without_credit_holds_up_its_own_behavior_only() -> None:
 
 
 def test_a_number_that_cannot_be_sent_is_refused() -> None:
-    """A learner that has forgotten acked chunks, or knows of chunks that were never sent, is not obeyed."""
+    """A sequence of forgotten acked chunks or of chunks never sent is refused."""
     window, _, _ = filled(1, 1)
     sent(window)
     window.ack(1)
@@ -85,7 +85,7 @@ def test_a_number_that_cannot_be_sent_is_refused() -> None:
 
 
 def test_clearing_drops_and_goes_on_with_another_number() -> None:
-    """What is given up is counted under its reason."""
+    """Clearing counts dropped chunks under their reason and continues with another number."""
     window, books, gate = filled(4, 5)
     window.take()
     assert window.clear("generation", 8) == 9
@@ -95,7 +95,7 @@ def test_clearing_drops_and_goes_on_with_another_number() -> None:
 
 
 def test_credit_in_bytes_counts_the_size_that_is_sent() -> None:
-    """The number of a chunk is part of its size; while it waits, a larger one is assumed."""
+    """Credit in bytes counts the size on the wire; a waiting chunk counts its largest possible number."""
     window, books, gate = filled()
     put(window, books, gate, 7)
     estimated = gate.waiting_bytes

@@ -1,4 +1,4 @@
-"""Environments and policies whose steps can be followed by hand, and broken ones."""
+"""Environments and policies whose steps are simple to follow, and faulty ones."""
 
 import sys
 from typing import Any
@@ -11,12 +11,12 @@ Observation = NDArray[np.float32]
 
 
 class Counting(gymnasium.Env[Observation, Any]):
-    """Shows how many steps its episode has; the reward is the action; episodes last as long as they are told.
+    """Shows the number of steps in its episode; the reward is the action.
 
     Args:
-        steps: of an episode.
-        truncates: an episode is ended from outside.
-        nan_at: the step that shows NaN, or -1.
+        steps: Of an episode.
+        truncates: An episode is ended from outside.
+        nan_at: The step that shows NaN, or -1.
     """
 
     observation_space = gymnasium.spaces.Box(-100.0, 100.0, (1,), np.float32)
@@ -31,7 +31,7 @@ class Counting(gymnasium.Env[Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begins."""
+        """Starts an episode."""
         super().reset(seed=seed)
         self._count = 0
         return np.zeros(1, np.float32), {}
@@ -44,14 +44,44 @@ class Counting(gymnasium.Env[Observation, Any]):
         return seen, float(action[0]), ended and not self._truncates, ended and self._truncates, {}
 
 
+class Telling(gymnasium.Env[Any, Any]):
+    """Counts as `Counting` does, and has another observation, which sorts before the count."""
+
+    def __init__(self) -> None:
+        self._counting = Counting()
+        self.observation_space = gymnasium.spaces.Dict(
+            {"answer": Counting.observation_space, "count": Counting.observation_space}
+        )
+        self.action_space = self._counting.action_space
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, Any]]:
+        """Starts an episode."""
+        return self._told(self._counting.reset()[0]), {}
+
+    def step(self, action: Any) -> tuple[dict[str, Observation], float, bool, bool, dict[str, Any]]:
+        """Counts."""
+        count, reward, terminated, truncated, infos = self._counting.step(action)
+        return self._told(count), reward, terminated, truncated, infos
+
+    def _told(self, count: Observation) -> dict[str, Observation]:
+        return {"answer": count + 50, "count": count}
+
+
 def tenth(seen: Observation) -> float:
-    """A tenth of what is seen, and a quarter more."""
+    """Returns a tenth of the observation plus 0.25."""
     return float(seen[0]) / 10 + 0.25
 
 
 def too_many(seen: Observation) -> list[float]:
-    """Two actions where one is needed."""
+    """Returns two actions where one is needed."""
     return [0.0, 1.0]
+
+
+def nothing(seen: Observation) -> int:
+    """Returns the first choice."""
+    return 0
 
 
 def no_arguments() -> float:
@@ -60,18 +90,18 @@ def no_arguments() -> float:
 
 
 def falls_over(seen: Observation) -> float:
-    """A fault of the user's."""
+    """Raises an error."""
     raise RuntimeError("no idea\nat all")
 
 
 class Remembering:
-    """A policy with a memory: its action is how often it was called in the episode."""
+    """A policy with memory, whose action is the number of its calls in the episode."""
 
     def __init__(self) -> None:
         self._calls = 0
 
     def reset(self) -> None:
-        """A new episode."""
+        """Starts an episode."""
         self._calls = 0
 
     def __call__(self, seen: Observation) -> float:
@@ -86,7 +116,7 @@ def exits(seen: Observation) -> float:
 
 
 class Interrupts:
-    """Cannot be made."""
+    """Raises KeyboardInterrupt when it is constructed."""
 
     def __init__(self) -> None:
         raise KeyboardInterrupt
@@ -96,7 +126,7 @@ class Exiting(Counting):
     """Ends the program in its second step."""
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Once, and no more."""
+        """Exits the program at the first step."""
         if self._count:
             sys.exit("its window was closed")
         return super().step(action)

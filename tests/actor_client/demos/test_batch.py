@@ -1,4 +1,4 @@
-"""What environments do is in the file, whoever steps them and however they begin anew."""
+"""Tests that a demonstration file holds the steps of environments, for every way of resetting them."""
 
 from pathlib import Path
 
@@ -19,18 +19,18 @@ from tests.actor_client.demos.environments import Counting
 
 
 def counting(*lengths: int, truncates: bool = False, nan_at: int = -1) -> EnvBatch:
-    """Environments with episodes of these lengths."""
+    """Returns environments with episodes of these lengths."""
     return ScalarBatch([Counting(steps, truncates=truncates, nan_at=nan_at) for steps in lengths], "Counting")
 
 
 def stepped(batch: EnvBatch, steps: int) -> list[StepResult]:
-    """Steps all environments with the action 0.5 times their number plus one."""
+    """Steps all environments; the action is 0.5 times the step's number plus one."""
     actions = 0.5 * (1 + np.arange(batch.num_envs, dtype=np.float32))[:, None]
     return [batch.step(actions, None) for _ in range(steps)]
 
 
 def test_steps_and_ends(tmp_path: Path) -> None:
-    """Each step has the observation it was chosen on, its own action and reward; ends keep the last observation."""
+    """Each step has the observation before it, its action and its reward; ends keep the last observation."""
     path = tmp_path / "two.demo"
     with recorded(path, "Counting", episodes=2) as wrap:
         batch = wrap(counting(3, truncates=True))
@@ -50,7 +50,7 @@ def test_steps_and_ends(tmp_path: Path) -> None:
 
 
 def test_the_first_to_begin_not_the_first_to_end(tmp_path: Path) -> None:
-    """Two of two environments: the long episode is recorded, though the short one ends thrice before it does."""
+    """Episodes are recorded in the order of their starts, not of their ends."""
     path, reasons = tmp_path / "fair.demo", list[str]()
     with recorded(path, "Counting", episodes=2, on_enough=reasons.append) as wrap:
         batch = wrap(counting(2, 7))
@@ -66,7 +66,7 @@ def test_the_first_to_begin_not_the_first_to_end(tmp_path: Path) -> None:
 
 
 def test_what_began_anew_is_left_out(tmp_path: Path) -> None:
-    """A reset amid episodes drops them, and so does an environment that fails; others are recorded instead."""
+    """Episodes that a reset or a failure interrupts are left out, and others are recorded instead."""
     path = tmp_path / "anew.demo"
 
     class Failing(Counting):
@@ -89,7 +89,7 @@ def test_what_began_anew_is_left_out(tmp_path: Path) -> None:
 
 
 def test_episodes_that_never_end(tmp_path: Path) -> None:
-    """When nothing has ended at the end, episodes end there, from outside; else what has not ended is left out."""
+    """If no episode ended, all are truncated at the end; otherwise unfinished ones are left out."""
     for steps, rows, truncated in ((4, 4, 1), (6, 5, 0)):
         path = tmp_path / f"{steps}.demo"
         with recorded(path, "Counting") as wrap:
@@ -101,7 +101,7 @@ def test_episodes_that_never_end(tmp_path: Path) -> None:
 
 
 def test_what_is_not_finite_is_left_out(tmp_path: Path) -> None:
-    """An episode with NaN is not recorded, and a file with nothing in it is not left behind."""
+    """An episode with NaN is not recorded, and a file without episodes is removed."""
     path = tmp_path / "nan.demo"
     with recorded(path, "Counting") as wrap:
         batch = wrap(counting(3, nan_at=2))
@@ -116,7 +116,7 @@ def test_what_is_not_finite_is_left_out(tmp_path: Path) -> None:
 
 
 def test_ignored_actions_are_no_steps(tmp_path: Path) -> None:
-    """Where a vector environment ignores an action, because it begins anew, nothing is recorded."""
+    """Steps of a vector environment that ignore the action are not recorded."""
     path = tmp_path / "vector.demo"
     environment = gymnasium.vector.SyncVectorEnv([lambda: Counting(2), lambda: Counting(3)])
     with recorded(path, "Counting") as wrap:
@@ -132,11 +132,11 @@ def test_ignored_actions_are_no_steps(tmp_path: Path) -> None:
 
 
 def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
-    """Nothing is overwritten: one line, and a documented code."""
+    """An existing file is not overwritten; the error is one line with a documented exit code."""
     path = tmp_path / "kept.demo"
     path.write_bytes(b"precious")
     with (
-        pytest.raises(ActorError, match=r"--record .*kept\.demo: exists; choose another name") as caught,
+        pytest.raises(ActorError, match=r"--record .*kept\.demo: the file exists; choose another name") as caught,
         recorded(path, "Counting") as wrap,
     ):
         wrap(counting(3))

@@ -1,4 +1,4 @@
-"""What agents of a real gateway's player do is in the file: rewards, ends, groups, masks, several behaviors."""
+"""Tests that a demonstration file holds the steps of a real gateway's agents."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.actor_client.unity.harness import Caller, Served, ball, serving
 
 
 def begun(stack: ExitStack, demos: PlayerDemos) -> tuple[Served, Caller]:
-    """A gateway that records, and a player that has shaken hands."""
+    """Starts a gateway that records, and a player that has completed the handshake."""
     learner = stack.enter_context(ScriptedLearner())
     served = stack.enter_context(serving(learner, demos=demos))
     player = stack.enter_context(served.player())
@@ -23,7 +23,7 @@ def begun(stack: ExitStack, demos: PlayerDemos) -> tuple[Served, Caller]:
 
 
 def recorded(path: Path, served: Served, behavior: str = "Ball") -> tuple[list[float], list[float], list[float]]:
-    """Observations, rewards and next observations of the steps in a file."""
+    """Returns observations, rewards and next observations of the steps in a file."""
     spec: BehaviorSpec = served.declared(behavior)
     found = read_demonstration(path, spec)
     (seen,) = found.observations
@@ -31,7 +31,7 @@ def recorded(path: Path, served: Served, behavior: str = "Ball") -> tuple[list[f
 
 
 def test_a_player_with_two_agents(tmp_path: Path) -> None:
-    """Two agents of a player end and begin again; the recording is over once two episodes are in the file."""
+    """The recording ends once two episodes of a player's two agents are in the file."""
     path, reasons = tmp_path / "ball.demo", list[str]()
     demos = PlayerDemos(path, episodes=2, on_enough=reasons.append)
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ def test_a_player_with_two_agents(tmp_path: Path) -> None:
 
 
 def test_nan_and_players_that_leave(tmp_path: Path) -> None:
-    """An episode with NaN is left out, and so is what an agent was doing when its player was reset."""
+    """Episodes with NaN, and those that a reset of the player interrupts, are left out."""
     path = tmp_path / "ball.demo"
     demos = PlayerDemos(path)
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def test_nan_and_players_that_leave(tmp_path: Path) -> None:
 
 
 def test_each_behavior_has_a_file(tmp_path: Path) -> None:
-    """Further behaviors have files of their own beside the first one's; teams of a behavior share one."""
+    """Each further behavior has its own file; the teams of a behavior share one."""
     path = tmp_path / "first.demo"
     demos = PlayerDemos(path)
     with ExitStack() as stack:
@@ -102,6 +102,6 @@ def test_each_behavior_has_a_file(tmp_path: Path) -> None:
     assert names in (["first-Goal.demo", "first.demo"], ["first-Ball.demo", "first.demo"])
     ball_file = path if names[0] == "first-Goal.demo" else tmp_path / "first-Ball.demo"
     assert sorted(recorded(ball_file, served)[2]) == [11, 12]
-    with pytest.raises(ActorError, match=r"first\.demo: exists") as caught:
+    with pytest.raises(ActorError, match=r"first\.demo: the file exists") as caught:
         PlayerDemos(path)
     assert caught.value.exit_code is ExitCode.RECORDING_FAILED

@@ -1,4 +1,4 @@
-"""Environments are made from what the command line names, and faults are told in one line."""
+"""Tests how environments are made from the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.actor_client.envs import toys
 
 @pytest.mark.parametrize("vector", [False, True])
 def test_a_gymnasium_id_is_made(vector: bool) -> None:
-    """CartPole has four numbers and two choices, one by one and through its own vector entry point."""
+    """CartPole is made from its id, as separate copies and through its vector entry point."""
     batch = make_env_batch("CartPole-v1", num_envs=3, vector=vector, behavior="Pole")
     observations = batch.reset([1, 2, 3])
     result = batch.step(None, np.zeros((3, 1), np.int32))
@@ -33,7 +33,7 @@ def test_a_gymnasium_id_is_made(vector: bool) -> None:
 
 
 def test_environment_arguments_are_passed() -> None:
-    """Arguments reach a Gymnasium environment, its vector entry point, and a callable."""
+    """Arguments reach a Gymnasium environment, its vector entry point and a callable."""
     for vector in (False, True):
         batch = make_env_batch("CartPole-v1", num_envs=1, env_kwargs={"sutton_barto_reward": True}, vector=vector)
         batch.reset([0])
@@ -45,7 +45,7 @@ def test_environment_arguments_are_passed() -> None:
 
 
 def test_the_real_time_limit_and_order_check_stay() -> None:
-    """Pendulum, which only ever ends by gymnasium's time limit, is truncated after its 200 steps."""
+    """Gymnasium's time limit truncates Pendulum after 200 steps."""
     batch = make_env_batch("Pendulum-v1", num_envs=1)
     batch.reset([0])
     results = [batch.step(np.zeros((1, 1), np.float32), None) for _ in range(201)]
@@ -73,15 +73,16 @@ def test_a_callable_may_make_a_vector_environment() -> None:
         (f"{toys.MODULE}:not_callable", "is int; a callable"),
         (f"{toys.MODULE}:broken", "the simulator is not installed"),
         ("no_such_package:Thing", f"looked in {Path.cwd()} and PYTHONPATH"),
-        ("corridor.py:Corridor", "a module is named without .py; write corridor:Corridor"),
+        ("corridor.py:Corridor", "name the module without .py; write corridor:Corridor"),
         ("some/corridor.py:Corridor", "write corridor:Corridor, with some as the working directory"),
         (f"{toys.MODULE}:nothing", "returned None; an object with the interface of gymnasium.Env is needed"),
         ("builtins:dict", "returned dict, which has no reset, step,"),
-        (f"{toys.MODULE}:unboxed", "in the checkout: pip install '.[actor,gym,box2d]'"),
+        (f"{toys.MODULE}:unboxed", "pip install 'rollcast[actor,gym,box2d]'"),
+        (f"{toys.MODULE}:jointless", "pip install 'rollcast[actor,gym,mujoco]'"),
     ],
 )
 def test_what_cannot_be_made_is_told_in_one_line(env: str, message: str) -> None:
-    """The error names the environment and the cause, with gymnasium's own suggestion where it has one."""
+    """The error names the environment and the cause, with gymnasium's suggestion if there is one."""
     with pytest.raises(UnknownEnvironment) as caught:
         make_env_batch(env, num_envs=1)
 
@@ -95,7 +96,7 @@ def test_what_cannot_be_made_is_told_in_one_line(env: str, message: str) -> None
 def test_a_file_in_the_working_directory_is_suggested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env: str
 ) -> None:
-    """Who names a file of their own is told how its environment is named."""
+    """The error suggests `module:callable` if a file of that name exists."""
     (tmp_path / "corridor.py").touch()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnknownEnvironment, match="write corridor:CLASS"):
@@ -103,8 +104,8 @@ def test_a_file_in_the_working_directory_is_suggested(
 
 
 def test_wrong_arguments_are_told() -> None:
-    """An argument that the environment does not know is named."""
-    with pytest.raises(UnknownEnvironment, match=r"cannot be made: TypeError.*colour"):
+    """An unknown argument of the environment is named."""
+    with pytest.raises(UnknownEnvironment, match=r"cannot be created: TypeError.*colour"):
         make_env_batch("CartPole-v1", num_envs=1, env_kwargs={"colour": 3})
 
 
@@ -112,7 +113,7 @@ def test_no_vector_entry_point_and_no_environments_are_told() -> None:
     """An environment without a vector entry point says so; zero environments are refused."""
     with pytest.raises(UnknownEnvironment, match="leave out --vector"):
         make_env_batch("Acrobot-v1", num_envs=2, vector=True)
-    with pytest.raises(UnknownEnvironment, match="at least 1"):
+    with pytest.raises(UnknownEnvironment, match="at least 1 environment is needed"):
         make_env_batch("CartPole-v1", num_envs=0)
 
 
@@ -124,13 +125,13 @@ def test_spaces_that_cannot_be_sent_are_refused(name: str) -> None:
 
 
 def test_what_a_learner_would_refuse_is_refused_at_once() -> None:
-    """A spec beyond the contract's limits never reaches a connection."""
+    """A spec beyond the limits of the contract is refused before a connection is opened."""
     with pytest.raises(UnsupportedSpace, match="cannot be declared"):
         make_env_batch("CartPole-v1", num_envs=1, behavior="a/b")
 
 
 def test_a_module_in_the_working_directory_is_found(tmp_path: Path) -> None:
-    """A user's file beside the command is importable, as it would be for python -m; torch is never imported."""
+    """A module in the working directory can be imported, and torch is not imported."""
     (tmp_path / "mine.py").write_text(
         "import gymnasium\n\n\ndef make(size):\n    return gymnasium.make('CartPole-v1')\n", encoding="utf-8"
     )
@@ -153,6 +154,16 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without gymnasium the error says what to install."""
     monkeypatch.setitem(sys.modules, "gymnasium", None)
 
-    with pytest.raises(ActorError, match=r"in the checkout: pip install '\.\[actor,gym\]'") as caught:
+    with pytest.raises(ActorError, match=r"pip install 'rollcast\[actor,gym\]'") as caught:
         make_env_batch("CartPole-v1", num_envs=1)
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA
+
+
+@pytest.mark.parametrize("path", [r"C:\games\arena.py", "D:/games/arena"])
+def test_a_drive_letter_is_no_module(path: str) -> None:
+    """The colon of a Windows drive letter does not separate module and callable."""
+    with pytest.raises(UnknownEnvironment, match="module:callable") as caught:
+        make_env_batch(path, num_envs=1)
+    assert "module C" not in str(caught.value)
+    with pytest.raises(UnknownEnvironment, match=r"name the module without \.py"):
+        make_env_batch(rf"{path.removesuffix('.py')}.py:Arena", num_envs=1)

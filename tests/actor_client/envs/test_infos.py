@@ -1,4 +1,4 @@
-"""Numbers are found in info dictionaries; everything else is left alone."""
+"""Tests how numbers and masks are read from info dictionaries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.actor_client.envs import toys
 
 
 def test_numbers_are_kept_and_the_rest_is_not() -> None:
-    """Real numbers and truth values of any type count, one nested level too; text, arrays and bad names do not."""
+    """Numbers and booleans are kept, also one nested level; text, arrays and bad names are left out."""
     info = {
         "won": True,
         "score": np.float32(2.5),
@@ -43,12 +43,12 @@ def test_numbers_are_kept_and_the_rest_is_not() -> None:
 
 
 def test_there_are_only_so_many_numbers() -> None:
-    """An environment cannot make a chunk of any number of columns."""
+    """The number of info columns is limited."""
     assert len(episode_numbers({f"k{i}": i for i in range(1000)})) == 32
 
 
 def test_numbers_of_one_copy_of_a_vector_environment() -> None:
-    """Only what is set for a copy counts as its own, one nested level too."""
+    """A copy of a vector environment has only the numbers that are set for it."""
     infos = {
         "score": np.array([1.0, 2.0, 3.0]),
         "_score": np.array([True, False, True]),
@@ -65,10 +65,10 @@ def test_numbers_of_one_copy_of_a_vector_environment() -> None:
 
 
 class Telling(toys.Toy):
-    """Two branches of 2 and 3 choices; returns the masks it is given, one after another; None is no mask.
+    """Two branches of 2 and 3 choices; returns the given masks one after another, None as no mask.
 
     Args:
-        masks: for `reset`, then for each step.
+        masks: For `reset`, then for each step.
     """
 
     def __init__(self, *masks: Any) -> None:
@@ -80,7 +80,7 @@ class Telling(toys.Toy):
         return {} if mask is None else {"action_mask": mask}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode."""
+        """Starts an episode."""
         return super().reset(seed=seed)[0], self._info()
 
     def step(self, action: Any) -> Any:
@@ -97,12 +97,12 @@ def vector(*environments: Telling) -> VectorBatch:
 FINE = np.array([1, 0, 0, 1, 1], np.int8)
 ACTION = np.array([[0, 1]], np.int32)
 WRONG = [
-    (np.ones(4), "has 4 entries; the action space has 2 + 3 = 5 choices"),
+    (np.ones(4), "has 4 entries; it needs one for each of the 2 + 3 = 5 choices of the action space"),
     (np.ones((2, 3)), "has 6 entries"),
     ((np.ones(2), np.ones(2)), "has 4 entries"),
     ([], "has 0 entries"),
-    (["yes"] * 5, "holds <U3; numbers or truth values are needed, 0 forbids"),
-    ({"left": 1}, "holds object"),
+    (["yes"] * 5, "has the type <U3; it must hold numbers or booleans, where 0 forbids a choice"),
+    ({"left": 1}, "has the type object"),
 ]
 
 
@@ -118,7 +118,7 @@ WRONG = [
     ],
 )
 def test_a_mask_is_read_whatever_its_type(mask: Any) -> None:
-    """One array, or one for each branch, of numbers or truth values; 0 forbids. Alone, and in a collection."""
+    """A mask is one array, or one for each branch, of numbers or booleans; 0 forbids."""
     read = read_mask({"action_mask": mask}, (2, 3))
     assert read is not None
     assert read.dtype == np.uint8
@@ -130,7 +130,7 @@ def test_a_mask_is_read_whatever_its_type(mask: Any) -> None:
 
 
 def test_without_a_mask_there_is_none() -> None:
-    """No key, None under it, or no choice that could be forbidden."""
+    """There is no mask without a key, with None, or without choices."""
     assert read_mask({}, (3,)) is None
     assert read_mask({"action_mask": None}, (3,)) is None
     assert read_mask({"action_mask": np.ones(3)}, ()) is None
@@ -138,7 +138,7 @@ def test_without_a_mask_there_is_none() -> None:
 
 @pytest.mark.parametrize(("mask", "message"), WRONG)
 def test_what_is_no_mask_of_the_space_is_refused(mask: Any, message: str) -> None:
-    """It says what was found and what is needed, with the first reset or later, and names the environment."""
+    """A wrong mask is refused with what was found, what is needed, and the environment's number."""
     with pytest.raises(EnvironmentFailed) as caught:
         ScalarBatch([Telling(FINE), Telling(mask)], "Toy").reset([1, 2])
     assert caught.value.index == 1
@@ -151,7 +151,7 @@ def test_what_is_no_mask_of_the_space_is_refused(mask: Any, message: str) -> Non
 
 @pytest.mark.parametrize(("mask", "message"), [*WRONG[:3], WRONG[4]])
 def test_what_is_no_mask_of_a_vector_environment_is_refused(mask: Any, message: str) -> None:
-    """As alone, though gymnasium stacks it."""
+    """A wrong mask of a vector environment is refused in the same way."""
     with pytest.raises(EnvironmentFailed) as caught:
         vector(Telling(mask), Telling(mask)).reset([1, 2])
     assert message in caught.value.message
@@ -159,16 +159,16 @@ def test_what_is_no_mask_of_a_vector_environment_is_refused(mask: Any, message: 
 
 @pytest.mark.parametrize("masks", [[FINE, FINE], np.ones((3, 5))])
 def test_a_vector_environment_of_ones_own_gives_an_array(masks: Any) -> None:
-    """Lists and arrays of another number of copies are refused."""
+    """A custom vector environment must return its masks as an array with a row for each copy."""
     batch = vector(Telling(None), Telling(None))
     reset = batch._environment.reset
     batch._environment.reset = lambda **given: (reset(**given)[0], {"action_mask": masks})
-    with pytest.raises(EnvironmentFailed, match=r"an array \[2 environments, 5\] is needed"):
+    with pytest.raises(EnvironmentFailed, match=r"it must be an array \[2 environments, 5 choices\]"):
         batch.reset([1, 2])
 
 
 def test_a_step_without_a_mask_allows_all() -> None:
-    """Of environments that have masks, one that gives none for once allows everything; so in a collection."""
+    """A step without a mask allows everything, also in a vector environment."""
     for batch in (ScalarBatch([Telling(None, FINE), Telling(FINE, None)], "Toy"),
                   vector(Telling(None, FINE), Telling(FINE, None))):  # fmt: skip
         batch.reset([1, 2])
@@ -179,16 +179,16 @@ def test_a_step_without_a_mask_allows_all() -> None:
 
 
 def test_a_first_mask_after_the_first_reset_is_refused() -> None:
-    """It would be ignored: whether there are masks is settled by the first reset."""
+    """A first mask after the first reset is refused, because the first reset decides whether there are masks."""
     for batch in (ScalarBatch([Telling(None, FINE)], "Toy"), vector(Telling(None, FINE))):
         batch.reset([1])
         assert batch.action_masks is None
-        with pytest.raises(EnvironmentFailed, match="return a mask with every reset"):
+        with pytest.raises(EnvironmentFailed, match="return a mask from every reset"):
             batch.step(None, ACTION)
 
 
 def test_a_part_of_an_observation_forbids_nothing() -> None:
-    """A mask beside the observation, as other libraries have it, is seen by the policy, and no more."""
+    """An action mask that is part of an observation is sent to the policy and forbids nothing."""
     seen = spaces.Dict({"action_mask": spaces.Box(0, 1, (3,), np.int8), "own": spaces.Box(0, 1, (2,), np.float32)})
     batch = ScalarBatch([toys.Toy(seen, spaces.Discrete(3))], "Toy")
     batch.reset([1])
@@ -197,7 +197,7 @@ def test_a_part_of_an_observation_forbids_nothing() -> None:
 
 
 def test_each_bit_has_two_choices() -> None:
-    """A mask of bits has 0 and 1 of each."""
+    """A mask of bits has two choices for each bit."""
     size = ScalarBatch([toys.bits()], "Toy").spec.action.discrete_branches
     read = read_mask({"action_mask": np.array([1, 0, 1, 1, 1, 1, 0, 1])}, size)
     assert read is not None
@@ -205,7 +205,7 @@ def test_each_bit_has_two_choices() -> None:
 
 
 def test_a_branch_without_a_choice_is_an_error() -> None:
-    """Each branch of each row needs an allowed choice; the error says where there is none."""
+    """A mask that forbids all choices of a branch is an error that names the branch."""
     masks = np.array([[1, 0, 1, 1, 1], [1, 1, 0, 0, 0]], np.uint8)
 
     check_masks(masks[:1], (2, 3))
@@ -214,7 +214,7 @@ def test_a_branch_without_a_choice_is_an_error() -> None:
 
 
 def test_a_last_mask_without_a_choice_allows_all() -> None:
-    """Only the branch that allows nothing is opened."""
+    """A final mask that forbids all choices of a branch allows them all."""
     masks = np.array([[0, 1, 0, 0, 0], [0, 0, 0, 1, 0]], np.uint8)
 
     assert open_stuck_branches(masks, (2, 3)).tolist() == [[0, 1, 1, 1, 1], [1, 1, 0, 1, 0]]

@@ -1,4 +1,4 @@
-"""A batch of ordinary environments: steps, ends, masks, faults."""
+"""Tests batches of single environments: steps, ends, masks and faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ZEROS = np.zeros((2, 1), np.int32)
 
 
 def test_an_ended_episode_gives_its_last_observation_and_the_next_begins() -> None:
-    """The observation to act on is of the new episode; the final one, its end and its numbers come beside it."""
+    """A step that ends an episode returns the new episode's first observation and the final one separately."""
     environments = [toys.Toy(length=2), toys.Toy(length=3)]
     batch = ScalarBatch(environments, "Toy")
     batch.reset([1, 2])
@@ -40,7 +40,7 @@ def test_an_ended_episode_gives_its_last_observation_and_the_next_begins() -> No
 
 
 def test_an_episode_that_is_both_is_terminated() -> None:
-    """A terminal state needs no bootstrap, even if the time was over as well."""
+    """An episode that is both terminated and truncated counts as terminated."""
     environment = toys.Toy(length=1)
     environment.step = lambda _: (np.zeros(3, np.float32), 0.0, True, True, {})  # type: ignore[method-assign,assignment]
     batch = ScalarBatch([environment], "Toy")
@@ -50,7 +50,7 @@ def test_an_episode_that_is_both_is_terminated() -> None:
 
 
 def test_an_environment_may_reuse_its_array() -> None:
-    """What was returned does not change when the environment writes to its array again."""
+    """Returned values do not change when the environment reuses its array."""
     batch = ScalarBatch([toys.Reusing()], "Toy")
     shown = [batch.reset([0])[0][0, 0]]
     results = [batch.step(None, ZEROS[:1]) for _ in range(3)]
@@ -69,7 +69,7 @@ def test_an_environment_may_reuse_its_array() -> None:
     ],
 )
 def test_a_fault_names_the_environment_and_the_cause_in_one_line(make: Any, index: int | None, cause: str) -> None:
-    """Whatever an environment raises or returns wrongly becomes one error of one line."""
+    """An exception or a wrong return value becomes one error of one line."""
     batch = ScalarBatch([toys.Toy(), make()], "Toy")
     batch.reset([0, 0])
 
@@ -83,13 +83,13 @@ def test_a_fault_names_the_environment_and_the_cause_in_one_line(make: Any, inde
 
 
 def test_a_first_reset_may_fail() -> None:
-    """The first reset is watched as well."""
+    """A failing first reset is an error of the environment."""
     with pytest.raises(EnvironmentFailed, match="environment 0 failed: RuntimeError: reset 0 fails"):
         ScalarBatch([toys.Toy(reset_fails=(0,))], "Toy").reset([0])
 
 
 def test_masks_are_those_of_the_observation_to_act_on() -> None:
-    """An action that the current mask allows is never refused, across episodes; a last mask that allows nothing allows all."""
+    """Masks belong to the observation that is acted on, across episodes; a final mask without choices allows all."""
     batch = ScalarBatch([toys.Masked(4), toys.Masked(3)], "Toy")
     batch.reset([0, 1])
 
@@ -103,7 +103,7 @@ def test_masks_are_those_of_the_observation_to_act_on() -> None:
 
 
 def test_a_mask_without_a_choice_is_a_fault() -> None:
-    """An environment that leaves nothing to do is broken; it must not be sent a forbidden action."""
+    """An observation with a mask that allows no choice is an error of the environment."""
     batch = ScalarBatch([toys.Masked(4, stuck_at=1)], "Toy")
     batch.reset([0])
 
@@ -112,7 +112,7 @@ def test_a_mask_without_a_choice_is_a_fault() -> None:
 
 
 def test_observations_outside_the_space_are_warned_of_once() -> None:
-    """A first observation that its own space does not contain is told to the user, and used as it is."""
+    """A first observation outside its space is reported once and used unchanged."""
     environment = toys.Toy()
     environment._show = lambda: np.full(3, 5.0)  # type: ignore[method-assign]
     batch = ScalarBatch([environment], "Toy")
@@ -125,13 +125,13 @@ def test_observations_outside_the_space_are_warned_of_once() -> None:
 
 
 def test_a_reset_without_a_dictionary_is_told() -> None:
-    """None in place of the info is the environment's fault, and says so."""
+    """A reset that returns None as its info is an error that says so."""
     with pytest.raises(EnvironmentFailed, match="environment 0 failed: reset must return a dictionary as info; got No"):
         ScalarBatch([toys.NoInfo()], "Toy").reset([0])
 
 
 def test_a_space_that_cannot_be_asked_is_a_fault_of_the_environment() -> None:
-    """Whatever fails at the first look at an observation is one error."""
+    """A space that raises in `contains` is an error of the environment."""
     environment = toys.Toy()
     environment.observation_space.contains = lambda _: 1 / 0  # type: ignore[assignment,method-assign,return-value]
     with pytest.raises(EnvironmentFailed, match="ZeroDivisionError"):
@@ -139,7 +139,7 @@ def test_a_space_that_cannot_be_asked_is_a_fault_of_the_environment() -> None:
 
 
 def test_closing_closes_all_and_hides_faults() -> None:
-    """One environment that cannot be closed does not keep the others open; closing twice does nothing."""
+    """An error while closing does not keep other environments open; closing twice does nothing."""
     environments = [toys.Toy(), toys.Toy()]
     environments[0].close = lambda: 1 / 0  # type: ignore[assignment,method-assign]
     batch = ScalarBatch(environments, "Toy")
@@ -153,7 +153,7 @@ def test_closing_closes_all_and_hides_faults() -> None:
 
 
 def test_a_wrong_number_of_values_is_told() -> None:
-    """Environments of the interface before `truncated` learn what is missing."""
+    """An environment with the interface before `truncated` gets an error that names the missing value."""
     batch = ScalarBatch([toys.OldStep()], "Toy")
     batch.reset([0])
     with pytest.raises(EnvironmentFailed, match=r"step must return .*truncated, info \(5 values\); got 4"):

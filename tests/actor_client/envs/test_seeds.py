@@ -1,4 +1,4 @@
-"""Seeds follow from the run, the actor and the environment."""
+"""Tests that seeds follow from the run, the actor and the environment."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from actor_client.envs.seeds import checkpoint_seeds, environment_seeds
 
 
 def test_seeds_are_stable_and_differ() -> None:
-    """The same arguments give the same seeds; another run, actor, environment or life gives others."""
+    """Equal arguments give equal seeds; another run, actor, environment or remake gives others."""
     seeds = environment_seeds(1, 2, 4)
 
     assert seeds == environment_seeds(1, 2, 4)
@@ -23,7 +23,7 @@ def test_seeds_are_stable_and_differ() -> None:
 
 
 def test_seeds_after_a_checkpoint_are_others() -> None:
-    """They follow from the checkpoint, too, and are none of those that environments start with."""
+    """Seeds after a checkpoint depend on it and differ from those of the start."""
     seeds = checkpoint_seeds(1, 2, 4, 50)
 
     assert seeds == checkpoint_seeds(1, 2, 9, 50)[:4]

@@ -1,4 +1,4 @@
-"""Observation spaces become specs, and observations become arrays of the wire's types."""
+"""Tests how observation spaces become specs, and observations become arrays."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.actor_client.envs import toys
     ],
 )
 def test_box_is_an_image_or_numbers_by_its_shape(space: Any, expected: tuple[Any, ...]) -> None:
-    """Three axes are an image unless tiny, two are one if both are long, all else is flattened; bytes of images stay."""
+    """A box becomes an image or a vector by its shape; images of bytes stay bytes."""
     kind, dtype, shape, layout, scale = expected
     (spec,) = ObservationPlan(space).specs
 
@@ -47,7 +47,7 @@ def test_box_is_an_image_or_numbers_by_its_shape(space: Any, expected: tuple[Any
 
 
 def test_nested_spaces_are_flattened_with_readable_names() -> None:
-    """Every leaf of Dicts and Tuples is an observation named by its path, in characters that the wire allows."""
+    """Each leaf of a Dict or Tuple becomes an observation named by its path."""
     plan = ObservationPlan(toys.nested().observation_space)
 
     assert {spec.name: (spec.kind.name, spec.shape) for spec in plan.specs} == {
@@ -62,7 +62,7 @@ def test_nested_spaces_are_flattened_with_readable_names() -> None:
 
 
 def test_values_arrive_where_they_belong() -> None:
-    """Each leaf of several observations is found, converted and stacked; categories count from 0."""
+    """Each leaf is converted and stacked; categories count from 0."""
     space = toys.nested().observation_space
     space.seed(1)
     observations = [space.sample() for _ in range(3)]
@@ -84,7 +84,7 @@ def test_values_arrive_where_they_belong() -> None:
 
 
 def test_a_batched_observation_encodes_like_its_rows() -> None:
-    """What a vector environment returns at once becomes the same arrays as the single observations."""
+    """Batched observations of a vector environment become the same arrays as single observations."""
     vector = toys.several(3, kind="nested")
     batched, _ = vector.reset(seed=5)
     plan = ObservationPlan(vector.single_observation_space)
@@ -96,7 +96,7 @@ def test_a_batched_observation_encodes_like_its_rows() -> None:
 
 
 def test_keys_that_look_alike_get_different_names() -> None:
-    """Two keys that the wire would write the same way are told apart by a number, and long ones are cut."""
+    """Keys whose names would be equal on the wire get a number, and long names are cut."""
     part = spaces.Box(0, 1, (2,), np.float32)
     plan = ObservationPlan(spaces.Dict({"a b": part, "a_b": part, "a.b": part, "x" * 80: part, "x" * 90: part}))
 
@@ -138,50 +138,53 @@ def list_of(size: int, most: Any) -> spaces.Sequence:
 
 
 def test_a_sequence_is_a_list_of_entities() -> None:
-    """It is declared with its longest length, and travels with zeros behind what is there."""
+    """A Sequence becomes a list of entities with its maximum length; a 1 follows each entity, and zeros the last one."""
     plan = ObservationPlan(list_of(3, 4))
     (spec,) = plan.specs
-    assert (spec.kind, spec.shape, spec.dtype) == (ObservationKind.ENTITIES, (4, 3), np.dtype(np.float32))
+    assert (spec.kind, spec.shape, spec.dtype) == (ObservationKind.ENTITIES, (4, 4), np.dtype(np.float32))
     (values,) = plan.encode([np.ones((2, 3), np.float32), np.zeros((0, 3), np.float32)])
-    assert values.shape == (2, 4, 3)
-    assert values.sum(axis=(1, 2)).tolist() == [6.0, 0.0]
-    assert values[0, :2].tolist() == np.ones((2, 3)).tolist()
+    assert values.shape == (2, 4, 4)
+    assert values.sum(axis=(1, 2)).tolist() == [8.0, 0.0]
+    assert values[0, :2].tolist() == np.ones((2, 4)).tolist()
+    (values,) = plan.encode([np.zeros((3, 3), np.float32)])
+    assert values[0].tolist() == [[0, 0, 0, 1]] * 3 + [[0, 0, 0, 0]]
 
 
 def test_entities_beside_a_vector() -> None:
-    """A Dict may hold lists and vectors; entities may come as a tuple of arrays, too."""
+    """A Dict may hold lists and vectors; entities may also be a tuple of arrays."""
     plan = ObservationPlan(spaces.Dict({"own": spaces.Box(-1.0, 1.0, (2,), np.float32), "others": list_of(3, 2)}))
     others, own = plan.encode([{"own": np.zeros(2, np.float32), "others": (np.ones(3, np.float32),)}])
     if plan.specs[0].name == "own":
         others, own = own, others
-    assert others[0].tolist() == [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    assert others[0].tolist() == [[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]]
     assert own.shape == (1, 2)
 
 
 def test_lists_of_a_vector_environment() -> None:
-    """One observation whose lists stand side by side is taken apart."""
+    """The lists of a batched observation are separated."""
     (values,) = ObservationPlan(list_of(1, 3)).encode_batch((np.ones((1, 1)), np.ones((3, 1))))
-    assert values.sum(axis=(1, 2)).tolist() == [1.0, 3.0]
+    assert values.sum(axis=(1, 2)).tolist() == [2.0, 6.0]
 
 
 @pytest.mark.parametrize("most", [None, 0, "many"])
 def test_a_list_that_may_be_endless_is_refused(most: Any) -> None:
-    """The error says which attribute is missing."""
+    """A Sequence without a maximum length is refused; the error names the missing attribute."""
     with pytest.raises(UnsupportedSpace, match=r"space\.max_length = 20"):
         ObservationPlan(list_of(3, most))
 
 
 def test_lists_of_other_things_are_refused() -> None:
-    """Entities are numbers."""
-    with pytest.raises(UnsupportedSpace, match="lists of Boxes"):
+    """A Sequence of anything but numbers is refused."""
+    with pytest.raises(UnsupportedSpace, match="lists of non-empty Boxes"):
         ObservationPlan(spaces.Dict({"words": spaces.Sequence(spaces.Discrete(3))}))
 
 
 @pytest.mark.parametrize(
-    ("entities", "message"), [(np.ones((5, 3)), "5 entities; its space says 4"), (np.ones((2, 2)), "of 2 numbers")]
+    ("entities", "message"),
+    [(np.ones((5, 3)), "5 entities; its space allows at most 4"), (np.ones((2, 2)), "of 2 numbers")],
 )
 def test_what_does_not_fit_the_space_is_a_fault_of_the_environment(entities: Any, message: str) -> None:
-    """More entities than declared, or larger ones, are named."""
+    """Too many entities, or entities of a wrong size, are named."""
     with pytest.raises(ValueError, match=message):
         ObservationPlan(list_of(3, 4)).encode([entities])
 
@@ -195,7 +198,7 @@ def board(shape: tuple[int, ...], layout: Any) -> spaces.Box:
 
 @pytest.mark.parametrize(("shape", "layout"), [((46, 9, 9), "CHW"), ((3, 3, 3), "CHW"), ((3, 3, 17), "HWC")])
 def test_a_box_may_say_that_it_is_planes_of_a_board(shape: tuple[int, ...], layout: str) -> None:
-    """However small the board or many the planes, it stays one, with its axes as they are."""
+    """A box that declares board planes stays a board of any size, with its axes unchanged."""
     (spec,) = ObservationPlan(board(shape, layout)).specs
     assert (spec.kind, spec.shape, spec.layout) == (ObservationKind.IMAGE, shape, ImageLayout[layout])
 
@@ -221,7 +224,7 @@ def test_a_layout_that_makes_no_sense_is_refused(shape: tuple[int, ...], layout:
     ],
 )
 def test_every_choice_is_in_the_space(space: Any, branches: tuple[int, ...]) -> None:
-    """Choices counted from 0 in each branch map onto actions of the space, the same singly and in a batch."""
+    """Choices that count from 0 map onto actions of the space, one at a time and in a batch."""
     plan = plan_actions(space)
     assert plan.spec.discrete_branches == branches
     assert plan.spec.continuous_size == 0
@@ -245,7 +248,7 @@ def test_discrete_counts_from_its_start() -> None:
 
 
 def test_continuous_actions_have_shape_type_and_bounds_of_the_box() -> None:
-    """Flat axes become the box's shape and type, and are clipped where it has bounds."""
+    """Continuous actions get the shape, type and bounds of their box."""
     with capture_logs() as logs:
         plan = plan_actions(toys.continuous().action_space)
     assert plan.spec.continuous_size == 4
@@ -270,7 +273,7 @@ def test_integer_boxes_are_rounded() -> None:
 
 
 def test_bounds_beyond_float32_are_no_bounds() -> None:
-    """A bound that float32 cannot hold counts as infinite and makes no arithmetic warning."""
+    """A bound beyond float32 counts as infinite without a numpy warning."""
     with capture_logs() as logs:
         plan = plan_actions(spaces.Box(-1e300, 1e300, (1,), np.float64))
 

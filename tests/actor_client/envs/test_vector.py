@@ -1,4 +1,4 @@
-"""A vector environment in each of its three ways to begin new episodes."""
+"""Tests vector environments in each of gymnasium's three reset modes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ZEROS = np.zeros((2, 1), np.int32)
 
 
 def played(mode: str, steps: int) -> tuple[VectorBatch, list[StepResult], Any]:
-    """Plays two copies, with episodes of 2 steps, and returns what came of it."""
+    """Plays two copies with episodes of 2 steps and returns the results."""
     vector = toys.several(2, mode=mode, length=2)
     batch = VectorBatch(vector, "Toy")
     batch.reset([5, 6])
@@ -29,7 +29,7 @@ def played(mode: str, steps: int) -> tuple[VectorBatch, list[StepResult], Any]:
 
 
 def test_next_step_rows_after_an_end_are_ignored() -> None:
-    """The step after an end begins the new episode; it is reported as ignored and ends nothing."""
+    """With NextStep, the step after an end starts the new episode and is reported as ignored."""
     _, results, vector = played("NextStep", 5)
 
     assert [list(result.ended) for result in results] == [[], [0, 1], [], [], [0, 1]]
@@ -45,7 +45,7 @@ def test_next_step_rows_after_an_end_are_ignored() -> None:
 
 @pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
 def test_other_modes_begin_at_once(mode: str) -> None:
-    """The step that ends an episode shows the new one's first observation, the final one beside it; none is ignored."""
+    """In other modes the step that ends an episode returns the next one's first observation, and no step is ignored."""
     _, results, vector = played(mode, 4)
 
     assert [list(result.ended) for result in results] == [[], [0, 1], [], [0, 1]]
@@ -59,7 +59,7 @@ def test_other_modes_begin_at_once(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_masks_are_those_of_the_observation_to_act_on(mode: str) -> None:
-    """An action that the current mask allows is never refused, across episodes and in each mode."""
+    """Masks belong to the observation that is acted on, in each mode."""
     batch = VectorBatch(toys.several(2, mode=mode, kind="masked", length=4), "Toy")
     batch.reset([0, 1])
 
@@ -75,7 +75,7 @@ def test_masks_are_those_of_the_observation_to_act_on(mode: str) -> None:
 
 
 def test_nested_observations_travel_in_each_mode() -> None:
-    """Dicts and Tuples are encoded whether they come batched or, as final observations, one by one."""
+    """Nested observations are encoded, whether batched or, as final observations, separate."""
     for mode in ("NextStep", "SameStep", "Disabled"):
         vector = toys.several(2, mode=mode, kind="nested")
         batch = VectorBatch(vector, "Toy")
@@ -89,7 +89,7 @@ def test_nested_observations_travel_in_each_mode() -> None:
 
 
 def test_faults_become_one_error() -> None:
-    """What the vector environment raises, and a missing final observation, become one error of one line."""
+    """An error of the vector environment, or a missing final observation, becomes one error of one line."""
 
     class Forgetful:
         metadata = {"autoreset_mode": "SameStep"}
@@ -122,7 +122,7 @@ def test_faults_become_one_error() -> None:
 
 
 def test_each_copy_gets_its_own_seed() -> None:
-    """Gymnasium's collections of environments are seeded as separate environments are: each with its own."""
+    """Each copy in gymnasium's vector environments gets its own seed."""
     vector = toys.several(3)
     wrapped = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector)
     seeds = [7, 1000, 31]
@@ -134,7 +134,7 @@ def test_each_copy_gets_its_own_seed() -> None:
 
 
 def test_other_vector_environments_get_one_seed() -> None:
-    """An entry point of its own draws all copies from one seed, as the interface says, and they differ."""
+    """A vector entry point gets one seed for all copies, which then differ."""
     batch = make_env_batch("CartPole-v1", num_envs=3, vector=True)
     (first,) = batch.reset([5, 6, 7])
     (again,) = batch.reset([5, 8, 9])
@@ -146,7 +146,7 @@ def test_other_vector_environments_get_one_seed() -> None:
 
 
 def test_a_reset_without_a_dictionary_is_told() -> None:
-    """None in place of the infos is the environment's fault, and says so."""
+    """A reset that returns None as its infos is an error that says so."""
     vector = toys.several(2)
     vector.reset = lambda **_: (np.zeros((2, 3), np.float32), None)
     with pytest.raises(EnvironmentFailed, match="reset must return a dictionary as info; got NoneType"):
@@ -154,7 +154,7 @@ def test_a_reset_without_a_dictionary_is_told() -> None:
 
 
 def test_an_environment_that_says_nothing_is_taken_for_the_usual_kind() -> None:
-    """Without metadata the usual mode is assumed, and said."""
+    """Without metadata, NextStep is assumed and reported."""
     vector = toys.several(1, length=1)
     vector.metadata = {}
     with capture_logs() as logs:

@@ -1,4 +1,4 @@
-"""Small environments for tests, made by `module:callable` as a user's own would be."""
+"""Small environments for tests, made by `module:callable`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Toy(gymnasium.Env[Any, Any]):
         return self.shown[-1]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode."""
+        """Starts an episode."""
         self.resets += 1
         self.seeds.append(seed)
         if self.resets - 1 in self.reset_fails:
@@ -71,7 +71,7 @@ class Toy(gymnasium.Env[Any, Any]):
         return self._show(), 1.0, False, self.left == 0, info
 
     def close(self) -> None:
-        """Remembers that it was closed."""
+        """Records that it was closed."""
         self.closed = True
 
 
@@ -88,7 +88,7 @@ class Reusing(Toy):
 
 
 class Masked(Toy):
-    """Allows one choice at a time, and says so as Taxi does; the last mask of an episode allows none."""
+    """Allows one choice at a time by an action mask, as Taxi does; the last mask of an episode allows none."""
 
     def __init__(self, length: int = 4, *, stuck_at: int = -1) -> None:
         super().__init__(action_space=spaces.Discrete(3, start=10), length=length)
@@ -101,12 +101,12 @@ class Masked(Toy):
         return {"action_mask": mask}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode."""
+        """Starts an episode."""
         observation, _ = super().reset(seed=seed)
         return observation, self._mask()
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Refuses what the mask forbids."""
+        """Raises if the mask forbids the action."""
         if action - 10 != self.left % 3:
             raise ValueError(f"action {action} is forbidden")
         observation, reward, terminated, truncated, _ = super().step(action)
@@ -114,12 +114,12 @@ class Masked(Toy):
 
 
 def toy(**kwargs: Any) -> Toy:
-    """An environment of vectors and two choices."""
+    """Returns an environment with vectors and two choices."""
     return Toy(**kwargs)
 
 
 def nested() -> Toy:
-    """Dict, Tuple, a picture, a matrix, categories and bits."""
+    """Returns an environment with Dict, Tuple, image, matrix, categories and bits."""
     return Toy(
         spaces.Dict(
             {
@@ -139,19 +139,19 @@ def nested() -> Toy:
 
 
 def continuous() -> Toy:
-    """A matrix of continuous actions, two of them without bounds."""
+    """Returns an environment with a matrix of continuous actions, two of them without bounds."""
     low = np.array([[-2.0, 0.0], [-np.inf, -1.0]], np.float64)
     high = np.array([[2.0, 10.0], [np.inf, np.inf]], np.float64)
     return Toy(action_space=spaces.Box(low, high, dtype=np.float64))
 
 
 def bits() -> Toy:
-    """Actions that are bits."""
+    """Returns an environment whose actions are bits."""
     return Toy(action_space=spaces.MultiBinary((2, 2)))
 
 
 def text() -> Toy:
-    """Shows what cannot be sent."""
+    """Returns an environment whose observation is text, which cannot be sent."""
     return Toy(spaces.Dict({"says": spaces.Text(5)}))
 
 
@@ -161,12 +161,12 @@ def sequence_actions() -> Toy:
 
 
 def broken() -> Toy:
-    """Cannot be made."""
+    """Raises, so that no environment is made."""
     raise OSError("the simulator is not installed")
 
 
 def wrong_shape() -> Toy:
-    """Shows something else than its space says, from the third observation on."""
+    """Returns an environment whose observations have a wrong shape from the third on."""
     made = Toy()
     show = made._show
     made._show = lambda: np.zeros(7, np.float32) if len(made.shown) > 1 else show()  # type: ignore[method-assign]
@@ -174,7 +174,7 @@ def wrong_shape() -> Toy:
 
 
 def several(num_envs: int, *, mode: str = "NextStep", kind: str = "toy", **kwargs: Any) -> Any:
-    """A vector environment of some of these, with the given kind of automatic reset."""
+    """Returns a vector environment with the given reset mode."""
     makers = {"toy": toy, "nested": nested, "masked": Masked}
     return gymnasium.vector.SyncVectorEnv(
         [lambda: makers[kind](**kwargs) for _ in range(num_envs)],
@@ -183,16 +183,21 @@ def several(num_envs: int, *, mode: str = "NextStep", kind: str = "toy", **kwarg
 
 
 def nothing() -> None:
-    """Forgets to return what it made."""
+    """Returns nothing."""
 
 
 def unboxed() -> Any:
-    """Needs what is not installed."""
+    """Imports a module that is not installed."""
     raise gymnasium.error.DependencyNotInstalled("Box2D is not installed, run `pip install swig`")
 
 
+def jointless() -> Any:
+    """Imports another module that is not installed."""
+    raise gymnasium.error.DependencyNotInstalled('MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`')
+
+
 class OldStep(Toy):
-    """Steps as environments did before there was `truncated`."""
+    """Returns four values from `step`, as before `truncated` existed."""
 
     def step(self, action: Any) -> Any:
         """Returns four values."""
@@ -201,7 +206,7 @@ class OldStep(Toy):
 
 
 class OldReset(Toy):
-    """Resets as environments did before there was an info."""
+    """Returns only an observation from `reset`, as before infos existed."""
 
     def reset(self, **arguments: Any) -> Any:
         """Returns the observation alone."""
@@ -209,7 +214,7 @@ class OldReset(Toy):
 
 
 class NoInfo(Toy):
-    """Resets without an info dictionary."""
+    """Returns None as the info of a reset."""
 
     def reset(self, **arguments: Any) -> Any:
         """Returns None in its place."""
@@ -230,3 +235,152 @@ class Rewarding(Toy):
 
 
 not_callable = 3
+
+
+class SeveralAgents:
+    """Has PettingZoo's Parallel interface, where spaces are methods."""
+
+    possible_agents = ["first", "second"]
+    num_envs = 1
+
+    def __init__(self, **_: Any) -> None:
+        self.agents = list(self.possible_agents)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """Returns what an agent sees."""
+        return spaces.Box(-1.0, 1.0, (3,), np.float32)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """Returns what an agent can do."""
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Returns observations and infos by agent."""
+        return {agent: np.zeros(3, np.float32) for agent in self.agents}, {agent: {} for agent in self.agents}
+
+    def step(self, actions: Any) -> Any:
+        """Fails, because no test reaches it."""
+        raise AssertionError("an environment that is refused is not stepped")
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+class TurnsOfAgents(SeveralAgents):
+    """Has PettingZoo's AEC interface: agents act one after another."""
+
+    def agent_iter(self) -> Any:
+        """Returns the agents in turn."""
+        return iter(self.agents)
+
+    def last(self) -> Any:
+        """Returns what the agent to act sees."""
+        return np.zeros(3, np.float32), 0.0, False, False, {}
+
+
+at_once = SeveralAgents
+turns = TurnsOfAgents
+
+
+class Counting(Toy):
+    """Shows the number of its steps as a vector, board planes and a category; can be rendered.
+
+    Args:
+        length: Steps of an episode.
+        height: Of its pictures.
+        width: Of its pictures.
+        render_mode: As gymnasium's environments take it.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(
+        self, length: int = 5, *, height: int = 18, width: int = 21, render_mode: str | None = None, fails_at: int = -1
+    ) -> None:
+        board = spaces.Box(0, 255, (2, 6, 6), np.uint8)
+        board.layout = "CHW"  # type: ignore[attr-defined]
+        picture = spaces.Box(0, 255, (20, 20, 3), np.uint8)
+        parts = {
+            "board": board,
+            "count": spaces.Discrete(100),
+            "number": spaces.Box(-100, 100, (2,)),
+            "picture": picture,
+        }
+        fails = () if fails_at < 0 else (fails_at,)
+        super().__init__(spaces.Dict(parts), length=length, step_fails=fails)
+        self.render_mode = render_mode
+        self._size = height, width
+
+    def _show(self) -> Any:
+        count = self.length - self.left
+        return {
+            "board": np.full((2, 6, 6), count, np.uint8),
+            "count": count,
+            "number": np.full(2, count, np.float32),
+            "picture": np.full((20, 20, 3), count, np.uint8),
+        }
+
+    def render(self) -> Any:
+        """Returns a picture whose brightness is the number of steps, times ten."""
+        return np.full((*self._size, 3), 10 * (self.length - self.left), np.uint8)
+
+
+def counting(**arguments: Any) -> Counting:
+    """Counts its steps."""
+    return Counting(**arguments)
+
+
+def counting_together(num_envs: int, *, mode: str = "NextStep", **arguments: Any) -> Any:
+    """Returns a vector environment of `Counting`, rendered by gymnasium."""
+    return gymnasium.vector.SyncVectorEnv(
+        [lambda: Counting(**arguments) for _ in range(num_envs)], autoreset_mode=gymnasium.vector.AutoresetMode(mode)
+    )
+
+
+class Plain:
+    """Has the interface of `gymnasium.Env` without extending it."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Starts an episode."""
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        """Takes a step, which never ends the episode."""
+        return np.zeros(3, np.float32), 1.0, False, False, {}
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def twice_the_reward(environment: Any) -> Any:
+    """Wraps an environment so that rewards are doubled."""
+    return gymnasium.wrappers.TransformReward(environment, lambda reward: 2 * float(reward))
+
+
+def one_more(environment: Any) -> Any:
+    """Wraps an environment so that rewards are one larger."""
+    return gymnasium.wrappers.TransformReward(environment, lambda reward: float(reward) + 1)
+
+
+def one_more_of_each(environment: Any) -> Any:
+    """Wraps a vector environment so that rewards are one larger."""
+    return gymnasium.wrappers.vector.TransformReward(environment, lambda rewards: rewards + 1)
+
+
+def forgets(environment: Any) -> None:
+    """Returns nothing instead of a wrapped environment."""
+
+
+def pictureless(render_mode: str | None = None) -> Toy:
+    """Takes a render mode and forgets it."""
+    return Toy()
+
+
+def blind(render_mode: str | None = None) -> Toy:
+    """Returns an environment that renders nothing."""
+    made = Counting(render_mode=render_mode)
+    made.render = lambda: None  # type: ignore[method-assign]
+    return made

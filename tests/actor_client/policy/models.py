@@ -1,4 +1,4 @@
-"""Tiny policies as ONNX files, built node by node, with descriptions that fit them."""
+"""Builds tiny policies as ONNX files, with matching descriptions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OBSERVED = 3
 
 
 def spec(*, continuous: int = 0, branches: tuple[int, ...] = ()) -> BehaviorSpec:
-    """A behavior that sees three numbers and acts as given."""
+    """Returns a behavior that sees three numbers and has the given actions."""
     return BehaviorSpec(
         name="Tiny",
         observations=(ObservationSpec("state", np.dtype(np.float32), (OBSERVED,)),),
@@ -26,14 +26,14 @@ def spec(*, continuous: int = 0, branches: tuple[int, ...] = ()) -> BehaviorSpec
 
 
 def weights(shape: tuple[int, ...], seed: int = 0) -> NDArray[np.float32]:
-    """Some numbers of moderate size."""
+    """Returns numbers of moderate size."""
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 def graph(
     behavior: BehaviorSpec, *, masked: bool = False, normalize: bool = True, bias: float = 0.0
 ) -> onnx.ModelProto:
-    """Linear functions of the first observation: mean, log_std and logits, as far as the behavior has them.
+    """Returns linear functions of the first observation: mean, log_std and logits, if the behavior has them.
 
     Args:
         behavior: See `spec`.
@@ -111,5 +111,5 @@ def described(model: onnx.ModelProto, behavior: BehaviorSpec, **changes: Any) ->
 
 
 def tensor(name: str, values: NDArray[Any]) -> onnx.TensorProto:
-    """A named initializer."""
+    """Returns a named initializer."""
     return numpy_helper.from_array(values, name)

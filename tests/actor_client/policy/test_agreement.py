@@ -1,7 +1,8 @@
-"""The learner's formulas in torch and the actor's in numpy give the same numbers: log-probability, entropy, masks."""
+"""Tests that the learner's formulas in torch and the actor's in numpy agree."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ BRANCHES = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
 
 def tensors(*arrays: NDArray[np.float32]) -> list[torch.Tensor]:
-    """The same numbers in torch."""
+    """Returns the same numbers as tensors."""
     return [torch.from_numpy(array) for array in arrays]
 
 
@@ -52,7 +53,7 @@ def test_gaussians_agree(seed: int) -> None:
 @settings(max_examples=50, deadline=None)
 @given(seed=SEEDS, scale=st.sampled_from([1.0, 5.0, 20.0, 80.0]), spread=st.sampled_from([-20.0, -5.0, 0.0, 2.0]))
 def test_squashed_gaussians_agree_where_tanh_saturates(seed: int, scale: float, spread: float) -> None:
-    """Far beyond what float32 tells from 1 both are finite, and what float64 makes of the formula without the detour.
+    """Log-probabilities far beyond the saturation of tanh are finite and equal the formula in float64.
 
     The derivative of tanh is 4 exp(-2 |u|) / (1 + exp(-2 |u|))^2, whose logarithm loses nothing at any u.
     """
@@ -73,7 +74,7 @@ def test_squashed_gaussians_agree_where_tanh_saturates(seed: int, scale: float, 
 @settings(max_examples=50, deadline=None)
 @given(seed=SEEDS)
 def test_the_entropy_of_gaussians_is_that_of_the_draws(seed: int) -> None:
-    """The learner's entropy is the mean of what actors record, negated.
+    """The learner's entropy is the negated mean of the log-probabilities that actors record.
 
     The log-density is a polynomial of degree 2 in the noise, whose mean three nodes of Gauss and Hermite give exactly.
     """
@@ -92,7 +93,7 @@ def test_the_entropy_of_gaussians_is_that_of_the_draws(seed: int) -> None:
 
 
 class Scored(NamedTuple):
-    """Scores of a head, what is allowed, and what the head makes of both."""
+    """Scores of a head, its mask, and its output for both."""
 
     scores: NDArray[np.float32]
     masks: NDArray[np.uint8] | None
@@ -118,7 +119,7 @@ def scored(branches: tuple[int, ...], seed: int, *, masked: bool) -> Scored:
 @settings(max_examples=50, deadline=None)
 @given(branches=BRANCHES, seed=SEEDS, masked=st.booleans())
 def test_categoricals_agree(branches: tuple[int, ...], seed: int, masked: bool) -> None:
-    """Log-probabilities of recorded choices agree to float32 rounding, with any mask, whichever side normalizes."""
+    """Log-probabilities of recorded choices agree to float32 rounding, with any mask and either normalization."""
     scores, masks, logits = scored(branches, seed, masked=masked)
     gumbel = np.random.default_rng(seed + 1).gumbel(size=scores.shape).astype(np.float32)
 
@@ -135,7 +136,7 @@ def test_categoricals_agree(branches: tuple[int, ...], seed: int, masked: bool) 
 @settings(max_examples=50, deadline=None)
 @given(branches=BRANCHES, seed=SEEDS, masked=st.booleans())
 def test_the_entropy_of_categoricals_is_that_of_the_choices(branches: tuple[int, ...], seed: int, masked: bool) -> None:
-    """Summed over every choice that actors can make, with the log-probability they would record; none is lost or made.
+    """The entropy equals the negated mean of the recorded log-probabilities over all allowed choices.
 
     A choice is forced by noise that outweighs every score; what is forbidden is not taken even then.
     """
@@ -161,7 +162,7 @@ def test_the_entropy_of_categoricals_is_that_of_the_choices(branches: tuple[int,
     ("env", "masked"), [("CartPole-v1", False), ("Pendulum-v1", False), (f"{toys.MODULE}:nested", True)]
 )
 def test_recorded_log_probabilities_are_the_learners(env: str, masked: bool) -> None:
-    """Observations of a real environment through the exported file and through torch give the same numbers."""
+    """The exported ONNX file and torch give equal numbers for observations of a real environment."""
     batch = make_env_batch(env, num_envs=5)
     observations = batch.reset(range(5))
     action = batch.spec.action
@@ -193,7 +194,7 @@ def test_recorded_log_probabilities_are_the_learners(env: str, masked: bool) -> 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_what_an_actor_remembers_is_what_the_learner_would(env: str) -> None:
-    """Over many steps, with episodes that end: recorded memories lead to the recorded log-probabilities."""
+    """Recorded memories reproduce the recorded log-probabilities over many steps and episodes, random ones included."""
     batch = make_env_batch(env, num_envs=4)
     observations = batch.reset(range(4))
     action = batch.spec.action
@@ -203,18 +204,23 @@ def test_what_an_actor_remembers_is_what_the_learner_would(env: str) -> None:
     exporter = PolicyExporter(network, describe(network, behavior_index=0, generation=1, memory_stride=3))
     version = exporter.render_version(network.state_dict(), version=1, optimizer_steps=0, env_steps_trained=0)
     policy = Policy.load(*version, batch.spec)
+    random = Policy.load(replace(version[0], uniform=True), version[1], batch.spec)
     assert policy.memory == MemoryForm(10, 3)
     noise = Noise(1, 0, agents=4, continuous_size=action.continuous_size, logits_size=action.mask_size)
     memory, own = None, torch.zeros(4, 10)
     for step in range(100):
-        acting = policy.greedy() if step % 10 == 0 else policy
+        acting = policy.greedy() if step % 10 == 0 else random if step % 10 == 1 else policy
         actions = acting.act(observations, None, noise, memory)
         with torch.no_grad():
             output = network([torch.from_numpy(part) for part in observations], None, own)
         assert actions.memory_in is not None
         assert actions.memory_out is not None
         np.testing.assert_allclose(actions.memory_in, own.numpy(), rtol=1e-4, atol=1e-5)
-        if actions.discrete is None:
+        if acting is random:
+            factor = 6.0 if actions.discrete is None else action.mask_size
+            np.testing.assert_allclose(actions.log_prob, -np.log(factor), rtol=1e-6)
+            own_log_prob = torch.from_numpy(actions.log_prob)
+        elif actions.discrete is None:
             own_log_prob = learners.gaussian_log_prob(output.mean, output.log_std, torch.from_numpy(actions.continuous))
         else:
             own_log_prob = learners.categorical_log_prob(

@@ -24,7 +24,7 @@ FINITE = st.floats(-20, 20, width=32)
 
 
 def normal_log_density(x: float, mean: float, log_std: float) -> float:
-    """The logarithm of the density of a normal distribution, as in any textbook."""
+    """Returns the logarithm of the density of a normal distribution."""
     std = math.exp(log_std)
     return -((x - mean) ** 2) / (2 * std**2) - math.log(std * math.sqrt(2 * math.pi))
 
@@ -32,7 +32,7 @@ def normal_log_density(x: float, mean: float, log_std: float) -> float:
 @settings(deadline=None)
 @given(mean=FINITE, log_std=st.floats(-5, 3, width=32), noise=st.floats(-5, 5, width=32))
 def test_gaussian_log_prob_is_the_log_density_of_the_rounded_draw(mean: float, log_std: float, noise: float) -> None:
-    """The log-probability is that of the number which is recorded, so rounding the draw costs nothing."""
+    """The log-probability is that of the recorded, rounded draw."""
     means, log_stds = np.array([[mean]], np.float32), np.array([[log_std]], np.float32)
     raw = draw_gaussian(means, log_stds, np.array([[noise]], np.float32))
 
@@ -45,7 +45,7 @@ def test_gaussian_log_prob_is_the_log_density_of_the_rounded_draw(mean: float, l
 @settings(deadline=None)
 @given(raw=st.floats(-4, 4, width=32), mean=st.floats(-2, 2, width=32), log_std=st.floats(-2, 1, width=32))
 def test_tanh_gaussian_log_prob_has_the_correction(raw: float, mean: float, log_std: float) -> None:
-    """The density of tanh(u) is that of u divided by the derivative of tanh."""
+    """The log-probability of tanh(u) includes the derivative of tanh."""
     arrays = [np.array([[value]], np.float32) for value in (raw, mean, log_std)]
     expected = normal_log_density(raw, mean, log_std) - math.log(1 - math.tanh(raw) ** 2)
 
@@ -53,7 +53,7 @@ def test_tanh_gaussian_log_prob_has_the_correction(raw: float, mean: float, log_
 
 
 def test_tanh_gaussian_log_prob_survives_saturation() -> None:
-    """Where float32 tanh is exactly 1 the log-probability stays finite: about 2|u| - 2 log 2 more than the normal's."""
+    """The log-probability stays finite where float32 tanh is exactly 1."""
     raw = np.array([[30.0, -30.0]], np.float32)
     zeros = np.zeros((1, 2), np.float32)
 
@@ -62,7 +62,7 @@ def test_tanh_gaussian_log_prob_survives_saturation() -> None:
 
 
 def test_the_mode_of_a_gaussian_is_its_mean() -> None:
-    """Without noise the draw is the mean, in an array of its own."""
+    """Without noise the action is the mean, in a new array."""
     mean = np.array([[1.5, -2.0]], np.float32)
     raw = draw_gaussian(mean, np.zeros((1, 2), np.float32), None)
 
@@ -71,7 +71,7 @@ def test_the_mode_of_a_gaussian_is_its_mean() -> None:
 
 
 def reference_log_softmax(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Log-probabilities of one branch in float64; forbidden choices have none."""
+    """Returns log-probabilities of one branch in float64, minus infinity for forbidden choices."""
     weights = np.where(allowed, np.exp(logits.astype(np.float64) - logits[allowed].max()), 0.0)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(weights / weights.sum()))
@@ -88,7 +88,7 @@ def reference_log_softmax(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray
 def test_choices_and_log_probs_of_any_branches(
     branches: tuple[int, ...], agents: int, seed: int, masked: bool, greedy: bool
 ) -> None:
-    """Each branch gets an allowed choice, and its log-probability among the allowed ones; the mode is the likeliest."""
+    """Each branch gets an allowed choice and its log-probability; the mode is the most likely one."""
     random = np.random.default_rng(seed)
     size = sum(branches)
     logits = random.normal(scale=5, size=(agents, size)).astype(np.float32)
@@ -118,7 +118,7 @@ def test_choices_and_log_probs_of_any_branches(
 
 
 def test_normalized_logits_give_the_same_without_normalizing() -> None:
-    """The fast way agrees with the general one on log-probabilities."""
+    """The fast way for normalized logits agrees with the general one."""
     random = np.random.default_rng(0)
     logits = random.normal(size=(16, 3)).astype(np.float32)
     logits -= log_sum_exp(logits)[:, None]
@@ -132,7 +132,7 @@ def test_normalized_logits_give_the_same_without_normalizing() -> None:
 
 
 def test_draws_have_the_frequencies_of_the_distribution() -> None:
-    """Gumbel-max over 200,000 draws: each frequency is within four standard deviations of its probability."""
+    """Of 200,000 draws, each frequency is within four standard deviations of its probability."""
     draws = 200_000
     probabilities = np.array([0.05, 0.5, 0.15, 0.3])
     logits = np.log(probabilities).astype(np.float32)[None].repeat(draws, axis=0)
@@ -147,7 +147,7 @@ def test_draws_have_the_frequencies_of_the_distribution() -> None:
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_a_forbidden_choice_is_never_picked(greedy: bool) -> None:
-    """Not even if the graph gives it the largest logit, gives the others nothing, or gives no number at all."""
+    """A forbidden choice is never picked, even with the largest logit or with NaN."""
     random = np.random.default_rng(1)
     masks = np.tile(np.array([[0, 1, 0]], np.uint8), (1000, 1))
     gumbel = None if greedy else random.gumbel(size=(1000, 3)).astype(np.float32)
@@ -158,7 +158,7 @@ def test_a_forbidden_choice_is_never_picked(greedy: bool) -> None:
 
 
 def test_log_sum_exp_does_not_overflow() -> None:
-    """Large logits are moved before the exponential; choices without probability count as nothing."""
+    """Large logits do not overflow; choices without probability add nothing."""
     logits = np.array([[1000.0, 1000.0], [-1000.0, -np.inf]], np.float32)
 
     np.testing.assert_allclose(log_sum_exp(logits), [1000 + math.log(2), -1000], rtol=1e-6)
@@ -173,7 +173,7 @@ BOUNDS = st.sampled_from(
 @settings(deadline=None)
 @given(squash=SQUASHES, bounds=st.lists(BOUNDS, max_size=4), seed=st.integers(0, 1000))
 def test_it_equals_the_contract(squash: Squash, bounds: list[tuple[float, float]], seed: int) -> None:
-    """Any squash and any bounds give the contract's result to float32 rounding, and the draw stays as it was."""
+    """Scaled and squashed actions equal the contract's to float32 rounding; the draw stays unchanged."""
     transform = ActionTransform(squash, tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
     raw = np.random.default_rng(seed).normal(scale=4, size=(5, len(bounds) or 3)).astype(np.float32)
     before = raw.copy()
@@ -190,7 +190,7 @@ def test_it_equals_the_contract(squash: Squash, bounds: list[tuple[float, float]
 
 @pytest.mark.parametrize("squash", [Squash.CLIP3_DIV3, Squash.TANH])
 def test_a_squashed_action_never_leaves_its_bounds(squash: Squash) -> None:
-    """Extreme draws reach the bounds exactly and no further, whatever the rounding."""
+    """Extreme draws reach the bounds exactly and never exceed them."""
     random = np.random.default_rng(0)
     low = random.normal(size=200).astype(np.float32)
     high = low + random.exponential(size=200).astype(np.float32)

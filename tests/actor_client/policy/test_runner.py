@@ -1,4 +1,4 @@
-"""Received policies are opened only if they are what was announced, and act as their distributions say."""
+"""Tests that received policies are validated and act as their distributions say."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from rollcast.enums import Distribution, PolicyFormat, Squash
 from rollcast.specs import ActionTransform, BehaviorSpec, ObservationSpec
 
-from actor_client.policy.actions import PolicyUnusable
+from actor_client.policy.actions import Actions, PolicyUnusable
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
 from tests.actor_client.policy import models
@@ -28,13 +29,13 @@ def load(behavior: BehaviorSpec, model: onnx.ModelProto | None = None, **changes
 
 
 def noise_for(behavior: BehaviorSpec, agents: int = 6) -> Noise:
-    """Random numbers that fit."""
+    """Returns random numbers of the right shapes."""
     action = behavior.action
     return Noise(1, 0, agents=agents, continuous_size=action.continuous_size, logits_size=action.mask_size)
 
 
 def linear(size: int, seed: int) -> Any:
-    """What the test graphs compute, in float64."""
+    """Returns what the test graphs compute, in float64."""
     return OBSERVATIONS[0].astype(np.float64) @ models.weights((models.OBSERVED, size), seed)
 
 
@@ -55,7 +56,7 @@ def test_continuous_actions() -> None:
 
 
 def test_squashed_actions() -> None:
-    """A squashed Gaussian has the corrected log-probability and acts by tanh."""
+    """A squashed Gaussian records the corrected log-probability and acts by tanh."""
     behavior = models.spec(continuous=2)
     policy = load(
         behavior,
@@ -91,7 +92,7 @@ def test_discrete_actions(normalize: bool) -> None:
 
 @pytest.mark.parametrize("in_graph", [True, False])
 def test_masks_hold_whether_or_not_the_graph_takes_them(in_graph: bool) -> None:
-    """Only allowed choices are made, with their probability among the allowed ones."""
+    """Only allowed choices are made, with and without a mask input in the graph."""
     behavior = models.spec(branches=(3, 2))
     policy = load(behavior, models.graph(behavior, masked=in_graph))
     masks = np.array([[1, 0, 1, 0, 1], [0, 1, 0, 1, 1]] * 3, np.uint8)
@@ -137,7 +138,7 @@ def test_a_deterministic_policy_takes_the_mode() -> None:
 
 
 def test_earlier_actions_stay_as_they_were() -> None:
-    """What was returned is not overwritten by the next call, nor by a call for another number of agents."""
+    """Returned arrays are not overwritten by the next call, nor by a call for another number of agents."""
     behavior = models.spec(continuous=2, branches=(3,))
     policy, noise = load(behavior), noise_for(behavior)
     first = policy.act(OBSERVATIONS, None, noise)
@@ -150,7 +151,7 @@ def test_earlier_actions_stay_as_they_were() -> None:
 
 
 def test_bytes_of_pictures_are_passed_as_bytes() -> None:
-    """A uint8 observation reaches the graph in its type and shape."""
+    """A uint8 observation reaches the graph with its type and shape."""
     picture = ObservationSpec("camera", np.dtype(np.uint8), (2, 2, 1))
     behavior = replace(models.spec(branches=(4,)), observations=(picture,))
     nodes = [
@@ -191,7 +192,7 @@ def test_bytes_of_pictures_are_passed_as_bytes() -> None:
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
-    """The reason is in the message, with the version, in one line."""
+    """The error names the version and the reason in one line."""
     with pytest.raises(PolicyUnusable, match=message) as caught:
         load(models.spec(branches=(3, 2)), **changes)
     assert "policy Tiny version 7 of generation 3" in str(caught.value)
@@ -199,7 +200,7 @@ def test_a_description_that_does_not_fit_is_refused(changes: dict[str, Any], mes
 
 
 def test_a_graph_of_another_behavior_is_refused() -> None:
-    """Other shapes, outputs, types or fixed numbers of agents than the spec's are named."""
+    """The error names shapes, outputs, types or batch sizes that differ from the spec."""
     behavior = models.spec(branches=(3, 2))
     for other, message in (
         (models.graph(models.spec(branches=(3, 3))), "output logits has shape"),
@@ -219,7 +220,7 @@ def test_a_graph_of_another_behavior_is_refused() -> None:
 
 
 def test_what_is_no_model_is_refused() -> None:
-    """Random bytes, a model with unknown operators and one with data in a file are not opened."""
+    """Random bytes, unknown operators and external data are refused."""
     behavior = models.spec(branches=(3, 2))
     description, payload = models.described(models.graph(behavior), behavior)
     for junk in (b"\x00\x01junk" * 10, b"", payload[: len(payload) // 2]):
@@ -234,12 +235,12 @@ def test_what_is_no_model_is_refused() -> None:
 
     outside = models.graph(behavior)
     outside.graph.initializer[0].data_location = TensorProto.EXTERNAL
-    with pytest.raises(PolicyUnusable, match="file beside the model"):
+    with pytest.raises(PolicyUnusable, match="separate file"):
         load(behavior, outside)
 
 
 def test_outputs_that_are_not_finite_are_refused() -> None:
-    """A policy that answers zeros with infinities would poison everything it records."""
+    """A policy whose output for zeros is not finite is refused."""
     behavior = models.spec(continuous=1)
     with pytest.raises(PolicyUnusable, match="output mean is not finite"):
         load(behavior, models.graph(behavior, bias=float("inf")))
@@ -249,7 +250,7 @@ def test_outputs_that_are_not_finite_are_refused() -> None:
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("sizes", [{"continuous": 2}, {"branches": (3, 2)}, {"continuous": 1, "branches": (2,)}])
 def test_a_policy_that_has_diverged_never_acts(sizes: dict[str, Any], deterministic: bool) -> None:
-    """Finite on zeros and not on what is seen: it is refused by name before anything reaches the environment."""
+    """A policy with non-finite outputs is refused by name before its action reaches an environment."""
     behavior = models.spec(**sizes)
     model = models.graph(behavior)
     for weight in model.graph.initializer:
@@ -259,24 +260,24 @@ def test_a_policy_that_has_diverged_never_acts(sizes: dict[str, Any], determinis
     output = "mean" if behavior.action.continuous_size else "logits"
     seen = np.array([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], np.float32)
 
-    with pytest.raises(PolicyUnusable, match=f"policy Tiny version 7 has diverged: its output {output} is not finite"):
+    with pytest.raises(PolicyUnusable, match=f"policy Tiny version 7 has diverged: output {output} is not finite"):
         policy.act([seen], None, noise_for(behavior, agents=2))
     assert np.isfinite(policy.act([seen * 0], None, noise_for(behavior, agents=2)).log_prob).all()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
 def test_a_deviation_beyond_all_numbers_is_a_policy_that_has_diverged() -> None:
-    """Its outputs are finite, and what is drawn from them is not."""
+    """A policy with finite outputs but an infinite standard deviation is refused."""
     behavior = models.spec(continuous=1)
     policy = load(behavior, models.graph(behavior))
 
-    with pytest.raises(PolicyUnusable, match="has diverged: the draw from its outputs mean and log_std is not finite"):
+    with pytest.raises(PolicyUnusable, match="has diverged: the action drawn from mean and log_std is not finite"):
         policy.act([OBSERVATIONS[0] * 200], None, noise_for(behavior))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
 def test_an_environment_that_shows_nan_gets_numbers_for_it_and_the_policy_is_not_blamed() -> None:
-    """Whoever sees NaN, infinity or excess acts by draws of 0; all others act as they would without it."""
+    """Agents with NaN or infinite observations act by zero outputs; other agents are not affected."""
     behavior = models.spec(continuous=2, branches=(3,))
     policy = load(behavior, models.graph(behavior))
     seen = OBSERVATIONS[0].copy()
@@ -293,7 +294,7 @@ def test_an_environment_that_shows_nan_gets_numbers_for_it_and_the_policy_is_not
 
 
 def test_masks_that_forbid_everything_are_no_fault_of_the_policy() -> None:
-    """The learner refuses such rows, and names them."""
+    """A mask that forbids everything is not reported as an error of the policy."""
     behavior = models.spec(branches=(3, 2))
     masks = np.ones((6, 5), np.uint8)
     masks[2, 3:] = 0
@@ -302,7 +303,7 @@ def test_masks_that_forbid_everything_are_no_fault_of_the_policy() -> None:
 
 
 def test_a_graph_that_fails_while_acting_is_one_error() -> None:
-    """A fault that only some observations bring out has the version in its message, and no traceback of its own."""
+    """A graph that fails on some observations is one error that names the version."""
     behavior = models.spec(branches=(3,))
     model = models.graph(behavior)
     # Looks up the observation in a table of one entry: the zeros of the first run are in it, and little else.
@@ -319,7 +320,7 @@ def test_a_graph_that_fails_while_acting_is_one_error() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_number_of_agents_that_changes_with_each_call(masked: bool) -> None:
-    """Each call answers its own agents, with or without masks, also sizes beyond those whose bindings are kept."""
+    """Each call may have another number of agents, with and without masks."""
     behavior = models.spec(branches=(3,))
     policy = load(behavior, models.graph(behavior, masked=masked), deterministic=True)
     noise = noise_for(behavior)
@@ -338,3 +339,88 @@ def test_a_number_of_agents_that_changes_with_each_call(masked: bool) -> None:
         assert actions.discrete is not None
         np.testing.assert_array_equal(actions.discrete[:, 0], scores.argmax(axis=1))
         assert actions.log_prob.shape == (agents, 1)
+
+
+def uniform_actions(policy: Policy, behavior: BehaviorSpec, masks: NDArray[np.uint8] | None = None) -> list[Actions]:
+    """Returns the actions of 500 steps of six agents."""
+    noise = noise_for(behavior)
+    return [policy.act(OBSERVATIONS, masks, noise) for _ in range(500)]
+
+
+@pytest.mark.parametrize("squash", [Squash.TANH, Squash.CLIP3_DIV3])
+def test_uniform_actions_fill_the_bounds(squash: Squash) -> None:
+    """A uniform policy acts uniformly within the bounds, whatever its outputs, and records the density of its draws."""
+    behavior = models.spec(continuous=2)
+    tanh = squash is Squash.TANH
+    policy = load(
+        behavior,
+        models.graph(behavior, bias=2.0),
+        uniform=True,
+        continuous_distribution=Distribution.TANH_GAUSSIAN if tanh else Distribution.GAUSSIAN_CLIP3,
+        action_transform=ActionTransform(squash, (-2.0, 0.0), (2.0, 1.0)),
+    )
+    steps = uniform_actions(policy, behavior)
+    acted = np.concatenate(
+        [actions.environment_continuous for actions in steps if actions.environment_continuous is not None]
+    )
+    assert len(acted) == 3000
+    assert (acted >= [-2.0, 0.0]).all()
+    assert (acted <= [2.0, 1.0]).all()
+    for axis, (low, high) in enumerate([(-2.0, 2.0), (0.0, 1.0)]):
+        counts, _ = np.histogram(acted[:, axis], bins=10, range=(low, high))
+        assert counts.min() > 230
+        assert counts.max() < 370
+    for actions in steps[:20]:
+        raw = actions.continuous
+        assert raw is not None
+        scaled = np.tanh(raw.astype(np.float64)) if tanh else raw / 3.0
+        transformed = actions.environment_continuous
+        assert transformed is not None
+        np.testing.assert_allclose(transformed, scaled * [2, 0.5] + [0, 0.5], rtol=1e-5, atol=1e-6)
+        # The volume of the actions is 2 for each axis under tanh, that of the draws 6 under a clip at 3.
+        np.testing.assert_allclose(actions.log_prob, -np.log(2.0 if tanh else 6.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("in_graph", [True, False])
+def test_uniform_choices_are_among_the_allowed_ones(in_graph: bool) -> None:
+    """Each allowed choice has the same probability, which is recorded."""
+    behavior = models.spec(continuous=1, branches=(3, 2))
+    policy = load(behavior, models.graph(behavior, masked=in_graph), uniform=True)
+    masks = np.array([[1, 0, 1, 0, 1], [1, 1, 1, 1, 1]] * 3, np.uint8)
+    steps = uniform_actions(policy, behavior, masks)
+    chosen = np.concatenate([actions.discrete for actions in steps if actions.discrete is not None])
+    few, all_of_them = chosen[::2], chosen[1::2]
+    assert set(few[:, 0]) == {0, 2}
+    assert set(few[:, 1]) == {1}
+    assert abs((few[:, 0] == 0).mean() - 1 / 2) < 0.05
+    for choice in range(3):
+        assert abs((all_of_them[:, 0] == choice).mean() - 1 / 3) < 0.05
+    expected = np.log([[1 / 6, 1 / 2, 1], [1 / 6, 1 / 3, 1 / 2]] * 3)
+    for actions in steps[:20]:
+        np.testing.assert_allclose(actions.log_prob, expected, rtol=1e-5, atol=1e-6)
+    free = policy.act(OBSERVATIONS, None, noise_for(behavior))
+    np.testing.assert_allclose(free.log_prob, np.log([[1 / 6, 1 / 3, 1 / 2]] * 6), rtol=1e-5)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_uniform_policy_is_greedy_where_it_is_asked_to_be(deterministic: bool) -> None:
+    """The mode of a uniform policy is that of its distribution, so that evaluations see what it has learned."""
+    behavior = models.spec(continuous=2, branches=(3,))
+    policy = load(behavior, uniform=True, deterministic=deterministic)
+    plain = load(behavior).greedy().act(OBSERVATIONS, None, noise_for(behavior))
+    found = policy.greedy().act(OBSERVATIONS, None, noise_for(behavior))
+    assert policy.greedy() is policy.greedy().greedy()
+    for own, expected in ((found.continuous, plain.continuous), (found.discrete, plain.discrete)):
+        assert own is not None
+        assert expected is not None
+        np.testing.assert_array_equal(own, expected)
+    assert (
+        len(
+            {
+                actions.environment_continuous.tobytes()
+                for actions in uniform_actions(policy, behavior)
+                if actions.environment_continuous is not None
+            }
+        )
+        == 500
+    )

@@ -1,4 +1,4 @@
-"""A link that keeps what it is sent, a policy that follows a rule, and chunks taken apart again."""
+"""A link that keeps what it is sent, a policy that follows a rule, and a decoder of chunks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from rollcast.v1 import policy_pb2
 from actor_client.connection.books import Books
 from actor_client.policy.actions import NO_MEMORY, ActingPolicy, Actions, MemoryForm, PolicyUnusable
 from actor_client.policy.noise import Noise
+from actor_client.rollout.assignment import Pinned
 from actor_client.rollout.link import BehaviorLink, ChunkLimits
 
 
 def limits(*, target: int = 1 << 18, largest: int = 1 << 22, age: float = 1e9, steps: int = 0) -> ChunkLimits:
-    """Limits that leave everything to the other triggers."""
+    """Returns limits that never trigger."""
     return ChunkLimits(
         target_chunk_bytes=target, max_chunk_bytes=largest, max_chunk_age_seconds=age, max_chunk_steps=steps
     )
@@ -51,28 +52,35 @@ class KeepingLink:
     held: dict[int, ActingPolicy] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     instead: ActingPolicy | None = None
+    quota_through: int | None = None
+    awaits_assignment: bool = False
+    opponents: dict[Pinned, ActingPolicy] = field(default_factory=dict)
+
+    def opponent(self, pinned: Pinned) -> ActingPolicy | None:
+        """Returns what the test has."""
+        return self.opponents.get(pinned)
 
     @property
     def behavior(self) -> str:
-        """The name that was declared."""
+        """The declared name."""
         return self.spec.name
 
     def may_act(self, policy: ActingPolicy) -> bool:
-        """What the test says."""
+        """Returns what the test says."""
         return self.acts()
 
     def pinned(self, generation: int, version: int) -> ActingPolicy | None:
-        """What the test holds."""
+        """Returns what the test holds."""
         return self.held.get(version)
 
     def begin_session(self) -> None:
-        """Goes over to a new session with books at zero."""
+        """Starts a new session with empty books."""
         self.session_lost = False
         self.sessions += 1
         self.books = Books()
 
     def take_policy(self) -> ActingPolicy | None:
-        """The newest policy that was not taken."""
+        """Returns the newest policy that was not taken."""
         if not self.policies:
             return None
         newest = self.policies[-1]
@@ -80,17 +88,22 @@ class KeepingLink:
         return newest
 
     def refuse(self, why: PolicyUnusable) -> ActingPolicy | None:
-        """Goes back to what the test says."""
+        """Refuses a policy as the test says."""
         self.refused.append(str(why))
         return self.instead
 
     def may_step(self, steps: int) -> bool:
-        """What the test says."""
-        return self.allowed()
+        """Returns what the test says."""
+        return self.allowed() and not self.has_used_quota
+
+    @property
+    def has_used_quota(self) -> bool:
+        """Returns whether the steps so far are all that the test asks for."""
+        return self.quota_through is not None and self.books.view().produced >= self.quota_through
 
     @property
     def missing(self) -> str:
-        """What it would be said to lack."""
+        """Returns what it would be said to lack."""
         return "credit"
 
     def send(self, chunk: Chunk) -> None:
@@ -111,7 +124,7 @@ class KeepingLink:
 
 @dataclass
 class KeepingSession:
-    """A session of one actor; `wait` runs what the test wants to happen meanwhile."""
+    """A session of one actor; `wait` calls a function of the test."""
 
     run_seed: int = 1
     actor_index: int = 0
@@ -122,18 +135,18 @@ class KeepingSession:
     assignment: policy_pb2.Assignment | None = None
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int, timeout_seconds: float | None) -> BehaviorLink:
-        """Answers with a link of its own."""
+        """Returns a new link."""
         return KeepingLink(spec, team=team)
 
     def wait(self, timeout_seconds: float) -> None:
-        """Does not wait, but lets the test act."""
+        """Calls the test's function instead of waiting."""
         self.waits += 1
         self.on_wait()
 
 
 @dataclass
 class RulePolicy:
-    """Chooses by a rule from the observations; its log-probabilities are minus its version.
+    """Chooses by a rule from the observations; its log-probabilities are its negative version.
 
     With a memory, all numbers of it count the steps since it was zeros.
     """
@@ -158,7 +171,7 @@ class RulePolicy:
         noise: Noise,
         memory: NDArray[np.float32] | None = None,
     ) -> Actions:
-        """Applies the rule; without one everything is 0."""
+        """Applies the rule, or returns 0 without one."""
         self.acted += 1
         agents, action = len(observations[0]), self.spec.action
         continuous = np.zeros((agents, action.continuous_size), np.float32) if action.continuous_size else None
@@ -181,7 +194,7 @@ class RulePolicy:
 
 @dataclass(frozen=True)
 class Piece:
-    """One segment, taken out of a chunk."""
+    """One segment, decoded from a chunk."""
 
     env: int
     episode: int

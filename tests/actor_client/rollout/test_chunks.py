@@ -1,4 +1,4 @@
-"""Chunks within every limit, whatever has to be sent."""
+"""Tests that chunks stay within every limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPEC = BehaviorSpec(
 @pytest.mark.parametrize("largest", [12_000, 20_000, 70_000])
 @pytest.mark.parametrize("infos", [0, 40])
 def test_no_chunk_exceeds_the_largest_size(largest: int, infos: int) -> None:
-    """Many segments and many episodes with many numbers are spread over chunks; everything arrives once."""
+    """Many segments and episodes are spread over chunks, and everything arrives once."""
     agents, steps = 40, 6
     log = RowLog(SPEC, agents, steps, masked=True)
     running = Running(agents)
@@ -77,7 +77,7 @@ def test_no_chunk_exceeds_the_largest_size(largest: int, infos: int) -> None:
 
 
 def test_numbers_of_episodes_that_differ_are_filled_with_nan() -> None:
-    """An episode without a number that another has gets NaN; too many names are cut to what a chunk may have."""
+    """A missing info becomes NaN, and too many names are cut to the limit of a chunk."""
     running = Running(2)
     running.begin(0, [1, 2], 0)
     envs = np.arange(2)
@@ -102,7 +102,7 @@ def test_numbers_of_episodes_that_differ_are_filled_with_nan() -> None:
 
 
 def test_splitting_is_greedy_and_in_order() -> None:
-    """Slices are as long as both limits allow; a segment that is too long by itself stands alone."""
+    """Slices are as long as both limits allow; a segment that is too long is its own slice."""
     assert split([], row_bytes=1, segment_bytes=1, budget_bytes=10, max_rows=0) == []
     assert split([4, 4, 4], row_bytes=1, segment_bytes=1, budget_bytes=10, max_rows=0) == [slice(0, 2), slice(2, 3)]
     assert split([4, 4, 4], row_bytes=1, segment_bytes=0, budget_bytes=99, max_rows=8) == [slice(0, 2), slice(2, 3)]
@@ -110,7 +110,7 @@ def test_splitting_is_greedy_and_in_order() -> None:
 
 
 def test_bundles_are_parted_only_if_they_must_be() -> None:
-    """A slice ends before a bundle that fits a slice of its own; a bundle that fits none fills what is left."""
+    """A bundle is divided only if it does not fit a slice."""
     by_rows = partial(split, row_bytes=1, segment_bytes=0, budget_bytes=1000, max_rows=10)
     assert by_rows([4, 4, 4], bundles=[1, 2]) == [slice(0, 1), slice(1, 3)]
     assert by_rows([4, 4, 4]) == [slice(0, 2), slice(2, 3)]

@@ -1,4 +1,4 @@
-"""Records of finished episodes: one kind, whoever played, and the columns that training and evaluations make of it."""
+"""Tests the records of finished episodes."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ BEYOND = 1e39
 
 
 def test_an_evaluation_tells_more_of_the_same_record() -> None:
-    """What training sends stands in an evaluation too; seed, assignment, purpose and the environment's numbers join it."""
+    """An evaluation has the columns of training plus seed, assignment, purpose and infos."""
     other = RECORD._replace(episode=10, seed=2**40, infos={"wins": 1.0})
     trained = EpisodeRecords([RECORD, other], grouped=False)
     played = EpisodeRecords([RECORD, other], assignment=12, grouped=False)
@@ -44,14 +44,14 @@ def test_an_evaluation_tells_more_of_the_same_record() -> None:
 
 
 def test_a_row_is_as_long_as_it_says() -> None:
-    """What a chunk's room is reckoned with is what a row of all columns takes, the environment's numbers apart."""
+    """The estimated size of a chunk equals the size of a row of all columns without infos."""
     for table in (EpisodeRecords([RECORD], grouped=True), EpisodeRecords([RECORD], assignment=1, grouped=True)):
         assert table.column_bytes == sum(values.nbytes for values in table.columns().values())
 
 
 @pytest.mark.parametrize("record", [RECORD._replace(group_total=1.0), RECORD._replace(last_group_reward=-1.0)])
 def test_columns_of_groups_stand_where_groups_are(record: EpisodeRecord) -> None:
-    """They are left out of a behavior without groups, unless there is something in them after all."""
+    """Group columns are left out for a behavior without groups, unless a record has values for them."""
     names = {"episode/group_return", "episode/last_group_reward"}
     assert not names & EpisodeRecords([RECORD], grouped=False).columns().keys()
     assert names <= EpisodeRecords([RECORD], grouped=True).columns().keys()
@@ -59,7 +59,7 @@ def test_columns_of_groups_stand_where_groups_are(record: EpisodeRecord) -> None
 
 
 def test_a_return_that_no_column_can_hold_is_known() -> None:
-    """Beyond float32, infinite and NaN are not finite; the largest float32 is."""
+    """Returns beyond float32, infinite and NaN are recognized as not finite."""
     assert RECORD.is_finite
     assert RECORD._replace(total=float(np.finfo(np.float32).max)).is_finite
     for value in (BEYOND, -BEYOND, float("inf"), float("nan")):

@@ -1,4 +1,4 @@
-"""Flags over variables over defaults; what is wrong is named with its flag or variable."""
+"""Tests flags, variables and defaults."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pydantic import ValidationError
 from actor_client.cli import build_parser
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.addresses import early_ports, is_loopback, split_address
+from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.commands import CommonSettings, GymSettings, UnitySettings
 from actor_client.settings.loading import load
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in {*GymSettings.model_fields, *UnitySettings.model_fields}:
+    for name in {*GymSettings.model_fields, *PettingZooSettings.model_fields, *UnitySettings.model_fields}:
         monkeypatch.delenv(f"ROLLCAST_ACTOR_{name.upper()}", raising=False)
 
 
 def test_flags_win_over_variables_and_those_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each layer fills in what the one above leaves open."""
+    """A flag overrides its variable, which overrides the default."""
     monkeypatch.setenv("ROLLCAST_ACTOR_NUM_ENVS", "4")
     monkeypatch.setenv("ROLLCAST_ACTOR_NAME", "lab")
     monkeypatch.setenv("ROLLCAST_ACTOR_ENV_KWARGS", '{"a": 1}')
@@ -28,8 +29,43 @@ def test_flags_win_over_variables_and_those_over_defaults(monkeypatch: pytest.Mo
     assert settings.env_kwargs == {"a": 1}
 
 
+def test_wrappers_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated flags and comma-separated variables keep their order."""
+    parsed = build_parser().parse_args(["gym", "--wrap", "b:c", "--wrap", "a:b"])
+    assert load(GymSettings, {"env": "X", "wrap": parsed.wrap}).wrap == ("b:c", "a:b")
+    monkeypatch.setenv("ROLLCAST_ACTOR_WRAP", "b:c, a:b")
+    assert load(GymSettings, {"env": "X"}).wrap == ("b:c", "a:b")
+
+
+def test_rules_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules are read in order, from flags and variables; a value without a pattern is for all names."""
+    parsed = build_parser().parse_args(["pettingzoo", "--behavior", "a_*=A", "--behavior", "Rest", "--team", "b=3"])
+    settings = load(PettingZooSettings, {"env": "X", "behavior": parsed.behavior, "team": parsed.team})
+    assert settings.behavior_rules == (("a_*", "A"), ("*", "Rest"))
+    assert settings.team_rules == (("b", "3"),)
+    monkeypatch.setenv("ROLLCAST_ACTOR_GROUP", "a_*=left, right")
+    assert load(PettingZooSettings, {"env": "X"}).group_rules == (("a_*", "left"), ("*", "right"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"behavior": ["a=B/C"]}, "the behavior 'B/C' contains"),
+        ({"team": ["a=-1"]}, "team '-1' is not a number from 0 to 2147483647"),
+        ({"team": ["a=9999999999"]}, "is not a number"),
+        ({"group": ["a="]}, "has no name of a group"),
+        ({"group_reward": "mean"}, "needs groups"),
+        ({"group_reward": "most", "group": ["all"]}, "group-reward 'most'"),
+    ],
+)
+def test_a_wrong_rule_is_named(flags: dict[str, object], message: str) -> None:
+    """The error has the value and what to write."""
+    with pytest.raises(ActorError, match=message):
+        load(PettingZooSettings, {"env": "X"} | flags)
+
+
 def test_settings_are_frozen() -> None:
-    """Nobody changes them on the way."""
+    """Settings are immutable."""
     settings = load(GymSettings, {"env": "CartPole-v1"})
     with pytest.raises(ValidationError):
         settings.num_envs = 2
@@ -38,21 +74,28 @@ def test_settings_are_frozen() -> None:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        ({}, "--env is missing"),
+        ({}, "--env is missing: give --env CartPole-v1 or --env module:callable, or set ROLLCAST_ACTOR_ENV"),
         ({"env": "X", "num_envs": "0"}, "--num-envs '0': input should be greater than or equal to 1"),
         ({"env": "X", "num_envs": "many"}, "--num-envs 'many': input should be a valid integer"),
-        ({"env": "X", "env_kwargs": "{"}, "--env-kwargs '{': is no JSON"),
-        ({"env": "X", "env_kwargs": "[1]"}, "is no JSON object"),
+        ({"env": "X", "env_kwargs": "{"}, "--env-kwargs '{': is not JSON"),
+        ({"env": "X", "env_kwargs": "[1]"}, "is not a JSON object"),
         ({"env": "X", "max_seconds": "nan"}, "--max-seconds 'nan'"),
         ({"env": "X", "connect_timeout": "-1"}, "--connect-timeout '-1'"),
         ({"env": "X", "name": "a b"}, "--name 'a b'"),
         ({"env": "X", "log_format": "xml"}, "--log-format 'xml'"),
-        ({"env": "X", "learner": "here"}, "--learner 'here': 'here' names no host; write HOST:PORT"),
+        ({"env": "X", "learner": "here"}, "--learner 'here': 'here' has no port; write HOST:PORT"),
+        ({"env": "X", "learner": "127.0.0.1"}, "'127.0.0.1' has no port; write HOST:PORT, as in 127.0.0.1:50051"),
+        ({"env": "X", "learner": ":50051"}, "':50051' has no host; write HOST:PORT"),
         ({"env": "X", "learner": "10.0.0.5:50051"}, "pass --insecure if you trust the network"),
+        ({"env": "X", "wrap": ["a:b", "c"]}, "'c' names no callable; write module:callable"),
+        ({"env": "X", "frame_stack": "0"}, "--frame-stack '0': input should be greater than or equal to 1"),
+        ({"env": "X", "frame_skip": "0"}, "--frame-skip '0': input should be greater than or equal to 1"),
+        ({"env": "X", "max_episode_steps": "0"}, "--max-episode-steps '0': input should be greater than"),
+        ({"env": "X", "video_every": "3"}, "video_every 3 needs a folder for the videos: add --video DIR"),
     ],
 )
 def test_what_is_wrong_is_named(flags: dict[str, object], text: str) -> None:
-    """One line with the flag, the value and what is allowed."""
+    """The error names the flag, the value and what is allowed, in one line."""
     check_refusal(GymSettings, flags, text)
 
 
@@ -66,7 +109,7 @@ def check_refusal(settings: type[CommonSettings], flags: dict[str, object], text
 
 
 def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user learns where the value came from."""
+    """An error in a variable names the variable."""
     monkeypatch.setenv("ROLLCAST_ACTOR_NUM_ENVS", "none")
     with pytest.raises(ActorError, match="ROLLCAST_ACTOR_NUM_ENVS 'none'"):
         load(GymSettings, {"env": "X"})
@@ -77,21 +120,23 @@ def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_misspelt_variable_is_an_error() -> None:
-    """A variable that nobody reads would be ignored in silence."""
+    """An unknown ROLLCAST_ variable is an error."""
     with pytest.raises(
-        ActorError, match=r"ROLLCAST_ACTOR_NUMENVS is no setting .* did you mean ROLLCAST_ACTOR_NUM_ENVS"
+        ActorError, match=r"ROLLCAST_ACTOR_NUMENVS is not a setting .* did you mean ROLLCAST_ACTOR_NUM_ENVS"
     ):
         load(GymSettings, {"env": "X"}, {"ROLLCAST_ACTOR_NUMENVS": "2"})
 
 
 def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
-    """Help and settings cannot drift apart."""
+    """Every setting has a flag, and every flag has a setting."""
     parsed = build_parser().parse_args(
         [
             "gym", "--env", "X", "--env-kwargs", "{}", "--num-envs", "1", "--vector", "--behavior", "B",
             "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
-            "--max-env-failures", "1", "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
+            "--max-env-failures", "1", "--step-timeout", "1", "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
             "--policy", "a:b", "--seed", "1", "--record", "f", "--record-episodes", "1",
+            "--certs", "d", "--tls-ca", "f", "--tls-cert", "f", "--tls-key", "f", "--token-file", "f", "--server-name", "n",
+            "--wrap", "a:b", "--frame-stack", "1", "--frame-skip", "1", "--max-episode-steps", "1", "--video", "d", "--video-every", "1",
         ]
     )  # fmt: skip
     assert set(vars(parsed)) - {"command", "run", "version"} == set(GymSettings.model_fields)
@@ -102,7 +147,7 @@ def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
     [("localhost:1", "localhost", 1), ("[::1]:50051", "::1", 50051), ("learner.lan:65535", "learner.lan", 65535)],
 )
 def test_addresses(address: str, host: str, port: int) -> None:
-    """HOST:PORT, with brackets around IPv6."""
+    """HOST:PORT is accepted, with brackets around IPv6."""
     assert split_address(address) == (host, port)
 
 
@@ -124,20 +169,20 @@ def test_addresses(address: str, host: str, port: int) -> None:
     ],
 )
 def test_addresses_that_are_none(address: str) -> None:
-    """Everything else is refused."""
+    """Other forms of an address are refused."""
     with pytest.raises(ValueError, match="write"):
         split_address(address)
 
 
 def test_loopback() -> None:
-    """Only what is this machine for sure needs no --insecure."""
+    """Only addresses that are certainly local are accepted without --insecure."""
     assert all(is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "192.168.0.1", "learner", "localhost.evil.example"))  # noqa: S104
     assert load(GymSettings, {"env": "X", "learner": "10.0.0.5:50051", "insecure": True}).insecure
 
 
 def test_metrics_are_served_on_this_machine_unless_told_otherwise() -> None:
-    """A port of its own by default, which gives way to another actor's; one that was asked for does not."""
+    """The default metrics port is replaced if taken; a requested one is not."""
     settings = load(GymSettings, {"env": "X"}, {})
     assert (settings.metrics_endpoint, settings.may_move_metrics) == (("127.0.0.1", 9465), True)
     settings = load(GymSettings, {"env": "X", "metrics_address": "[::1]:0"}, {})
@@ -146,7 +191,7 @@ def test_metrics_are_served_on_this_machine_unless_told_otherwise() -> None:
 
 
 def test_metrics_for_other_machines_need_a_word() -> None:
-    """They travel in plain text and without a password."""
+    """Metrics for other machines need --insecure."""
     with pytest.raises(ActorError, match="--insecure"):
         load(GymSettings, {"env": "X", "metrics_address": "0.0.0.0:9465"}, {})
     settings = load(GymSettings, {"env": "X", "metrics_address": "0.0.0.0:9465", "insecure": True}, {})
@@ -183,7 +228,7 @@ WRONG: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("flags", FLAGS)
 def test_both_readings_agree(monkeypatch: pytest.MonkeyPatch, flags: dict[str, object]) -> None:
-    """By flags, and by variables in any case."""
+    """Flags and variables in any case give the same address of the metrics."""
     assert early_ports(flags, {}) == load(UnitySettings, flags, {}).ports
     variables = {f"Rollcast_actor_{name}": str(value) for name, value in flags.items()}
     for name, value in variables.items():
@@ -193,26 +238,26 @@ def test_both_readings_agree(monkeypatch: pytest.MonkeyPatch, flags: dict[str, o
 
 @pytest.mark.parametrize("flags", WRONG)
 def test_nothing_opens_for_settings_that_are_refused(flags: dict[str, object]) -> None:
-    """The full check says what is wrong; until then no port is open, least of all to other machines."""
+    """No metrics port opens for settings that the full check refuses."""
     assert early_ports(flags, {}) is None
     with pytest.raises(ActorError):
         load(UnitySettings, flags, {})
 
 
 def test_what_only_the_full_check_understands_opens_later() -> None:
-    """Nothing is guessed."""
+    """A setting that only the full check can read opens the port later."""
     assert early_ports({"env": "B", "num_envs": "2.0"}, {}) is None
     assert load(UnitySettings, {"env": "B", "num_envs": "2.0"}, {}).ports.players == 2
 
 
 def test_empty_variables_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As compose files set them."""
+    """Empty variables count as absent, as compose files set them."""
     monkeypatch.setenv("ROLLCAST_ACTOR_BASE_PORT", "")
     assert early_ports({}, {"ROLLCAST_ACTOR_BASE_PORT": ""}) == load(UnitySettings, {}).ports
 
 
 def unity(**flags: object) -> UnitySettings:
-    """Settings from flags."""
+    """Returns settings from flags."""
     return load(UnitySettings, flags, {})
 
 
@@ -224,33 +269,33 @@ def unity(**flags: object) -> UnitySettings:
         ({"env": "B", "num_envs": "0"}, "--num-envs '0'"),
         ({"env": "B", "num_envs": "2000"}, "--num-envs '2000'"),
         ({"env": "B", "base_port": "0"}, "--base-port '0'"),
-        ({"env": "B", "base_port": "65535", "num_envs": "2"}, "ask for ports over 65535; choose a smaller --base-port"),
+        ({"env": "B", "base_port": "65535", "num_envs": "2"}, "need ports above 65535; choose a smaller --base-port"),
         ({"env": "B", "timeout_wait": "0"}, "--timeout-wait '0'"),
         ({"env": "B", "max_lifetime_restarts": "-2"}, "--max-lifetime-restarts '-2'"),
         ({"env": "B", "restarts_rate_limit_period_s": "nan"}, "--restarts-rate-limit-period-s 'nan'"),
         ({"max_player_message_bytes": "1"}, "--max-player-message-bytes '1'"),
         ({"max_player_message_bytes": str(1 << 31)}, "--max-player-message-bytes"),
-        ({"side_channel": ["nothing"]}, "'nothing' names nothing to call; write module:callable"),
+        ({"side_channel": ["nothing"]}, "'nothing' names no callable; write module:callable"),
         ({"listen": "0.0.0.0"}, "listen 0.0.0.0 can be reached from other machines"),  # noqa: S104
-        ({"listen": " , "}, "--listen ' , ': names no address"),
-        ({"listen": "a b"}, "names no host"),
+        ({"listen": " , "}, "--listen ' , ': has no address"),
+        ({"listen": "a b"}, "has no host"),
         ({"learner": "gpu.lan:50051"}, "pass --insecure"),
     ],
 )
 def test_what_is_wrong_with_players_is_named(flags: dict[str, object], text: str) -> None:
-    """One line with the flag, the value and what is allowed."""
+    """The error names the flag, the value and what is allowed, in one line."""
     check_refusal(UnitySettings, flags, text)
 
 
 def test_the_editor_and_builds_have_ports_of_their_own() -> None:
-    """Those of ML-Agents, on the two addresses that localhost may mean."""
+    """The editor and builds have the ports of ML-Agents, on both addresses of localhost."""
     assert unity().ports == (("127.0.0.1", "::1"), 5004, 1, 256 << 20, True)
     assert unity(env="B", num_envs="3").ports == (("127.0.0.1", "::1"), 5005, 3, 256 << 20, False)
     assert unity(base_port="6000").first_port == 6000
 
 
 def test_addresses_are_a_list() -> None:
-    """IPv6 with or without brackets; other machines' need a word."""
+    """Addresses are a list; those of other machines need --insecure."""
     assert unity(listen="127.0.0.1, [::1],::1").hosts == ("127.0.0.1", "::1")
     assert unity(listen="0.0.0.0", insecure=True).hosts == ("0.0.0.0",)  # noqa: S104
 
@@ -262,44 +307,53 @@ def test_addresses_are_a_list() -> None:
 def test_arguments_of_the_build_in_a_variable(
     monkeypatch: pytest.MonkeyPatch, text: str, words: tuple[str, ...]
 ) -> None:
-    """As a shell reads them, or as a list in JSON."""
+    """Arguments of the build are given as shell words or a JSON list."""
     monkeypatch.setenv("ROLLCAST_ACTOR_ENV_ARGS", text)
     assert unity(env="B").env_args == words
 
 
 @pytest.mark.parametrize("text", ["'open", "[1", "[1]"])
 def test_arguments_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """The variable is, in one line."""
+    """Arguments that cannot be parsed are an error that names the variable."""
     monkeypatch.setenv("ROLLCAST_ACTOR_ENV_ARGS", text)
     with pytest.raises(ActorError, match="ROLLCAST_ACTOR_ENV_ARGS"):
         unity(env="B")
 
 
 def test_side_channels_are_flags_that_repeat_or_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways name the same."""
+    """Side channels are repeated flags or a list."""
     assert unity(side_channel=["a:b", "c:d"]).side_channel == ("a:b", "c:d")
     monkeypatch.setenv("ROLLCAST_ACTOR_SIDE_CHANNEL", "a:b, c:d")
     assert unity().side_channel == ("a:b", "c:d")
 
 
+@pytest.mark.parametrize("name", ["chase", ":chase", "a:b/c", "a:b:c", f"a:{'b' * 127}"])
+def test_a_script_is_named_by_module_and_callable(name: str) -> None:
+    """A scripted opponent is a module and a callable, in letters that a metric may have."""
+    assert unity(opponent="my_game.scripts:Chase").opponent == "my_game.scripts:Chase"
+    with pytest.raises(ActorError, match=r"--opponent .* is not module:callable"):
+        unity(opponent=name)
+
+
 def test_a_variable_of_the_other_command_is_no_error_and_an_unknown_one_is() -> None:
-    """One environment may serve both; a typing error serves none."""
+    """A variable of the other command is accepted, and an unknown one is an error."""
     load(UnitySettings, {}, {"ROLLCAST_ACTOR_ENV_KWARGS": "{}", "ROLLCAST_ACTOR_VECTOR": "1"})
     load(GymSettings, {"env": "X"}, {"ROLLCAST_ACTOR_TIMEOUT_WAIT": "5", "ROLLCAST_ACTOR_LISTEN": "::1"})
-    with pytest.raises(ActorError, match=r"ROLLCAST_ACTOR_TIMEOUT is no setting .*ROLLCAST_ACTOR_TIMEOUT_WAIT"):
+    with pytest.raises(ActorError, match=r"ROLLCAST_ACTOR_TIMEOUT is not a setting .*ROLLCAST_ACTOR_TIMEOUT_WAIT"):
         load(UnitySettings, {}, {"ROLLCAST_ACTOR_TIMEOUT": "5"})
 
 
 def test_every_setting_of_players_has_a_flag_and_the_other_way_round() -> None:
-    """Help and settings cannot drift apart; what follows --env-args is the build's."""
+    """Every setting has a flag, and every flag has a setting; arguments after --env-args are the build's."""
     words = [
         "unity", "--env", "B", "--num-envs", "1", "--base-port", "1", "--listen", "::1", "--no-graphics",
         "--no-graphics-monitor", "--timeout-wait", "1", "--max-lifetime-restarts", "1", "--restarts-rate-limit-n", "1",
         "--restarts-rate-limit-period-s", "1", "--log-dir", "d", "--max-player-message-bytes", "1", "--side-channel", "a:b",
         "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
         "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
+        "--certs", "d", "--tls-ca", "f", "--tls-cert", "f", "--tls-key", "f", "--token-file", "f", "--server-name", "n",
         "--error-file", "f", "--quiet-seconds", "1", "--record", "f", "--record-episodes", "1",
-        "--env-args", "--num-envs", "9", "--anything",
+        "--opponent", "a:b", "--env-args", "--num-envs", "9", "--anything",
     ]  # fmt: skip
     parsed = build_parser().parse_args(words)
     assert set(vars(parsed)) - {"command", "run", "version"} == set(UnitySettings.model_fields)
@@ -308,7 +362,7 @@ def test_every_setting_of_players_has_a_flag_and_the_other_way_round() -> None:
 
 
 def test_a_flag_that_was_not_given_leaves_the_run_file_its_word() -> None:
-    """Absent is not false."""
+    """An absent flag does not override the run file."""
     settings = unity(env="B")
     assert settings.no_graphics is None
     assert settings.env_args is None

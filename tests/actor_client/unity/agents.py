@@ -1,4 +1,4 @@
-"""Agents, observations and PNG files as a Unity player would send them, for tests."""
+"""Makes agents, observations and PNG files as a Unity player sends them."""
 
 import struct
 import zlib
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from communicator_objects import agent_pb2, behavior_pb2, observation_pb2, unity_message_pb2
 from numpy.typing import NDArray
+from rollcast.unity.communicator_objects import agent_pb2, behavior_pb2, observation_pb2, unity_message_pb2
 
 from actor_client.unity.steps import BehaviorForm, form_of
 
@@ -25,7 +25,7 @@ def floats(
     goal: bool = False,
     shape: Sequence[int] | None = None,
 ) -> observation_pb2.ObservationProto:
-    """An uncompressed observation: an array, or numbers and the shape they claim to have."""
+    """Returns an uncompressed observation from an array, or from numbers and a claimed shape."""
     array = np.asarray(values, np.float32)
     return observation_pb2.ObservationProto(
         shape=array.shape if shape is None else shape,
@@ -44,7 +44,7 @@ def packed(
     *,
     name: str = "Camera",
 ) -> observation_pb2.ObservationProto:
-    """A compressed observation."""
+    """Returns a compressed observation."""
     return observation_pb2.ObservationProto(
         shape=shape,
         compression_type=observation_pb2.PNG,
@@ -56,12 +56,12 @@ def packed(
 
 
 def agent(*observations: observation_pb2.ObservationProto, **fields: Any) -> agent_pb2.AgentInfoProto:
-    """An agent that sees these."""
+    """Returns an agent with these observations."""
     return agent_pb2.AgentInfoProto(observations=observations, **fields)
 
 
 def brain(continuous: int = 0, branches: Sequence[int] = (), **fields: Any) -> behavior_pb2.BrainParametersProto:
-    """Actions, as players from API version 1.3 on tell them."""
+    """Returns actions as players declare them since API version 1.3."""
     spec = behavior_pb2.ActionSpecProto(
         num_continuous_actions=continuous, num_discrete_actions=len(branches), discrete_branch_sizes=branches, **fields
     )
@@ -69,7 +69,7 @@ def brain(continuous: int = 0, branches: Sequence[int] = (), **fields: Any) -> b
 
 
 def over_the_wire(*infos: agent_pb2.AgentInfoProto) -> Sequence[agent_pb2.AgentInfoProto]:
-    """The same agents, parsed from bytes as the gateway's are."""
+    """Returns the same agents, serialized and parsed."""
     listed = unity_message_pb2.UnityRLOutputProto.ListAgentInfoProto(value=infos)
     return unity_message_pb2.UnityRLOutputProto.ListAgentInfoProto.FromString(listed.SerializeToString()).value
 
@@ -79,17 +79,17 @@ def form(
     actions: behavior_pb2.BrainParametersProto | None = None,
     version: str = "3.0.0",
 ) -> BehaviorForm:
-    """The form of a behavior that began with these agents."""
+    """Returns the form of a behavior that started with these agents."""
     return form_of(BEHAVIOR, brain(branches=(3, 2)) if actions is None else actions, infos, version)
 
 
 def part(kind: bytes, data: bytes) -> bytes:
-    """One part of a PNG file."""
+    """Returns a chunk of a PNG file."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def png(pixels: NDArray[np.uint8], *extra: bytes) -> bytes:
-    """A PNG file of [height, width, 3] (colors) or [height, width] (grey), with more parts after its header."""
+    """Returns a PNG file of [height, width, 3] or [height, width], with more chunks after its header."""
     height, width = pixels.shape[:2]
     color_type = 2 if pixels.ndim == 3 else 0
     rows = b"".join(b"\x00" + row.tobytes() for row in pixels)
@@ -98,5 +98,5 @@ def png(pixels: NDArray[np.uint8], *extra: bytes) -> bytes:
 
 
 def pixels(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
-    """Random colors, [height, width, 3]."""
+    """Returns random colors [height, width, 3]."""
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""A gateway on real ports, a learner that does what a test tells it, and players that say what a test wants."""
+"""A gateway on real ports, a scripted learner, and players that send what a test wants."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, Self
 
 import grpc
-from communicator_objects.agent_pb2 import AgentInfoProto
-from communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
-from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityRLInputProto
 from rollcast.specs import BehaviorSpec
+from rollcast.unity.communicator_objects.agent_pb2 import AgentInfoProto
+from rollcast.unity.communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
+from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityRLInputProto
 from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.link import LearnerLink
@@ -34,7 +34,7 @@ METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
 
 
 class Caller:
-    """A player in slow motion: it says what it is told to."""
+    """A player that is controlled call by call."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -64,20 +64,20 @@ class Caller:
         return self._threads.submit(self.send, message)
 
     def greet(self, version: str = "1.5.0", package: str = "3.0.0") -> UnityMessageProto:
-        """The first exchange."""
+        """Makes the first exchange."""
         return self.send(hello(version, package))
 
     def begin(self) -> UnityRLInputProto:
-        """The first two exchanges; returns what the second is answered with."""
+        """Makes the first two exchanges and returns the answer to the second."""
         assert self.greet().header.status == 200
         return self.send(ready()).unity_input.rl_input
 
     def step(self, **agents: Sequence[AgentInfoProto]) -> UnityRLInputProto:
-        """Reports agents by behavior; a behavior is told of when it comes first."""
+        """Reports agents by behavior; a new behavior is declared first."""
         return self.send(self.report(agents)).unity_input.rl_input
 
     def report(self, agents: Mapping[str, Sequence[AgentInfoProto]], side_channel: bytes = b"") -> UnityMessageProto:
-        """The message that reports agents; `Name` stands for `Name?team=0`, `Name_1` for `Name?team=1`."""
+        """Returns the message that reports agents; `Name` is `Name?team=0`, and `Name_1` is `Name?team=1`."""
         message = ready()
         message.unity_output.rl_output.side_channel = side_channel
         for name, infos in agents.items():
@@ -90,13 +90,13 @@ class Caller:
 
 
 def id_of(name: str) -> str:
-    """`Ball_1` is team 1 of `Ball`."""
+    """Returns the behavior id: `Ball_1` is team 1 of `Ball`."""
     behavior, _, team = name.partition("_")
     return f"{behavior}?team={team or 0}"
 
 
 def hello(version: str = "1.5.0", package: str = "3.0.0") -> UnityMessageProto:
-    """A player's first message."""
+    """Returns a player's first message."""
     message = ready()
     told = message.unity_output.rl_initialization_output
     told.name, told.communication_version, told.package_version = "AcademySingleton", version, package
@@ -105,25 +105,25 @@ def hello(version: str = "1.5.0", package: str = "3.0.0") -> UnityMessageProto:
 
 
 def ready() -> UnityMessageProto:
-    """A player's second message, and the beginning of all others."""
+    """Returns a player's second message."""
     message = UnityMessageProto()
     message.header.status = 200
     return message
 
 
 def brain(behavior_id: str) -> BrainParametersProto:
-    """A behavior with one branch of two choices."""
+    """Returns a behavior with one branch of two choices."""
     actions = ActionSpecProto(num_discrete_actions=1, discrete_branch_sizes=[2])
     return BrainParametersProto(brain_name=behavior_id, is_training=True, action_spec=actions)
 
 
 def ball(identity: int = 0, *, reward: float = 0.0, value: float = 0.0, **fields: Any) -> AgentInfoProto:
-    """An agent that sees one number."""
+    """Returns an agent that sees one number."""
     return agent(floats([value]), id=identity, reward=reward, **fields)
 
 
 class Served:
-    """A gateway at work.
+    """A running gateway.
 
     Attributes:
         learner: Whom it works for.
@@ -150,41 +150,45 @@ class Served:
         self.failure: Exception | None = None
 
     def serve(self) -> None:
-        """Runs the gateway, in a thread of its own."""
+        """Runs the gateway in its own thread."""
         try:
             self.gateway.run()
         except PolicyUnusable as error:
             self.failure = error
 
     def player(self, worker: int = 0) -> Caller:
-        """A player that has not called yet."""
+        """Returns a player that has not called yet."""
         return Caller(self.ports[worker])
 
     def publish(self, behavior: str = "Ball", version: int = 0, **outputs: Any) -> None:
-        """Broadcasts a policy, once the behavior is declared."""
+        """Broadcasts a policy once the behavior is declared."""
         spec = self.declared(behavior)
         self.learner.publish(behavior, version, payload=flat_policy(spec, **outputs), described=described(spec))
 
     def reset(self) -> None:
-        """Asks the players, as the learner does, to begin again; returns once the gateway knows."""
+        """Asks the players to reset, and returns once the gateway has the request."""
         current = self.link.assignment
         number = 1 if current is None else current.id + 1
         self.learner.assign(policy_pb2.Assignment(id=number, reset=policy_pb2.RESET_MODE_NOW))
-        self.learner.wait_until(lambda: self.link.assignment is not None and self.link.assignment.id == number)
+        self.follow(number)
+
+    def follow(self, number: int) -> None:
+        """Waits until the gateway does what an assignment asks for: the link has it a little sooner."""
+        self.learner.wait_until(lambda: self.gateway._loop.assignment.id == number)
 
     def declared(self, behavior: str = "Ball") -> BehaviorSpec:
-        """What the behavior was declared as."""
+        """Returns what the behavior was declared as."""
         self.learner.wait_until(lambda: behavior in self.link.books())
         requests = [each for each in self.learner.declared if each.spec.name == behavior]
         return BehaviorSpec.from_message(requests[-1].spec)
 
     def rows(self, behavior: str = "Ball") -> int:
-        """Steps that the learner has taken."""
+        """Returns the number of steps that the learner has taken."""
         index = self.learner.indices[behavior]
         return sum(chunk.rows for chunk in self.learner.chunks if chunk.behavior_index == index)
 
     def books(self, behavior: str = "Ball") -> Any:
-        """What became of the steps."""
+        """Returns what became of the steps."""
         view = self.link.books()[behavior]
         assert view.balanced, view
         return view
@@ -200,7 +204,7 @@ def serving(
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     demos: PlayerDemos | None = None,
 ) -> Iterator[Served]:
-    """A gateway with ports of its own; at the end its books must balance and nothing may wait."""
+    """Starts a gateway on free ports; checks at the end that its books balance and no call waits."""
     mailbox = Mailbox()
     conversations = [Conversation(worker, mailbox) for worker in range(players)]
     servers = [PlayerServer(each.worker, ["127.0.0.1"], 0, each, max_message_bytes) for each in conversations]

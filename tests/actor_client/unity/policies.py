@@ -1,4 +1,4 @@
-"""Small policies for players: what they answer does not depend on what is seen, but for its number of rows."""
+"""Small policies for players, whose output depends only on the number of rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rollcast.specs import ActionTransform, BehaviorSpec, Squash
 def flat_policy(
     spec: BehaviorSpec, mean: Sequence[float] = (), logits: Sequence[float] = (), *, is_fragile: bool = False
 ) -> bytes:
-    """A policy that sees one vector and always has the same means and logits; all 0 by default.
+    """Returns a policy with constant means and logits, 0 by default.
 
     Args:
-        spec: What it shall see and do.
+        spec: What it must see and do.
         mean: Of the continuous axes.
         logits: Of all branches.
         is_fragile: It fails when an agent sees 1 or more.
@@ -59,7 +59,7 @@ def flat_policy(
 
 
 def described(spec: BehaviorSpec) -> PolicyDescription:
-    """What a learner says of a `flat_policy`."""
+    """Returns what a learner says of a `flat_policy`."""
     action = spec.action
     continuous, discrete = action.continuous_size > 0, bool(action.discrete_branches)
     return PolicyDescription(

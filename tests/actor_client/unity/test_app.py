@@ -1,4 +1,4 @@
-"""The command with a learner and players, all real: it starts, watches and ends them, and the books balance."""
+"""Tests the command with a real learner and real players."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import structlog
-from communicator_objects.unity_message_pb2 import UnityMessageProto
+from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto
 
 from actor_client.cli import main
 from actor_client.exits import ExitCode
@@ -33,7 +33,7 @@ HELLO.unity_output.rl_initialization_output.communication_version = "1.5.0"
 
 
 class Actor:
-    """The command as a process; what it logs goes to a file.
+    """The command as a process that logs to a file.
 
     Attributes:
         port: Of its first player.
@@ -58,18 +58,18 @@ class Actor:
             self.process = subprocess.Popen(command, stderr=log, cwd=folder)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """What it has logged under a name."""
+        """Returns what it has logged under a name."""
         lines = self._log.read_text().splitlines(keepends=True)
         found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
         return [event for event in found if event["event"] == name]
 
     def has(self, name: str, number: int = 1) -> None:
-        """Waits until it has logged something so often."""
+        """Waits until it has logged an event this many times."""
         eventually(lambda: len(self.events(name)) >= number or self.process.poll() is not None, name)
         assert len(self.events(name)) >= number, self._log.read_text()
 
     def pids(self) -> list[int]:
-        """The players that it started first."""
+        """Returns the process ids of its first players."""
         self.has("players_started")
         return list(self.events("players_started")[0]["pids"])
 
@@ -85,14 +85,14 @@ class Actor:
         eventually(has_line, line)
 
     def end(self) -> int:
-        """Asks it to end, and returns its exit code."""
+        """Asks it to end and returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(SECONDS)
 
 
 @contextmanager
 def started(folder: Path, learner: str, *arguments: str, players: int = 1) -> Iterator[Actor]:
-    """Runs the command; whatever a failed test leaves of it is ended."""
+    """Runs the command and kills what a failed test leaves."""
     actor = Actor(folder, learner, *arguments, players=players)
     try:
         yield actor
@@ -106,21 +106,21 @@ def started(folder: Path, learner: str, *arguments: str, players: int = 1) -> It
 
 
 def plays(learner: RealLearner) -> None:
-    """Publishes a policy as soon as there is a behavior."""
+    """Publishes a policy as soon as a behavior is declared."""
     wait_until(lambda: learner.learner.behaviors.by_index(0) is not None)
     if not learner.learner.ledger.books("CartPole").trained:
         learner.publish(linear_policy(0))
 
 
 def trains(learner: RealLearner, steps: int) -> None:
-    """Publishes a policy as soon as there is a behavior, and waits until more has been trained."""
+    """Publishes a policy as soon as a behavior is declared, and waits until more steps are trained."""
     plays(learner)
     before = learner.learner.ledger.books("CartPole").trained
     eventually(lambda: learner.learner.ledger.books("CartPole").trained > before + steps, "trained steps")
 
 
 def test_players_train_until_a_signal_and_nothing_is_left(tmp_path: Path) -> None:
-    """They are told to quit, quit by themselves, and every step has one fate."""
+    """After a signal the players quit by themselves, and every step has one outcome."""
     build = make_build(tmp_path / "build")
     with RealLearner() as learner:
         with started(tmp_path, learner.address, "--env", str(build), "--num-envs", "2", players=2) as actor:
@@ -135,11 +135,12 @@ def test_players_train_until_a_signal_and_nothing_is_left(tmp_path: Path) -> Non
     logs = sorted((tmp_path / "results").glob("*/run_logs/*"))
     assert [log.name for log in logs] == ["Player-0.log", "Player-1.log"]
     for log in logs:
-        assert "400" in log.read_text()  # told so in the middle of its scene, or amid its greeting
+        assert "400" in log.read_text()  # told so in the middle of its scene, or during its greeting
 
 
+@pytest.mark.slow
 def test_a_player_that_crashes_comes_back_and_costs_its_open_rows_alone(tmp_path: Path) -> None:
-    """The other one's process is the same to the end; what was open is given up as env_error, and the books balance."""
+    """A crashed player is restarted; only its open rows are discarded as env_error, and the books balance."""
     fault = ("--fault", "segmentation-fault", "--fault-at", "200", "--fault-once", str(tmp_path / "once"))
     build = make_build(tmp_path / "build", *fault)
     with RealLearner() as learner:
@@ -162,7 +163,7 @@ def test_a_player_that_crashes_comes_back_and_costs_its_open_rows_alone(tmp_path
 
 
 def test_a_player_that_fails_again_and_again_ends_the_actor(tmp_path: Path) -> None:
-    """Code 40 and one line with the limit; the learner hears of it, and the other player is ended."""
+    """A player that always fails ends the actor with code 40; the learner is notified."""
     build = make_build(tmp_path / "build", "--fault", "exit", "--fault-at", "50")
     limits = ("--max-lifetime-restarts", "0", "--num-envs", "2")
     with RealLearner() as learner:
@@ -178,7 +179,7 @@ def test_a_player_that_fails_again_and_again_ends_the_actor(tmp_path: Path) -> N
 
 
 def test_the_editor_may_stop_and_play_again(tmp_path: Path) -> None:
-    """A stop is no crash; another Play begins again, in the same session; no player is started."""
+    """Stop and Play in the editor continue in the same session; no player is started."""
     play = [sys.executable, "-m", "tests.players", "--decisions", "400", "--wait", str(SECONDS)]
     with RealLearner() as learner:
         with started(tmp_path, learner.address) as actor:
@@ -195,19 +196,19 @@ def test_the_editor_may_stop_and_play_again(tmp_path: Path) -> None:
 
 
 def test_an_editor_that_waits_for_the_learner_does_not_keep_the_command(tmp_path: Path) -> None:
-    """Play may be pressed before the learner is there; when the command ends, the editor leaves play mode."""
+    """The editor may start before the learner, and leaves play mode when the command ends."""
     with started(tmp_path, "127.0.0.1:1") as actor, Caller(actor.port) as editor:
         actor.has("waiting_for_editor")
         answer = editor.soon(HELLO)
         actor.has("learner_unreachable")
         assert not answer.done()
         assert actor.end() == ExitCode.OK
-        # Its call came in time for a farewell, or finds nobody.
+        # Its call came in time for a farewell, or finds no one.
         assert answer.exception(SECONDS) is not None or answer.result().header.status == 400
 
 
 def test_a_second_signal_ends_stubborn_players_too(tmp_path: Path) -> None:
-    """Whoever is in a hurry leaves nothing behind either."""
+    """A second signal also leaves no processes."""
     build = script(tmp_path, "trap '' TERM; while :; do sleep 0.1; done")
     with RealLearner() as learner, started(tmp_path, learner.address, "--env", str(build)) as actor:
         (pid,) = actor.pids()
@@ -219,7 +220,7 @@ def test_a_second_signal_ends_stubborn_players_too(tmp_path: Path) -> None:
 
 
 def test_stubborn_players_are_ended_within_what_a_container_allows(tmp_path: Path) -> None:
-    """One that hangs in its scene, with a process of its own, both deaf: gone when the command has ended."""
+    """Players that ignore signals are killed within the time that containers allow."""
     pids = tmp_path / "pids"
     body = f"trap '' TERM\nsleep 600 &\necho $! > {pids}.new && mv {pids}.new {pids}\nwhile :; do sleep 0.1; done"
     build = script(tmp_path, body)
@@ -231,7 +232,7 @@ def test_stubborn_players_are_ended_within_what_a_container_allows(tmp_path: Pat
 
 
 def test_a_wrong_version_is_one_line(tmp_path: Path) -> None:
-    """Neither the player nor the user waits for a time-out, and nothing is started again in vain."""
+    """A version mismatch ends the command immediately, without restarts."""
     build = greeter(tmp_path, "import time\ntime.sleep(600)", version="2.0.0")
     with RealLearner() as learner, started(tmp_path, learner.address, "--env", str(build)) as actor:
         assert actor.process.wait(SECONDS) == ExitCode.ENVIRONMENT_FAILED
@@ -242,7 +243,7 @@ def test_a_wrong_version_is_one_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Runs the command in a folder of its own, and takes back what it did to the logs of this process."""
+    """Runs the command in a folder and restores this process's logging."""
     monkeypatch.chdir(tmp_path)
     yield
     structlog.reset_defaults()
@@ -267,7 +268,7 @@ def test_faults_of_the_user_are_one_line(
     code: ExitCode,
     text: str,
 ) -> None:
-    """No traceback; the value, the reason and the next step, and a code for scripts."""
+    """An error of the user is one line with value, reason and next step, and an exit code."""
     (tmp_path / "plain").write_text("")
     words = ["--base-port", str(free_ports(1)), "--learner", "127.0.0.1:1", "--metrics-address", "off"]
     assert main(["unity", *words, *arguments]) == code
@@ -278,7 +279,7 @@ def test_faults_of_the_user_are_one_line(
 
 
 def test_what_is_no_program_is_one_line(tmp_path: Path) -> None:
-    """A build for another processor is found, and cannot be started."""
+    """A build for another processor is an error of one line."""
     build = tmp_path / "Build.x86_64"
     build.write_bytes(b"\x7fELF nonsense")
     build.chmod(0o755)
@@ -289,7 +290,7 @@ def test_what_is_no_program_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_run_in_lockstep_is_refused_with_its_reason(tmp_path: Path) -> None:
-    """The learner asks for rounds at the opening: the gateway leaves before any player starts, and says why."""
+    """If the learner uses lock-step, the gateway ends with the reason before any player starts."""
     build = make_build(tmp_path / "build")
     with (
         RealLearner(lockstep={"actors": 1}) as learner,

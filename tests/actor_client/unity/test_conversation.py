@@ -1,4 +1,4 @@
-"""The conversation with one player: what it is told when it misbehaves, leaves, comes again, or the gateway ends."""
+"""Tests the conversation with one player."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 
 from actor_client.unity import replies
 from actor_client.unity.conversation import Conversation, Phase
@@ -21,7 +21,7 @@ FAREWELL = replies.farewell().SerializeToString()
 
 
 class Times:
-    """A clock that goes on by one at each look."""
+    """A clock that advances by one at each reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,7 +33,7 @@ class Times:
 
 
 class Agents:
-    """A reader that counts agents, and refuses ids below zero."""
+    """A reader that counts agents and refuses negative ids."""
 
     def read(self, output: UnityOutputProto) -> int:
         """Returns how many agents there are."""
@@ -44,7 +44,7 @@ class Agents:
 
 
 class Talk:
-    """A conversation whose posts a test answers."""
+    """A conversation whose messages a test answers."""
 
     def __init__(self) -> None:
         self.mailbox = Mailbox()
@@ -65,7 +65,7 @@ class Talk:
         return taken[-1]
 
     def begin(self) -> None:
-        """The first two exchanges."""
+        """Makes the first two exchanges."""
         greeting = self.say(hello())
         self.conversation.reader = Agents()
         greeting.answer(replies.greeting(greeting.content, 1, 1))
@@ -83,14 +83,14 @@ def _talk() -> Iterator[Talk]:
 
 
 def step(identity: int = 0) -> UnityMessageProto:
-    """A message with one agent."""
+    """Returns a message with one agent."""
     message = ready()
     message.unity_output.rl_output.agentInfos[id_of("Ball")].value.append(ball(identity))
     return message
 
 
 def test_phases_follow_the_exchanges_and_time_counts_for_who_owes(talk: Talk) -> None:
-    """While the player is owed an answer it is not waited for; else since the last answer."""
+    """Waiting time counts from the last answer, and not while the player waits."""
     conversation = talk.conversation
     assert (conversation.phase, conversation.waiting_since) == (Phase.WAITING, 1.0)
     greeting = talk.say(hello())
@@ -108,7 +108,7 @@ def test_phases_follow_the_exchanges_and_time_counts_for_who_owes(talk: Talk) ->
 def test_a_version_that_does_not_fit_is_refused_in_one_line(
     talk: Talk, version: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line names both versions and what to do; the answer is the end."""
+    """The error names both versions and the next step, and ends the conversation."""
     answer = talk.conversation.exchange(hello(version).SerializeToString())
     assert answer == FAREWELL
     assert "1.5.0" in talk.conversation.fault
@@ -117,7 +117,7 @@ def test_a_version_that_does_not_fit_is_refused_in_one_line(
 
 @pytest.mark.parametrize("version", ["1.0.0", "1.4", "1.5.0", "1.99.7", "1.5.0-exp.1"])
 def test_every_version_with_our_first_number_is_welcome(talk: Talk, version: str) -> None:
-    """Other second numbers differ in capabilities only."""
+    """Versions with the same major number are accepted."""
     assert talk.say(hello(version)).kind is Kind.HELLO
 
 
@@ -125,7 +125,7 @@ def test_every_version_with_our_first_number_is_welcome(talk: Talk, version: str
     ("package", "told"), [("1.0.8", "0.20.0"), ("1.9.1-preview", "0.20.0"), ("", "0.20.0"), ("2.0.1", "1.1.0")]
 )
 def test_old_packages_hear_of_an_old_trainer(talk: Talk, package: str, told: str) -> None:
-    """They refuse versions that they do not know; newer ones log what they hear."""
+    """Old packages get a version of the trainer that they accept."""
     greeting = talk.say(hello("1.0.0", package))
     answer = replies.greeting(greeting.content, 1, 1).unity_input.rl_initialization_input
     assert answer.package_version == told
@@ -135,7 +135,7 @@ def test_old_packages_hear_of_an_old_trainer(talk: Talk, package: str, told: str
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200))
 def test_bytes_of_strangers_end_their_own_call_alone(data: bytes) -> None:
-    """Whatever comes to a waiting port is answered, and raises nothing."""
+    """Random bytes at a waiting port are answered and raise nothing."""
     mailbox = Mailbox()
 
     def end_all() -> None:
@@ -147,7 +147,7 @@ def test_bytes_of_strangers_end_their_own_call_alone(data: bytes) -> None:
 
 
 def test_stray_calls_leave_the_player_alone(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
-    """Garbage, a second call at a time, and one out of turn get the end; the player goes on, and one line is said."""
+    """Garbage, concurrent calls and calls out of turn are refused with one line; the player continues."""
     talk.begin()
     capsys.readouterr()
     pending = talk.say(step())
@@ -163,13 +163,13 @@ def test_stray_calls_leave_the_player_alone(talk: Talk, capsys: pytest.CaptureFi
 
 
 def test_a_player_that_was_started_before_the_gateway_is_turned_away(talk: Talk) -> None:
-    """Its agents come without a greeting."""
+    """A player that reports agents without a greeting is refused."""
     assert talk.conversation.exchange(step().SerializeToString()) == FAREWELL
     assert talk.conversation.phase is Phase.WAITING
 
 
 def test_agents_that_cannot_be_read_end_the_player(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
-    """The reason is kept for whoever watches the process, and the gateway hears that the player has gone."""
+    """Unreadable agents end the player, and the gateway is notified with the reason."""
     talk.begin()
     capsys.readouterr()
     assert talk.conversation.exchange(step(-1).SerializeToString()) == FAREWELL
@@ -179,7 +179,7 @@ def test_agents_that_cannot_be_read_end_the_player(talk: Talk, capsys: pytest.Ca
 
 
 def test_a_player_says_that_it_leaves(talk: Talk) -> None:
-    """Its last message has status 400; then it may begin again."""
+    """A last message with status 400 ends the conversation; the player may start again."""
     talk.begin()
     leaving = UnityMessageProto()
     leaving.header.status = 400
@@ -190,7 +190,7 @@ def test_a_player_says_that_it_leaves(talk: Talk) -> None:
 
 
 def test_beginning_again_ends_what_waits(talk: Talk) -> None:
-    """The call of the life before ends, and the gateway hears of the end before it hears of the beginning."""
+    """A new greeting ends the pending call; the gateway gets the end before the start."""
     talk.begin()
     talk.say(step())
     before = talk.coming
@@ -208,7 +208,7 @@ def test_beginning_again_ends_what_waits(talk: Talk) -> None:
 
 
 def test_whose_place_another_took_has_no_say(talk: Talk) -> None:
-    """An old editor, or a process that wakes: its steps are not taken for those of the one that began after it."""
+    """Calls of a replaced player are refused."""
     talk.begin()
     old, talk.peer = talk.peer, "ipv4:127.0.0.1:40001"
     talk.begin()
@@ -225,14 +225,14 @@ def test_whose_place_another_took_has_no_say(talk: Talk) -> None:
 
 
 def test_a_client_may_call_from_another_address(talk: Talk) -> None:
-    """After a long pause gRPC connects anew, and the editor goes on."""
+    """A client may continue from another address after a pause."""
     talk.begin()
     talk.peer = "ipv4:127.0.0.1:40002"
     assert talk.say(step()).content == 1
 
 
 def test_closing_ends_what_waits_and_what_comes(talk: Talk) -> None:
-    """Pending and later calls get status 400; an answer that comes late does no harm."""
+    """After closing, pending and later calls get status 400."""
     talk.begin()
     pending = talk.say(step())
     talk.conversation.close()
@@ -242,7 +242,7 @@ def test_closing_ends_what_waits_and_what_comes(talk: Talk) -> None:
 
 
 def test_forgetting_makes_room_for_the_next_process(talk: Talk) -> None:
-    """A pending call ends, and the conversation waits for a first message."""
+    """Forgetting ends a pending call and waits for a first message."""
     talk.begin()
     talk.say(step())
     talk.conversation.forget()
@@ -253,7 +253,7 @@ def test_forgetting_makes_room_for_the_next_process(talk: Talk) -> None:
 
 
 def test_an_answer_that_players_cannot_take_ends_the_player_in_one_line(talk: Talk) -> None:
-    """Above four megabytes a player's gRPC fails without a word."""
+    """An answer above four megabytes ends the player with one line."""
     talk.begin()
     talk.say(step()).answer(replies.reset(bytes(5_000_000)))
     assert talk.coming.result() == FAREWELL

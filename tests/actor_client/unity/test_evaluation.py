@@ -1,33 +1,28 @@
-"""The gateway evaluates: players are reset, whole episodes are reported without their steps, then training goes on."""
+"""Tests evaluations on the gateway."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from typing import Any
 
-from communicator_objects.unity_message_pb2 import RESET, STEP
 from rollcast.enums import AssignmentRole, Purpose
 from rollcast.tensors import decode
+from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP
 from rollcast.v1 import policy_pb2
 
 from tests.actor_client.scripted import ScriptedLearner
-from tests.actor_client.unity.harness import Served, ball, serving
+from tests.actor_client.unity.harness import ball, serving
 from tests.actor_client.unity.test_gateway import is_held, playing
 
 
 def asking(number: int, episodes: int = 0, **part: Any) -> policy_pb2.Assignment:
-    """An assignment for the ball."""
+    """Returns an assignment for the ball."""
     entry = policy_pb2.BehaviorAssignment(behavior="Ball", role=AssignmentRole.LEARN, **part)  # type: ignore[arg-type]
     return policy_pb2.Assignment(id=number, episodes=episodes, behaviors=[entry])
 
 
-def follow(served: Served, number: int) -> None:
-    """Waits until the gateway has an assignment."""
-    served.learner.wait_until(lambda: served.link.assignment is not None and served.link.assignment.id == number)
-
-
 def column(learner: ScriptedLearner, name: str) -> list[float]:
-    """A column of all chunks that have it."""
+    """Returns a column of all chunks that have it."""
     return [
         value
         for chunk in list(learner.chunks)
@@ -38,14 +33,14 @@ def column(learner: ScriptedLearner, name: str) -> list[float]:
 
 
 def test_a_player_is_reset_and_its_whole_episodes_are_reported() -> None:
-    """The waiting exchange is answered with a reset; the quota's episodes come without rows; then the player waits."""
+    """An evaluation resets the player, reports the quota's episodes without rows, and then waits."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
         for _ in range(3):
             player.step(Ball=[ball(0, reward=1.0)])
         learner.assign(asking(1, 2, purpose=Purpose.EVALUATE))
-        follow(served, 1)
+        served.follow(1)
         assert player.step(Ball=[ball(0, reward=1.0)]).command == RESET
         produced = served.books().produced
         for episode in (1, 2):
@@ -71,7 +66,7 @@ def test_a_player_is_reset_and_its_whole_episodes_are_reported() -> None:
 
 
 def test_an_evaluation_needs_no_credit() -> None:
-    """Out of credit a player trains no further, and plays its evaluation to the end."""
+    """An evaluation continues without credit, but training does not."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         learner.steps_through = 1
         served = stack.enter_context(serving(learner))
@@ -89,14 +84,14 @@ def test_an_evaluation_needs_no_credit() -> None:
 
 
 def test_an_idle_player_waits_and_is_not_reset() -> None:
-    """IDLE holds the exchange; learning again answers it, and the episode goes on."""
+    """IDLE holds the exchange; learning answers it and continues the episode."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
         idle = asking(1)
         idle.behaviors[0].role = policy_pb2.ASSIGNMENT_ROLE_IDLE
         learner.assign(idle)
-        follow(served, 1)
+        served.follow(1)
         coming = player.soon(player.report({"Ball": [ball(0, reward=1.0)]}))
         assert is_held(served, coming)
         learner.assign(asking(2))

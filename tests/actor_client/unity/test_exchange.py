@@ -1,21 +1,21 @@
-"""A policy's actions as the player reads them."""
+"""Tests the encoding of actions for the player."""
 
 import numpy as np
-from communicator_objects import unity_message_pb2
+from rollcast.unity.communicator_objects import unity_message_pb2
 
 from actor_client.policy.actions import Actions
 from actor_client.unity.exchange import write_actions
 
 
 def actions(continuous: list[list[float]] | None, discrete: list[list[int]] | None, count: int) -> Actions:
-    """What a policy chose; the raw draws are twice what the environment gets."""
+    """Returns what a policy chose; the raw draws are twice what the environment gets."""
     applied = None if continuous is None else np.array(continuous, np.float32)
     chosen = None if discrete is None else np.array(discrete, np.int32)
     return Actions(None if applied is None else 2 * applied, chosen, np.zeros((count, 1), np.float32), applied)
 
 
 def test_both_kinds() -> None:
-    """Each agent gets its axes, as transformed, its choices, and both as floats for old players, in order."""
+    """Each agent gets its axes, choices, and both as floats for old players."""
     reply = unity_message_pb2.UnityRLInputProto()
     write_actions(reply, "A?team=0", actions([[0.25, -1.0], [0.5, 1.0]], [[2, 1], [0, 0]], 2))
     first, second = reply.agent_actions["A?team=0"].value
@@ -29,7 +29,7 @@ def test_both_kinds() -> None:
 
 
 def test_one_kind() -> None:
-    """What a behavior lacks stays empty."""
+    """Kinds of actions that a behavior lacks are empty."""
     reply = unity_message_pb2.UnityRLInputProto()
     write_actions(reply, "C", actions([[0.25]], None, 1))
     write_actions(reply, "D", actions(None, [[3]], 1))
@@ -40,7 +40,7 @@ def test_one_kind() -> None:
 
 
 def test_the_same_bytes_as_the_stock_trainer() -> None:
-    """The answer of the recorded exchange: one axis, two branches, two agents."""
+    """The answer equals the recorded bytes of the stock trainer."""
     reply = unity_message_pb2.UnityRLInputProto()
     write_actions(reply, "Fake?team=0", actions([[0.25], [0.25]], [[2, 1], [2, 1]], 2))
     recorded = (
@@ -51,7 +51,7 @@ def test_the_same_bytes_as_the_stock_trainer() -> None:
 
 
 def test_no_agents() -> None:
-    """A behavior without agents that ask is left out: players index what is there."""
+    """A behavior without agents that ask is left out."""
     reply = unity_message_pb2.UnityRLInputProto()
     write_actions(reply, "A?team=0", actions(None, [], 0))
     assert not reply.agent_actions

@@ -1,4 +1,4 @@
-"""The gateway with one player: held exchanges, credit, faults, resets, and the learner's absences."""
+"""Tests the gateway with one player: held exchanges, credit, faults, resets and outages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from uuid import UUID
 
 import pytest
-from communicator_objects.unity_message_pb2 import RESET, STEP, UnityMessageProto
+from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP, UnityMessageProto
 from rollcast.v1 import policy_pb2
 
 from actor_client.connection import fallback
@@ -21,7 +21,7 @@ BALL = id_of("Ball")
 
 
 def playing(stack: ExitStack, served: Served, worker: int = 0, agents: int = 1) -> Caller:
-    """A player whose first agents have been answered by version 0, unless a policy is there already."""
+    """Returns a player whose first agents were answered by version 0."""
     player = stack.enter_context(served.player(worker))
     player.begin()
     coming = player.soon(player.report({"Ball": [ball(identity) for identity in range(agents)]}))
@@ -32,13 +32,13 @@ def playing(stack: ExitStack, served: Served, worker: int = 0, agents: int = 1) 
 
 
 def is_held(served: Served, coming: Future[UnityMessageProto], worker: int = 0) -> bool:
-    """Whether the gateway has taken an exchange and not answered it."""
+    """Returns whether the gateway has taken an exchange and not answered it."""
     served.learner.wait_until(lambda: served.conversations[worker].waiting_since is None)
     return not coming.done()
 
 
 def test_agents_of_a_new_behavior_wait_for_its_first_policy() -> None:
-    """The exchange is held until the behavior is declared and its policy acts; then each agent has one action."""
+    """The first exchange of a behavior is held until its policy acts; then each agent has one action."""
     with ScriptedLearner() as learner, serving(learner) as served, served.player() as player:
         player.begin()
         coming = player.soon(player.report({"Ball": [ball(3), ball(4)]}))
@@ -50,7 +50,7 @@ def test_agents_of_a_new_behavior_wait_for_its_first_policy() -> None:
 
 
 def test_rows_reach_the_learner_with_rewards_and_ends() -> None:
-    """What an agent saw, did and got is one row each; an episode that ends is reported with its return."""
+    """Each observation, action and reward is one row; an ended episode is reported with its return."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
@@ -62,7 +62,7 @@ def test_rows_reach_the_learner_with_rewards_and_ends() -> None:
 
 
 def test_an_exchange_without_agents_that_ask_is_answered_at_once() -> None:
-    """A message that only says who ended needs no policy, and names no behavior in its answer."""
+    """A message without agents that ask is answered immediately."""
     with ScriptedLearner() as learner, serving(learner) as served, served.player() as player:
         player.begin()
         answer = player.step(Ball=[ball(0, done=True)])
@@ -70,7 +70,7 @@ def test_an_exchange_without_agents_that_ask_is_answered_at_once() -> None:
 
 
 def test_a_hold_keeps_the_player_waiting_and_sends_what_is_closed() -> None:
-    """Under a hold nothing acts; its end answers whoever waits."""
+    """A hold delays answers and sends closed segments; its end answers the player."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
@@ -84,7 +84,7 @@ def test_a_hold_keeps_the_player_waiting_and_sends_what_is_closed() -> None:
 
 
 def test_out_of_credit_the_player_waits_and_nothing_is_dropped() -> None:
-    """No more steps are produced than were granted, those in flight included."""
+    """Produced steps, including those in flight, never exceed the credit."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         learner.steps_through = 3
         served = stack.enter_context(serving(learner))
@@ -100,7 +100,7 @@ def test_out_of_credit_the_player_waits_and_nothing_is_dropped() -> None:
 
 
 def test_teams_share_the_credit_of_their_behavior() -> None:
-    """Rows of one team that are in flight count for the other, too."""
+    """Rows in flight of one team count towards the credit of both."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         learner.steps_through = 3
         served = stack.enter_context(serving(learner))
@@ -119,7 +119,7 @@ def test_teams_share_the_credit_of_their_behavior() -> None:
 
 
 def test_more_agents_than_declared_are_declared_again() -> None:
-    """Credit goes by the number of agents, so the learner hears of more; the player does not wait for that."""
+    """More agents than declared are declared again without delaying the player."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
@@ -128,7 +128,7 @@ def test_more_agents_than_declared_are_declared_again() -> None:
 
 
 def test_numbers_that_are_not_finite_are_named_and_cost_their_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    """A NaN reward ends nothing: one line says behavior and agent, and the rows are discarded by reason."""
+    """A NaN reward is one line with behavior and agent, and its rows are discarded by reason."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served, agents=2)
@@ -142,7 +142,7 @@ def test_numbers_that_are_not_finite_are_named_and_cost_their_rows(capsys: pytes
 
 
 def test_a_reset_from_the_learner_answers_the_next_exchange() -> None:
-    """Partial rows are discarded by reason, the new parameters go out with the reset, and play goes on."""
+    """A reset discards partial rows by reason, sends the new parameters, and continues."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
@@ -153,7 +153,7 @@ def test_a_reset_from_the_learner_answers_the_next_exchange() -> None:
                 id=1, settings_revision=1, environment_parameters=harder, reset=policy_pb2.RESET_MODE_NOW
             )
         )
-        learner.wait_until(lambda: served.link.assignment is not None and served.link.assignment.id == 1)
+        served.follow(1)
         answer = player.step(Ball=[ball(0)])
         assert answer.command == RESET
         assert b"gravity" in answer.side_channel
@@ -163,13 +163,13 @@ def test_a_reset_from_the_learner_answers_the_next_exchange() -> None:
 
 
 def test_new_parameters_without_a_reset_go_out_with_the_next_answer() -> None:
-    """Episodes go on; those that begin later carry the new revision."""
+    """New parameters are sent with the next answer, and later episodes have the new revision."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
         gravity = {"gravity": policy_pb2.Sampler(constant=2.0)}
         learner.assign(policy_pb2.Assignment(id=1, settings_revision=7, environment_parameters=gravity))
-        learner.wait_until(lambda: served.link.assignment is not None and served.link.assignment.id == 1)
+        served.follow(1)
         answer = player.step(Ball=[ball(0)])
         assert answer.command == STEP
         assert b"gravity" in answer.side_channel
@@ -177,7 +177,7 @@ def test_new_parameters_without_a_reset_go_out_with_the_next_answer() -> None:
 
 
 def test_a_learner_that_was_started_anew_is_awaited() -> None:
-    """Rows of the old generation are discarded, the player waits for the new one's policy, and goes on."""
+    """After a restart of the learner, old rows are discarded and the player waits for the new policy."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
@@ -195,7 +195,7 @@ def test_a_learner_that_was_started_anew_is_awaited() -> None:
 
 
 def test_a_learner_that_forgot_the_session_gets_a_new_one() -> None:
-    """Open rows are discarded in the old books, and the player goes on in new ones."""
+    """After a lost session, open rows are discarded and the player continues in a new session."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
@@ -210,7 +210,7 @@ def test_a_learner_that_forgot_the_session_gets_a_new_one() -> None:
 
 
 def test_the_learners_absence_holds_the_player_at_most() -> None:
-    """While the learner cannot be reached the player goes on as credit allows; nothing is lost when it is back."""
+    """While the learner is unreachable, the player continues as credit allows, and nothing is lost."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
@@ -223,7 +223,7 @@ def test_the_learners_absence_holds_the_player_at_most() -> None:
 
 
 def test_a_policy_that_fails_on_what_players_show_waits_for_a_newer_one() -> None:
-    """Nobody is answered by it: the version before it goes on, or a player waits; the learner hears which one and why."""
+    """If a policy fails, the previous version acts or the player waits; the learner gets version and reason."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         learner.report_seconds = 0.05
         served = stack.enter_context(serving(learner))
@@ -249,7 +249,7 @@ def test_a_policy_that_fails_on_what_players_show_waits_for_a_newer_one() -> Non
 
 
 def test_a_policy_that_fails_and_has_no_successor_ends_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while the player is told to end, and `run` raises."""
+    """A failing policy without a successor ends the player and the gateway after a while."""
     monkeypatch.setattr(fallback, "PATIENCE_SECONDS", 0.2)
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
@@ -262,18 +262,18 @@ def test_a_policy_that_fails_and_has_no_successor_ends_the_gateway(monkeypatch: 
         assert answer.header.status == 400
         learner.wait_until(lambda: served.failure is not None)
         assert "policy Ball version 0" in str(served.failure)
-        assert "no newer version came" in str(served.failure)
+        assert "no newer version arrived" in str(served.failure)
 
 
 def test_side_channels_without_end_cost_their_own_records_only() -> None:
-    """Millions of empty records are cut off, and the answer comes."""
+    """Millions of empty side-channel records are cut, and the player is answered."""
     with ScriptedLearner() as learner, serving(learner) as served, served.player() as player:
         player.begin()
         assert player.send(player.report({}, side_channel=bytes(30_000_000))).header.status == 200
 
 
 def test_a_message_of_fifty_megabytes_is_answered() -> None:
-    """Pictures make large messages; gRPC's own limit would be four."""
+    """A message of fifty megabytes is answered."""
     with ScriptedLearner() as learner, serving(learner) as served, served.player() as player:
         player.begin()
         large = pack([(UUID(int=1), bytes(50_000_000))])

@@ -1,4 +1,4 @@
-"""What a scrape says of players: every phase has a series, and the players' numbers are added up."""
+"""Tests the metrics of players."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from actor_client.unity.metrics import PlayerMetrics, snapshot
 
 
 def test_numbers_of_all_players_are_added_up() -> None:
-    """Series exist from the first scrape on, for phases that nobody is in too."""
+    """Every phase has a series from the first scrape on, with the sum over players."""
     conversations = [Conversation(worker, Mailbox()) for worker in range(3)]
     counts = AgentCounts()
     registry = CollectorRegistry()

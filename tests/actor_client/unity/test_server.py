@@ -1,4 +1,4 @@
-"""Ports of players: where they listen, and what is said when they cannot."""
+"""Tests the ports of players."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.actor_client.unity.harness import METHOD
 
 
 class Echo:
-    """Answers with what it was sent."""
+    """Answers with the request."""
 
     def exchange(self, request: bytes, peer: str = "") -> bytes:
         """Returns the request."""
@@ -24,7 +24,7 @@ class Echo:
 
 
 def echoed(server: PlayerServer, data: bytes, host: str = "127.0.0.1") -> bytes:
-    """What comes back."""
+    """Returns what comes back."""
     address = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
     with grpc.insecure_channel(address) as channel:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
@@ -32,7 +32,7 @@ def echoed(server: PlayerServer, data: bytes, host: str = "127.0.0.1") -> bytes:
 
 
 def has_ipv6() -> bool:
-    """Whether this machine has the IPv6 loopback."""
+    """Returns whether this machine has the IPv6 loopback."""
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
@@ -42,7 +42,7 @@ def has_ipv6() -> bool:
 
 
 def test_a_port_listens_on_both_loopbacks_the_machine_has() -> None:
-    """A player tries one meaning of `localhost`, and either must do; a machine without IPv6 has one."""
+    """The port listens on both addresses of `localhost`, or on one without IPv6."""
     server = PlayerServer(0, LOOPBACK, 0, Echo(), 1 << 20)
     server.start()
     try:
@@ -53,7 +53,7 @@ def test_a_port_listens_on_both_loopbacks_the_machine_has() -> None:
 
 
 def test_a_port_in_use_is_one_line() -> None:
-    """The line names address, port and what to do."""
+    """The error names address, port and next step."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ActorError) as caught:
@@ -65,7 +65,7 @@ def test_a_port_in_use_is_one_line() -> None:
 
 
 def test_two_gateways_do_not_share_a_port() -> None:
-    """GRPC would bind it twice and share players out at random."""
+    """A second gateway is refused the port, although gRPC could share it."""
     first = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20)
     first.start()
     try:
@@ -76,13 +76,13 @@ def test_two_gateways_do_not_share_a_port() -> None:
 
 
 def test_an_address_of_another_machine_is_one_line() -> None:
-    """192.0.2.1 is nobody's."""
+    """An address of another machine is an error of one line."""
     with pytest.raises(ActorError, match=r"192\.0\.2\.1"):
         PlayerServer(0, ["192.0.2.1"], 0, Echo(), 1 << 20).start()
 
 
 def test_a_message_above_the_limit_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """The line names size, limit and flag; the player is told to end, and the next call is served."""
+    """The error names size, limit and flag; the player is ended, and the next call is served."""
     server = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20)
     server.start()
     try:
@@ -96,7 +96,7 @@ def test_a_message_above_the_limit_is_one_line(capsys: pytest.CaptureFixture[str
 
 
 def test_messages_far_above_the_limit_are_refused_by_grpc() -> None:
-    """They are not even received; the next call is served."""
+    """Messages far above the limit are refused before they are received."""
     server = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20)
     server.start()
     try:
@@ -109,7 +109,7 @@ def test_messages_far_above_the_limit_are_refused_by_grpc() -> None:
 
 
 def test_ports_listen_before_anything_heavy_is_imported() -> None:
-    """The modules that open ports and hold conversations bring neither numpy nor ONNX Runtime nor pydantic."""
+    """The modules that open ports import neither numpy nor ONNX Runtime nor pydantic."""
     program = (
         "import sys, actor_client.unity.server, actor_client.unity.conversation\n"
         "print([name for name in ('numpy', 'onnxruntime', 'pydantic', 'prometheus_client') if name in sys.modules])"

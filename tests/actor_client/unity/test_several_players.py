@@ -1,4 +1,4 @@
-"""The gateway with several players: one batch, nobody waits for a slow one, one player's faults are its own."""
+"""Tests the gateway with several players."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from communicator_objects.unity_message_pb2 import RESET, STEP
+from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP
 from rollcast.v1 import policy_pb2
 
 from actor_client.unity.conversation import Phase
@@ -19,7 +19,7 @@ from tests.actor_client.unity.test_gateway import PAUSED, is_held, playing
 
 
 def test_all_who_wait_are_answered_by_one_run_of_the_policy() -> None:
-    """Agents of three players, in two teams of one behavior, that wait for one policy make one batch."""
+    """Waiting agents of three players in two teams are answered in one batch."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner, 3))
         players = [stack.enter_context(served.player(worker)) for worker in range(3)]
@@ -43,7 +43,7 @@ def test_all_who_wait_are_answered_by_one_run_of_the_policy() -> None:
 
 
 def test_a_slow_player_keeps_nobody_waiting() -> None:
-    """A player that says nothing more does not hold up the other one."""
+    """A player that does not answer does not delay another one."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner, 2))
         playing(stack, served, 0)
@@ -53,7 +53,7 @@ def test_a_slow_player_keeps_nobody_waiting() -> None:
 
 
 def test_a_late_behavior_holds_its_own_player_alone() -> None:
-    """Until it has a policy its player waits, and the other one goes on."""
+    """A behavior without a policy delays only its own player."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner, 2))
         first, second = playing(stack, served, 0), playing(stack, served, 1)
@@ -68,7 +68,7 @@ def test_a_late_behavior_holds_its_own_player_alone() -> None:
 
 
 def test_only_the_failed_players_rows_are_given_up() -> None:
-    """Its open segment is discarded by reason; the other player's reaches the learner."""
+    """Only the failed player's open segment is discarded."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner, 2))
         failing, sound = playing(stack, served, 0), playing(stack, served, 1)
@@ -76,15 +76,18 @@ def test_only_the_failed_players_rows_are_given_up() -> None:
             player.step(Ball=[ball(0)])
             player.step(Ball=[ball(0)])
         served.conversations[0].forget()
-        served.gateway.player_lost(0)
+        served.gateway.player_lost(0, "ended with exit code 7")
         sound.step(Ball=[ball(0, done=True)])
         learner.wait_until(lambda: served.rows() == 3)
         assert served.books().discarded == {LOST: 2}
+        assert served.link.counts.env_discarded_steps == 2
+        report = served.link.counts.environment_report()
+        assert (report.failures, report.error) == (1, "player 0 ended with exit code 7")
         assert served.conversations[0].phase is Phase.WAITING
 
 
 def test_a_player_that_fails_while_it_is_held_is_forgotten() -> None:
-    """Its call ends, its agents are not acted for, and its successor begins anew."""
+    """A held player that fails is forgotten, and its successor starts new."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = playing(stack, served)
@@ -93,7 +96,7 @@ def test_a_player_that_fails_while_it_is_held_is_forgotten() -> None:
         coming = player.soon(player.report({"Ball": [ball(0)]}))
         assert is_held(served, coming)
         served.conversations[0].forget()
-        served.gateway.player_lost(0)
+        served.gateway.player_lost(0, "ended with exit code 7")
         assert coming.result().header.status == 400
         learner.hold(PAUSED, active=False)
         successor = playing(stack, served)
@@ -102,7 +105,7 @@ def test_a_player_that_fails_while_it_is_held_is_forgotten() -> None:
 
 
 def test_a_player_that_begins_again_begins_anew() -> None:
-    """A first message amid a session, as the editor's Play button makes it, drops the rows of the life before."""
+    """A greeting during a session, as after Play in the editor, drops the earlier rows."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         playing(stack, served).step(Ball=[ball(0)])
@@ -112,7 +115,7 @@ def test_a_player_that_begins_again_begins_anew() -> None:
 
 
 def test_a_reset_reaches_each_player_once() -> None:
-    """Every player's next exchange is answered with it; one that comes later begins with the new parameters."""
+    """Every player gets a reset once; later players start with the new parameters."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner, 3))
         players = [playing(stack, served, worker) for worker in range(2)]
@@ -122,7 +125,7 @@ def test_a_reset_reaches_each_player_once() -> None:
                 id=1, settings_revision=1, environment_parameters=gravity, reset=policy_pb2.RESET_MODE_NOW
             )
         )
-        learner.wait_until(lambda: served.link.assignment is not None and served.link.assignment.id == 1)
+        served.follow(1)
         for player in players:
             assert player.step(Ball=[ball(0)]).command == RESET
             assert player.step(Ball=[ball(0)]).command == STEP
@@ -132,7 +135,7 @@ def test_a_reset_reaches_each_player_once() -> None:
 
 
 def test_another_build_under_the_same_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """A player whose behavior sees something else is told so in one line; the others go on."""
+    """A player whose behavior has another spec is refused in one line; the others continue."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner, 2))
         sound = playing(stack, served, 0)
@@ -141,12 +144,12 @@ def test_another_build_under_the_same_name_is_refused(capsys: pytest.CaptureFixt
         wide = agent(floats([1.0, 2.0]), id=0)
         assert other.send(other.report({"Ball": [wide]})).header.status == 400
         assert sound.step(Ball=[ball(0)]).command == STEP
-        assert "not what it was" in served.conversations[1].fault
+        assert "differs from that of the first player" in served.conversations[1].fault
     assert capsys.readouterr().out.count("player_refused") == 1
 
 
 def test_players_have_seeds_of_their_own() -> None:
-    """The first actor's players count from the run's seed; players of other actors get others, in 31 bits."""
+    """Players' seeds are consecutive from the run's seed, differ between actors, and have 31 bits."""
     assert [player_seed(7, 0, worker) for worker in range(3)] == [7, 8, 9]
     seeds = {player_seed(7, actor, worker) for actor in range(8) for worker in range(8)}
     assert len(seeds) == 64
@@ -154,7 +157,7 @@ def test_players_have_seeds_of_their_own() -> None:
 
 
 def test_greetings_carry_seed_and_areas() -> None:
-    """Each player is told its own seed and how often to repeat its area."""
+    """Each player gets its seed and its number of areas."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner, 2, num_areas=4))
         told = [
@@ -169,7 +172,7 @@ PLAYERS, CALLS = 4, 150
 
 
 def play(served: Served, worker: int) -> int:
-    """One player: agents come, end and go at random; returns how many actions it got."""
+    """Plays one player with random agents and returns the number of actions it got."""
     draw = random.Random(worker)
     actions = 0
     with served.player(worker) as player:
@@ -193,7 +196,7 @@ def play(served: Served, worker: int) -> int:
 
 
 def test_everyone_gets_what_it_asked_for() -> None:
-    """Four players, new policies, holds and resets amid their calls."""
+    """Four players get their actions amid new policies, holds and resets."""
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner, PLAYERS))
         threads = stack.enter_context(ThreadPoolExecutor(PLAYERS))

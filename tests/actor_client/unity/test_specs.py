@@ -1,16 +1,16 @@
-"""What a behavior sees and does, from what its first agents send."""
+"""Tests the specs derived from a behavior's first agents."""
 
 import re
 from typing import Any
 
 import numpy as np
 import pytest
-from communicator_objects import behavior_pb2, observation_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollcast import limits
 from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole
 from rollcast.specs import BehaviorSpec
+from rollcast.unity.communicator_objects import behavior_pb2, observation_pb2
 
 from actor_client.unity.mailbox import BadPlayerData
 from actor_client.unity.specs import behavior_spec, parse_behavior_id
@@ -35,7 +35,7 @@ NONE, MOVES, SIZED = (
 
 
 def spec_of(*observations: observation_pb2.ObservationProto, version: str = "3.0.0", **fields: Any) -> BehaviorSpec:
-    """The spec of a behavior whose first agent sees these."""
+    """Returns the spec of a behavior whose first agent has these observations."""
     return behavior_spec(BEHAVIOR, brain(2), [agent(*observations, **fields)], version)
 
 
@@ -51,7 +51,7 @@ def spec_of(*observations: observation_pb2.ObservationProto, version: str = "3.0
     ],
 )
 def test_names_and_teams(behavior_id: str, expected: tuple[str, int]) -> None:
-    """The id is a name and, as a query, a team; without one the team is 0."""
+    """The id is a name with an optional team as a query; the default team is 0."""
     assert parse_behavior_id(behavior_id) == expected
 
 
@@ -63,7 +63,7 @@ def test_names_and_teams(behavior_id: str, expected: tuple[str, int]) -> None:
     ],
 )
 def test_bad_behavior_ids(behavior_id: str) -> None:
-    """A name that cannot become a file name, or a team that is no number, is told in one short line."""
+    """An invalid name or team is an error of one line."""
     with pytest.raises(BadPlayerData) as caught:
         parse_behavior_id(behavior_id)
     assert "\n" not in str(caught.value)
@@ -71,7 +71,7 @@ def test_bad_behavior_ids(behavior_id: str) -> None:
 
 
 def test_a_vector() -> None:
-    """Floats of one axis are numbers, float32, as they are."""
+    """Floats of one axis become a float32 vector."""
     (found,) = spec_of(floats(np.zeros(4), name="VectorSensor_size4")).observations
     assert (found.name, found.shape) == ("VectorSensor_size4", (4,))
     assert found.dtype == np.float32
@@ -86,7 +86,7 @@ def test_a_goal() -> None:
 
 
 def test_entities() -> None:
-    """Two axes of which the first has a variable size are entities."""
+    """Two axes, the first of variable size, become entities."""
     (found,) = spec_of(floats(np.zeros((20, 6)), ENTITIES)).observations
     assert (found.kind, found.shape) == (ObservationKind.ENTITIES, (20, 6))
     assert found.dtype == np.float32
@@ -95,7 +95,7 @@ def test_entities() -> None:
 
 @pytest.mark.parametrize("properties", [(1, 1), (0, 0), ()])
 def test_a_matrix_without_entities_is_numbers(properties: tuple[int, ...]) -> None:
-    """Two axes of fixed size keep their shape; encoders flatten them."""
+    """A matrix of fixed size keeps its shape."""
     (found,) = spec_of(floats(np.zeros((4, 6)), properties)).observations
     assert (found.kind, found.shape) == (ObservationKind.VECTOR, (4, 6))
 
@@ -123,7 +123,7 @@ def test_a_matrix_without_entities_is_numbers(properties: tuple[int, ...]) -> No
 def test_pictures_have_their_channels_first(
     shape: tuple[int, ...], properties: tuple[int, ...], version: str, expected: tuple[int, ...], compressed: bool
 ) -> None:
-    """Either order of axes becomes [C, H, W]: by the properties, else the version, else the shape."""
+    """Either order of axes becomes [C, H, W], by properties, version or shape."""
     observation = packed(b"", shape, (), properties) if compressed else floats(np.zeros(shape), properties)
     (found,) = spec_of(observation, version=version).observations
     assert (found.kind, found.layout, found.shape) == (ObservationKind.IMAGE, ImageLayout.CHW, expected)
@@ -133,20 +133,20 @@ def test_pictures_have_their_channels_first(
 
 
 def test_three_axes_that_are_no_picture() -> None:
-    """Three axes whose properties are not a picture's are numbers."""
+    """Three axes without the properties of an image become numbers."""
     (found,) = spec_of(floats(np.zeros((3, 4, 5)), (1, 1, 1))).observations
     assert (found.kind, found.shape) == (ObservationKind.VECTOR, (3, 4, 5))
 
 
 def test_properties_that_nobody_knows_say_nothing() -> None:
-    """Flags of a later package, or fewer than axes, are left out."""
+    """Unknown or missing properties are ignored."""
     (unknown,) = spec_of(floats(np.zeros(4), (64,))).observations
     (short,) = spec_of(floats(np.zeros((4, 6)), (1,))).observations
     assert unknown.dimension_properties == short.dimension_properties == ()
 
 
 def test_names_follow_from_the_sensors() -> None:
-    """Names keep what the wire allows, and numbers tell equal ones apart, in the order of the sensors."""
+    """Names keep the characters that the wire allows, and equal names get numbers in the order of sensors."""
     names = ["a b", "a_b", "a_b", "", "Stacked Sensor (3)", "é" * 70, "é" * 70, ""]
     spec = spec_of(*(floats(np.zeros(1), name=name) for name in names))
     assert [observation.name for observation in spec.observations] == [
@@ -162,14 +162,14 @@ def test_names_follow_from_the_sensors() -> None:
 
 
 def test_groups_are_told_by_the_first_message() -> None:
-    """One agent with a group makes the behavior one of groups."""
+    """One agent with a group makes the behavior one with groups."""
     alone, mate = agent(floats(np.zeros(1))), agent(floats(np.zeros(1)), id=1, group_id=7)
     assert behavior_spec(BEHAVIOR, brain(1), [alone, mate], "3.0.0").grouped
     assert not behavior_spec(BEHAVIOR, brain(1), [alone, alone], "3.0.0").grouped
 
 
 def test_actions_of_both_kinds() -> None:
-    """Axes, branches and their descriptions are taken over."""
+    """Axes, branches and their descriptions are kept."""
     told = brain(2, (3, 4), action_descriptions=["x", "y", "jump", "fire"])
     found = behavior_spec(BEHAVIOR, told, [agent(floats(np.zeros(1)))], "3.0.0").action
     assert (found.continuous_size, found.discrete_branches) == (2, (3, 4))
@@ -178,7 +178,7 @@ def test_actions_of_both_kinds() -> None:
 
 @pytest.mark.parametrize("descriptions", [["x"], ["x" * 500, "y"]])
 def test_descriptions_that_do_not_fit_are_left_out(descriptions: list[str]) -> None:
-    """Texts for people never keep a behavior from training."""
+    """Invalid descriptions are left out."""
     told = brain(2, action_descriptions=descriptions)
     assert behavior_spec(BEHAVIOR, told, [agent(floats(np.zeros(1)))], "3.0.0").action.descriptions == ()
 
@@ -188,7 +188,7 @@ def test_descriptions_that_do_not_fit_are_left_out(descriptions: list[str]) -> N
     [(behavior_pb2.continuous, [2], (2, ())), (behavior_pb2.discrete, [3, 2], (0, (3, 2)))],
 )
 def test_actions_of_old_players(kind: Any, sizes: list[int], expected: tuple[int, tuple[int, ...]]) -> None:
-    """Before API version 1.3 a behavior has one kind of actions, in other fields."""
+    """Before API version 1.3, a behavior has one kind of actions in other fields."""
     told = behavior_pb2.BrainParametersProto(
         vector_action_size_deprecated=sizes, vector_action_space_type_deprecated=kind, brain_name="Old"
     )
@@ -214,7 +214,7 @@ def test_actions_of_old_players(kind: Any, sizes: list[int], expected: tuple[int
     ],
 )
 def test_actions_that_cannot_be_trained(told: behavior_pb2.BrainParametersProto) -> None:
-    """No, negative, empty or absurd sizes are told in one line with the behavior's name."""
+    """Missing, negative, empty or huge sizes are an error of one line with the behavior's name."""
     with pytest.raises(BadPlayerData, match=re.escape(repr(BEHAVIOR))) as caught:
         behavior_spec(BEHAVIOR, told, [agent(floats(np.zeros(1)))], "3.0.0")
     assert "\n" not in str(caught.value)
@@ -228,12 +228,12 @@ def test_actions_that_cannot_be_trained(told: behavior_pb2.BrainParametersProto)
         (floats(1.0), "axes of at least 1"),
         (floats([], shape=[1] * 12), "axes"),
         (floats([], shape=[2**31 - 1, 2**31 - 1]), "bytes"),
-        (packed(png(pixels(2, 2)), (4,), (), (1,)), "not a picture's"),
+        (packed(png(pixels(2, 2)), (4,), (), (1,)), "not that of an image"),
         (observation_pb2.ObservationProto(shape=[4], compression_type=9), "compression 9 is unknown"),  # type: ignore[arg-type]
     ],
 )
 def test_observations_that_cannot_be_trained(observation: observation_pb2.ObservationProto, words: str) -> None:
-    """Shapes and compressions that nothing can be made of are told in one line."""
+    """Invalid shapes and compressions are an error of one line."""
     with pytest.raises(BadPlayerData, match=words) as caught:
         spec_of(observation)
     assert "\n" not in str(caught.value)
@@ -241,13 +241,13 @@ def test_observations_that_cannot_be_trained(observation: observation_pb2.Observ
 
 @pytest.mark.parametrize("count", [0, limits.MAX_OBSERVATIONS + 1, 5000])
 def test_the_number_of_observations_is_bounded(count: int) -> None:
-    """None, or more than a chunk has columns for, is told in one line."""
+    """No observations, or too many, are an error of one line."""
     with pytest.raises(BadPlayerData, match="observations"):
         spec_of(*[floats(np.zeros(1))] * count)
 
 
 def test_a_behavior_without_agents() -> None:
-    """What it sees is unknown then."""
+    """A behavior without agents is an error."""
     with pytest.raises(BadPlayerData, match="without agents"):
         behavior_spec(BEHAVIOR, brain(1), [], "3.0.0")
 
@@ -276,7 +276,7 @@ def test_anything_is_a_spec_or_one_line(
     observations: list[observation_pb2.ObservationProto],
     version: str,
 ) -> None:
-    """Whatever comes makes a spec that survives the wire, or one readable line."""
+    """Random input becomes a valid spec or an error of one line."""
     line = ""
     try:
         found = behavior_spec(behavior_id, told, [agent(*observations)], version)

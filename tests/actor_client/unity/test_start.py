@@ -1,4 +1,4 @@
-"""The first moments of the command: ports listen before anything else is there, and a port that is taken is one line."""
+"""Tests the start of the command: ports listen before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from communicator_objects.unity_message_pb2 import UnityMessageProto
+from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto
 
 from actor_client.exits import ExitCode
 from actor_client.settings.addresses import Ports
@@ -44,26 +44,26 @@ class Echo:
     """Answers a message with itself."""
 
     def exchange(self, request: bytes, peer: str = "") -> bytes:
-        """The message."""
+        """Returns the message."""
         return request
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line."""
+    """Returns the command line."""
     return [sys.executable, "-m", "actor_client", "unity", *arguments]
 
 
 def is_open(host: str, port: int) -> bool:
-    """Whether something listens."""
+    """Returns whether something listens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         return probe.connect_ex((host, port)) == 0
 
 
 def test_ports_listen_before_anything_large_is_imported(tmp_path: Path) -> None:
-    """Whatever takes its time to load, or fails to, a player that calls meanwhile is not lost."""
+    """A player that calls while modules are imported is answered later."""
     gate = tmp_path / "gate"
-    for module in ("structlog", "pydantic", "numpy", "onnxruntime", "communicator_objects"):
+    for module in ("structlog", "pydantic", "numpy", "onnxruntime", "google"):
         (tmp_path / f"{module}.py").write_text(WAITS.format(gate=str(gate)))
     port = free_ports(2)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
@@ -83,12 +83,12 @@ def test_ports_listen_before_anything_large_is_imported(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert process.returncode == ExitCode.MISSING_EXTRA
-    assert errors.startswith("error: this command needs the module 'enough'; in the checkout: pip install")
+    assert errors.startswith("error: this command needs the module 'enough'; pip install 'rollcast[actor,unity]'")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_amid_the_imports_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
-    """Ports open, everything else on its way: it ends with a word and code 0 as soon as it can, before any player."""
+    """A signal during the imports ends the command with code 0, before any player."""
     gate = tmp_path / "gate"
     (tmp_path / "structlog.py").write_text(SLOW.format(gate=str(gate), folder=str(tmp_path)))
     port = free_ports(1)
@@ -109,7 +109,7 @@ def test_a_signal_amid_the_imports_ends_it_in_good_order(tmp_path: Path, number:
 
 
 def test_what_ended_it_is_left_in_a_file(tmp_path: Path) -> None:
-    """Early or late, with `--error-file` the line is there for whoever started it; a good end leaves none."""
+    """`--error-file` gets the last error line; success writes none."""
     port = free_ports(1)
     common = ["--base-port", str(port), "--metrics-address=off"]
     for name, options in (("early", ["--env", "B", "--max-seconds", "x"]), ("late", ["--side-channel", "no:such"])):
@@ -124,7 +124,7 @@ def test_what_ended_it_is_left_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_port_that_is_taken_is_one_line(host: str) -> None:
-    """On either address that localhost may mean; no player is started."""
+    """A taken port on either address of localhost is an error of one line, and no player starts."""
     port = free_ports(3)
     taken = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     with closing(taken):
@@ -140,14 +140,14 @@ def test_a_port_that_is_taken_is_one_line(host: str) -> None:
 
 
 def test_the_farewell_is_what_it_says() -> None:
-    """A header with status 400 and nothing else."""
+    """The farewell is a header with status 400 and nothing else."""
     message = UnityMessageProto()
     message.header.status = 400
     assert message.SerializeToString() == FAREWELL
 
 
 def test_who_calls_early_is_answered_once_somebody_is_there() -> None:
-    """A call before the door opens waits, and one after it does not; closing a door that is open changes nothing."""
+    """Calls wait until the door opens; closing an open door changes nothing."""
     door, never = Door(), Door()
     with ThreadPoolExecutor(2) as threads:
         early, in_vain = threads.submit(door.exchange, b"early"), threads.submit(never.exchange, b"x")
@@ -160,7 +160,7 @@ def test_who_calls_early_is_answered_once_somebody_is_there() -> None:
 
 
 def test_ports_are_closed_at_the_end_and_answer_first() -> None:
-    """What waits for an answer gets it; then nothing listens."""
+    """At the end waiting calls are answered and the ports are closed."""
     port = free_ports(1)
     with Caller(port) as player:
         with listening(Ports(("127.0.0.1",), port, 1, 1 << 20, is_editor=True)):

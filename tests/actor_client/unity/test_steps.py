@@ -1,4 +1,4 @@
-"""Agents of a message as decisions and terminals."""
+"""Tests how a message's agents become decisions and terminals."""
 
 import re
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from communicator_objects import agent_pb2, observation_pb2, unity_message_pb2
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollcast.unity.communicator_objects import agent_pb2, observation_pb2, unity_message_pb2
 
 from actor_client.unity.mailbox import BadPlayerData
 from actor_client.unity.steps import BehaviorStep, form_of
@@ -30,19 +30,19 @@ from tests.actor_client.unity.agents import (
 
 
 def walker(number: int, *values: float, **fields: Any) -> agent_pb2.AgentInfoProto:
-    """An agent that sees these numbers."""
+    """Returns an agent with these numbers."""
     return agent(floats(values or (1.0, 2.0)), id=number, **fields)
 
 
 def finite(step: BehaviorStep) -> bool:
-    """Whether every number of a step is finite."""
+    """Returns whether every number of a step is finite."""
     both = (step.decisions, step.terminals)
     numbers = [values for batch in both for values in (batch.rewards, batch.group_rewards, *batch.observations)]
     return all(bool(np.isfinite(values).all()) for values in numbers)
 
 
 def test_a_behavior_begins() -> None:
-    """Its form has its id, both parts of it, and its spec."""
+    """A form has the id with its two parts, and the spec."""
     found = form_of("Walker?team=3", brain(2), [walker(0, group_id=1)], "3.0.0")
     assert (found.behavior_id, found.name, found.team) == ("Walker?team=3", "Walker", 3)
     assert found.spec.name == "Walker"
@@ -51,7 +51,7 @@ def test_a_behavior_begins() -> None:
 
 
 def test_decisions_and_terminals() -> None:
-    """Agents are sorted by whether they are done, each kind in the order of the message, with all that they bring."""
+    """Agents are sorted into decisions and terminals, in the order of the message."""
     infos = over_the_wire(
         walker(7, 1.0, 2.0, reward=0.5, group_id=2, group_reward=4.0),
         walker(3, 3.0, 4.0, reward=-1.0, done=True, max_step_reached=True, group_id=1, group_reward=2.0),
@@ -81,7 +81,7 @@ def test_decisions_and_terminals() -> None:
 
 
 def test_an_agent_that_ended_and_began() -> None:
-    """The same id may be in both lists of one message: an episode ended, the next began."""
+    """The same id may be a terminal and a decision of one message."""
     infos = [walker(4, 1.0, 1.0, done=True, reward=1.0), walker(4, 2.0, 2.0)]
     step = form(*infos).read(infos)
     assert step.decisions.ids.tolist() == step.terminals.ids.tolist() == [4]
@@ -90,7 +90,7 @@ def test_an_agent_that_ended_and_began() -> None:
 
 
 def test_only_one_kind() -> None:
-    """A kind without agents is a batch of no rows, with the shapes of the spec."""
+    """A kind without agents is an empty batch with the spec's shapes."""
     asking, ended = [walker(0), walker(1)], [walker(0, done=True)]
     first, second = form(*asking).read(asking), form(*ended).read(ended)
     none = form(*asking).read([])
@@ -103,14 +103,14 @@ def test_only_one_kind() -> None:
 
 
 def test_an_agent_that_asks_twice() -> None:
-    """An agent can be given one action only."""
+    """An agent that asks twice in a message gets one action."""
     infos = [walker(1), walker(4), walker(4)]
-    with pytest.raises(BadPlayerData, match=r"'Walker\?team=0', agent 4: asks twice in one message"):
+    with pytest.raises(BadPlayerData, match=r"'Walker\?team=0', agent 4: requests two decisions in one message"):
         form(*infos).read(infos)
 
 
 def test_an_agent_that_ended_twice() -> None:
-    """The first end is that of the episode that was running; the other one is told and left out."""
+    """Only the first of two ends counts, and the other one is reported."""
     infos = [walker(4, done=True, reward=1.0), walker(5, done=True), walker(4, done=True, reward=2.0)]
     step = form(*infos).read(infos)
     assert step.terminals.ids.tolist() == [4, 5]
@@ -119,7 +119,7 @@ def test_an_agent_that_ended_twice() -> None:
 
 
 def test_observations_of_every_kind() -> None:
-    """Several sensors of one agent keep their order and types: numbers, entities, a goal, both kinds of pictures."""
+    """Observations of all kinds keep their order and types."""
     values, image = np.random.default_rng(1).random((6, 5, 3), np.float32), pixels(6, 5)
     seen = (
         floats([1.0, 2.0, 3.0], name="Body"),
@@ -154,7 +154,7 @@ def test_observations_of_every_kind() -> None:
     ],
 )
 def test_rows_that_are_not_finite(bad: agent_pb2.AgentInfoProto, words: str) -> None:
-    """They are named with behavior, part and agent, marked, and hold 0 instead: the player goes on."""
+    """Rows with NaN are reported by behavior, part and agent, marked, and set to 0."""
     good = walker(1)
     step = form(good).read([good, bad])
     assert step.decisions.faulty is not None
@@ -171,13 +171,13 @@ def test_rows_that_are_not_finite(bad: agent_pb2.AgentInfoProto, words: str) -> 
 
 
 def test_a_player_that_stays_broken_says_little() -> None:
-    """A thousand messages with NaN make ten lines, a wrong mask one."""
+    """A thousand messages with NaN make ten lines, and a wrong mask one."""
     infos = [walker(1, reward=float("nan"), action_mask=[True])]
     behavior = form(*infos)
     lines = [line for _ in range(1000) for line in behavior.read(infos).faults]
     assert len([line for line in lines if "NaN" in line]) == 10
     assert [line for line in lines if "NaN" not in line] == [
-        f"behavior '{BEHAVIOR}': agent 1: a mask of 1 entries for 5 choices is read as all allowed"
+        f"behavior '{BEHAVIOR}': agent 1: its mask has 1 entries for 5 choices, so all are allowed"
     ]
 
 
@@ -193,14 +193,14 @@ def test_a_player_that_stays_broken_says_little() -> None:
     ],
 )
 def test_agents_that_cannot_be_read(bad: agent_pb2.AgentInfoProto, words: str) -> None:
-    """One line names the behavior, the agent and the observation; all else of the message is lost with it."""
+    """The error names behavior, agent and observation in one line."""
     with pytest.raises(BadPlayerData, match=re.escape(f"behavior '{BEHAVIOR}', {words}")) as caught:
         form(walker(1)).read([walker(1), bad])
     assert str(caught.value).isprintable()
 
 
 def test_a_player_of_before_api_version_1_3() -> None:
-    """No names, no properties, no action spec, pictures with their channels last and without a mapping."""
+    """A player before API version 1.3 sends no names and no properties, and channels last."""
     image = pixels(6, 5)
     info = agent(packed(png(image), (6, 5, 3), (), (), name=""), floats([1.0], (), name=""), id=1)
     old = brain()
@@ -236,7 +236,7 @@ RECORDED = (
 
 
 def test_a_recorded_message() -> None:
-    """It is read as the stock trainer did."""
+    """A recorded message is read as the stock trainer did."""
     output = unity_message_pb2.UnityMessageProto.FromString(bytes.fromhex(RECORDED)).unity_output
     infos: Sequence[agent_pb2.AgentInfoProto] = output.rl_output.agentInfos["Fake?team=0"].value
     behavior = form_of("Fake?team=0", output.rl_initialization_output.brain_parameters[0], infos, "3.0.0")
@@ -268,7 +268,7 @@ INFOS = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(INFOS, max_size=5))
 def test_anything_is_a_step_or_one_line(infos: list[agent_pb2.AgentInfoProto]) -> None:
-    """Whatever agents come, the step is whole, finite and fit for the recorder, or there is one line."""
+    """Random agents become a valid step or an error of one line."""
     behavior, line = form(walker(0)), ""
     try:
         step = behavior.read(infos)
@@ -289,7 +289,7 @@ def test_anything_is_a_step_or_one_line(infos: list[agent_pb2.AgentInfoProto]) -
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(bytes.fromhex(RECORDED)) - 1), st.integers(0, 255)), max_size=4))
 def test_damaged_messages(damage: list[tuple[int, int]]) -> None:
-    """Bytes of a real message, changed anywhere, are refused by protobuf, or read, or told in one line."""
+    """Corrupted bytes are refused by protobuf, read, or reported in one line."""
     data, line = bytearray(bytes.fromhex(RECORDED)), ""
     for at, byte in damage:
         data[at] = byte
@@ -305,7 +305,7 @@ def test_damaged_messages(damage: list[tuple[int, int]]) -> None:
 
 
 def test_values_do_not_change_later() -> None:
-    """What was read stays as it was when the message is freed or the next one is read."""
+    """Arrays do not change when the message is freed or the next one is read."""
     infos = over_the_wire(walker(0, 1.0, 2.0), walker(1, 3.0, 4.0))
     behavior = form(*infos)
     first = behavior.read(infos).decisions.observations[0]
@@ -315,7 +315,7 @@ def test_values_do_not_change_later() -> None:
 
 
 def test_properties_of_pictures_of_every_package() -> None:
-    """The same game built with an old and a new package has one spec: both can train one brain."""
+    """The same game built with an old and a new package has one spec."""
     old = form(agent(packed(png(pixels(6, 5)), (6, 5, 3), [0, 1, 2], CHANNELS_LAST)), version="2.0.1")
     new = form(agent(packed(png(pixels(6, 5)), (3, 6, 5), [0, 1, 2], CHANNELS_FIRST)), version="3.0.0")
     assert old.spec == new.spec

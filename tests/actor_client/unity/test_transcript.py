@@ -1,11 +1,11 @@
-"""A recorded session between a player and ML-Agents' own trainer side, replayed against the gateway."""
+"""Replays a recorded session between a player and ML-Agents' trainer against the gateway."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from uuid import UUID
 
-from communicator_objects.unity_message_pb2 import RESET, UnityMessageProto
+from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, UnityMessageProto
 from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.unity.channels.framing import unpack
@@ -19,7 +19,7 @@ HOLD = 1
 
 
 def transcript() -> dict[str, tuple[bytes, UnityMessageProto]]:
-    """What the player said and what was answered, by name of the exchange."""
+    """Returns what the player said and what was answered, by name of the exchange."""
     lines = [line.split() for line in FILE.read_text().splitlines() if not line.startswith("#")]
     said = {name: bytes.fromhex(data) for name, side, data in lines if side == "player"}
     answered = {name: bytes.fromhex(data) for name, side, data in lines if side == "trainer"}
@@ -27,7 +27,7 @@ def transcript() -> dict[str, tuple[bytes, UnityMessageProto]]:
 
 
 def recorded_settings(learner: ScriptedLearner) -> None:
-    """The settings under which the session was recorded."""
+    """Returns the settings under which the session was recorded."""
     uniform, multi = policy_pb2.UniformSampler, policy_pb2.MultiRangeSampler
     learner.engine = session_pb2.EngineSettings(
         width=84, height=84, quality_level=5, time_scale=20, target_frame_rate=-1, capture_frame_rate=60
@@ -46,7 +46,7 @@ def recorded_settings(learner: ScriptedLearner) -> None:
 
 
 def records(side_channel: bytes) -> dict[UUID, list[bytes]]:
-    """Side-channel records by UUID, in order; without the optional ones on who trains."""
+    """Returns side-channel records by UUID, in order, without the optional ones."""
     found: dict[UUID, list[bytes]] = {}
     for channel, payload in unpack(side_channel):
         if channel != ANALYTICS:
@@ -55,7 +55,7 @@ def records(side_channel: bytes) -> dict[UUID, list[bytes]]:
 
 
 def check_actions(answer: UnityMessageProto, wanted: UnityMessageProto) -> None:
-    """As many actions, in the same fields and in range; which ones, the policy decides."""
+    """Checks that the actions have the recorded number, fields and range."""
     ours, theirs = (each.unity_input.rl_input.agent_actions for each in (answer, wanted))
     assert ours.keys() == theirs.keys()
     for behavior_id, listed in theirs.items():
@@ -68,14 +68,14 @@ def check_actions(answer: UnityMessageProto, wanted: UnityMessageProto) -> None:
 
 
 def check_masks(answer: UnityMessageProto) -> None:
-    """The recorded agent 0 forbids choice 0 of branch 0, the rest only where its mask says so."""
+    """Checks that recorded masks are obeyed."""
     first = answer.unity_input.rl_input.agent_actions[FAKE].value[0]
     assert first.discrete_actions[0] in {1, 2}
     assert first.discrete_actions[1] == 0
 
 
 def without_actions(message: UnityMessageProto) -> UnityMessageProto:
-    """The same without what is compared otherwise."""
+    """Returns the message without its actions."""
     bare = UnityMessageProto()
     bare.CopyFrom(message)
     bare.unity_input.rl_input.agent_actions.clear()
@@ -84,7 +84,7 @@ def without_actions(message: UnityMessageProto) -> UnityMessageProto:
 
 
 def test_the_recorded_session_is_answered_as_it_was() -> None:
-    """Greeting, reset with side channels, three steps and the end equal the recorded ones, save the actions' values."""
+    """Greeting, reset with side channels, three steps and the end equal the recorded ones."""
     said = transcript()
     with ScriptedLearner() as learner:
         recorded_settings(learner)
@@ -96,13 +96,13 @@ def test_the_recorded_session_is_answered_as_it_was() -> None:
 
 
 def check_greeting(player: Caller, said: dict[str, tuple[bytes, UnityMessageProto]]) -> None:
-    """The first answer is the recorded one."""
+    """Checks that the first answer is the recorded one."""
     request, wanted = said["init"]
     assert player.raw(request) == wanted
 
 
 def check_reset(player: Caller, said: dict[str, tuple[bytes, UnityMessageProto]]) -> None:
-    """The second is a reset with the same records for each channel."""
+    """Checks that the second answer is a reset with the same records for each channel."""
     request, wanted = said["reset"]
     answer = player.raw(request)
     assert answer.unity_input.rl_input.command == RESET
@@ -112,7 +112,7 @@ def check_reset(player: Caller, said: dict[str, tuple[bytes, UnityMessageProto]]
 
 
 def check_steps(served: Served, player: Caller, said: dict[str, tuple[bytes, UnityMessageProto]]) -> None:
-    """The others have as many actions, in the same fields."""
+    """Checks that the other answers have as many actions in the same fields."""
     for name in ("step_0", "step_1", "step_2"):
         request, wanted = said[name]
         coming = player.soon(UnityMessageProto.FromString(request))
@@ -125,7 +125,7 @@ def check_steps(served: Served, player: Caller, said: dict[str, tuple[bytes, Uni
 
 
 def check_end(served: Served, player: Caller, said: dict[str, tuple[bytes, UnityMessageProto]]) -> None:
-    """An end that comes while the player waits is answered as the recorded one."""
+    """Checks that an end while the player waits is answered as recorded."""
     request, wanted = said["step_3"]
     served.learner.hold(HOLD, active=True)
     served.learner.wait_until(lambda: bool(served.link.snapshot().held))

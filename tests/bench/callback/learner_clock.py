@@ -1,4 +1,4 @@
-"""A callback that reads the learner's clocks at each update. It runs in the learner, and so imports nothing of the bench."""
+"""Reads the learner's clocks at each update, as a callback within the learner."""
 
 import json
 import time
@@ -10,7 +10,7 @@ CLOCK_PATH = Path(__file__)
 
 
 class Updated(Protocol):
-    """What is read of an update."""
+    """The fields of an update event that the callback reads."""
 
     @property
     def version(self) -> int:
@@ -19,21 +19,21 @@ class Updated(Protocol):
 
     @property
     def env_steps_trained(self) -> int:
-        """Steps in them."""
+        """Steps in all updates."""
         ...
 
 
 class Ended(Protocol):
-    """What is read of the end of a run."""
+    """The fields of an end event that the callback reads."""
 
     @property
     def folder(self) -> Path:
-        """Of the run."""
+        """The run folder."""
         ...
 
 
 class LearnerClock:
-    """Notes updates, trained steps, CPU seconds and wall seconds, and leaves them in the run folder.
+    """Records updates, trained steps, CPU seconds and wall seconds in the run folder.
 
     CPU seconds are those of all threads of this process, user and system.
     """

@@ -1,4 +1,4 @@
-"""The limit of one learner thread: PPO minibatches through a bare 2x64 network, nothing else.
+"""Measures the limit of a learner thread: PPO minibatches through a 2x64 network.
 
 `python -m tests.bench.limits.minibatches SECONDS SIZE...` prints one line of JSON.
 """
@@ -15,7 +15,7 @@ _WARM_UP_BATCHES = 20
 
 
 class _ActorCritic(nn.Module):
-    """Two layers of 64, and three numbers out of them: two logits and a value."""
+    """Two layers of 64 with two logits and a value."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A connection to nowhere with unlimited credit: what the rollout costs without a network."""
+"""A link without a network and with unlimited credit, to measure the rollout alone."""
 
 import time
 
@@ -7,6 +7,7 @@ from rollcast.trajectories import Chunk
 
 from actor_client.connection.books import Books
 from actor_client.policy.actions import ActingPolicy, PolicyUnusable
+from actor_client.rollout.assignment import Pinned
 from actor_client.rollout.link import ChunkLimits
 
 CLOCK_EVERY_CHECKS = 64
@@ -14,11 +15,11 @@ CLOCK_EVERY_CHECKS = 64
 
 
 class NullBehavior:
-    """A declared behavior that takes everything; see `actor_client.rollout.link.BehaviorLink`.
+    """A declared behavior that accepts everything; see `actor_client.rollout.link.BehaviorLink`.
 
     Attributes:
-        rows: how many steps were sent.
-        chunks: in how many chunks.
+        rows: How many steps were sent.
+        chunks: In how many chunks.
     """
 
     behavior = "Null"
@@ -29,6 +30,7 @@ class NullBehavior:
     memory_stride = 0
     team = 0
     session_lost = False
+    awaits_assignment = False
     limits = ChunkLimits(
         target_chunk_bytes=256 * 1024, max_chunk_bytes=4 << 20, max_chunk_age_seconds=0.025, max_chunk_steps=0
     )
@@ -40,10 +42,10 @@ class NullBehavior:
         self._policy: ActingPolicy | None = None
 
     def begin_session(self) -> None:
-        """Never called: the session is never lost."""
+        """Does nothing, because the session is never lost."""
 
     def publish(self, policy: ActingPolicy) -> None:
-        """Puts a policy where the rollout finds it."""
+        """Makes a policy available to the rollout."""
         self._policy = policy
 
     def take_policy(self) -> ActingPolicy | None:
@@ -56,23 +58,33 @@ class NullBehavior:
         raise why
 
     def may_step(self, steps: int) -> bool:
-        """Always."""
+        """Returns True."""
         del steps
         return True
 
     def may_act(self, policy: ActingPolicy) -> bool:
-        """Always."""
+        """Returns True."""
         del policy
         return True
 
     def pinned(self, generation: int, version: int) -> ActingPolicy | None:
-        """Never asked for."""
+        """Returns None."""
         del generation, version
         return None
 
+    def opponent(self, pinned: Pinned) -> ActingPolicy | None:
+        """Returns None."""
+        del pinned
+        return None
+
+    @property
+    def has_used_quota(self) -> bool:
+        """Never."""
+        return False
+
     @property
     def missing(self) -> str:
-        """What it would be said to lack."""
+        """Returns what it would be said to lack."""
         return "credit"
 
     def send(self, chunk: Chunk) -> None:
@@ -102,7 +114,7 @@ class NullLink:
 
     @property
     def stopping(self) -> bool:
-        """Whether the time is over; looks at the clock now and then."""
+        """Returns whether the time is over; looks at the clock now and then."""
         self._checks += 1
         if self._checks % CLOCK_EVERY_CHECKS == 0:
             self._is_over = time.monotonic() >= self._deadline
@@ -114,5 +126,5 @@ class NullLink:
         return self.behavior
 
     def wait(self, timeout_seconds: float) -> None:
-        """Never waits: nothing is ever out."""
+        """Returns immediately."""
         del timeout_seconds

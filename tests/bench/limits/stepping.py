@@ -1,4 +1,4 @@
-"""The limits of one actor process: environments alone, and the actor's own loop without a network.
+"""Measures the limits of one actor process: environments alone, and the loop without a network.
 
 `python -m tests.bench.limits.stepping ENVS SECONDS` prints one line of JSON.
 """
@@ -54,7 +54,7 @@ def actor_loop(envs: int, seconds: float) -> tuple[float, float]:
     link = NullLink(seconds)
     behavior = link.behavior
     behavior.publish(balancing_policy(batch.spec))
-    stats = RolloutLoop(make_batch, batch, link, behavior).run()
+    stats = RolloutLoop(make_batch, batch, link, lambda: behavior).run()
     return stats.steps_per_second, behavior.rows / max(1, behavior.chunks)
 
 

@@ -1,4 +1,4 @@
-"""The limit of the wire: chunks as bytes through one gRPC stream on the loopback interface, acknowledged one by one.
+"""Measures the limit of the wire: chunks through one gRPC stream on the loopback interface.
 
 `python -m tests.bench.limits.upload SECONDS` serves, starts itself again as the sender, and prints one line of JSON.
 """
@@ -23,7 +23,7 @@ class _Acks(grpc.GenericRpcHandler):
     """Answers every message with one byte."""
 
     def service(self, handler_call_details: Any) -> Any:
-        """Returns the only method, whatever was called."""
+        """Returns the only method for every call."""
         del handler_call_details
         return grpc.stream_stream_rpc_method_handler(self._upload)
 
@@ -34,7 +34,7 @@ class _Acks(grpc.GenericRpcHandler):
 
 
 async def serve_and_measure(seconds: float) -> float:
-    """Serves one sender, a process of its own, and returns the bytes that came through in a second."""
+    """Serves one sender process and returns the bytes per second."""
     server = grpc.aio.server(options=server_options())
     server.add_generic_rpc_handlers((_Acks(),))
     port = server.add_insecure_port("127.0.0.1:0")

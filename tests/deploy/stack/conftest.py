@@ -1,4 +1,4 @@
-"""The machine, the images and the stack that these tests share, in the order of a day: up, scaled, stopped, up again."""
+"""Fixtures of the stack: built, running, scaled, crashed, stopped and restored."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from tests.deploy.stack import images, machine
 from tests.deploy.stack.prometheus import Prometheus
 from tests.deploy.stack.scrapes import Scrape, Watcher, scrape
 from tests.deploy.stack.stack import SERVICES, Stack, keeps_images
+from tests.documents import commands, section
 
 TRAINING_SECONDS = 75.0  # after 60 s the return is looked at; a scrape and a checkpoint more
 
@@ -25,12 +26,12 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What a stack left that was stopped.
+    """The state of a stopped stack.
 
     Attributes:
-        exit_codes: of the containers, by service.
-        run_folder: a copy of the run folder.
-        last: the learner's last scrape.
+        exit_codes: Of the containers, by service.
+        run_folder: A copy of the run folder.
+        last: The learner's last scrape.
     """
 
     stack: Stack
@@ -41,7 +42,7 @@ class Stopped:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A clone of the project and the images built from it, without a network."""
+    """Builds the images from a clone of the project, without a network."""
     machine.require()
     folder = tmp_path_factory.mktemp("stack")
     clone = folder / "clone"
@@ -60,15 +61,25 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             images.remove_all()
 
 
+def as_printed() -> list[str]:
+    """Returns the arguments of `docker compose` on the first page, which start the stack with two actors.
+
+    The images exist already: `Stack.build` makes them without a network.
+    """
+    *_, (docker, compose, *words) = commands(section("README.md", "Several machines, and a service"))
+    assert (docker, compose, words[-1]) == ("docker", "compose", "actor=2")
+    return ["--no-build" if word == "--build" else word for word in words]
+
+
 @pytest.fixture(scope="session")
 def training(built: Stack) -> Iterator[Training]:
-    """The stack with two actors, after a minute of training; watched from before the first step."""
+    """Runs the stack with two actors for a minute, with scrapes from before the first step."""
     prometheus = Prometheus(built.prometheus_port)
     try:
         built.up("learner", "prometheus")
         built.wait_healthy("learner")
         with Watcher(built.http_port) as watcher:
-            built.up(*SERVICES, actors=2)
+            built.compose(*as_printed(), *SERVICES)
             built.wait_healthy("actor", 2)
             built.wait_healthy("prometheus")
             machine.wait_until(lambda: watcher.begin, "100 episodes", seconds=120, pause_seconds=0.2)
@@ -80,7 +91,7 @@ def training(built: Stack) -> Iterator[Training]:
 
 @pytest.fixture(scope="session")
 def scaled(training: Training) -> Training:
-    """The same stack with a third actor."""
+    """Adds a third actor to the stack."""
     training.stack.up(*SERVICES, actors=3)
     training.stack.wait_healthy("actor", 3)
     return training
@@ -88,7 +99,7 @@ def scaled(training: Training) -> Training:
 
 @pytest.fixture(scope="session")
 def crashed(scaled: Training) -> tuple[Scrape, Scrape]:
-    """What the learner said before it and one actor were killed, and when it trained again."""
+    """Returns what the learner said before it and one actor were killed, and when it trained again."""
     stack = scaled.stack
     before = scrape(stack.http_port)
     stack.crash("actor")
@@ -109,7 +120,7 @@ def crashed(scaled: Training) -> tuple[Scrape, Scrape]:
 
 @pytest.fixture(scope="session")
 def stopped(scaled: Training, crashed: object, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """The stack after `docker compose stop`."""
+    """Stops the stack with `docker compose stop`."""
     last = scrape(scaled.stack.http_port)
     scaled.stack.compose("stop")
     codes = {
@@ -122,7 +133,7 @@ def stopped(scaled: Training, crashed: object, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="session")
 def restored(stopped: Stopped, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folder after a backup, its removal, and a restore, by the commands of deploy/README.md; a copy of it."""
+    """Backs up, removes and restores the run folder with the commands of deploy/README.md."""
     folder = tmp_path_factory.mktemp("restored")
     backup = folder / "rollcast.tar"
     stopped.stack.one_off("tar", "-C", "/results", "-c", "rollcast", target=backup)
@@ -133,7 +144,7 @@ def restored(stopped: Stopped, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="session")
 def again(stopped: Stopped, restored: Path) -> Scrape:
-    """The first scrape with training in it of the stack that was brought up again."""
+    """Starts the stack again and returns the first scrape with training."""
     stopped.stack.up(*SERVICES, actors=2)
     stopped.stack.wait_healthy("learner")
     trained = stopped.last.total("env_steps_trained_total")

@@ -1,4 +1,4 @@
-"""The images of the stack, made without any registry: the base from Debian's packages, ours from a folder of wheels."""
+"""Builds the images of the stack without a registry."""
 
 import shutil
 import sys

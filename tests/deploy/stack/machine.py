@@ -1,4 +1,4 @@
-"""What the tests of the stack need of the machine: commands, a Docker engine, a copy of what git would clone."""
+"""The requirements of the stack's tests: commands, a Docker engine, a copy of what git would clone."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ NEEDED = ("docker", "docker-compose", "debootstrap", "prometheus", "promtool")
 
 
 class CommandError(Exception):
-    """A command ended with an error; the message is what it printed."""
+    """A command failed; the message has its output."""
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
     """Runs a command and returns its standard output.
 
     Raises:
-        CommandError: it ended with an error.
+        CommandError: It ended with an error.
     """
     words = [str(word) for word in command]
     done = subprocess.run(
@@ -50,7 +50,7 @@ def run(
 
 
 def succeeds(command: Sequence[str | Path], *, timeout_seconds: float = 60.0) -> bool:
-    """Whether a command ends without an error, and in time."""
+    """Returns whether a command ends without an error, and in time."""
     try:
         run(command, timeout_seconds=timeout_seconds)
     except (CommandError, OSError, subprocess.TimeoutExpired):
@@ -62,7 +62,7 @@ def require() -> None:
     """Makes sure that these tests can run here.
 
     Raises:
-        CommandError: something is missing; the message says what to do.
+        CommandError: Something is missing; the message says what to do.
     """
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
@@ -74,7 +74,7 @@ def require() -> None:
 
 
 def clone(folder: Path) -> None:
-    """Copies the files that git knows, as they are now: what somebody who clones the project would have."""
+    """Copies the files that git tracks, in their current state."""
     for name in run(["git", "ls-files", "-z"]).split("\0"):
         source = ROOT / name
         if name and source.is_file():
@@ -84,7 +84,7 @@ def clone(folder: Path) -> None:
 
 
 def free_port() -> int:
-    """Returns a port of the loopback address that nobody uses now."""
+    """Returns a port of the loopback address that no one uses now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -95,7 +95,7 @@ def wait_until(look: Callable[[], T | None], what: str, *, seconds: float, pause
     """Returns what a function gives once that is something true.
 
     Raises:
-        AssertionError: it was not within the time.
+        AssertionError: It was not within the time.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -107,5 +107,5 @@ def wait_until(look: Callable[[], T | None], what: str, *, seconds: float, pause
 
 
 def pause(seconds: float) -> None:
-    """Lets the stack run on."""
+    """Waits while the stack runs."""
     time.sleep(seconds)

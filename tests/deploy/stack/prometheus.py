@@ -1,4 +1,4 @@
-"""Asks a Prometheus over its HTTP interface."""
+"""Queries a Prometheus server over HTTP."""
 
 import json
 import math
@@ -18,7 +18,7 @@ class Series:
     values: tuple[float, ...]
 
     def is_something(self) -> bool:
-        """Whether any of its values is a number other than zero."""
+        """Returns whether any of its values is a number other than zero."""
         return any(math.isfinite(value) and value != 0 for value in self.values)
 
 
@@ -26,7 +26,7 @@ class Prometheus:
     """A Prometheus on this machine.
 
     Args:
-        port: where it listens.
+        port: Where it listens.
     """
 
     def __init__(self, port: int) -> None:
@@ -36,7 +36,7 @@ class Prometheus:
         """Returns what a query gives now.
 
         Raises:
-            AssertionError: the query is refused; the message is Prometheus' own.
+            AssertionError: The query is refused; the message is Prometheus' own.
         """
         answer = self._ask("query", query=query)
         if answer["resultType"] == "scalar":

@@ -27,7 +27,7 @@ class Scrape:
         return sum(value for key, value in self.samples.get(PREFIX + name, {}).items() if wanted <= set(key))
 
     def has(self, name: str) -> bool:
-        """Whether a metric is there."""
+        """Returns whether a metric is there."""
         return bool(self.samples.get(PREFIX + name))
 
     def label(self, name: str, label: str) -> str:
@@ -45,7 +45,7 @@ def scrape(port: int) -> Scrape:
     """Reads /metrics once.
 
     Raises:
-        OSError: nobody answered.
+        OSError: No one answered.
     """
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         text = answer.read().decode()
@@ -57,13 +57,13 @@ def scrape(port: int) -> Scrape:
 
 
 class Watcher:
-    """Scrapes a learner all the time, in a thread, and keeps what the tests ask about.
+    """Scrapes a learner continuously in a thread and keeps the values for the tests.
 
     Attributes:
-        begin: the first scrape that has seen 100 episodes, whose mean it has.
-        last: the newest scrape.
-        unbalanced: what the ledger could not account for, in each scrape where that was anything.
-        number: how many scrapes there were.
+        begin: The first scrape that has seen 100 episodes, whose mean it has.
+        last: The newest scrape.
+        unbalanced: What the ledger could not account for, in each scrape where that was anything.
+        number: How many scrapes there were.
     """
 
     def __init__(self, port: int, pause_seconds: float = 0.25) -> None:
@@ -77,7 +77,7 @@ class Watcher:
         self.number = 0
 
     def __enter__(self) -> Self:
-        """Begins to scrape."""
+        """Starts to scrape."""
         self._thread.start()
         return self
 

@@ -1,4 +1,4 @@
-"""docker-compose.yml, brought up under a name of its own, on ports and with images of its own."""
+"""Runs docker-compose.yml with its own project name, ports and images."""
 
 import json
 import os
@@ -21,9 +21,9 @@ class Stack:
     """The services of a clone's docker-compose.yml.
 
     Args:
-        clone: the folder with docker-compose.yml.
-        project: what its containers, networks and volumes are named after.
-        environment: more of what docker-compose.yml reads.
+        clone: The folder with docker-compose.yml.
+        project: What its containers, networks and volumes are named after.
+        environment: More of what docker-compose.yml reads.
     """
 
     def __init__(self, clone: Path, project: str = PROJECT, **environment: str) -> None:
@@ -98,7 +98,7 @@ class Stack:
         run([*outside, images.ACTOR, "-c", f"kill -KILL {process}"])
 
     def one_off(self, *command: str, source: Path | None = None, target: Path | None = None) -> None:
-        """Runs a command beside the learner's volume, in a container of its own, with files as its input and output."""
+        """Runs a command in a new container with the learner's volume, with files as input and output."""
         entrypoint, *arguments = command
         words = ["docker-compose", "run", "--rm", "--no-deps", "-T", "--entrypoint", entrypoint, "learner", *arguments]
         with (source or Path(os.devnull)).open("rb") as stdin, (target or Path(os.devnull)).open("wb") as stdout:
@@ -113,12 +113,12 @@ class Stack:
             )
 
     def copy_run_folder(self, target: Path) -> Path:
-        """Copies the run folder out of the learner's volume, running or not, and returns where it is."""
+        """Copies the run folder from the learner's volume and returns its path."""
         shutil.rmtree(target, ignore_errors=True)
         run(["docker", "cp", f"{self.containers('learner')[0]['Id']}:/results/rollcast", target])
         return target
 
 
 def keeps_images() -> bool:
-    """Whether somebody asked to find the images again, to run these tests once more in less time."""
+    """Returns whether the images are kept for the next run of these tests."""
     return os.environ.get("ROLLCAST_STACK_KEEP", "") not in {"", "0"}

@@ -1,4 +1,4 @@
-"""The compose files, and what the images and containers made from them are allowed."""
+"""Tests the compose files, their images and containers."""
 
 import json
 
@@ -17,14 +17,14 @@ MAX_ACTOR_BYTES = 400_000_000
 
 @pytest.mark.parametrize("overlays", [(), ("deploy/compose/gpu.yml",)])
 def test_the_compose_files_are_accepted(built: Stack, overlays: tuple[str, ...]) -> None:
-    """docker-compose 1.29 reads them, alone and with each overlay, and finds the five services."""
+    """docker-compose 1.29 accepts the files, alone and with each overlay, and finds five services."""
     files = [word for name in ("docker-compose.yml", *overlays) for word in ("-f", name)]
     found = yaml.safe_load(built.compose(*files, "config"))
     assert set(found["services"]) == {"learner", "actor", "unity", "prometheus", "grafana"}
 
 
 def test_every_service_is_locked_down(built: Stack) -> None:
-    """Numeric users other than root, read-only roots, no capabilities, health checks, time to end, for all five."""
+    """All five services have a numeric user, a read-only root, no capabilities and a health check."""
     for name, service in yaml.safe_load(built.compose("config"))["services"].items():
         user = service["user"].split(":")[0]
         assert user.isdecimal(), name
@@ -41,7 +41,7 @@ def test_every_service_is_locked_down(built: Stack) -> None:
 
 
 def test_the_actor_image_is_small_and_has_no_torch(built: Stack) -> None:
-    """Under 400 MB, and of Python modules neither torch nor the learner."""
+    """The actor's image is smaller than 400 MB and has neither torch nor the learner."""
     size = json.loads(run(["docker", "image", "inspect", images.ACTOR]))[0]["Size"]
     assert size < MAX_ACTOR_BYTES
     look = "import importlib.util as u; print([n for n in ('torch', 'learner', 'actor_client', 'rollcast') if u.find_spec(n)])"
@@ -53,7 +53,7 @@ def test_the_actor_image_is_small_and_has_no_torch(built: Stack) -> None:
 
 @pytest.mark.parametrize("image", [images.LEARNER, images.ACTOR])
 def test_an_image_runs_as_a_numeric_user_on_a_read_only_root(built: Stack, image: str) -> None:
-    """By itself, without what docker-compose.yml adds: not as root, with nothing to write to, and no pip."""
+    """An image runs by itself as a numeric user on a read-only root, without pip."""
     config = json.loads(run(["docker", "image", "inspect", image]))[0]["Config"]
     assert config["User"] == "10001:10001"
     assert config["StopSignal"] == "SIGTERM"
@@ -65,7 +65,7 @@ def test_an_image_runs_as_a_numeric_user_on_a_read_only_root(built: Stack, image
 
 @pytest.mark.parametrize("service", ["learner", "actor", "prometheus"])
 def test_a_container_has_no_rights(training: Training, service: str) -> None:
-    """What Docker was told, and what the kernel says of the first process: no root, no capabilities, no new ones."""
+    """The first process of a container has no root and no capabilities, by Docker and the kernel."""
     for container in training.stack.containers(service):
         assert container["HostConfig"]["ReadonlyRootfs"] is True
         assert container["HostConfig"]["CapDrop"] == ["ALL"]

@@ -1,4 +1,4 @@
-"""Prometheus' own tool takes the configuration and the rules, and every alert fires when it should and only then."""
+"""Tests Prometheus' configuration and rules with promtool."""
 
 import subprocess
 from pathlib import Path
@@ -18,12 +18,12 @@ def promtool(*arguments: str) -> str:
 
 
 def test_the_configuration_is_accepted() -> None:
-    """The configuration finds the rules, and all are PromQL."""
+    """Promtool accepts the configuration and finds the rules."""
     out = promtool("check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
     assert all(path.name in out for path in RULES.glob("*.yml"))
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=[path.stem for path in SUITES])
 def test_an_alert_fires_when_it_should_and_only_then(suite: Path) -> None:
-    """Promtool runs the alert's tests."""
+    """Each alert fires when it must, and only then."""
     assert "SUCCESS" in promtool("test", "rules", str(suite))

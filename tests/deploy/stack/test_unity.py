@@ -1,11 +1,13 @@
-"""The profile `unity` of docker-compose.yml: a learner, and a gateway beside the players that it starts from a build."""
+"""Tests the profile `unity` of docker-compose.yml."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.deploy.stack.boards import queries, wait_for_series
 from tests.deploy.stack.machine import wait_until
+from tests.deploy.stack.prometheus import Prometheus
 from tests.deploy.stack.scrapes import Scrape, Watcher, scrape
 from tests.deploy.stack.stack import Stack
 from tests.players.build import make_build
@@ -13,18 +15,18 @@ from tests.players.build import make_build
 pytestmark = pytest.mark.timeout(1800)
 
 PROJECT = "rollcast-stack-unity"
-SERVICES = ("learner", "unity")
+SERVICES = ("learner", "unity", "prometheus")
 PLAYERS = 2
 MIN_VERSIONS = 5
 RUN = """
 behaviors:
-  CartPole:
+  Duel:
     trainer_type: ppo
-    hyperparameters: {batch_size: 256, buffer_size: 2048, learning_rate: 1e-3, beta: 0.0, lambd: 0.8, num_epoch: 10}
+    hyperparameters: {batch_size: 256, buffer_size: 2048}
     network_settings: {hidden_units: 64}
-    reward_signals: {extrinsic: {gamma: 0.98}}
     time_horizon: 64
     summary_freq: 5000
+    self_play: {save_steps: 2048, team_change: 8192, swap_steps: 1024, window: 5}
     max_steps: 1000000000
 env_settings: {seed: 3}
 """
@@ -32,10 +34,10 @@ env_settings: {seed: 3}
 
 @pytest.fixture(scope="module")
 def playing(built: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, Watcher]]:
-    """The profile with two scripted players as Build.x86_64, once several policies came out."""
+    """Runs the profile with two scripted players until several policies are published."""
     folder = tmp_path_factory.mktemp("unity")
     folder.chmod(0o755)
-    build = make_build(folder / "build", python="python")
+    build = make_build(folder / "build", "--task", "duel", "--agents", "4", python="python")
     (folder / "run.yaml").write_text(RUN)
     stack = Stack(
         built.clone,
@@ -60,7 +62,7 @@ def playing(built: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def stopped(playing: tuple[Stack, Watcher]) -> tuple[Stack, dict[str, str], Scrape]:
-    """The same after a stop, with what the players logged and the learner's last scrape."""
+    """Stops the stack and returns the players' logs and the last scrape."""
     stack, _ = playing
     for service in SERVICES:
         stack.wait_healthy(service)
@@ -71,7 +73,7 @@ def stopped(playing: tuple[Stack, Watcher]) -> tuple[Stack, dict[str, str], Scra
 
 
 def test_players_of_a_build_train(playing: tuple[Stack, Watcher]) -> None:
-    """Episodes arrive and policies come out; the ledger balances in every scrape."""
+    """Episodes arrive, policies are published, and the books balance in every scrape."""
     _, watcher = playing
     assert watcher.last is not None
     assert watcher.last.total("policy_version") >= MIN_VERSIONS
@@ -79,8 +81,15 @@ def test_players_of_a_build_train(playing: tuple[Stack, Watcher]) -> None:
     assert watcher.unbalanced == []
 
 
+def test_the_panels_of_self_play_give_series(playing: tuple[Stack, Watcher]) -> None:
+    """No panel of the row about self-play is empty in a run with self-play."""
+    stack, _ = playing
+    asked = queries(stack.clone / "deploy" / "grafana" / "dashboards")
+    wait_for_series([query for query in asked if query.row == "Self-play"], Prometheus(stack.prometheus_port))
+
+
 def test_every_player_has_a_process_and_a_home(playing: tuple[Stack, Watcher]) -> None:
-    """Both are started beside the gateway, with their home in memory on a read-only root."""
+    """Each player runs in the gateway's container, with its home in memory on a read-only root."""
     stack, _ = playing
     script = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'mlagents-port 500[0-9]' | sort -u"
     ports = stack.execute("unity", "sh", "-c", script).split("\n")
@@ -92,7 +101,7 @@ def test_every_player_has_a_process_and_a_home(playing: tuple[Stack, Watcher]) -
 
 
 def test_it_ends_in_good_order(stopped: tuple[Stack, dict[str, str], Scrape]) -> None:
-    """Both containers end with code 0, and the run is kept."""
+    """All containers end with code 0, and the run is kept."""
     stack, _, last = stopped
     for service in SERVICES:
         codes = [container["State"]["ExitCode"] for container in stack.containers(service)]
@@ -101,9 +110,9 @@ def test_it_ends_in_good_order(stopped: tuple[Stack, dict[str, str], Scrape]) ->
 
 
 def test_players_leave_their_logs(stopped: tuple[Stack, dict[str, str], Scrape], tmp_path: Path) -> None:
-    """Each has a log in the volume for them, as ML-Agents names it; the model is in the run folder."""
+    """Each player has a log in its volume, and the model is in the run folder."""
     stack, said, _ = stopped
     assert sorted(said) == [f"Player-{n}.log" for n in range(PLAYERS)]
     folder = stack.copy_run_folder(tmp_path / "rollcast")
-    assert (folder / "CartPole.onnx").stat().st_size > 0
+    assert (folder / "Duel.onnx").stat().st_size > 0
     assert (folder / "run_state.pt").stat().st_size > 0

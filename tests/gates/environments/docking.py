@@ -1,4 +1,4 @@
-"""Docking: a craft with several discrete thrusters at once, which shall come to rest at one buoy after another."""
+"""Docking: a craft with several discrete thrusters must stop at one buoy after another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TURN = np.pi / 8.0
 
 
 class Docking(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
-    """A craft on a square; its return is about the number of buoys that it visits in 200 steps.
+    """A craft on a square; its return is about the number of buoys visited in 200 steps.
 
     Actions are ``MultiDiscrete([3, 5, 3])``: turn left, not, right; thrust back to forward in five grades; slide left,
     not, right. All three are needed to be quick, and what one does depends on the others. A buoy counts when the craft is
@@ -37,7 +37,7 @@ class Docking(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Puts the craft anywhere, at rest, and a buoy anywhere else."""
+        """Places the craft at rest and a buoy elsewhere."""
         super().reset(seed=seed)
         self._position = self.np_random.uniform(-1.0, 1.0, 2)
         self._velocity = np.zeros(2)
@@ -47,7 +47,7 @@ class Docking(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         return self._view(), {}
 
     def step(self, action: NDArray[np.int64]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Turns, accelerates, moves; an episode is cut after 200 steps."""
+        """Turns, accelerates and moves; an episode is truncated after 200 steps."""
         turn, thrust, slide = (int(choice) for choice in action)
         before = self._distance()
         self._heading += _TURN * (turn - 1)

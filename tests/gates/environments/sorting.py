@@ -1,4 +1,4 @@
-"""Sorting: numbered tiles lie about in any order, more or fewer of them, and shall be taken from the smallest up."""
+"""Sorting: a variable number of tiles must be taken in ascending order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sorting(gymnasium.Env[NDArray[np.float32], np.int64]):
     A sorted table brings 1.
 
     Args:
-        attention: whether tiles are shown as a list of entities; else as one vector, in the same order, which ends in
+        attention: Whether tiles are shown as a list of entities; else as one vector, in the same order, which ends in
             zeros where there are fewer tiles.
     """
 
@@ -42,14 +42,14 @@ class Sorting(gymnasium.Env[NDArray[np.float32], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Lays out tiles with different numbers."""
+        """Places tiles with different numbers."""
         super().reset(seed=seed)
         self._total = int(self.np_random.integers(FEWEST, MOST + 1))
         self._tiles = self.np_random.permutation(NUMBERS)[: self._total]
         return self._view(), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Takes away the tile with the number, if that is the smallest, and lays out the others anew."""
+        """Takes away the tile with the number, if that is the smallest, and lays out the others again."""
         is_right = int(action) == int(self._tiles.min())
         if is_right:
             self._tiles = self.np_random.permutation(self._tiles[self._tiles != int(action)])

@@ -1,4 +1,4 @@
-"""Tic-tac-toe against an opponent who moves at random: a board game small enough for a test."""
+"""Tic-tac-toe against a random opponent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Planes = NDArray[np.float32]
 
 
 class TicTacToe(gymnasium.Env[Planes, np.int64]):
-    """One game an episode; 1 for a win, 0 for a draw, -1 for a loss. Either side begins.
+    """One game per episode: 1 for a win, 0 for a draw, -1 for a loss. Either side starts.
 
     Observations are planes ``[2, 3, 3]``: own pieces, the opponent's. Taken fields are masked; a move to one loses.
     """
@@ -33,7 +33,7 @@ class TicTacToe(gymnasium.Env[Planes, np.int64]):
         self._pieces = np.zeros((2, SIDE * SIDE), np.bool_)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Planes, dict[str, Any]]:
-        """Clears the board; the opponent begins half of the games."""
+        """Clears the board; the opponent starts half of the games."""
         super().reset(seed=seed)
         self._pieces[:] = False
         if self.np_random.random() < 0.5:

@@ -1,9 +1,10 @@
-"""An actor that lags behind: it acts with the policy of some versions ago, whatever was published since."""
+"""An actor that acts with the policy of several versions ago."""
 
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rollcast.policies import PolicyDescription
 from torch import Tensor
 
 from learner.publish.describe import Progress
@@ -16,10 +17,10 @@ class _Version(NamedTuple):
 
 
 class Delayed(Published):
-    """A publisher whose actors get each version only when so many newer ones are there.
+    """A publisher that delivers each version after this many newer ones exist.
 
     Attributes:
-        lag: how many.
+        lag: How many.
     """
 
     def __init__(self, lag: int) -> None:
@@ -27,24 +28,25 @@ class Delayed(Published):
         self.lag = lag
         self._versions: deque[_Version] = deque(maxlen=lag + 1)
 
-    def publish(self, state: Mapping[str, Tensor], progress: Progress) -> None:
+    def publish(self, state: Mapping[str, Tensor], progress: Progress, *, keep: bool = False) -> PolicyDescription:
         """Keeps a copy among the newest; the oldest of them acts."""
-        super().publish(state, progress)
+        header = super().publish(state, progress, keep=keep)
         self._versions.append(_Version(progress.version, self.state))
+        return header
 
     @property
     def acting(self) -> _Version:
-        """What acts now: in the beginning the first version."""
+        """Returns what acts now: in the beginning the first version."""
         return self._versions[0]
 
 
 class LaggingActor(CartPoleActor):
-    """Steps CartPole with the policy of ``delayed.lag`` versions ago, and records its log-probabilities.
+    """Steps CartPole with the policy of ``delayed.lag`` versions ago.
 
     Args:
-        bench: where chunks go.
-        delayed: where policies come from.
-        seed: of environments and actions.
+        bench: Where chunks go.
+        delayed: Where policies come from.
+        seed: Of environments and actions.
     """
 
     def __init__(self, bench: Bench, delayed: Delayed, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""For tests that train in this process."""
+"""Fixtures of tests that train in this process."""
 
 from tests.torch_threads import one_thread
 

@@ -1,4 +1,4 @@
-"""The control of the lag gate: PPO that does not believe what its actors recorded."""
+"""The control of the lag gate: PPO that ignores the recorded log-probabilities."""
 
 import torch
 
@@ -9,7 +9,7 @@ from learner.trainers.ppo.trainer import PPOTrainer
 
 
 class RecomputingPPO(PPOTrainer):
-    """PPO whose old log-probabilities are those of the present weights, as in learners that were sent none.
+    """PPO whose old log-probabilities are those of the current weights.
 
     Its ratio begins at 1 in each update, however old the steps are: nothing corrects for their age.
     """
@@ -20,7 +20,7 @@ class RecomputingPPO(PPOTrainer):
 
     @torch.no_grad()
     def _recompute(self) -> None:
-        """Overwrites what was recorded."""
+        """Overwrites the recorded log-probabilities."""
         plan, storage = self.update_buffer.plan(), self.update_buffer.ring.storage
         rows = {name: column.index_select(0, plan.step_rows) for name, column in storage.items()}
         output = self.policy([rows[name] for name in self._maker.observations], rows.get(ACTION_MASK))

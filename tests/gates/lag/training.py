@@ -1,4 +1,4 @@
-"""Trains in one process with an actor that lags behind, so that the lag is what it shall be and nothing else varies."""
+"""Trains in one process with an actor that lags behind, so that the lag is what it must be and nothing else varies."""
 
 import time
 from pathlib import Path
@@ -7,6 +7,7 @@ import torch
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
+from learner.link.channel import Link
 from learner.observe.stats import StatsReporter
 from learner.settings.load import load_run_options
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
@@ -25,13 +26,15 @@ POINT_STEPS = 2000
 """Between two points of a curve."""
 
 
-def train_appo(arm: Arm, seed: int) -> Trained:
+def train_appo(arm: Arm, seed: int, kept: Path) -> Trained:
     """Trains appo on steps of `LAG` versions ago; see `train`."""
+    del kept
     return train(arm, seed, APPOTrainer)
 
 
-def train_control(arm: Arm, seed: int) -> Trained:
+def train_control(arm: Arm, seed: int, kept: Path) -> Trained:
     """Trains the control on such steps; see `train`."""
+    del kept
     return train(arm, seed, RecomputingPPO)
 
 
@@ -39,12 +42,12 @@ def train(arm: Arm, seed: int, kind: type[ActorCriticTrainer]) -> Trained:
     """Trains CartPole until the arm's target or budget: the trainer, its queue and buffer are real, the actor is ours.
 
     Args:
-        arm: run file, settings, budget and target.
-        seed: of weights, minibatches, environments and actions.
-        kind: of trainer; the run file is its.
+        arm: Run file, settings, budget and target.
+        seed: Of weights, minibatches, environments and actions.
+        kind: Of trainer; the run file is its.
 
     Raises:
-        MeasurementFailed: steps were dropped: the two arms would not see the same.
+        MeasurementFailed: Steps were dropped: the two arms would not see the same.
     """
     torch.set_num_threads(1)  # networks of this size gain nothing from more
     delayed = Delayed(LAG)
@@ -85,7 +88,7 @@ def train(arm: Arm, seed: int, kind: type[ActorCriticTrainer]) -> Trained:
         steps_to_target=reached,
         seconds_to_target=round(seconds, 1) if reached else None,
         optimizer_steps=trainer.optimizer_steps,
-        lag=round(trainer.mean_lag, 2),
+        lag=round(trainer.numbers["mean_lag"], 2),
         curve=(*curve, (actor.steps, round(trainer.mean_return() or 0.0, 2))),
     )
 
@@ -95,6 +98,6 @@ def _bench(arm: Arm, delayed: Delayed) -> Bench:
     changes = [f"max_steps={arm.budget_steps}", *arm.settings]
     items = [f"behaviors.{CARTPOLE.name}.{change}" for change in changes]
     options = load_run_options(Path(arm.run_file), set_items=items, environ={}).options
-    ledger = Ledger()
-    table = BehaviorTable(options, ledger, judge)
-    return Bench(table, table.declare(CARTPOLE, 0, 1), ledger, StatsReporter(CARTPOLE.name), delayed)
+    ledger, link = Ledger(), Link()
+    table = BehaviorTable(options, ledger, judge, link.to_trainers.send)
+    return Bench(link, table, table.declare(CARTPOLE, 0, 1), ledger, StatsReporter(CARTPOLE.name), delayed)

@@ -1,4 +1,4 @@
-"""Chunks with known numbers, for tests of ring and buffer."""
+"""Makes chunks with known numbers for tests of ring and buffer."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def make_chunk(
         "log_prob": -steps[:, None] / 1000,
         "reward": steps,
         "length": np.array(lengths, np.uint32),
+        "first_step": np.zeros(len(lengths), np.uint32),
         "end": np.array(ends or [SegmentEnd.CUT] * len(lengths), np.uint8),
         **columns,
     }

@@ -1,4 +1,4 @@
-"""The update buffer: what waits, what is taken, and where it lies."""
+"""Tests the update buffer: what waits, what is taken, and where it lies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.learner.buffers.chunks import SPEC, make_chunk
 
 
 def make_buffer(capacity_rows: int = 64, block_rows: int = 16, *, grows: bool = False) -> UpdateBuffer:
-    """A buffer on the CPU."""
+    """Returns a buffer on the CPU."""
     return UpdateBuffer(on_policy_columns(SPEC), capacity_rows, block_rows, torch.device("cpu"), grows=grows)
 
 
@@ -26,27 +26,28 @@ def add(buffer: UpdateBuffer, chunk: Chunk, actor_index: int = 0) -> int:
 
 
 def rewards(buffer: UpdateBuffer) -> list[float]:
-    """The rewards of the planned steps; each is the number of its step."""
+    """Returns the rewards of the planned steps, which number the steps."""
     found: list[float] = buffer.ring.storage["reward"].index_select(0, buffer.plan().step_rows).tolist()
     return found
 
 
-def test_segments_are_taken_in_order_until_the_target_is_exceeded() -> None:
-    """An update takes whole segments until it has more steps than the target; the rest waits."""
+def test_segments_are_taken_in_order_until_the_target_is_reached() -> None:
+    """An update takes whole segments until it has the target or more; the rest waits."""
     buffer = make_buffer()
     assert add(buffer, make_chunk([3, 4, 3, 2])) == 4
-    buffer.take(7)
+    buffer.take(8)
     assert (buffer.taken_steps, buffer.waiting_steps) == (10, 2)
-    buffer.take(7)
+    buffer.take(8)
     assert buffer.taken_steps == 10
     assert rewards(buffer) == list(range(10))
     assert buffer.settle() == 10
+    add(buffer, make_chunk([5, 1], first=12))
     buffer.take(7)
-    assert rewards(buffer) == [10, 11]
+    assert rewards(buffer) == list(range(10, 17)), "exactly the target is enough"
 
 
 def test_a_plan_says_where_values_bootstrap() -> None:
-    """Inside a segment the trace goes on; at a cut or truncation the next value counts; at a terminal step it does not."""
+    """Traces continue inside a segment, bootstrap at a cut or truncation, and end at a terminal step."""
     buffer = make_buffer()
     add(buffer, make_chunk([2, 1, 1], ends=[SegmentEnd.CUT, SegmentEnd.TERMINATED, SegmentEnd.TRUNCATED]))
     buffer.take(100)
@@ -61,7 +62,7 @@ def test_a_plan_says_where_values_bootstrap() -> None:
 
 
 def test_a_step_knows_its_actor() -> None:
-    """Each step of a plan leads to the actor that sent it."""
+    """Each step of a plan has the actor that sent it."""
     buffer = make_buffer()
     add(buffer, make_chunk([2, 1]), actor_index=4)
     add(buffer, make_chunk([1, 2]), actor_index=9)
@@ -70,7 +71,7 @@ def test_a_step_knows_its_actor() -> None:
 
 
 def test_masks_are_reported_only_where_there_were_any() -> None:
-    """A plan without masked segments says so, so that the network need not apply any."""
+    """A plan without masked segments has no masks."""
     buffer = make_buffer()
     add(buffer, make_chunk([2]))
     buffer.take(100)
@@ -81,7 +82,7 @@ def test_masks_are_reported_only_where_there_were_any() -> None:
 
 
 def test_a_full_ring_takes_what_fits() -> None:
-    """What does not fit is left to the caller, whole segments only; freed rows take it later."""
+    """A full ring leaves whole segments to the caller and accepts them once rows are freed."""
     buffer = make_buffer(capacity_rows=20, block_rows=8)
     chunk = make_chunk([3] * 6)
     staged = add(buffer, chunk)
@@ -95,7 +96,7 @@ def test_a_full_ring_takes_what_fits() -> None:
 
 
 def test_a_ring_grows_while_it_is_in_use() -> None:
-    """A ring of no fixed size takes whatever comes; what was taken, and what lies over its end, keeps its content."""
+    """A ring without a fixed size grows and keeps its content, including wrapped rows."""
     buffer = make_buffer(capacity_rows=20, block_rows=8, grows=True)
     add(buffer, make_chunk([3] * 3))
     buffer.take(100)
@@ -113,7 +114,7 @@ def test_a_ring_grows_while_it_is_in_use() -> None:
 
 
 def test_a_ring_that_cannot_grow_takes_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without memory for a larger one the ring stays as it is, and the rest is left to the caller, with one warning."""
+    """A ring that cannot grow keeps its size, leaves the rest to the caller, and warns once."""
     buffer = make_buffer(capacity_rows=20, block_rows=8, grows=True)
 
     def fail(_rows: int) -> None:
@@ -129,7 +130,7 @@ def test_a_ring_that_cannot_grow_takes_what_fits(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_too_old_for_the_next_version_can_be_taken_too() -> None:
-    """Segments are taken in order of arrival, up to the last one with rows older than a version."""
+    """Segments are taken in order of arrival, up to the last one that is older than a version."""
     buffer = make_buffer()
     for version in (3, 2, 3, 1, 3):
         add(buffer, make_chunk([2], version=version))
@@ -140,7 +141,7 @@ def test_what_is_too_old_for_the_next_version_can_be_taken_too() -> None:
 
 
 def test_stale_segments_leave_no_gaps() -> None:
-    """After a new version old segments are gone, the others are unharmed, and the ring holds nothing else."""
+    """Removing stale segments leaves the others unchanged and frees their rows."""
     buffer = make_buffer(capacity_rows=40, block_rows=8)
     for version in range(6):
         add(buffer, make_chunk([2, 1], first=10 * version, version=version % 3))
@@ -161,7 +162,7 @@ def test_everything_can_be_forgotten() -> None:
 
 
 def test_fifty_updates_use_one_storage_and_equal_concatenation() -> None:
-    """Over many updates every step comes out once, in order and unchanged, and no memory is allocated."""
+    """Over fifty updates every step is returned once, in order and unchanged, without allocations."""
     buffer, rng = make_buffer(capacity_rows=120, block_rows=20), np.random.default_rng(1)
     pointers = {name: tensor.data_ptr() for name, tensor in buffer.ring.storage.items()}
     sent: list[float] = []
@@ -173,7 +174,7 @@ def test_fifty_updates_use_one_storage_and_equal_concatenation() -> None:
         assert add(buffer, chunk) == len(lengths)
         sent.extend(chunk.columns["reward"].tolist())
         buffer.take(30)
-        if buffer.taken_steps > 30:
+        if buffer.taken_steps >= 30:
             plan = buffer.plan()
             received.extend(rewards(buffer))
             log_prob = buffer.ring.storage["log_prob"].index_select(0, plan.step_rows)

@@ -1,4 +1,4 @@
-"""Which columns the ring has."""
+"""Tests the columns of the ring."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from learner.buffers.columns import on_policy_columns, stored_dtype
 
 
 def test_columns_follow_the_spec() -> None:
-    """Observations, the parts of the action that there are, log-probabilities, rewards, versions."""
+    """The columns are observations, actions, log-probabilities, rewards and versions."""
     pixels = ObservationSpec("pixels", np.dtype(np.uint8), (8, 8, 3))
     hybrid = BehaviorSpec("A", (pixels,), ActionSpec(continuous_size=2, discrete_branches=(3, 4)))
     found = {column.name: (column.dtype, column.shape, column.row_bytes) for column in on_policy_columns(hybrid)}
@@ -38,7 +38,7 @@ def test_columns_follow_the_spec() -> None:
     "name", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "uint16", "uint32"]
 )
 def test_every_type_of_the_wire_can_be_stored_and_indexed(name: str) -> None:
-    """The ring's type holds the wire type's values, and torch can index it."""
+    """The ring's types hold all wire types, and torch can index them."""
     dtype = stored_dtype(np.dtype(name))
     column = torch.zeros((4, 1), dtype=dtype)
     column.numpy()[:] = np.ones((4, 1), name)

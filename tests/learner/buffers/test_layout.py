@@ -1,4 +1,4 @@
-"""From flat columns to ring rows."""
+"""Tests the layout of flat columns in ring rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_spans() -> None:
 
 
 def test_segments_know_their_oldest_version() -> None:
-    """A segment is as old as its oldest row."""
+    """A segment's version is that of its oldest row."""
     parts = segments_of(make_chunk([2, 3], version=10, offsets=[2, 3, 1, 1, 4]))
     assert parts.versions.tolist() == [12, 13, 11, 11, 14]
     assert parts.oldest.tolist() == [12, 11]
@@ -27,7 +27,7 @@ def test_segments_know_their_oldest_version() -> None:
 
 @pytest.mark.parametrize("block_rows", [4, 5, 8, 100])
 def test_runs_fit_their_block(block_rows: int) -> None:
-    """Chosen segments come in order, all of them, and no run exceeds the block."""
+    """Selected segments stay in order, and no run exceeds the block."""
     lengths = np.array([3, 1, 1, 2, 3, 1])
     chosen = np.array([0, 1, 3, 4, 5])
     runs = list(split(chosen, lengths, block_rows))
@@ -36,7 +36,7 @@ def test_runs_fit_their_block(block_rows: int) -> None:
 
 
 def test_each_segment_is_followed_by_its_final_row() -> None:
-    """Steps and final observations interleave; other columns of a final row are zeros."""
+    """A final row follows each segment; its other columns are zero."""
     chunk = make_chunk([2, 1, 2], first=1, version=3, ends=[SegmentEnd.CUT, SegmentEnd.TERMINATED, SegmentEnd.CUT])
     columns = on_policy_columns(SPEC)
     block = {column.name: np.full((6, *column.shape), 77) for column in columns}
@@ -52,7 +52,7 @@ def test_each_segment_is_followed_by_its_final_row() -> None:
 
 
 def test_group_rewards_and_masks_are_taken_over() -> None:
-    """The reward of a step is its own plus its group's; masks are copied where there are any."""
+    """A step's reward includes its group reward, and masks are copied."""
     masks = np.array([[1, 0, 1], [0, 1, 1]], np.uint8)
     chunk = make_chunk([2], group_reward=np.array([10.0, 20.0], np.float32), action_mask=masks)
     columns = on_policy_columns(SPEC)

@@ -1,4 +1,4 @@
-"""Replay memory: what stays, what goes, what is drawn."""
+"""Tests what the replay memory keeps, evicts and draws."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.learner.buffers.chunks import SPEC, make_chunk
 
 
 def memory_of(capacity_steps: int, horizon: int = 8, seed: int = 0) -> ReplayMemory:
-    """A memory for the behavior of `make_chunk`."""
+    """Returns a memory for the behavior of `make_chunk`."""
     size = replay_size(replay_row_bytes(SPEC), buffer_size=capacity_steps, time_horizon=horizon)
     return ReplayMemory(SPEC, size, torch.device("cpu"), torch.Generator().manual_seed(seed))
 
@@ -32,13 +32,13 @@ def add(memory: ReplayMemory, chunk: Chunk) -> torch.Tensor:
 
 
 def held(memory: ReplayMemory) -> list[int]:
-    """The numbers of the steps in it (their rewards), found by drawing often."""
+    """Returns the numbers (rewards) of the steps in a memory, by many draws."""
     rows = memory.draw(50 * max(1, memory.steps)).rows
     return sorted(set(memory.storage[REWARD].index_select(0, rows).int().tolist()))
 
 
 def test_each_step_is_followed_by_what_was_seen_after_it() -> None:
-    """In a segment that is the next step's observation, at its end the final one; a terminal end is marked."""
+    """Each step has its next observation, the final one at the end of a segment, and its terminal flag."""
     memory = memory_of(100)
     ends = [SegmentEnd.CUT, SegmentEnd.TERMINATED, SegmentEnd.TRUNCATED]
     places = add(memory, make_chunk([2, 3, 1], ends=ends))
@@ -50,7 +50,7 @@ def test_each_step_is_followed_by_what_was_seen_after_it() -> None:
 
 
 def test_draws_are_uniform_and_repeat_under_the_same_seed() -> None:
-    """Each of 40 steps is drawn about as often; equal generators draw equal steps."""
+    """Draws are uniform, and equal generators draw equal steps."""
     memory, twin = memory_of(100), memory_of(100)
     for each in (memory, twin):
         add(each, make_chunk([8] * 5))
@@ -63,7 +63,7 @@ def test_draws_are_uniform_and_repeat_under_the_same_seed() -> None:
 
 
 def test_the_oldest_steps_make_room_one_by_one() -> None:
-    """A full memory holds exactly the newest steps, in the middle of a segment, too, however often it wraps."""
+    """A full memory holds exactly the newest steps, however often it wraps."""
     memory = memory_of(20)
     first = 0
     for lengths in ([8, 5], [8, 8], [3, 1, 1], [8, 8, 7], [2]) * 4:
@@ -82,7 +82,7 @@ def test_the_oldest_steps_make_room_one_by_one() -> None:
     capacity=st.integers(1, 40),
 )
 def test_whatever_comes_the_newest_steps_are_there(chunks: list[list[int]], capacity: int) -> None:
-    """Never more than the capacity; the newest without a gap; with segments of four steps or more all that fit."""
+    """A memory holds the newest steps without a gap and never more than its capacity."""
     memory = memory_of(capacity)
     first = 0
     for lengths in chunks:
@@ -101,7 +101,7 @@ def test_whatever_comes_the_newest_steps_are_there(chunks: list[list[int]], capa
 
 
 def test_steps_that_go_undrawn_are_counted() -> None:
-    """Of 20 evicted steps those count that no draw had touched."""
+    """Evicted steps that were never drawn are counted."""
     memory = memory_of(20)
     add(memory, make_chunk([8, 8, 4]))
     drawn = torch.unique(memory.draw(10).rows).numel()
@@ -113,7 +113,7 @@ def test_steps_that_go_undrawn_are_counted() -> None:
 
 
 def test_what_may_be_done_next_is_kept_too() -> None:
-    """Masks stand in the rows behind segments; without any, everything is allowed."""
+    """Masks are kept for the next observation; without any, everything is allowed."""
     memory = memory_of(50)
     masks = np.array([[1, 0, 1], [0, 1, 1]], np.uint8)
     final = np.array([[1, 1, 0]], np.uint8)
@@ -128,7 +128,7 @@ def test_what_may_be_done_next_is_kept_too() -> None:
 
 
 def test_a_cleared_memory_is_empty_and_usable() -> None:
-    """What comes afterwards is all there is."""
+    """A cleared memory is empty and can be used."""
     memory = memory_of(20)
     add(memory, make_chunk([8, 8]))
     memory.clear()
@@ -142,7 +142,7 @@ _ACTIONS: list[tuple[int, tuple[int, ...]]] = [(2, ()), (0, (3, 2)), (1, (4,))]
 
 @pytest.mark.parametrize(("axes", "branches"), _ACTIONS)
 def test_the_size_of_a_row_is_known_beforehand(axes: int, branches: tuple[int, ...]) -> None:
-    """The check of a declaration counts what the columns and tables take."""
+    """The estimated size of a row equals its actual size."""
     seen: tuple[Any, ...] = (
         ObservationSpec("pixels", np.dtype(np.uint8), (4, 4, 3)),
         ObservationSpec("state", np.dtype(np.float64), (5,)),
@@ -152,7 +152,31 @@ def test_the_size_of_a_row_is_known_beforehand(axes: int, branches: tuple[int, .
 
 
 def test_sizes_follow_from_the_run_file() -> None:
-    """Rows for every step, for what was seen after segments of at least four, and for two blocks."""
+    """Sizes follow from the run file: steps, final rows of segments of at least four steps, and two blocks."""
     assert replay_size(100, buffer_size=50_000, time_horizon=64) == ReplaySize(50_000, 50_000 + 12_500 + 2 * 4096, 4096)
     assert replay_size(100, buffer_size=100, time_horizon=1000) == ReplaySize(100, 100 + 25 + 2 * 1001, 1001)
     assert replay_size(2**20, buffer_size=100, time_horizon=2).block_rows == 8
+
+
+def starts_of(memory: ReplayMemory) -> list[int]:
+    """Returns the numbers of the steps from which episodes begin, by many draws."""
+    places = memory.draw_starts(2000, torch.Generator().manual_seed(1))
+    counts = np.bincount(memory.storage[REWARD].index_select(0, places).int().numpy())
+    found = np.flatnonzero(counts)
+    assert counts[found].min() > 1000 / len(found)
+    return [int(step) for step in found]
+
+
+def test_beginnings_of_episodes_are_drawn_uniformly() -> None:
+    """Only first steps of episodes are drawn, as long as the memory holds them; then any steps are."""
+    memory = memory_of(20)
+    add(memory, make_chunk([3, 2, 4], first_step=np.array([0, 5, 0], np.uint32)))
+    assert starts_of(memory) == [0, 5]
+    add(memory, make_chunk([8, 7], first=9, first_step=np.array([0, 8], np.uint32)))
+    assert memory.steps == 20
+    assert starts_of(memory) == [5, 9]
+    add(memory, make_chunk([8, 8], first=24, first_step=np.array([9, 20], np.uint32)))
+    assert starts_of(memory) == list(range(20, 40))
+    memory.clear()
+    add(memory, make_chunk([2], first=40))
+    assert starts_of(memory) == [40]

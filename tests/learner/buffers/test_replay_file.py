@@ -1,4 +1,4 @@
-"""Replay memory in a file."""
+"""Tests the file of a replay memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.learner.buffers.test_replay import add, held, memory_of
 
 
 def written(tmp_path: Path, lengths: list[int], capacity: int = 30) -> tuple[ReplayMemory, Path]:
-    """A memory and its file."""
+    """Returns a memory and its file."""
     memory = memory_of(capacity)
     first = 0
     for length in lengths:
@@ -38,7 +38,7 @@ def written(tmp_path: Path, lengths: list[int], capacity: int = 30) -> tuple[Rep
 
 
 def transitions(memory: ReplayMemory) -> dict[int, tuple[float, ...]]:
-    """Every step in a memory by its number: what was seen, done, and seen after it."""
+    """Returns each transition of a memory by its number."""
     places = memory.draw(100 * memory.steps)
     storage = memory.storage
     columns = (
@@ -53,7 +53,7 @@ def transitions(memory: ReplayMemory) -> dict[int, tuple[float, ...]]:
 
 @pytest.mark.parametrize("lengths", [[3], [8, 8, 8], [8] * 9, [1, 2, 3] * 9])
 def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int]) -> None:
-    """Every transition, in a memory that has wrapped, too; and it goes on taking steps."""
+    """A read memory has every written transition and accepts new steps."""
     memory, path = written(tmp_path, lengths)
     again = memory_of(30)
     read_replay(again, path)
@@ -66,14 +66,14 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int]) ->
 
 
 def test_numpy_can_look_at_the_file(tmp_path: Path) -> None:
-    """It is an ordinary npz archive beside its page."""
+    """The file is an npz archive that numpy can read."""
     memory, path = written(tmp_path, [8, 8])
     with np.load(path, allow_pickle=False) as archive:
         assert archive["rows"].shape == (memory.steps,)
 
 
 def test_a_smaller_memory_takes_the_newest_steps(tmp_path: Path) -> None:
-    """buffer_size was lowered between two starts."""
+    """A smaller memory reads the newest steps."""
     _, path = written(tmp_path, [8, 8, 8])
     smaller = memory_of(10)
     read_replay(smaller, path)
@@ -81,7 +81,7 @@ def test_a_smaller_memory_takes_the_newest_steps(tmp_path: Path) -> None:
 
 
 def test_masks_come_along(tmp_path: Path) -> None:
-    """Whether there were any is not forgotten."""
+    """The file remembers whether there were masks."""
     memory = memory_of(30)
     masks = np.ones((4, 3), np.uint8)
     add(memory, make_chunk([4], action_mask=masks, final_action_mask=masks[:1]))
@@ -98,7 +98,7 @@ def _flip(path: Path, place: int) -> None:
 
 
 def test_a_damaged_file_is_refused_and_leaves_the_memory_empty(tmp_path: Path) -> None:
-    """Cut off anywhere, or with a byte changed anywhere in it: never a traceback, never a wrong step."""
+    """A truncated or changed file is refused in one line, and the memory stays empty."""
     memory, path = written(tmp_path, [8, 8, 8])
     whole, expected = path.read_bytes(), transitions(memory)
     for size in range(0, len(whole), 97):
@@ -158,17 +158,17 @@ def _array(values: object, kind: str) -> bytes:
     ],
 )
 def test_a_hostile_file_is_refused(tmp_path: Path, name: str, data: bytes) -> None:
-    """Rows that are none, actions that are none, objects, other shapes: each is refused before it is used."""
+    """Wrong rows, actions, objects and shapes are refused before use."""
     _, path = written(tmp_path, [8, 8, 8])
     _rewrite(path, name, data)
     memory = memory_of(30)
-    with pytest.raises(BadReplay, match="is damaged, or holds no replay memory of this behavior"):
+    with pytest.raises(BadReplay, match="is damaged or is not a replay memory of this behavior"):
         read_replay(memory, path)
     assert memory.steps == 0
 
 
 def test_a_compressed_file_is_refused(tmp_path: Path) -> None:
-    """What unpacks to more than it is could fill the memory of the machine."""
+    """A compressed file is refused, because it could expand beyond the memory."""
     _, path = written(tmp_path, [8])
     _rewrite(path, "extra", b"", zipfile.ZIP_DEFLATED)
     with pytest.raises(BadReplay, match="compressed"):
@@ -176,7 +176,7 @@ def test_a_compressed_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_behavior_s_file_is_refused(tmp_path: Path) -> None:
-    """The columns are compared."""
+    """The file of another behavior is refused by its columns."""
     from tests.learner.trainers.synthetic import CONTINUOUS
 
     _, path = written(tmp_path, [8])
@@ -187,7 +187,7 @@ def test_another_behavior_s_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
-    """No file, a folder in its place, a folder that is not there."""
+    """A missing file, a folder in its place, and a missing folder are reported."""
     with pytest.raises(BadReplay, match="does not exist"):
         read_replay(memory_of(30), tmp_path / "none.npz")
     with pytest.raises(BadReplay, match="cannot be read"):
@@ -223,18 +223,18 @@ IMPOSSIBLE: Mapping[str, tuple[str, float]] = MappingProxyType(
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 def test_values_that_no_actor_may_send_are_not_read(tmp_path: Path, case: str) -> None:
-    """One of them in one row is enough: it would end every update that draws it."""
+    """A value that no actor may send is refused."""
     memory, path = written(tmp_path, [8, 8, 8])
     column, value = IMPOSSIBLE[case]
     _altered(path, _column(memory, column), lambda values: values.__setitem__(3, value))
     again = memory_of(30)
-    with pytest.raises(BadReplay, match="is damaged, or holds no replay memory of this behavior"):
+    with pytest.raises(BadReplay, match="is damaged or is not a replay memory of this behavior"):
         read_replay(again, path)
     assert again.steps == 0
 
 
 def test_a_forbidden_action_is_not_read(tmp_path: Path) -> None:
-    """An action has no probability under a mask that forbids it; after the end nothing needs to be allowed."""
+    """A forbidden action is refused, except after the end of an episode."""
     memory = memory_of(30)
     masks = np.ones((4, 3), np.uint8)
     masks[:, 2] = 0
@@ -256,12 +256,12 @@ def test_a_forbidden_action_is_not_read(tmp_path: Path) -> None:
     for column, change in changes.items():
         write_replay(memory, path)
         _altered(path, _column(memory, column), change)
-        with pytest.raises(BadReplay, match="forbid what was done, or everything"):
+        with pytest.raises(BadReplay, match="forbid the chosen action or all actions"):
             read_replay(memory_of(30), path)
 
 
 def test_categories_that_there_are_not_are_not_read(tmp_path: Path) -> None:
-    """They would index past the end of an embedding."""
+    """A category out of range is refused."""
     seen = ObservationSpec("state", np.dtype(np.int32), (2,), ObservationKind.CATEGORICAL, categories=(3, 5))
     spec = BehaviorSpec("Test", (seen,), ActionSpec(discrete_branches=(3,)))
     size = replay_size(replay_row_bytes(spec), buffer_size=30, time_horizon=8)
@@ -278,7 +278,7 @@ def test_categories_that_there_are_not_are_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", [{"used_rows": 10_000}, {"used_rows": 28}, {"masked": "yes"}])
 def test_a_page_that_does_not_go_with_its_steps_is_refused(tmp_path: Path, page: dict[str, object]) -> None:
-    """More rows than there is room for, all steps at the beginning: none of them would be kept."""
+    """A page that does not fit its steps is refused."""
     memory, path = written(tmp_path, [8, 8, 8])
     with zipfile.ZipFile(path) as archive:
         told = {**json.loads(archive.read("page.json")), **page}
@@ -286,14 +286,46 @@ def test_a_page_that_does_not_go_with_its_steps_is_refused(tmp_path: Path, page:
     for index, column in enumerate(memory.columns):
         values = torch.zeros((told["used_rows"], *column.shape), dtype=column.dtype).numpy()
         _rewrite(path, f"column_{index}.npy", _array(values, values.dtype.str))
-    with pytest.raises(BadReplay, match=r"table of rows goes from 0 to 25|its page says used_rows 27 and masked 'yes'"):
+    with pytest.raises(
+        BadReplay, match=r"table of rows spans 0 to 25|its page.json has invalid values: used_rows 27, masked 'yes'"
+    ):
         read_replay(memory_of(30), path)
 
 
 @pytest.mark.parametrize("text", [b"{'descr': '<i8', (", b"(" * 5000, b"  {\n 3", b"'''", b"{'descr': 'O'}"])
 def test_a_header_that_makes_no_sense_is_refused(tmp_path: Path, text: bytes) -> None:
-    """Numpy evaluates it as text, and answers some texts with errors of its own."""
+    """An invalid numpy header is refused."""
     _, path = written(tmp_path, [8])
     _rewrite(path, "rows.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
     with pytest.raises(BadReplay):
         read_replay(memory_of(30), path)
+
+
+def test_beginnings_of_episodes_are_read_too(tmp_path: Path) -> None:
+    """Beginnings survive the file, and a smaller memory keeps those of its steps."""
+    memory = memory_of(30)
+    add(memory, make_chunk([3, 2, 4, 3], first_step=np.array([0, 5, 0, 0], np.uint32)))
+    path = tmp_path / "replay.npz"
+    write_replay(memory, path)
+    for capacity, expected in ((30, [0, 7, 12]), (7, [0, 5])):
+        again = memory_of(capacity)
+        read_replay(again, path)
+        (starts,) = again.starts.live()
+        assert starts.tolist() == expected
+    places = again.draw_starts(100, torch.Generator())
+    assert set(again.storage[REWARD].index_select(0, places).int().tolist()) == {5, 9}
+
+
+def test_a_file_of_an_earlier_build_has_no_beginnings(tmp_path: Path) -> None:
+    """A file without the table is read; beginnings are those of steps that follow."""
+    _, path = written(tmp_path, [8, 8])
+    old = tmp_path / "old.npz"
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(old, "w") as target:
+        for name in source.namelist():
+            if name != "starts.npy":
+                target.writestr(name, source.read(name))
+    again = memory_of(30)
+    read_replay(again, old)
+    assert (again.steps, len(again.starts)) == (16, 0)
+    add(again, make_chunk([8], first=16))
+    assert len(again.starts) == 1

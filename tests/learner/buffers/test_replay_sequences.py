@@ -1,4 +1,4 @@
-"""Sequences of a replay memory: whole, of one segment, with what was remembered before them."""
+"""Tests sequences of a replay memory."""
 
 from __future__ import annotations
 
@@ -25,15 +25,19 @@ SIZE = 2
 LENGTHS = st.lists(st.integers(1, 8), min_size=1, max_size=6)
 
 
-def recurrent_memory(capacity_steps: int, stride: int, size: int = SIZE, seed: int = 0) -> ReplayMemory:
-    """A memory for the behavior of `make_chunk`, whose policy remembers two numbers."""
+def recurrent_memory(
+    capacity_steps: int, stride: int, size: int = SIZE, seed: int = 0, burn_in: int = 0
+) -> ReplayMemory:
+    """Returns a memory for the behavior of `make_chunk` with a policy memory of two numbers."""
     found = replay_size(replay_row_bytes(SPEC, size), buffer_size=capacity_steps, time_horizon=8)
     generator = torch.Generator().manual_seed(seed)
-    return ReplayMemory(SPEC, found, torch.device("cpu"), generator, memory_size=size, memory_stride=stride)
+    return ReplayMemory(
+        SPEC, found, torch.device("cpu"), generator, memory_size=size, memory_stride=stride, burn_in=burn_in
+    )
 
 
 def recurrent_chunk(lengths: list[int], stride: int, first: int) -> Chunk:
-    """A chunk whose policy remembered, before the sequence that begins with step n, [n + 1/2, -n]."""
+    """Returns a chunk whose memory before the sequence at step n is [n + 1/2, -n]."""
     ends = np.cumsum(lengths)
     starts = [
         first + end - length + begin
@@ -44,40 +48,55 @@ def recurrent_chunk(lengths: list[int], stride: int, first: int) -> Chunk:
     return make_chunk(lengths, first=first, memory=memories)
 
 
-def cut(lengths: list[int], stride: int, first: int) -> list[tuple[int, int]]:
-    """First step and steps of each sequence, as they should be."""
+def cut(lengths: list[int], stride: int, first: int, burn_in: int = 0) -> list[tuple[int, int]]:
+    """Returns the expected first trained step and length of each sequence."""
     found = []
     for length in lengths:
-        found += [(first + begin, min(stride, length - begin)) for begin in range(0, length, stride)]
+        begins = [0, *range(stride + burn_in, length, stride)]
+        found += [(first + begin, end - begin) for begin, end in zip(begins, [*begins[1:], length], strict=True)]
         first += length
     return found
 
 
+def warm_steps(memory: ReplayMemory, drawn: DrawnSequences) -> dict[int, list[int]]:
+    """Returns the steps of the burn-in of each sequence that has one, by its place in the packed order."""
+    if drawn.warm is None:
+        return {}
+    places, sequences = drawn.warm.rows, drawn.warm.sequences.tolist()
+    assert drawn.warm.batch_sizes.tolist() == [len(sequences)] * (len(places) // len(sequences))
+    steps = memory.storage[REWARD].index_select(0, places).int().view(-1, len(sequences))
+    return dict(zip(sequences, steps.T.tolist(), strict=True))
+
+
 def drawn_sequences(memory: ReplayMemory, drawn: DrawnSequences) -> list[tuple[int, int]]:
-    """First step and steps of each, after a look at every row, and at what was remembered."""
+    """Returns first step and length of each drawn sequence, after checking its rows, burn-in and memory."""
     rewards = memory.storage[REWARD].index_select(0, drawn.rows).int()
     states = memory.storage["obs/state"].index_select(0, drawn.rows)[:, 0].int()
     now, after = rewards[drawn.now], states[drawn.sequences :]
     assert torch.equal(states[drawn.now], now)
     assert bool(((after == now + 1) | (after == -now)).all())
     firsts = rewards[: drawn.sequences].tolist()
-    remembered = memory.storage[MEMORY].index_select(0, drawn.first_rows)
-    assert remembered.tolist() == [[first + 0.5, -first] for first in firsts]
+    warm = warm_steps(memory, drawn)
+    remembered = memory.storage[MEMORY].index_select(0, drawn.memory_rows).tolist()
+    for sequence, first in enumerate(firsts):
+        begin = warm[sequence][0] if sequence in warm else first
+        assert [*warm.get(sequence, []), first] == list(range(begin, first + 1))
+        assert remembered[sequence] == [begin + 0.5, -begin]
     found = [[first] for first in firsts]
     sizes = drawn.batch_sizes.tolist()
     steps = torch.split(now, sizes[1:])
     assert steps[0].tolist() == firsts
     for place in steps[1:]:
-        for sequence, step in zip(found, place.tolist(), strict=False):
-            assert step == sequence[-1] + 1
-            sequence.append(step)
+        for steps_of, step in zip(found, place.tolist(), strict=False):
+            assert step == steps_of[-1] + 1
+            steps_of.append(step)
     return [(sequence[0], len(sequence)) for sequence in found]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(LENGTHS, min_size=1, max_size=12), st.integers(8, 40), st.integers(1, 9))
 def test_what_is_drawn_are_whole_sequences_of_one_segment(chunks: list[list[int]], capacity: int, stride: int) -> None:
-    """Those whose first step is still there, each with its memory and with what was seen after each step; no others."""
+    """Draws are whole sequences of one segment with their memory and next observations."""
     memory = recurrent_memory(capacity, stride)
     first, expected = 0, []
     for lengths in chunks:
@@ -94,9 +113,37 @@ def test_what_is_drawn_are_whole_sequences_of_one_segment(chunks: list[list[int]
         assert len(found) == 40 * len(whole)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(LENGTHS, min_size=1, max_size=12), st.integers(16, 40), st.integers(1, 5), st.integers(1, 5))
+def test_a_burn_in_precedes_each_sequence_but_the_first(
+    chunks: list[list[int]], capacity: int, stride: int, burn_in: int
+) -> None:
+    """Each step is trained in one sequence, and all but the first of a segment are warmed by the steps before."""
+    memory = recurrent_memory(capacity, stride, burn_in=burn_in)
+    first, expected, begins = 0, [], set[int]()
+    for lengths in chunks:
+        chunk = recurrent_chunk(lengths, stride, first)
+        memory.add(chunk, segments_of(chunk), np.arange(len(lengths)))
+        expected += cut(lengths, stride, first, burn_in)
+        begins |= {first + sum(lengths[:index]) for index in range(len(lengths))}
+        first += sum(lengths)
+        oldest = first - memory.steps
+        whole = [each for each in expected if each[0] - (0 if each[0] in begins else burn_in) >= oldest]
+        assert memory.sequences is not None
+        assert len(memory.sequences) == len(whole) > 0
+        for part in memory.draw_sequences(20 * len(whole), 2):
+            found = drawn_sequences(memory, part)
+            assert set(found) <= set(whole)
+            warm = warm_steps(memory, part)
+            assert {place for place, (begin, _) in enumerate(found) if begin not in begins} == set(warm)
+            assert all(len(steps) == burn_in for steps in warm.values())
+    assert sum(length for _, length in expected) == first
+    assert sorted(step for begin, length in expected for step in range(begin, begin + length)) == list(range(first))
+
+
 @given(LENGTHS)
 def test_rows_of_steps_and_of_what_came_after_them_go_together(lengths: list[int]) -> None:
-    """Packed with their final rows: each step's next row is the one that stands as many rows behind all first ones."""
+    """Packed sequences and their final rows have a constant distance."""
     ends = np.cumsum(np.array(lengths) + 1)
     starts = ends - np.array(lengths) - 1
     packed = pack_with_next(starts, np.array(lengths))
@@ -107,7 +154,7 @@ def test_rows_of_steps_and_of_what_came_after_them_go_together(lengths: list[int
 
 
 def test_draws_are_uniform_and_repeat_under_the_same_seed() -> None:
-    """So each step is as likely as any other, whether its sequence is long or short; steps that were drawn are counted."""
+    """Each step is equally likely, whatever the length of its sequence, and draws are counted."""
     memory, twin = recurrent_memory(40, 4), recurrent_memory(40, 4)
     for each in (memory, twin):
         chunk = recurrent_chunk([8, 1, 3, 6], 4, 0)
@@ -121,7 +168,7 @@ def test_draws_are_uniform_and_repeat_under_the_same_seed() -> None:
 
 
 def test_a_memory_of_steps_has_no_sequences() -> None:
-    """Asking for some is a fault of the learner's own."""
+    """Drawing sequences from a memory of steps is an internal error."""
     size = replay_size(replay_row_bytes(SPEC), buffer_size=20, time_horizon=8)
     memory = ReplayMemory(SPEC, size, torch.device("cpu"), torch.Generator())
     with pytest.raises(ValueError, match="has no sequences"):
@@ -129,14 +176,16 @@ def test_a_memory_of_steps_has_no_sequences() -> None:
 
 
 def test_the_size_of_a_row_is_known_beforehand() -> None:
-    """The check of a declaration counts what is remembered, too."""
+    """The estimated size of a row includes its memory."""
     columns = replay_columns(SPEC, memory_size=6, memory_stride=4)
     assert replay_row_bytes(SPEC, 6) == sum(column.row_bytes for column in columns) + 8 + 1
 
 
-def written(tmp_path: Path, lengths: list[int], stride: int = 3, capacity: int = 30) -> tuple[ReplayMemory, Path]:
-    """A memory and its file."""
-    memory, first = recurrent_memory(capacity, stride), 0
+def written(
+    tmp_path: Path, lengths: list[int], stride: int = 3, capacity: int = 30, burn_in: int = 0
+) -> tuple[ReplayMemory, Path]:
+    """Returns a memory and its file."""
+    memory, first = recurrent_memory(capacity, stride, burn_in=burn_in), 0
     for length in lengths:
         chunk = recurrent_chunk([length], stride, first)
         memory.add(chunk, segments_of(chunk), np.arange(1))
@@ -146,11 +195,12 @@ def written(tmp_path: Path, lengths: list[int], stride: int = 3, capacity: int =
     return memory, path
 
 
+@pytest.mark.parametrize("burn_in", [0, 2])
 @pytest.mark.parametrize("lengths", [[3], [8, 8, 8], [8] * 9, [1, 2, 3] * 9])
-def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int]) -> None:
-    """The same sequences under the same draws, also of a memory that has wrapped; and it goes on taking steps."""
-    memory, path = written(tmp_path, lengths)
-    again = recurrent_memory(30, 3, seed=1)
+def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int], burn_in: int) -> None:
+    """A read memory draws the same sequences and accepts new steps."""
+    memory, path = written(tmp_path, lengths, burn_in=burn_in)
+    again = recurrent_memory(30, 3, seed=1, burn_in=burn_in)
     read_replay(again, path)
     for seed in (3, 4):
         rewards = []
@@ -165,7 +215,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int]) ->
 
 
 def test_a_smaller_memory_takes_the_newest_sequences_that_are_whole(tmp_path: Path) -> None:
-    """buffer_size was lowered between two starts."""
+    """A smaller memory reads the newest whole sequences."""
     _, path = written(tmp_path, [8, 8, 8])
     smaller = recurrent_memory(9, 3)
     read_replay(smaller, path)
@@ -174,20 +224,55 @@ def test_a_smaller_memory_takes_the_newest_sequences_that_are_whole(tmp_path: Pa
 
 @pytest.mark.parametrize(("stride", "size"), [(4, SIZE), (3, SIZE + 2)])
 def test_a_file_of_another_shape_is_refused_by_name(tmp_path: Path, stride: int, size: int) -> None:
-    """Other memories, or records of them at other steps: the columns of both are shown."""
+    """A file with another memory size or stride is refused with the columns of both."""
     _, path = written(tmp_path, [8, 8, 8])
     with pytest.raises(BadReplay, match=rf"its columns are .*'memory', '<f4', \[{SIZE}\], 3.*, those of .*'memory'"):
         read_replay(recurrent_memory(30, stride, size), path)
 
 
+def test_a_file_of_another_burn_in_is_refused(tmp_path: Path) -> None:
+    """A file whose sequences have another burn-in is refused, even if the stride is the same."""
+    for own, other, message in ((0, 2, "burn_in 2"), (2, 0, "burn_in 0"), (2, 1, "burn_in other than 1")):
+        _, path = written(tmp_path, [8, 8, 8], burn_in=own)
+        memory = recurrent_memory(30, 3, burn_in=other)
+        with pytest.raises(BadReplay, match=message):
+            read_replay(memory, path)
+        assert memory.steps == 0
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        [[0, 6, 0]],
+        [[0, 4, 2]],
+        [[0, 3, 1]],
+        [[0, 3, -2]],
+        [[0, 5, 0], [2, 3, 2]],
+        [[0, 5, 0], [3, 3, 2], [3, 3, 2]],
+        [[7, 2, 2]],
+        [[23, 3, 2]],
+        [[0, 3]],
+    ],
+    ids=str,
+)
+def test_a_hostile_table_with_burn_in_is_refused(tmp_path: Path, table: list[object]) -> None:
+    """Invalid tables of sequences with burn-in are refused."""
+    _, path = written(tmp_path, [8, 8, 8], burn_in=2)
+    _rewrite(path, "sequences.npy", _array(table, "<i8"))
+    memory = recurrent_memory(30, 3, burn_in=2)
+    with pytest.raises(BadReplay, match="its table of sequences"):
+        read_replay(memory, path)
+    assert memory.steps == 0
+
+
 def test_a_file_without_memories_is_refused(tmp_path: Path) -> None:
-    """It is of a run without a memory."""
+    """A file of a run without memory is refused."""
     size = replay_size(replay_row_bytes(SPEC), buffer_size=30, time_horizon=8)
     memory = ReplayMemory(SPEC, size, torch.device("cpu"), torch.Generator())
     chunk = make_chunk([8])
     memory.add(chunk, segments_of(chunk), np.arange(1))
     write_replay(memory, tmp_path / "replay.npz")
-    with pytest.raises(BadReplay, match=r"those of this behavior .*'memory'"):
+    with pytest.raises(BadReplay, match=r"those of this behavior are .*'memory'"):
         read_replay(recurrent_memory(30, 3), tmp_path / "replay.npz")
 
 
@@ -207,7 +292,7 @@ def test_a_file_without_memories_is_refused(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_hostile_table_of_sequences_is_refused(tmp_path: Path, table: list[object]) -> None:
-    """Sequences that are too long, beyond the end, over a segment's end, in one another, or none at all."""
+    """Invalid tables of sequences are refused."""
     _, path = written(tmp_path, [8, 8, 8])
     _rewrite(path, "sequences.npy", _array(table, "<i8"))
     memory = recurrent_memory(30, 3)

@@ -1,4 +1,4 @@
-"""The ring on the training device."""
+"""Tests the ring on the training device."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.learner.buffers.chunks import SPEC, make_chunk
 
 
 def make_ring(capacity_rows: int = 10) -> DeviceRing:
-    """A ring with one column."""
+    """Returns a ring with one column."""
     return DeviceRing([RingColumn("value", torch.int64)], capacity_rows, torch.device("cpu"))
 
 
 def test_blocks_never_wrap() -> None:
-    """A block that does not fit behind the last one begins at the start of the storage."""
+    """A block that does not fit after the last one starts at the beginning of the storage."""
     ring = make_ring(10)
     assert ring.reserve(4) == 0
     assert ring.reserve(4) == 4
@@ -32,7 +32,7 @@ def test_blocks_never_wrap() -> None:
 
 
 def test_a_full_ring_says_so() -> None:
-    """Without room nothing is reserved and nothing changes; freed rows are room again."""
+    """A full ring reserves nothing until rows are freed."""
     ring = make_ring(10)
     assert ring.reserve(6) == 0
     assert ring.reserve(5) is None
@@ -43,7 +43,7 @@ def test_a_full_ring_says_so() -> None:
 
 
 def test_compaction_keeps_the_chosen_rows_in_order() -> None:
-    """Kept rows move together at the tail, however they lay before, and the rest is free."""
+    """Compaction moves kept rows to the tail in order and frees the rest."""
     ring = make_ring(10)
     assert ring.reserve(7) == 0
     ring.free_before(5)
@@ -60,7 +60,7 @@ def test_compaction_keeps_the_chosen_rows_in_order() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_storage_is_allocated_once(seed: int) -> None:
-    """Whatever is reserved, freed and compacted, the storage stays where it is."""
+    """The storage is allocated once."""
     ring, rng = make_ring(50), np.random.default_rng(seed)
     pointer = ring.storage["value"].data_ptr()
     rows: list[int] = []
@@ -86,7 +86,7 @@ ROW_BYTES = sum(column.row_bytes for column in COLUMNS)
 
 
 def test_a_ring_that_is_too_small_is_refused_with_the_numbers() -> None:
-    """A ring holds at least two buffers, a segment and a chunk."""
+    """A ring smaller than two buffers, a segment and a chunk is refused with the numbers."""
     fits = ring_size(ROW_BYTES, ring_steps=2 * 100 + 10 + 30, buffer_size=100, time_horizon=10, chunk_steps=30)
     assert fits.capacity_rows >= 240
     with pytest.raises(UserError, match=r"device_ring_steps is 239; it must be at least 240") as caught:
@@ -95,7 +95,7 @@ def test_a_ring_that_is_too_small_is_refused_with_the_numbers() -> None:
 
 
 def test_a_block_holds_the_longest_segment_however_large_its_rows() -> None:
-    """Pictures make blocks small, but never smaller than a segment with its final row."""
+    """A block is never smaller than the longest segment with its final row."""
     wide = 512 * 512 * 3
     assert ring_size(wide, ring_steps=None, buffer_size=10, time_horizon=1000, chunk_steps=5).block_rows == 1001
 
@@ -103,13 +103,13 @@ def test_a_block_holds_the_longest_segment_however_large_its_rows() -> None:
 @pytest.mark.parametrize("lengths", [[1] * 5, [10], [1, 10, 3]])
 @pytest.mark.parametrize("stale_share", [0.0, 0.5])
 def test_an_update_always_fits(lengths: list[int], stale_share: float) -> None:
-    """With the smallest ring allowed a buffer fills up whatever the segments are: a full ring is a ready one."""
+    """The smallest allowed ring always holds enough for an update."""
     buffer_size, horizon = 100, 10
     size = ring_size(ROW_BYTES, ring_steps=230, buffer_size=buffer_size, time_horizon=horizon, chunk_steps=20)
     buffer = UpdateBuffer(COLUMNS, size.capacity_rows, size.block_rows, torch.device("cpu"))
     rng = np.random.default_rng(1)
     for version in range(1, 20):
-        while buffer.taken_steps <= buffer_size:
+        while buffer.taken_steps < buffer_size:
             assert add(buffer, lengths, version)
             buffer.take(buffer_size)
         while add(buffer, lengths, version - int(rng.random() < stale_share)):  # actors run ahead until all is full

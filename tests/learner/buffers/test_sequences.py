@@ -1,4 +1,4 @@
-"""Segments cut into sequences, and minibatches of whole sequences."""
+"""Tests sequences of segments and minibatches of whole sequences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=12)
 
 @given(LENGTHS, st.integers(1, 9))
 def test_segments_are_cut_from_their_starts(lengths: list[int], stride: int) -> None:
-    """Every stride steps of each segment a sequence begins; together they are all steps, in order."""
+    """A sequence starts every stride steps of a segment, and together they are all steps."""
     cut = cut_segments(np.array(lengths), stride)
     expected = [
         (segment, sum(lengths[:segment]) + begin, min(stride, length - begin))
@@ -35,7 +35,7 @@ def test_segments_are_cut_from_their_starts(lengths: list[int], stride: int) -> 
 
 @given(LENGTHS, st.integers(1, 9), st.data())
 def test_packed_rows_are_step_by_step_longest_first(lengths: list[int], stride: int, data: st.DataObject) -> None:
-    """At each place the rows of those sequences follow that are longer, in one order."""
+    """Packed rows are grouped by step, longest sequence first."""
     cut = cut_segments(np.array(lengths), stride)
     chosen = np.array(data.draw(st.permutations(range(len(cut.starts)))))[: data.draw(st.integers(1, len(cut.starts)))]
     found = pack(cut, chosen)
@@ -53,7 +53,7 @@ def test_packed_rows_are_step_by_step_longest_first(lengths: list[int], stride: 
 
 @given(LENGTHS, st.integers(1, 9), st.integers(1, 30))
 def test_sequences_are_split_by_steps(lengths: list[int], stride: int, most: int) -> None:
-    """No run has more steps than allowed, unless it is one sequence alone; none is left out."""
+    """No run has more steps than allowed, except for a single sequence."""
     cut = cut_segments(np.array(lengths), stride)
     runs = list(split_by_steps(cut, np.arange(len(cut.starts)), most))
     assert np.concatenate(runs).tolist() == list(range(len(cut.starts)))
@@ -78,7 +78,7 @@ def minibatches(batch_size: int, seed: int = 1) -> tuple[list[tuple[list[int], l
 
 @pytest.mark.parametrize(("batch_size", "sequences", "count"), [(8, 2, 3), (12, 3, 2), (1, 1, 7), (99, 7, 1)])
 def test_minibatches_share_no_sequence(batch_size: int, sequences: int, count: int) -> None:
-    """Each has batch_size // stride sequences, at least one and no more than there are, with what came before them."""
+    """Each minibatch has batch_size // stride sequences with their memories."""
     found, table = minibatches(batch_size)
     assert len(found) == count
     drawn = [int(memory) for _, _, memories in found for memory in memories]
@@ -91,13 +91,13 @@ def test_minibatches_share_no_sequence(batch_size: int, sequences: int, count: i
 
 
 def test_minibatches_are_shuffled_by_seed() -> None:
-    """One seed gives one order, another another."""
+    """Equal seeds give equal orders of minibatches."""
     assert minibatches(8)[0] == minibatches(8)[0]
     assert minibatches(8)[0] != minibatches(8, seed=2)[0]
 
 
 def test_the_ring_holds_memories_where_sequences_begin() -> None:
-    """At every stride-th row of each staged segment; elsewhere zeros; and each segment knows its place."""
+    """The ring has a memory at every stride-th row of each segment and zeros elsewhere."""
     columns = on_policy_columns(SPEC, memory_size=2, memory_stride=3)
     buffer = UpdateBuffer(columns, 40, 16, torch.device("cpu"))
     lengths = [4, 3, 7]

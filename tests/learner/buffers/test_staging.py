@@ -1,4 +1,4 @@
-"""Staging on a CPU: the ring itself is filled."""
+"""Tests staging on a CPU, where the ring itself is filled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from learner.buffers.staging import DirectStaging, staging_for
 
 
 def test_on_a_cpu_nothing_is_copied() -> None:
-    """An open block is a view of the ring at the place of its first row."""
+    """An open block is a view of the ring."""
     ring = DeviceRing([RingColumn("value", torch.float32, (2,))], 10, torch.device("cpu"))
     staging = staging_for(ring, 5, torch.device("cpu"))
     assert isinstance(staging, DirectStaging)

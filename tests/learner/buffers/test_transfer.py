@@ -1,4 +1,4 @@
-"""From the host to the training device."""
+"""Tests the transfer from host to training device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from learner.buffers.transfer import to_device
 
 
 def test_on_a_cpu_nothing_is_copied() -> None:
-    """The tensor has the array's memory, type and shape; an empty array may be taken, too."""
+    """On a CPU the tensor shares the array's memory, type and shape."""
     array = np.arange(6).reshape(2, 3)
     tensor = to_device(array, torch.device("cpu"))
     array[0, 0] = 7

@@ -1,4 +1,4 @@
-"""Callbacks by name, each in its thread: nothing it does reaches the training."""
+"""Tests that callbacks run in their own threads and cannot affect the training."""
 
 import threading
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 from structlog.testing import capture_logs
 
-from learner.callbacks.base import Callback, CheckpointSaved, PolicyUpdated, RunEnded, RunStarted
+from learner.callbacks.base import Callback, CheckpointSaved, PolicyUpdated, RunEnded, RunRequests, RunStarted
 from learner.callbacks.runner import ENTRY_POINTS, MAX_FAILURES, MAX_WAITING, CallbackRunner, load_callbacks
 from learner.common.exits import UserError
 from tests.learner.installed import install
@@ -18,28 +18,28 @@ SECONDS = 60.0
 
 def update(version: int) -> PolicyUpdated:
     """Returns an update."""
-    return PolicyUpdated("Walker", version, 100 * version, version, 1.0, 0.0, 0.0)
+    return PolicyUpdated("Walker", version, 100 * version, version, 1.0)
 
 
 class Listener(Callback):
-    """Remembers what it hears, and in which thread."""
+    """Records its events and their threads."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []
         self.threads: set[str] = set()
 
     def on_update(self, event: PolicyUpdated) -> None:
-        """Notes it."""
+        """Records the event."""
         self.heard.append(event.version)
         self.threads.add(threading.current_thread().name)
 
     def on_end(self, event: RunEnded) -> None:
-        """Notes it."""
+        """Records the event."""
         self.heard.append(event.reason)
 
 
 def test_everything_is_heard_in_order_and_in_one_thread() -> None:
-    """Updates one after another, then the end, all in the callback's own thread."""
+    """Events arrive in order in the callback's thread, the end last."""
     listener = Listener()
     runner = CallbackRunner("mine", listener)
     for version in range(100):
@@ -50,7 +50,7 @@ def test_everything_is_heard_in_order_and_in_one_thread() -> None:
 
 
 def test_any_object_with_one_method_will_do() -> None:
-    """What it has no method for is not kept for it."""
+    """An object needs only one of the methods."""
 
     class Ends:
         def __init__(self) -> None:
@@ -68,7 +68,7 @@ def test_any_object_with_one_method_will_do() -> None:
 
 
 def test_a_callback_that_raises_is_told_of_once_and_switched_off() -> None:
-    """One line with the traceback, one that it is off; sys.exit in it is a failure like any other."""
+    """A callback that raises repeatedly is disabled with one traceback; sys.exit is a failure too."""
 
     class Raises:
         calls = 0
@@ -91,7 +91,7 @@ def test_a_callback_that_raises_is_told_of_once_and_switched_off() -> None:
 
 
 def test_failures_that_are_not_in_a_row_switch_nothing_off() -> None:
-    """A callback that fails now and then goes on."""
+    """Failures that are not consecutive do not disable a callback."""
 
     class Sometimes:
         heard = 0
@@ -111,7 +111,7 @@ def test_failures_that_are_not_in_a_row_switch_nothing_off() -> None:
 
 
 def test_a_callback_that_hangs_stalls_nobody() -> None:
-    """Telling it returns at once, what waits is bounded, the newest is kept, and the end does not wait for ever."""
+    """A callback that hangs delays nothing: waiting events are limited, and the end is not blocked."""
     go_on, begun = threading.Event(), threading.Event()
 
     class Hangs(Listener):
@@ -121,7 +121,7 @@ def test_a_callback_that_hangs_stalls_nobody() -> None:
 
     callback = Hangs()
     runner = CallbackRunner("hangs", callback)
-    runner.tell(RunStarted("run", Path("run"), 1, False, 3, "127.0.0.1:1"))
+    runner.tell(RunStarted("run", Path("run"), 1, False, 3, "127.0.0.1:1", RunRequests(*[lambda: None] * 3)))
     assert begun.wait(SECONDS)
     for version in range(MAX_WAITING + 10):
         runner.tell(update(version))
@@ -135,7 +135,7 @@ def test_a_callback_that_hangs_stalls_nobody() -> None:
 
 
 def test_the_base_hears_everything_and_does_nothing() -> None:
-    """Whoever derives from it overrides what is wanted, and no more."""
+    """The base class accepts all events and does nothing."""
     runner = CallbackRunner("base", Callback())
     runner.tell(CheckpointSaved("Walker", 5, Path("a.pt")))
     runner.end(END, SECONDS)
@@ -143,19 +143,19 @@ def test_the_base_hears_everything_and_does_nothing() -> None:
 
 
 class Hidden:
-    """An object whose attributes cannot be looked at."""
+    """An object whose attributes raise."""
 
     @property
     def on_update(self) -> NoReturn:
-        """Leaves."""
+        """Calls sys.exit."""
         raise SystemExit
 
     def on_end(self, _event: RunEnded) -> None:
-        """Hears the end."""
+        """Records the end."""
 
 
 def test_a_method_that_cannot_be_looked_up_is_told_of() -> None:
-    """Looking for a method may fail, too; the one who tells of events never hears of that."""
+    """An attribute that raises is reported and does not affect the caller."""
     with capture_logs() as logs:
         runner = CallbackRunner("hidden", Hidden())
         assert not runner.hears(PolicyUpdated)
@@ -182,20 +182,20 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_name_makes_one() -> None:
-    """Of an entry point or of a module; a name that stands twice counts once."""
+    """Each name makes one callback, even if listed twice."""
     made = load_callbacks(["good", "callbacks_of_a_test:Good", "good"])
     assert [name for name, _ in made] == ["good", "callbacks_of_a_test:Good"]
     assert {type(callback).__name__ for _, callback in made} == {"Good"}
 
 
 def test_what_hears_nothing_is_refused() -> None:
-    """A mistyped method would otherwise be silent for ever."""
-    with pytest.raises(UserError, match="none of on_start, on_update, on_episode, on_checkpoint, on_end"):
+    """An object without any of the methods is refused."""
+    with pytest.raises(UserError, match="none of the methods on_start, on_update, on_episode, on_checkpoint, on_end"):
         load_callbacks(["deaf"])
 
 
 def test_attributes_that_raise_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a callback does when it is looked at is an error of the run file."""
+    """An object whose attributes raise is an error of the run file in one line."""
     (tmp_path / "hidden_of_a_test.py").write_text(
         "class Hidden:\n    def __getattr__(self, name):\n        raise SystemExit(name)\n"
     )

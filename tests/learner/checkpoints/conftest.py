@@ -1,4 +1,4 @@
-"""A full disk, and opened run folders."""
+"""Fixtures: a full disk, and opened run folders."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROOM_BYTES = 256 * 1024
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which no more than 256 KiB can be written.
+    """Makes a folder in which at most 256 KiB can be written.
 
-    It is a file system of its own where this process may mount one; else the process's limit on the size of a file.
+    It is a mounted file system if this process may mount one, and otherwise the process's limit on file sizes.
     """
     folder = tmp_path / "disk"
     folder.mkdir()

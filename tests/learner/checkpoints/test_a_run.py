@@ -1,4 +1,4 @@
-"""What a training leaves in its run folder, from its first checkpoint to its end."""
+"""Tests the files of a training from its first checkpoint to its end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from learner.checkpoints.store import CheckpointStore
 from learner.common.exits import UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable
+from learner.ingest.sessions import SessionTable, snapshot
+from learner.link.channel import Link
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
-from learner.observe.metrics.learner import LearnerMetrics
+from learner.observe.meters import CheckpointMeters
 from learner.observe.stats import StatsReporter
 from learner.run.checkpointing import CheckpointKeeper
 from learner.settings.options import RunOptions
 from learner.settings.trainer import TrainerSettings
-from learner.status.run_status import RunStatus
 from learner.trainers.base import Trainer
 from learner.trainers.judge import judge
+from learner.trainers.parts import Ending
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.publish.unity_behaviors import TRAINED
 from tests.learner.trainers.in_process import Bench
@@ -49,34 +50,30 @@ class Run:
     """A run without its service: one start, some behaviors.
 
     Args:
-        folder: of the run.
-        specs: the behaviors that actors declare.
-        kind: of the trainers.
+        folder: Of the run.
+        specs: The behaviors that actors declare.
+        kind: Of the trainers.
     """
 
     def __init__(self, folder: RunFolder, *specs: BehaviorSpec, kind: type[PPOTrainer] = PPOTrainer) -> None:
         options = RunOptions.model_validate({"default_settings": SETTINGS})
-        ledger = Ledger()
-        table = BehaviorTable(options, ledger, judge)
+        ledger, link = Ledger(), Link()
+        table = BehaviorTable(options, ledger, judge, link.to_trainers.send)
         sessions = SessionTable(table, ledger, generation=1)
-        run_status = RunStatus(table, sessions, ledger, options.rollcast, run_id="run", generation=1)
         self.keeper = CheckpointKeeper(
             CheckpointStore(folder, wall_clock=lambda: 1234.5),
-            table,
-            sessions,
-            ledger,
-            run_status,
+            cut=lambda: {**snapshot(table, sessions, ledger), "status": {}},
             generation=1,
             checkpoint_seconds=60.0,
             extra={},
-            metrics=LearnerMetrics().checkpoints,
+            metrics=CheckpointMeters(),
         )
         self._actors: dict[str, tuple[Bench, SyntheticActor]] = {}
         self.trainers: dict[str, Trainer] = {}
         for spec in specs:
-            bench = Bench(table, table.declare(spec, 0, 1), ledger, StatsReporter(spec.name))
+            bench = Bench(link, table, table.declare(spec, 0, 1), ledger, StatsReporter(spec.name))
             trainer = kind(bench.context(saver=self.keeper))
-            self.keeper.begin(trainer)
+            self.keeper.trainer_added(trainer)
             trainer.start()
             self._actors[spec.name] = bench, SyntheticActor(bench)
             self.trainers[spec.name] = trainer
@@ -94,18 +91,18 @@ class Run:
 
 
 def listed(folder: Path) -> set[str]:
-    """Every file below a folder."""
+    """Returns every file below a folder."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 def status_of(folder: RunFolder) -> dict[str, Any]:
-    """The list of checkpoints as it lies on the disk."""
+    """Returns the list of checkpoints on the disk."""
     document: dict[str, Any] = json.loads(folder.training_status.read_text(encoding="utf-8"))
     return document
 
 
 def test_files_and_list_from_the_first_checkpoint_to_the_end(tmp_path: Path) -> None:
-    """ML-Agents' names; the list is on the disk with each checkpoint, keeps the newest, and ends with the final model."""
+    """Files have ML-Agents' names; the list is written with each checkpoint and keeps the newest."""
     spec = TRAINED["continuous"]
     with open_run_folder(tmp_path / "results", "run") as folder:
         run = Run(folder, spec)
@@ -123,7 +120,7 @@ def test_files_and_list_from_the_first_checkpoint_to_the_end(tmp_path: Path) -> 
             ]
         }
         run.step(spec.name, chunks=12)
-        run.keeper.finish(run.trainers)
+        run.keeper.finish(run.trainers, Ending("signal"))
         assert listed(folder.path) == {
             "run_state.pt",
             "run_logs/training_status.json",
@@ -144,7 +141,7 @@ def test_files_and_list_from_the_first_checkpoint_to_the_end(tmp_path: Path) -> 
 
 
 def test_the_reward_of_a_checkpoint_is_that_since_the_update(tmp_path: Path) -> None:
-    """Null before the first episode; else the episodes since the last update, or the newest ones if there is none."""
+    """The reward of a checkpoint is that since the update, or null before the first episode."""
     spec = TRAINED["continuous"]
     with open_run_folder(tmp_path, "run") as folder:
         run = Run(folder, spec)
@@ -166,24 +163,24 @@ def test_the_reward_of_a_checkpoint_is_that_since_the_update(tmp_path: Path) -> 
 
 
 def test_behaviors_share_a_run(tmp_path: Path) -> None:
-    """Each has its folder, its model and its part of the list, whatever it is called."""
+    """Each behavior has its folder, model and part of the list, whatever its name."""
     specs = list(TRAINED.values())
     with open_run_folder(tmp_path, "run") as folder:
         run = Run(folder, *specs)
         for spec in specs:
             run.step(spec.name, 1.0, chunks=4)
-        kept = run.keeper.finish(run.trainers)
-        assert kept.models == {spec.name: folder.path / f"{spec.name}.onnx" for spec in specs}
+        assert run.keeper.finish(run.trainers, Ending("signal"))
+        assert run.keeper.models == {spec.name: folder.path / f"{spec.name}.onnx" for spec in specs}
         assert set(status_of(folder)) == {*(spec.name for spec in specs), "metadata"}
         for spec in specs:
             assert (folder.path / spec.name / f"{spec.name}-80.pt").is_file()
 
 
 class TooModern(PolicyNetwork):
-    """A network with an operator that Unity's opset does not have, and that of the actors has."""
+    """A network with an operator that only the actors' opset has."""
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
-        """Uses einsum, which came with opset 12."""
+        """Uses einsum, which opset 12 introduced."""
         doubled = torch.einsum("bi,bj->bi", observations[0], torch.ones_like(observations[0]))
         return super().forward([doubled], action_masks)
 
@@ -202,41 +199,41 @@ class ModernTrainer(PPOTrainer):
 
 
 def test_an_export_that_fails_never_ends_a_training(tmp_path: Path) -> None:
-    """Each checkpoint is written without its model, with a warning; updates go on; the end says what is missing."""
+    """A failed export costs only the model: the checkpoint is written with a warning."""
     spec = TRAINED["continuous"]
     with open_run_folder(tmp_path, "run") as folder, structlog.testing.capture_logs() as logs:
         run = Run(folder, spec, kind=ModernTrainer)
         run.step(spec.name, chunks=12)
-        assert run.trainers[spec.name].version == 3
-        kept = run.keeper.finish(run.trainers)
-        assert (kept.models, kept.is_complete) == ({spec.name: None}, False)
+        assert run.trainers[spec.name].version == 4
+        is_complete = run.keeper.finish(run.trainers, Ending("signal"))
+        assert (run.keeper.models, is_complete) == ({spec.name: None}, False)
         entries = status_of(folder)[spec.name]["checkpoints"]
         assert [entry["steps"] for entry in entries] == [200, 240]
         assert all(entry["file_path"].endswith(".pt") for entry in entries)
         assert not list(folder.path.rglob("*.onnx"))
-    warnings = [line for line in logs if line["event"] == "the model could not be exported"]
+    warnings = [line for line in logs if line["event"] == "model_not_exported"]
     assert len(warnings) == 3
     assert "einsum" in warnings[0]["reason"]
 
 
 def test_a_model_that_cannot_be_written_never_ends_a_training(tmp_path: Path) -> None:
-    """A folder where the model shall be costs that checkpoint; the next is written, and training goes on."""
+    """A model that cannot be written costs only that checkpoint."""
     spec = TRAINED["continuous"]
     with open_run_folder(tmp_path, "run") as folder, structlog.testing.capture_logs() as logs:
         run = Run(folder, spec)
         (folder.checkpoint(spec.name, 100, ".onnx") / "in the way").mkdir(parents=True)
         run.step(spec.name, chunks=12)
-        assert run.trainers[spec.name].version == 3
+        assert run.trainers[spec.name].version == 4
         assert [entry["steps"] for entry in status_of(folder)[spec.name]["checkpoints"]] == [200]
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["checkpoint_failed"]
 
 
 def test_a_checkpoint_of_ml_agents_is_named(tmp_path: Path) -> None:
-    """Its .pt files hold weights under other names: said in words, not as damage."""
+    """A .pt file of ML-Agents is refused with a message that says so."""
     path = tmp_path / "checkpoint.pt"
     torch.save({"Policy": {"weight": torch.zeros(2)}, "global_step": {}, "Optimizer:critic": {}}, path)
     with (
         open_run_folder(tmp_path, "run") as folder,
-        pytest.raises(UserError, match="is a checkpoint of ML-Agents, whose weights Rollcast does not take over"),
+        pytest.raises(UserError, match="is a checkpoint of ML-Agents, whose weights Rollcast cannot load"),
     ):
         CheckpointStore(folder).load_initial("Walker", str(path))

@@ -1,4 +1,4 @@
-"""Which checkpoint a word means."""
+"""Tests which checkpoint a name selects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATE = {"weights": [1.0, 2.0]}
 
 
 def store(results: Path) -> CheckpointStore:
-    """A run with checkpoints of steps 10 and 20, the first of which is the best."""
+    """Makes a run with checkpoints at steps 10 and 20, of which the first is the best."""
     with open_run_folder(results, "run") as folder:
         made = CheckpointStore(folder)
         data = encode_behavior("Ball", 10, STATE)
@@ -28,7 +28,7 @@ def store(results: Path) -> CheckpointStore:
 
 
 def test_words_steps_and_paths(tmp_path: Path) -> None:
-    """``best``, a step and a file each lead to a checkpoint of that step."""
+    """``best``, a step and a file each select a checkpoint."""
     run = store(tmp_path)
     folder = run.folder.path
     assert load_chosen(folder, "Ball", "best", run.status).step == 10
@@ -39,18 +39,18 @@ def test_words_steps_and_paths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("choice", ["30", "nowhere.pt", "worst"])
 def test_what_is_not_there_is_told_with_what_is(tmp_path: Path, choice: str) -> None:
-    """One line names the steps that are kept."""
+    """An unknown name is refused with the steps that are kept."""
     run = store(tmp_path)
-    with pytest.raises(UserError, match=r"steps that are kept: 10, 20; besides there are best and last") as caught:
+    with pytest.raises(UserError, match=r"name best, last or a kept step \(kept: 10, 20\)") as caught:
         load_chosen(run.folder.path, "Ball", choice, run.status)
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
 
 
 def test_a_number_that_no_step_can_be_is_told(tmp_path: Path) -> None:
-    """Python itself refuses to read numbers of so many digits."""
+    """A number with too many digits is refused."""
     run = store(tmp_path)
     with pytest.raises(
-        UserError, match=r"checkpoint 9999999999999999\.\.\. is a number of 5000 digits, and steps"
+        UserError, match=r"checkpoint 9999999999999999\.\.\. has 5000 digits, but the largest step"
     ) as caught:
         load_chosen(run.folder.path, "Ball", "9" * 5000, run.status)
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
@@ -59,22 +59,22 @@ def test_a_number_that_no_step_can_be_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [-1, 2**70, True])
 def test_a_step_that_cannot_be_is_refused(tmp_path: Path, step: int) -> None:
-    """Whatever else is in the file."""
+    """A file with an invalid step is refused."""
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(encode_behavior("Ball", step, STATE))
-    with pytest.raises(BadCheckpoint, match=r"is incomplete \(step is .*, and must be a whole number from 0 to"):
+    with pytest.raises(BadCheckpoint, match=r"is incomplete \(step is .*, but must be a whole number from 0 to"):
         read_behavior(path)
 
 
 def test_a_best_of_an_older_run_in_the_folder_is_not_taken(tmp_path: Path) -> None:
-    """The status decides, not the file: a run that was started anew has none of its own yet."""
+    """The best checkpoint of an older run in the folder is not selected."""
     run = store(tmp_path)
     with pytest.raises(UserError, match="no best checkpoint of 'Ball' yet"):
         load_chosen(run.folder.path, "Ball", "best", TrainingStatus())
 
 
 def test_the_status_tells_the_best_apart(tmp_path: Path) -> None:
-    """It stands beside the list with what it was chosen by; damaged entries are none."""
+    """The status file has the best checkpoint with its measure; damaged entries are ignored."""
     run = store(tmp_path)
     best = TrainingStatus.load(run.folder.training_status).best("Ball")
     assert best is not None
@@ -84,7 +84,7 @@ def test_the_status_tells_the_best_apart(tmp_path: Path) -> None:
 
 
 def test_only_a_better_one_of_the_same_kind_beats_it() -> None:
-    """Equal is not better; another measure or lesson is another thing; one without a number is beaten by any."""
+    """Only a strictly better result of the same measure and lesson replaces the best one."""
     best = BestEntry(CheckpointEntry(1, "f", 5.0, 0.0, ()), "training", 2)
     assert not best.is_beaten_by(5.0, "training", 2)
     assert best.is_beaten_by(5.1, "training", 2)
@@ -94,7 +94,7 @@ def test_only_a_better_one_of_the_same_kind_beats_it() -> None:
 
 
 def test_another_learners_run_state_is_read_and_left_alone(tmp_path: Path) -> None:
-    """A damaged one stays where it is; where none can be read there is none."""
+    """Reading another learner's damaged run state leaves it in place."""
     run = store(tmp_path)
     run.folder.run_state.write_bytes(b"damaged")
     assert read_run_state(run.folder.path) is None

@@ -1,4 +1,4 @@
-"""Checkpoint files: what goes in, and what is refused coming out."""
+"""Tests what checkpoint files accept and refuse."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def save(path: Path, content: dict[str, Any], kind: str = "test") -> Path:
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
-    """Plain values, tensors of any type, an optimizer's state: all equal after the round trip."""
+    """Plain values, tensors and optimizer states are equal after a round trip."""
     layer = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(layer.parameters())
     layer(torch.ones(1, 3)).sum().backward()
@@ -64,7 +64,7 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_view_does_not_drag_its_whole_storage_along() -> None:
-    """A slice of a large tensor costs the bytes of the slice."""
+    """A view of a large tensor is saved with the bytes of the view."""
     large = torch.zeros(1_000_000)
     assert len(encode_document("test", {"slice": large[:10]})) < 10_000
     assert plain(large[::2]).shape == (500_000,)
@@ -80,14 +80,14 @@ def test_a_view_does_not_drag_its_whole_storage_along() -> None:
     ],
 )
 def test_what_could_not_be_read_back_is_not_written(value: object, named: str) -> None:
-    """A value the restricted loader would refuse is refused when saving, with the place where it is."""
+    """A value that could not be loaded is refused when saving, with its place."""
     with pytest.raises(TypeError, match=r"state\['a'\]\[0\].*") as caught:
         encode_document("test", {"a": [value]})
     assert named in str(caught.value)
 
 
 def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
-    """Whichever bit flips, the file is refused, or the bit did not matter: never do other values come back."""
+    """A flipped bit is either detected or has no effect."""
     weights = torch.arange(512.0)
     path = save(tmp_path / "x.pt", {"weights": weights, "step": 7})
     good = path.read_bytes()
@@ -110,7 +110,7 @@ def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 100, 5000, -1])
 def test_a_cut_file_is_noticed(tmp_path: Path, kept: int) -> None:
-    """A file that ends early is damaged, wherever it ends."""
+    """A truncated file is reported as damaged."""
     path = save(tmp_path / "x.pt", {"weights": torch.arange(4096.0)})
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(BadCheckpoint, match="is damaged, or not a checkpoint"):
@@ -118,7 +118,7 @@ def test_a_cut_file_is_noticed(tmp_path: Path, kept: int) -> None:
 
 
 def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
-    """A file that holds an object with code is refused, and the code does not run."""
+    """A file with code is refused, and the code does not run."""
     buffer = io.BytesIO()
     torch.save({"format": 1, "kind": "test", "bomb": Bomb()}, buffer)
     (tmp_path / "x.pt").write_bytes(buffer.getvalue())
@@ -131,7 +131,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_much_more_is_refused(tmp_path: Path) -> None:
-    """Torch does not compress; an archive that does could fill the memory."""
+    """A compressed archive is refused, because it could expand beyond the memory."""
     path = tmp_path / "x.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(10_000_000))
@@ -140,7 +140,7 @@ def test_an_archive_that_unpacks_to_much_more_is_refused(tmp_path: Path) -> None
 
 
 def test_foreign_files_are_told_apart(tmp_path: Path) -> None:
-    """Other programs' files, newer formats and other kinds each have a message of their own."""
+    """Foreign files, newer formats and other kinds have distinct messages."""
     path = tmp_path / "x.pt"
     torch.save({"Policy": {}, "global_step": torch.tensor(1)}, path)
     with pytest.raises(BadCheckpoint, match="is a checkpoint of ML-Agents"):
@@ -149,14 +149,14 @@ def test_foreign_files_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(BadCheckpoint, match="no format number"):
         read_document(path, "test")
     torch.save({"format": 2, "kind": "test"}, path)
-    with pytest.raises(BadCheckpoint, match="has format 2, this version of Rollcast reads format 1"):
+    with pytest.raises(BadCheckpoint, match="has format 2, but this version of Rollcast reads format 1"):
         read_document(path, "test")
     with pytest.raises(BadCheckpoint, match="of kind 'behavior', not 'run_state'"):
         read_document(save(path, {}, kind="behavior"), "run_state")
 
 
 def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
-    """A file that is not there, or is a folder, is reported with its path."""
+    """A missing file, or a folder in its place, is reported with its path."""
     with pytest.raises(BadCheckpoint, match=r"x\.pt does not exist"):
         read_document(tmp_path / "x.pt", "test")
     with pytest.raises(BadCheckpoint, match="cannot be read: Is a directory"):
@@ -164,7 +164,7 @@ def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_no_checkpoint(tmp_path: Path) -> None:
-    """Nobody waits for what may never come."""
+    """A pipe is refused without waiting."""
     os.mkfifo(tmp_path / "run_state.pt")
-    with pytest.raises(BadCheckpoint, match="no regular file"):
+    with pytest.raises(BadCheckpoint, match="not a regular file"):
         read_document(tmp_path / "run_state.pt", "run_state")

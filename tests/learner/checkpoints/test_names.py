@@ -1,4 +1,4 @@
-"""Behavior names as file names."""
+"""Tests how behavior names become file names."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", ["CartPole", "My Behavior", "3DBall", "Größe", "a-b_c.d", "Striker (blue)"])
 def test_ordinary_names_stay(name: str) -> None:
-    """A name that can be a file name is the file name, as in ML-Agents."""
+    """A name that can be a file name is unchanged."""
     assert safe_name(name) == name
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_other_names_are_changed(name: str) -> None:
-    """A name that cannot be one is replaced by one that can."""
+    """A name that cannot be a file name is replaced."""
     assert safe_name(name) != name
 
 
 @given(st.one_of(st.text(max_size=200), st.sampled_from(HOSTILE)))
 def test_every_name_becomes_one_path_component(name: str) -> None:
-    """Whatever the name, the result stays in its folder, on other systems too, and fits with a step behind it."""
+    """Every name becomes one path component on all systems, with space for a step."""
     safe = safe_name(name)
     assert PurePosixPath(safe).name == safe
     assert PureWindowsPath(safe).name == safe
@@ -59,5 +59,5 @@ def test_every_name_becomes_one_path_component(name: str) -> None:
 
 @given(st.lists(st.text(max_size=20), unique=True, min_size=2, max_size=20))
 def test_no_two_names_share_a_folder(names: list[str]) -> None:
-    """Different behaviors have different folders, however alike they are made."""
+    """Different behaviors have different folders."""
     assert len({safe_name(name) for name in names}) == len(names)

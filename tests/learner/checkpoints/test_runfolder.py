@@ -1,4 +1,4 @@
-"""The folder of a run: who may use it, and when."""
+"""Tests who may use a run folder, and when."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_new_run_is_made(tmp_path: Path) -> None:
 
 
 def test_an_old_run_is_not_written_over(tmp_path: Path) -> None:
-    """A folder with a run in it needs a flag, and the message names them."""
+    """A folder with a run needs a flag, and the message names the flags."""
     run(tmp_path, "run_state.pt")
     error = refused(tmp_path)
     assert error.exit_code == ExitCode.RUN_FOLDER_EXISTS
@@ -64,7 +64,7 @@ def test_an_old_run_is_not_written_over(tmp_path: Path) -> None:
 
 
 def test_a_failed_start_is_no_run(tmp_path: Path) -> None:
-    """A learner that ended before it did anything (a port in use) can be started again without flags."""
+    """A start that failed early can be repeated without flags."""
     with open_run_folder(tmp_path, "run") as folder:
         folder.next_generation()
         folder.write_configuration({"behaviors": {}}, {})
@@ -73,12 +73,12 @@ def test_a_failed_start_is_no_run(tmp_path: Path) -> None:
 
 
 def ended(trained: object, **more: object) -> bytes:
-    """What a summary says of a run with one behavior."""
+    """Returns a summary of a run with one behavior."""
     return json.dumps({"run_id": "run", "generation": 1, "env_steps_trained": trained, **more}).encode()
 
 
 def test_a_run_that_trained_nothing_is_no_run(tmp_path: Path) -> None:
-    """A learner that refused the behavior, or whom no actor reached, can be started again; its number counts on."""
+    """A run that trained nothing can be started again; its generation continues."""
     path = run(tmp_path, "versions.json", "address.json", "operator_token", "events.jsonl", "logs/learner.jsonl")
     (path / "Walker").mkdir()
     (path / "summary.json").write_bytes(ended(0, behavior="Walker"))
@@ -89,7 +89,7 @@ def test_a_run_that_trained_nothing_is_no_run(tmp_path: Path) -> None:
 
 
 def test_a_state_in_which_nothing_was_trained_is_no_run(tmp_path: Path) -> None:
-    """Nobody came: a start without flags begins anew and leaves no state to a later resume, which still can go on."""
+    """A state without training can be started again without flags, or resumed."""
     path = run(tmp_path, "run_state.pt")
     (path / "summary.json").write_bytes(ended(0))
     with open_run_folder(tmp_path, "run", resume=True) as folder:
@@ -101,7 +101,7 @@ def test_a_state_in_which_nothing_was_trained_is_no_run(tmp_path: Path) -> None:
 
 
 def test_a_state_of_another_start_than_the_summary_is_a_run(tmp_path: Path) -> None:
-    """What a killed start saved is not judged by what the start before it came to."""
+    """A state of a killed start is kept, even if the earlier start trained nothing."""
     path = run(tmp_path)
     (path / "summary.json").write_bytes(ended(0))
     run(tmp_path, "run_state.pt")
@@ -127,7 +127,7 @@ def test_a_state_of_another_start_than_the_summary_is_a_run(tmp_path: Path) -> N
     ],
 )
 def test_whatever_may_be_worth_something_is_a_run(tmp_path: Path, name: str, content: bytes) -> None:
-    """What was trained, what cannot be read, and what is not the learner's are not written over."""
+    """Trained runs, unreadable files and foreign files are not overwritten."""
     path = run(tmp_path, "versions.json")
     (path / name).parent.mkdir(exist_ok=True)
     (path / name).write_bytes(content)
@@ -137,7 +137,7 @@ def test_whatever_may_be_worth_something_is_a_run(tmp_path: Path, name: str, con
 @pytest.mark.parametrize("resume", [True, "auto"])
 @pytest.mark.parametrize("state", ["run_state.pt", "run_state.previous.pt"])
 def test_a_run_is_resumed(tmp_path: Path, resume: bool, state: str) -> None:
-    """With a state, the newest or the one before it, both forms of the flag resume."""
+    """Both forms of the flag resume from the newest state or the one before it."""
     run(tmp_path, state)
     with open_run_folder(tmp_path, "run", resume=resume) as folder:
         assert folder.resuming
@@ -145,7 +145,7 @@ def test_a_run_is_resumed(tmp_path: Path, resume: bool, state: str) -> None:
 
 
 def test_a_missing_run_is_not_resumed(tmp_path: Path) -> None:
-    """The message says which runs are there; nothing is made."""
+    """The error lists existing runs, and nothing is created."""
     (tmp_path / "other").mkdir()
     error = refused(tmp_path, resume=True)
     assert error.exit_code == ExitCode.NOTHING_TO_RESUME
@@ -156,7 +156,7 @@ def test_a_missing_run_is_not_resumed(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_state_is_not_resumed(tmp_path: Path) -> None:
-    """A run that ended before its first update has nothing to go on from: an error, but not with auto."""
+    """A run without a state is an error for --resume, but not for --resume=auto."""
     run(tmp_path, "Walker/events.out.tfevents.1")
     error = refused(tmp_path, resume=True)
     assert error.exit_code == ExitCode.NOTHING_TO_RESUME
@@ -168,7 +168,7 @@ def test_a_run_without_a_state_is_not_resumed(tmp_path: Path) -> None:
 
 
 def test_force_starts_anew_and_keeps_files(tmp_path: Path) -> None:
-    """Statistics go, checkpoints stay, the old state is set aside, and the generation still grows."""
+    """--force keeps checkpoints, removes statistics, sets the state aside, and increments the generation."""
     statistics = ("W/events.out.tfevents.1", "W/stats.csv")
     path = run(tmp_path, "run_state.pt", "run_state.previous.pt", "W/W-5.pt", "W/x.csv", *statistics)
     with open_run_folder(tmp_path, "run", force=True) as folder:
@@ -183,7 +183,7 @@ def test_force_starts_anew_and_keeps_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("resume", [True, "auto"])
 def test_force_and_resume_contradict(tmp_path: Path, resume: bool) -> None:
-    """Both flags together are an error of usage."""
+    """--force and --resume together are a usage error."""
     assert refused(tmp_path, resume=resume, force=True).exit_code == ExitCode.USAGE
 
 
@@ -198,7 +198,7 @@ def test_names_stay_in_the_results_folder(tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """A file where the folder shall be is reported in one line."""
+    """A file in the place of the folder is reported in one line."""
     (tmp_path / "results").write_bytes(b"")
     error = refused(tmp_path / "results")
     assert error.exit_code == ExitCode.RUN_FILE
@@ -206,7 +206,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_another_run_to_start_from(tmp_path: Path) -> None:
-    """It must be there; a resumed run does not start from it."""
+    """--initialize-from needs an existing run and does not apply to a resumed run."""
     error = refused(tmp_path, initialize_from="teacher")
     assert "'teacher'" in error.message
     (tmp_path / "teacher").mkdir()
@@ -219,7 +219,7 @@ def test_another_run_to_start_from(tmp_path: Path) -> None:
 
 
 def test_one_learner_a_folder(tmp_path: Path) -> None:
-    """While a process holds the folder a second is refused; when it is killed, the next one gets in and counts on."""
+    """A second learner in a folder is refused; after a kill the next one can start."""
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None
@@ -237,7 +237,7 @@ def test_one_learner_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_look_at_the_lock_refuses_no_start(tmp_path: Path) -> None:
-    """Whoever lists runs takes the lock for a moment; a learner that starts just then waits for that moment."""
+    """A start waits while a command that lists runs holds the lock briefly."""
     path = run(tmp_path, "run_state.pt")
     assert not FolderLock.is_held(path)
     with (path / ".lock").open() as file:
@@ -259,7 +259,7 @@ def test_a_refused_start_does_not_keep_the_lock(tmp_path: Path) -> None:
 
 
 def test_the_generation_never_falls_below_the_state(tmp_path: Path) -> None:
-    """Where the file was lost, the loaded state says what to count from."""
+    """If the generation file is lost, the generation continues from the loaded state."""
     with open_run_folder(tmp_path, "run") as folder:
         assert folder.next_generation(at_least=41) == 42
         assert folder.next_generation() == 43
@@ -267,16 +267,16 @@ def test_the_generation_never_falls_below_the_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"seven", b"-1", b"\xff", b"9" * 30])
 def test_a_damaged_generation_is_not_guessed(tmp_path: Path, content: bytes) -> None:
-    """A number that went backwards would make old experience look fresh, so the user is asked."""
+    """A damaged generation file is an error."""
     with open_run_folder(tmp_path, "run") as folder:
         (folder.path / "generation").write_bytes(content)
-        with pytest.raises(UserError, match="larger than any before") as caught:
+        with pytest.raises(UserError, match="larger than any generation in the log") as caught:
             folder.next_generation()
     assert caught.value.exit_code == ExitCode.BAD_CHECKPOINT
 
 
 def test_the_generation_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
-    """Two starts of which the first never saved anything have different generations."""
+    """Two starts have different generations, even if the first saved nothing."""
     numbers = []
     for _ in range(3):
         with open_run_folder(tmp_path, "run", resume="auto") as folder:
@@ -285,7 +285,7 @@ def test_the_generation_is_on_disk_before_it_is_used(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_at_the_start_is_said_in_one_line(small_disk: Path) -> None:
-    """What cannot be written at the start ends the start, with a message and no traceback."""
+    """A full disk at the start is an error of one line."""
     with open_run_folder(small_disk, "run") as folder:
         with pytest.raises(UserError, match="make room") as caught:
             folder.write_configuration({"x": "y" * 600_000}, {})
@@ -294,7 +294,7 @@ def test_a_full_disk_at_the_start_is_said_in_one_line(small_disk: Path) -> None:
 
 
 def test_the_configuration_is_written(tmp_path: Path) -> None:
-    """The YAML keeps the order of its keys; the sources stand in a file beside it."""
+    """The YAML keeps the order of its keys, and the sources are in a second file."""
     with open_run_folder(tmp_path, "run") as folder:
         folder.write_configuration({"b": 1, "a": {"ä": None}}, {"b": "yaml"})
         text = (folder.path / "configuration.yaml").read_text("utf-8")
@@ -303,7 +303,7 @@ def test_the_configuration_is_written(tmp_path: Path) -> None:
 
 
 def test_paths_of_behaviors(tmp_path: Path) -> None:
-    """Names are those of ML-Agents; a hostile name stays in the folder."""
+    """Names are those of ML-Agents, and a hostile name stays in the folder."""
     with open_run_folder(tmp_path, "run") as folder:
         assert folder.checkpoint("Walker", 500, ".onnx") == folder.path / "Walker" / "Walker-500.onnx"
         assert folder.newest_checkpoint("Walker") == folder.path / "Walker" / "checkpoint.pt"
@@ -315,7 +315,7 @@ def test_paths_of_behaviors(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_a_killed_learner_are_removed(tmp_path: Path) -> None:
-    """Unfinished files go when the folder is opened, by the only process that may write there."""
+    """Unfinished files are removed when the folder is opened."""
     path = run(tmp_path, "run_state.pt", "W/.tmp-0123", ".tmp-4567")
     open_run_folder(tmp_path, "run", resume=True).close()
     assert not list(path.glob("**/.tmp-*"))
@@ -331,9 +331,9 @@ def test_closing_twice_is_harmless(tmp_path: Path) -> None:
 
 
 def test_a_generation_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    """A pipe is as damaged as a file without a number: one line, with its code."""
+    """A pipe in the place of the generation file is an error of one line."""
     with open_run_folder(tmp_path, "run") as folder:
         os.mkfifo(folder.path / "generation")
-        with pytest.raises(UserError, match="shall hold one number") as refused:
+        with pytest.raises(UserError, match="does not hold the number of starts") as refused:
             folder.next_generation()
     assert refused.value.exit_code is ExitCode.BAD_CHECKPOINT

@@ -1,4 +1,4 @@
-"""The status file."""
+"""Tests the status file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENTRY = CheckpointEntry(500, "results/run/Walker/Walker-500.onnx", 1.5, 17000000
 
 
 def test_the_keys_are_those_of_ml_agents(tmp_path: Path) -> None:
-    """Its tools find metadata, the list, the final checkpoint and the lessons under their own names."""
+    """ML-Agents' tools find metadata, checkpoints and lessons under their own keys."""
     status = TrainingStatus()
     status.set_checkpoints("Walker", [ENTRY])
     status.set_final("Walker", ENTRY)
@@ -37,21 +37,20 @@ def test_the_keys_are_those_of_ml_agents(tmp_path: Path) -> None:
 
 
 def test_it_is_read_back(tmp_path: Path) -> None:
-    """A resumed run goes on with its list and lessons."""
+    """A resumed run continues its list and lessons."""
     status = TrainingStatus()
     status.set_checkpoints("Walker", [ENTRY])
     status.set_lesson("wall_height", 2)
     status.write(tmp_path / "status.json")
     again = TrainingStatus.load(tmp_path / "status.json")
     assert again.checkpoints("Walker") == [ENTRY]
-    assert again.lesson("wall_height") == 2
+    assert again.lessons(["wall_height", "Unknown"]) == {"wall_height": 2}
     assert again.checkpoints("Unknown") == []
-    assert again.lesson("Unknown") is None
 
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, None])
 def test_a_reward_that_is_no_number_is_null(tmp_path: Path, reward: float | None) -> None:
-    """The file is JSON that every reader accepts."""
+    """NaN is written as null."""
     status = TrainingStatus()
     status.set_checkpoints("W", [CheckpointEntry(1, "x", reward, 0.0, ())])
     status.write(tmp_path / "status.json")
@@ -74,15 +73,15 @@ def test_a_reward_that_is_no_number_is_null(tmp_path: Path, reward: float | None
     ],
 )
 def test_a_damaged_file_is_begun_anew(tmp_path: Path, text: str) -> None:
-    """No run ends for its list of checkpoints."""
+    """A damaged status file is replaced."""
     (tmp_path / "status.json").write_text(text)
     status = TrainingStatus.load(tmp_path / "status.json")
     assert status.checkpoints("W") == []
-    assert status.lesson("W") is None
+    assert status.lessons(["W"]) == {}
 
 
 def test_a_behavior_may_bear_any_name(tmp_path: Path) -> None:
-    """A behavior called metadata does not replace the metadata."""
+    """A behavior named metadata does not replace the metadata."""
     status = TrainingStatus()
     status.set_checkpoints("metadata", [ENTRY])
     status.write(tmp_path / "status.json")
@@ -90,7 +89,7 @@ def test_a_behavior_may_bear_any_name(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_begun_anew(tmp_path: Path) -> None:
-    """What is no file keeps no start waiting."""
+    """A pipe in the place of the file is replaced without waiting."""
     os.mkfifo(tmp_path / "training_status.json")
     with capture_logs() as logs:
         assert TrainingStatus.load(tmp_path / "training_status.json").checkpoints("CartPole") == []

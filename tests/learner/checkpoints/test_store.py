@@ -1,4 +1,4 @@
-"""Saving and finding the checkpoints of a run."""
+"""Tests saving and finding the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from learner.common.exits import ExitCode, UserError
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[RunFolder]:
-    """A new run's folder."""
+    """Makes a new run's folder."""
     with open_run_folder(tmp_path, "run") as opened:
         yield opened
 
@@ -46,7 +46,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_run_state_comes_back(folder: RunFolder) -> None:
-    """What was saved is loaded, tensors included; the one before it is kept."""
+    """A saved run state is loaded with its tensors, and the one before it is kept."""
     store = CheckpointStore(folder)
     assert store.load_run_state() is None
     for number in (1, 2):
@@ -60,7 +60,7 @@ def test_a_run_state_comes_back(folder: RunFolder) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut"])
 def test_a_damaged_state_falls_back_to_the_one_before(folder: RunFolder, damage: str) -> None:
-    """The run goes on from the previous state, says so, and the next save does not push that one out."""
+    """A damaged state falls back to the previous one, which the next save keeps."""
     store = CheckpointStore(folder)
     for number in (1, 2):
         store.save_run_state(run_state(number))
@@ -82,7 +82,7 @@ def test_a_damaged_state_falls_back_to_the_one_before(folder: RunFolder, damage:
 
 
 def test_two_damaged_states_end_the_start(folder: RunFolder) -> None:
-    """Where nothing can be read the user is told which files, and what can be done."""
+    """If both states are damaged, the error names the files and the options."""
     folder.run_state.write_bytes(b"x")
     folder.previous_run_state.write_bytes(b"y")
     with pytest.raises(UserError) as caught:
@@ -95,7 +95,7 @@ def test_two_damaged_states_end_the_start(folder: RunFolder) -> None:
 
 
 def test_a_state_of_another_kind_is_refused(folder: RunFolder) -> None:
-    """A behavior's checkpoint in the place of the run state is a bad checkpoint, not a crash."""
+    """A behavior's checkpoint in the place of the run state is a bad checkpoint."""
     store = CheckpointStore(folder)
     save(store, 5).replace(folder.run_state)
     with pytest.raises(UserError, match="of kind 'behavior', not 'run_state'"):
@@ -103,7 +103,7 @@ def test_a_state_of_another_kind_is_refused(folder: RunFolder) -> None:
 
 
 def test_an_incomplete_state_is_refused(folder: RunFolder) -> None:
-    """Each part must be there and be a map."""
+    """Each part of a state must exist and be a map."""
     store = CheckpointStore(folder)
     state = run_state(1)
     store.save_run_state(SavedRunState(1, state.ledger, [], {}, {}))  # type: ignore[arg-type]
@@ -113,16 +113,16 @@ def test_an_incomplete_state_is_refused(folder: RunFolder) -> None:
 
 @pytest.mark.parametrize("generation", [-1, 2**64, True, 1.0])
 def test_a_generation_that_no_start_had_is_refused(folder: RunFolder, generation: int) -> None:
-    """Beyond what a message holds no actor could join, and nobody would be told why."""
+    """A generation beyond the range of its message is refused."""
     store = CheckpointStore(folder)
     store.save_run_state(replace(run_state(1), generation=generation))
-    with pytest.raises(UserError, match=f"generation is {generation}, and must be a whole number from 0 to") as caught:
+    with pytest.raises(UserError, match=f"generation is {generation}, but must be a whole number from 0 to") as caught:
         store.load_run_state()
     assert caught.value.exit_code == ExitCode.BAD_CHECKPOINT
 
 
 def test_a_trainer_without_a_state_is_refused(folder: RunFolder) -> None:
-    """It would begin anew, and everything else would go on."""
+    """A state without a trainer's part is refused."""
     store = CheckpointStore(folder)
     store.save_run_state(replace(run_state(1), trainers={"Walker": None}))
     with pytest.raises(UserError, match=r"is incomplete \(no state of the trainer of 'Walker'\)"):
@@ -130,14 +130,14 @@ def test_a_trainer_without_a_state_is_refused(folder: RunFolder) -> None:
 
 
 def test_a_full_disk_leaves_the_old_state(small_disk: Path) -> None:
-    """The error names file and cause; the state before is whole; once there is room saving works again."""
+    """A full disk keeps the old state; the error names file and cause, and saving works later."""
     with open_run_folder(small_disk, "run") as folder:
         store = CheckpointStore(folder)
         store.save_run_state(run_state(1))
         before = names(folder.path)
         with pytest.raises(CheckpointFailed, match=r"run_state\.pt: (No space left|File too large)") as caught:
             store.save_run_state(run_state(2, floats=100_000))
-        assert "what was there before is untouched" in str(caught.value)
+        assert "the earlier file is unchanged" in str(caught.value)
         loaded = store.load_run_state()
         assert loaded is not None
         assert loaded.generation == 1
@@ -146,7 +146,7 @@ def test_a_full_disk_leaves_the_old_state(small_disk: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_old_checkpoints(small_disk: Path) -> None:
-    """A behavior's checkpoint that does not fit leaves the older ones and the list as they were."""
+    """A full disk keeps the old checkpoints and the list."""
     with open_run_folder(small_disk, "run") as folder:
         store = CheckpointStore(folder)
         save(store, 5, keep=1)
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_the_old_checkpoints(small_disk: Path) -> None:
 
 
 def test_names_are_those_of_ml_agents(folder: RunFolder) -> None:
-    """Numbered pairs, checkpoint.pt, the list, and at the end the model in the run folder."""
+    """Names are ML-Agents': numbered pairs, checkpoint.pt, the list and the final model."""
     store = CheckpointStore(folder, wall_clock=lambda: 1.7e9)
     save(store, 500)
     save(store, 1000)
@@ -184,7 +184,7 @@ def test_names_are_those_of_ml_agents(folder: RunFolder) -> None:
 
 @pytest.mark.parametrize(("keep", "left"), [(2, [4, 5]), (1, [5]), (5, [1, 2, 3, 4, 5]), (0, [1, 2, 3, 4, 5])])
 def test_the_oldest_go_first(folder: RunFolder, keep: int, left: list[int]) -> None:
-    """`keep_checkpoints` of them stay, model and weights; 0 keeps all."""
+    """`keep_checkpoints` of them stay, with model and weights; 0 keeps all."""
     store = CheckpointStore(folder)
     for step in range(1, 6):
         save(store, step, keep=keep)
@@ -194,7 +194,7 @@ def test_the_oldest_go_first(folder: RunFolder, keep: int, left: list[int]) -> N
 
 
 def test_retention_goes_on_after_a_resume(tmp_path: Path) -> None:
-    """A resumed run counts the checkpoints of its earlier process."""
+    """Retention counts checkpoints of the earlier process."""
     with open_run_folder(tmp_path, "run") as folder:
         store = CheckpointStore(folder)
         store.save_run_state(run_state(1))
@@ -212,7 +212,7 @@ def test_retention_goes_on_after_a_resume(tmp_path: Path) -> None:
 
 
 def test_a_forced_run_keeps_the_old_ones_out_of_it(tmp_path: Path) -> None:
-    """A new run in an old folder neither deletes the old checkpoints nor loses its own to their higher steps."""
+    """A forced run neither deletes old checkpoints nor loses its own to them."""
     with open_run_folder(tmp_path, "run") as folder:
         store = CheckpointStore(folder)
         store.save_run_state(run_state(1))
@@ -231,7 +231,7 @@ def test_a_forced_run_keeps_the_old_ones_out_of_it(tmp_path: Path) -> None:
 
 
 def test_a_rolled_back_run_ends_with_its_own_model(tmp_path: Path) -> None:
-    """After a resume from before the last checkpoint, the final model is the newest in time, not in steps."""
+    """After a rollback the final model is the newest in time, not in steps."""
     with open_run_folder(tmp_path, "run") as folder:
         store = CheckpointStore(folder)
         store.save_run_state(run_state(1))
@@ -245,7 +245,7 @@ def test_a_rolled_back_run_ends_with_its_own_model(tmp_path: Path) -> None:
 
 
 def test_the_same_step_is_replaced(folder: RunFolder) -> None:
-    """A step that is saved twice is listed once, and an old model does not stand beside new weights."""
+    """A step that is saved twice is listed once, without its old model."""
     store = CheckpointStore(folder)
     save(store, 5)
     save(store, 5, model=False)
@@ -257,7 +257,7 @@ def test_the_same_step_is_replaced(folder: RunFolder) -> None:
 
 
 def test_a_failed_export_costs_the_model_only(folder: RunFolder) -> None:
-    """The weights are saved and listed, and a warning says why there is no model."""
+    """A failed export saves the weights and warns about the model."""
 
     def fail(path: Path) -> None:
         raise ValueError("no such operator")
@@ -270,7 +270,7 @@ def test_a_failed_export_costs_the_model_only(folder: RunFolder) -> None:
 
 
 def test_hostile_behavior_names_stay_in_the_folder(folder: RunFolder, tmp_path: Path) -> None:
-    """A name with a path in it is saved, listed under its own name, and leads nowhere else."""
+    """A behavior name with a path is saved inside the folder."""
     store = CheckpointStore(folder)
     path = save(store, 5, name="../../x", keep=1)
     save(store, 6, name="../../x", keep=1)
@@ -282,7 +282,7 @@ def test_hostile_behavior_names_stay_in_the_folder(folder: RunFolder, tmp_path: 
 
 
 def test_paths_in_a_forged_list_are_not_deleted(tmp_path: Path) -> None:
-    """What retention deletes follows from steps alone, not from paths that stand in a file."""
+    """Retention derives paths from steps, not from the list."""
     victim = tmp_path / "victim.onnx"
     victim.write_bytes(b"")
     with open_run_folder(tmp_path, "run") as folder:
@@ -296,7 +296,7 @@ def test_paths_in_a_forged_list_are_not_deleted(tmp_path: Path) -> None:
 
 
 def test_another_run_is_where_to_start_from(tmp_path: Path) -> None:
-    """The behavior's newest checkpoint of that run is read; a resumed run reads nothing."""
+    """The behavior's newest checkpoint of the other run is loaded, except in a resumed run."""
     with open_run_folder(tmp_path, "teacher") as folder:
         for step in (5, 6):
             save(CheckpointStore(folder), step)
@@ -313,7 +313,7 @@ def test_another_run_is_where_to_start_from(tmp_path: Path) -> None:
 
 
 def test_a_file_is_where_to_start_from(tmp_path: Path) -> None:
-    """`init_path` names a file anywhere, with or without another run."""
+    """`init_path` names any file, with or without another run."""
     with open_run_folder(tmp_path, "teacher") as folder:
         path = save(CheckpointStore(folder), 5)
     with open_run_folder(tmp_path, "run") as folder:
@@ -324,7 +324,7 @@ def test_a_file_is_where_to_start_from(tmp_path: Path) -> None:
 
 
 def test_nothing_to_start_from_is_an_error(tmp_path: Path) -> None:
-    """A run without this behavior, and a file that is no checkpoint, are named."""
+    """A run without the behavior, and an invalid file, are named."""
     (tmp_path / "teacher").mkdir()
     (tmp_path / "x.pt").write_bytes(b"x")
     with open_run_folder(tmp_path, "run", initialize_from="teacher") as folder:
@@ -362,14 +362,14 @@ def due_times(schedule: RecoverySchedule, clock: Clock, until_seconds: float) ->
 
 
 def test_intervals_double_up_to_the_setting() -> None:
-    """Saved after the first update, then after 1, 2, 4 ... seconds, never more than `checkpoint_seconds` apart."""
+    """Saves follow the first update after 1, 2, 4 ... seconds, up to `checkpoint_seconds`."""
     clock = Clock()
     times = due_times(RecoverySchedule(10.0, clock=clock), clock, 50.0)
     assert times == [0.0, 1.0, 3.0, 7.0, 15.0, 25.0, 35.0, 45.0]
 
 
 def test_nothing_is_saved_without_an_update() -> None:
-    """Before the first update, and while nothing is trained, nothing is due."""
+    """Nothing is saved without an update."""
     clock = Clock()
     schedule = RecoverySchedule(10.0, clock=clock)
     assert not schedule.is_due(updates=0)
@@ -381,7 +381,7 @@ def test_nothing_is_saved_without_an_update() -> None:
 
 
 def test_a_failed_save_is_tried_again_and_not_at_once() -> None:
-    """After a failure the present interval passes first, and it does not grow."""
+    """A failed save is retried after the current interval."""
     clock = Clock()
     schedule = RecoverySchedule(60.0, clock=clock)
     assert schedule.is_due(updates=1)
@@ -393,7 +393,7 @@ def test_a_failed_save_is_tried_again_and_not_at_once() -> None:
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0])
 def test_short_settings_are_kept_to(seconds: float) -> None:
-    """A setting below one second is the interval from the start."""
+    """A setting below one second is used from the start."""
     clock = Clock()
     schedule = RecoverySchedule(seconds, clock=clock)
     schedule.saved(updates=1)

@@ -1,11 +1,19 @@
-"""Run folders as learners leave them, without a learner."""
+"""Makes run folders without a learner."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from learner.checkpoints.names import CONFIGURATION
+from learner.observe.csvfile import CsvWriter
+from learner.observe.curves import RETURN_KEY
+from learner.observe.stats import StatsReporter
+from learner.settings.load import effective_document, load_run_options, to_yaml
 
 
 def run_folder(
@@ -49,3 +57,41 @@ def curve_rows(values: Sequence[float], key: str = "Environment/Cumulative Rewar
     header = "step,seconds,key,value,count,std\n"
     rows = (f"{1000 * place},{2 * place:.3f},{key},{value},5,0.5\n" for place, value in enumerate(values, start=1))
     return header + "".join(rows)
+
+
+def trained_run(
+    results: Path,
+    name: str,
+    returns: Mapping[str, Sequence[float]],
+    *settings: str,
+    seed: int = 1,
+    every_steps: int = 1000,
+    trainer: str = "ppo",
+) -> Path:
+    """Makes the folder of a run with what a learner writes of its settings and statistics, and returns it.
+
+    Args:
+        results: Folder of all runs.
+        name: Of the run.
+        returns: Mean return of 30 episodes at each summary, by behavior.
+        settings: As of ``--set``.
+        seed: Of the run.
+        every_steps: Steps between two summaries, and half that many seconds.
+        trainer: Type of the trainer of all behaviors.
+    """
+    folder = run_folder(results, name)
+    items = [f"behaviors.{behavior}.trainer_type={trainer}" for behavior in returns]
+    flags = {"run-id": name, "seed": str(seed), "address": f"127.0.0.1:{50_000 + seed}"}
+    loaded = load_run_options(None, cli=flags, set_items=[*items, *settings], environ={})
+    (folder / CONFIGURATION).write_text(to_yaml(effective_document(loaded)))
+    for behavior, values in returns.items():
+        now = 0.0
+        writer = CsvWriter(folder, clock=lambda: now)  # noqa: B023 - called within the turn of the loop
+        reporter = StatsReporter(behavior, [writer])
+        reporter.write_text("settings", "")
+        for number, value in enumerate(values, start=1):
+            now = number * every_steps / 2
+            reporter.add_stats(RETURN_KEY, np.full(30, value))
+            reporter.write_stats(number * every_steps)
+        writer.close()
+    return folder

@@ -1,12 +1,15 @@
-"""What `evaluate` looks at before it serves."""
+"""Tests the checks of `evaluate` before it serves."""
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 
+from learner.cli import build_parser
 from learner.commands.evaluate_run import EvaluationRequest, evaluate, table
+from learner.commands.own_actor import ActorRequest, OwnActor
 from learner.common.exits import ExitCode, UserError
 from learner.link.evaluation import EvaluationResult, Played
 from learner.settings.load import load_run_options
@@ -16,7 +19,7 @@ from learner.settings.load import load_run_options
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No name, a folder, and a folder that is not there."""
+    """A missing name, a folder and a missing folder are refused before anything is played."""
     monkeypatch.chdir(tmp_path)
     run_file = tmp_path / "run.yaml"
     run_file.write_text("default_settings: {trainer_type: ppo}\n")
@@ -35,14 +38,57 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
     assert caught.value.exit_code is ExitCode.USAGE
 
 
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--video", "videos"], "--video needs an actor that evaluate starts: add --env"),
+        (["--video-every", "3"], "--video-every needs an actor that evaluate starts: add --env"),
+        (["--actor-args", "--num-envs", "2"], "--actor-args needs an actor that evaluate starts: add --env"),
+        (
+            ["--env", "CartPole-v1", "--video-every", "3"],
+            "--video-every needs a folder for the videos: add --video DIR",
+        ),
+        (["--pettingzoo"], "--pettingzoo needs an actor that evaluate starts: add --env"),
+        (["--env", "X", "--pettingzoo", "--video", "videos"], "--video films environments of Gymnasium"),
+    ],
+)
+def test_flags_of_an_own_actor_need_their_partners(flags: list[str], line: str) -> None:
+    """Flags that need another flag are refused."""
+    parsed = build_parser().parse_args(["evaluate", "nowhere", *flags])
+    with pytest.raises(UserError, match=line) as caught:
+        parsed.run(parsed)
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_the_command_of_an_own_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of the own actor connects to this machine, plays the behavior, and ends with further arguments."""
+    request = ActorRequest("mine:Maze", "Maze", Path("videos"), 2, "json", ("--frame-stack", "4"))
+    for address, called in (("0.0.0.0:7", "127.0.0.1:7"), ("[::]:7", "[::1]:7"), ("10.0.0.5:7", "10.0.0.5:7")):
+        command = request.command(address)
+        assert command[command.index("--learner") + 1] == called
+    assert command[-8:] == ["--behavior", "Maze", "--video", "videos", "--video-every", "2", "--frame-stack", "4"]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"pip install 'rollcast\[actor,gym\]'") as caught:
+        OwnActor(request, lambda: False)
+    assert caught.value.exit_code is ExitCode.MISSING_EXTRA
+
+
+def test_the_command_of_an_own_actor_of_several_agents() -> None:
+    """The agents get their behaviors by further arguments, not by that of the evaluation."""
+    command = ActorRequest("mine:Maze", "Maze", None, 1, "json", ("--team", "a=1"), kind="pettingzoo").command("a:7")
+    assert command[2:6] == ["actor_client", "pettingzoo", "--env", "mine:Maze"]
+    assert command[-2:] == ["--team", "a=1"]
+    assert "--behavior" not in command
+
+
 def test_a_checkpoint_that_is_named_by_a_later_step_is_explained() -> None:
-    """Steps that were collected and not trained are in the name of a file, and in no policy."""
+    """A step after the last update is refused with an explanation."""
     played = [Played(1.0, 5)]
     result = EvaluationResult.of("Corridor", played, step=9695, version=14, is_deterministic=True)
     (head, *_) = table([result], {"Corridor": 10659}).splitlines()
     assert head == (
-        "Corridor: 1 episodes at step 9695 (version 14; its checkpoint is named 10659: 964 steps were collected and not "
-        "trained), deterministic"
+        "Corridor: 1 episodes at step 9695 (version 14; its checkpoint is named 10659, because 964 more steps were "
+        "collected but not trained), deterministic"
     )
     for named in ({}, {"Corridor": 9695}):
         (head, *_) = table([result], named).splitlines()

@@ -1,4 +1,4 @@
-"""What `evaluate` finds out before anybody plays."""
+"""Tests what `evaluate` finds in a run folder before actors connect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.learner.starts import begun
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run with a run state and a checkpoint, and nobody in it any more."""
+    """Makes a finished run with a run state and a checkpoint."""
     with begun(tmp_path, 1) as (run, start, trainer):
         start.keeper.save_behavior(trainer)
         start.keeper.save_all({NAME: trainer})
@@ -22,14 +22,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def refused(folder: Path, checkpoint: str, behavior: str | None = None) -> UserError:
-    """What it says."""
+    """Returns the error message."""
     with pytest.raises(UserError) as caught:
         SavedPolicies(folder, checkpoint, behavior)
     return caught.value
 
 
 def test_the_behaviors_are_known_before_actors_come(folder: Path) -> None:
-    """Names and specs; a name that is not among them is refused with those that are."""
+    """Names and specs are known before actors connect; an unknown name is refused with the known ones."""
     found = SavedPolicies(folder, "last", NAME)
     assert found.names == (NAME,)
     assert found.behaviors_table is not None
@@ -41,10 +41,10 @@ def test_the_behaviors_are_known_before_actors_come(folder: Path) -> None:
 
 
 def test_a_checkpoint_that_is_missing_or_damaged_is_refused_at_once(folder: Path) -> None:
-    """A step that there is not names those that are; a damaged file is named."""
+    """A missing step is refused with those that are kept; a damaged file is named."""
     error = refused(folder, "12345")
     assert error.exit_code is ExitCode.BAD_CHECKPOINT
-    assert "steps that are kept" in error.message
+    assert "a kept step (kept:" in error.message
     for path in folder.glob("run_state*.pt"):
         path.write_bytes(b"damaged")
     assert SavedPolicies(folder, "last", NAME).names == (NAME,)  # the newest checkpoint is the same policy
@@ -53,4 +53,4 @@ def test_a_checkpoint_that_is_missing_or_damaged_is_refused_at_once(folder: Path
     error = refused(folder, "last")
     assert (error.exit_code, str(newest) in error.message) == (ExitCode.BAD_CHECKPOINT, True)
     newest.unlink()
-    assert "neither a run state nor a checkpoint" in refused(folder, "last").message
+    assert "no readable run state and no readable checkpoint" in refused(folder, "last").message

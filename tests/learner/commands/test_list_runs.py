@@ -1,4 +1,4 @@
-"""What run folders say of their runs."""
+"""Tests what run folders tell of their runs."""
 
 import json
 import os
@@ -9,16 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import matplotlib.image
-import numpy as np
 import pytest
 
 from learner.checkpoints.lock import FolderLock
-from learner.cli import main
 from learner.commands.list_runs import RunRow, age, list_runs
 from learner.common.exits import ExitCode, UserError
 from tests.e2e.processes import ROOT, TRACEBACK, command_environment
-from tests.learner.commands.run_folders import curve_rows, progress_of, run_folder
+from tests.learner.commands.run_folders import progress_of, run_folder
 
 
 def only(results: Path) -> RunRow:
@@ -40,7 +37,7 @@ def only(results: Path) -> RunRow:
     ],
 )
 def test_the_journal_says_how_a_run_ended(tmp_path: Path, event: str, reason: str, state: str) -> None:
-    """Its last event is the end of the newest start."""
+    """The last event of the journal is the end of the newest start."""
     end = {"event": event, "reason": reason, "generation": 2}
     run_folder(tmp_path, "run", generation=2, progress=progress_of(), events=[{"event": "resumed"}, end])
     row = only(tmp_path)
@@ -49,7 +46,7 @@ def test_the_journal_says_how_a_run_ended(tmp_path: Path, event: str, reason: st
 
 
 def test_a_run_whose_learner_went_without_a_word_was_killed(tmp_path: Path) -> None:
-    """Nobody has the folder, and the newest start told of no end; how an earlier one ended does not count."""
+    """A run without a learner and without an end in its newest start was killed."""
     events = [{"event": "finished", "reason": "signal", "generation": 1}, {"event": "resumed", "generation": 2}]
     summary = {"generation": 1, "stop_reason": "signal"}
     run_folder(tmp_path, "run", generation=2, progress=progress_of(), events=events, summary=summary)
@@ -57,14 +54,14 @@ def test_a_run_whose_learner_went_without_a_word_was_killed(tmp_path: Path) -> N
 
 
 def test_a_run_whose_start_failed_is_unstarted(tmp_path: Path) -> None:
-    """A start was counted, and nothing else is there: a callback could not be made, say."""
+    """A run with only a counted start is unstarted."""
     run_folder(tmp_path, "run")
     assert (only(tmp_path).state, only(tmp_path).generation) == ("unstarted", 1)
 
 
 @pytest.mark.parametrize(("told", "state"), [("training", "running"), ("paused", "paused"), ("waiting", "waiting")])
 def test_a_run_whose_folder_is_locked_runs(tmp_path: Path, told: str, state: str) -> None:
-    """Looking does not take the lock away, nor keep it."""
+    """A run whose folder is locked is running; listing does not keep the lock."""
     folder = run_folder(tmp_path, "run", progress=progress_of(state=told))
     lock = FolderLock(folder)
     assert only(tmp_path).state == state
@@ -75,7 +72,7 @@ def test_a_run_whose_folder_is_locked_runs(tmp_path: Path, told: str, state: str
 
 
 def test_runs_without_a_journal_are_listed(tmp_path: Path) -> None:
-    """An older run has its summary alone."""
+    """An older run without a journal is listed by its summary."""
     summary = {"generation": 1, "stop_reason": "max_steps", "env_steps_trained": 900, "mean_return_100": 4.0}
     run_folder(tmp_path, "run", summary=summary)
     row = only(tmp_path)
@@ -83,7 +80,7 @@ def test_runs_without_a_journal_are_listed(tmp_path: Path) -> None:
 
 
 def test_behaviors_are_taken_together(tmp_path: Path) -> None:
-    """Steps are those of all; the return is the first that there is."""
+    """Steps are summed over behaviors; the return is the first one."""
     progress = progress_of(mean=None, best=None)
     progress["behaviors"]["Runner"] = {"env_steps_trained": 250, "mean_return": 9.0, "best_return": 9.5}
     run_folder(tmp_path, "run", progress=progress)
@@ -92,7 +89,7 @@ def test_behaviors_are_taken_together(tmp_path: Path) -> None:
 
 
 def test_the_newest_comes_first(tmp_path: Path) -> None:
-    """What was written to last is what people look for."""
+    """The run that was written last is first."""
     for seconds, name in ((500, "old"), (5, "new"), (50, "middle")):
         folder = run_folder(tmp_path, name, progress=progress_of())
         for path in folder.iterdir():
@@ -104,7 +101,7 @@ def test_the_newest_comes_first(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_left_out(tmp_path: Path) -> None:
-    """Files, empty folders, hidden folders and folders of something else."""
+    """Files and folders that are no runs are left out."""
     (tmp_path / "notes.txt").write_text("x")
     for name in ("empty", ".hidden", "plots"):
         (tmp_path / name).mkdir()
@@ -115,7 +112,7 @@ def test_what_is_no_run_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    """It names the folder and the flag."""
+    """A missing folder is an error that names the folder and the flag."""
     with pytest.raises(UserError, match="--results-dir") as caught:
         list_runs(tmp_path / "nowhere")
     assert caught.value.exit_code is ExitCode.USAGE
@@ -138,7 +135,7 @@ HOSTILE: list[bytes] = [
 
 @pytest.mark.parametrize("content", HOSTILE)
 def test_no_content_of_a_file_is_an_error(tmp_path: Path, content: bytes) -> None:
-    """Whatever each of the files holds, the run is listed, and so are the others."""
+    """No content of a file makes listing fail."""
     run_folder(tmp_path, "good", progress=progress_of())
     folder = run_folder(tmp_path, "bad")
     for name in ("generation", "summary.json", "progress.json", "events.jsonl", "run_state.pt", ".lock"):
@@ -147,7 +144,7 @@ def test_no_content_of_a_file_is_an_error(tmp_path: Path, content: bytes) -> Non
 
 
 def test_no_kind_of_file_is_an_error(tmp_path: Path) -> None:
-    """Pipes keep nobody waiting; folders and dead links in the place of files say nothing."""
+    """Pipes, folders and dead links in the place of files are ignored."""
     makers: list[Any] = [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nowhere")]
     for number, make in enumerate(makers):
         folder = tmp_path / f"odd-{number}"
@@ -160,7 +157,7 @@ def test_no_kind_of_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_random_damage(tmp_path: Path) -> None:
-    """Good files with a few bytes changed."""
+    """Files with random changes are listed without an error."""
     random_ = random.Random(1)
     for number in range(100):
         folder = run_folder(
@@ -190,15 +187,8 @@ def command(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[st
     return done
 
 
-def with_curve(results: Path, name: str, values: list[float], behavior: str = "Walker") -> None:
-    """Makes a run with a curve."""
-    folder = results / name if (results / name).exists() else run_folder(results, name, progress=progress_of())
-    (folder / behavior).mkdir()
-    (folder / behavior / "stats.csv").write_text(curve_rows(values))
-
-
 def test_runs_are_listed(tmp_path: Path) -> None:
-    """One line each below the headings; names from outside cannot reach the terminal."""
+    """Each run is one line, without control characters."""
     run_folder(tmp_path, "walker-1", progress=progress_of(steps=123456))
     run_folder(tmp_path, "evil\x1b[2J\n", progress=progress_of(mean=None, best=None))
     done = command("runs", "--results-dir", str(tmp_path))
@@ -212,21 +202,21 @@ def test_runs_are_listed(tmp_path: Path) -> None:
 
 
 def test_runs_for_machines(tmp_path: Path) -> None:
-    """Every field, under its name."""
+    """JSON output has every field."""
     run_folder(tmp_path, "run", progress=progress_of())
     (row,) = json.loads(command("runs", "--json", "--results-dir", str(tmp_path)).stdout)
     assert (row["run_id"], row["env_steps_trained"], row["best_return"]) == ("run", 500, 7.5)
 
 
 def test_where_nothing_is(tmp_path: Path) -> None:
-    """An empty folder is no error; one that is not there is."""
+    """An empty folder is no error, and a missing one is."""
     assert "no runs in" in command("runs", "--results-dir", str(tmp_path)).stdout
     assert command("runs", cwd=tmp_path).returncode == ExitCode.USAGE
 
 
 @pytest.mark.slow
 def test_hundreds_of_runs_cost_little_more_than_one(tmp_path: Path) -> None:
-    """The list reads small files alone, whatever the sizes of the curves; the command never loads torch."""
+    """Listing hundreds of runs reads only small files and does not import torch."""
     events = [{"event": "checkpoint", "step": step} for step in range(2000)]
     for number in range(300):
         run_folder(tmp_path / "many", f"run-{number}", progress=progress_of(), events=events)
@@ -243,89 +233,20 @@ def test_hundreds_of_runs_cost_little_more_than_one(tmp_path: Path) -> None:
     assert seconds["many"] < 4 * seconds["one"]
 
 
-def test_help_and_lists_load_nothing_heavy(tmp_path: Path) -> None:
-    """No torch, no matplotlib for a list; no torch for a picture."""
-    with_curve(tmp_path, "run", [1.0, 2.0])
+def test_lists_load_nothing_heavy(tmp_path: Path) -> None:
+    """A list imports neither torch nor the libraries of settings and of the wire."""
+    run_folder(tmp_path, "run", progress=progress_of())
     program = (
         "import sys\nfrom learner.cli import main\n"
         f"main(['runs', '--results-dir', {str(tmp_path)!r}])\n"
-        "assert not {'torch', 'matplotlib', 'tensorboard', 'grpc', 'pydantic'} & set(sys.modules), 'heavy'\n"
-        f"main(['compare', 'run', '--results-dir', {str(tmp_path)!r}, '--out', {str(tmp_path / 'a.png')!r}])\n"
-        "assert 'torch' not in sys.modules\n"
+        "assert not {'torch', 'numpy', 'tensorboard', 'grpc', 'pydantic'} & set(sys.modules), 'heavy'\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=ROOT)
-
-
-def test_curves_are_drawn(tmp_path: Path) -> None:
-    """A PNG of a useful size, with a colour for each run, that no reader of one kind of file is needed for."""
-    with_curve(tmp_path, "low", [10.0 + number for number in range(30)])
-    with_curve(tmp_path, "high", [100.0 - number % 7 for number in range(200)])
-    done = command("compare", "low", "high", "--results-dir", str(tmp_path), "--out", str(tmp_path / "a.png"))
-    assert (done.returncode, done.stdout) == (ExitCode.OK, f"{tmp_path / 'a.png'}\n"), done.stderr
-    picture = matplotlib.image.imread(tmp_path / "a.png")[..., :3]
-    assert picture.shape[0] >= 500
-    assert picture.shape[1] >= 1000
-    for color in ("#0072B2", "#D55E00"):
-        wanted = np.array([int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)])
-        near = np.abs(picture - wanted).max(axis=-1) < 0.02
-        left, right = near[:, : near.shape[1] // 2].sum(), near[:, near.shape[1] // 2 :].sum()
-        assert left > 50, color
-        assert right > 50, color
-
-
-def test_any_names_and_numbers_are_drawn(tmp_path: Path) -> None:
-    """Signs that plotting libraries take for commands, one point, huge values, many runs, several behaviors."""
-    for number in range(15):
-        with_curve(tmp_path, f"run-{number}", [float(number)])
-    with_curve(tmp_path, "_$x^{$\\frac", [1e300, -1e300])
-    with_curve(tmp_path, "_$x^{$\\frac", [5.0, 6.0], behavior="Runner")
-    names = [path.name for path in tmp_path.iterdir()]
-    done = command("compare", *names, "--results-dir", str(tmp_path), "--out", str(tmp_path / "a.PNG"))
-    assert done.returncode == ExitCode.OK, done.stderr
-    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nobody"], "there is no run 'nobody'"),
-        (["run", "--key", "Losses"], "--key takes one of: Environment/Cumulative Reward"),
-        (["run", "--out", "a.svg"], "must end in .png"),
-        (["run", "--out", "nowhere/a.png"], "cannot be written: No such file"),
-        ([], "RUN"),
-    ],
-)
-def test_what_cannot_be_drawn_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    said: str,
-) -> None:
-    """It names what is wrong and what to do."""
-    with_curve(tmp_path / "results", "run", [1.0])
-    monkeypatch.chdir(tmp_path)
-    assert main(["compare", *arguments]) == ExitCode.USAGE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
-
-
-def test_without_matplotlib(tmp_path: Path) -> None:
-    """One line says what to install."""
-    with_curve(tmp_path, "run", [1.0])
-    program = (
-        "import sys\nsys.modules['matplotlib'] = None\nfrom learner.cli import main\n"
-        f"sys.exit(main(['compare', 'run', '--results-dir', {str(tmp_path)!r}]))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == ExitCode.MISSING_EXTRA
-    assert "pip install '.[plots]'" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(None, "-"), (0.2, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (200_000, "2 d")]
 )
 def test_ages(seconds: float | None, text: str) -> None:
-    """In the one unit that people would use."""
+    """Ages have one unit."""
     assert age(seconds) == text

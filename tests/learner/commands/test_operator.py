@@ -1,4 +1,4 @@
-"""The operator's client against a service on real sockets."""
+"""Tests the operator's client against a service on real sockets."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from learner.commands.status_text import render_status, status_document
 from learner.common.exits import ExitCode, UserError
 from learner.observe.address import ADDRESS_FILE, BoundAddresses, write_addresses
 from learner.web.operator_token import TOKEN_FILE, token_of_run
+from tests.learner.commands.run_folders import run_folder
 from tests.learner.service.harness import Actor, Learner, async_test, running
 
 T = TypeVar("T")
@@ -26,7 +27,7 @@ NOBODY = "127.0.0.1:1"
 
 
 async def call(learner: Learner, method: Callable[[Operator], T]) -> T:
-    """Calls the service of a learner as a command does: from a thread, with a client of its own."""
+    """Calls the service from a thread, as a command does."""
 
     def use() -> T:
         with Operator(f"127.0.0.1:{learner.server.control_port}") as operator:
@@ -37,7 +38,7 @@ async def call(learner: Learner, method: Callable[[Operator], T]) -> T:
 
 @async_test
 async def test_every_command_reaches_the_learner() -> None:
-    """Each method is one call, with its arguments."""
+    """Each method is one call with its arguments."""
     async with running() as learner:
         await call(learner, Operator.pause)
         await call(learner, Operator.resume)
@@ -50,7 +51,7 @@ async def test_every_command_reaches_the_learner() -> None:
 
 @async_test
 async def test_status_names_the_actors() -> None:
-    """The state of the run comes with one entry for each actor that is there."""
+    """The status has an entry for each connected actor."""
     async with running() as learner, Actor(learner.server.port, "rig-7") as actor:
         await actor.join()
         status = await call(learner, Operator.status)
@@ -60,7 +61,7 @@ async def test_status_names_the_actors() -> None:
 
 @async_test
 async def test_what_the_learner_refuses_is_told() -> None:
-    """A command that the learner could not carry out ends with the learner's own words."""
+    """A refused command shows the learner's message."""
     async with running() as learner:
         learner.hooks.error = CheckpointFailed("the disk is full")
         with pytest.raises(UserError, match="the disk is full") as caught:
@@ -70,7 +71,7 @@ async def test_what_the_learner_refuses_is_told() -> None:
 
 @async_test
 async def test_a_port_that_is_not_for_operators() -> None:
-    """The address where actors connect answers, but not to operators."""
+    """The actors' address refuses operators' commands."""
     async with running() as learner:
         address = f"127.0.0.1:{learner.server.port}"
 
@@ -84,7 +85,7 @@ async def test_a_port_that_is_not_for_operators() -> None:
 
 
 def test_a_learner_that_is_not_there() -> None:
-    """A command to an address where nobody listens fails soon, with the address."""
+    """An address without a learner fails soon and is named."""
     said = f"no learner answers at {NOBODY}; if it was killed, start it again with --resume"
     with pytest.raises(UserError, match=said) as caught, Operator(NOBODY) as operator:
         operator.pause()
@@ -93,7 +94,7 @@ def test_a_learner_that_is_not_there() -> None:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """A folder with two runs, the second of which has a learner."""
+    """Makes a folder with two runs, the second of which has a learner."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     write_addresses(tmp_path / "second", BoundAddresses("127.0.0.1:10", "127.0.0.1:11"))
@@ -101,29 +102,53 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_the_address_is_found(results: Path) -> None:
-    """An address given is taken; a run's folder tells its own; without either, the only learner there is."""
+    """The address is the given one, that of the run's folder, or that of the only learner."""
     assert Operator.find(NOBODY, "first", results).address == NOBODY
     assert Operator.find(None, "second", results).address == "127.0.0.1:11"
     assert Operator.find(None, None, results).address == "127.0.0.1:11"
+    assert Operator.find(None, str(results / "second"), Path("elsewhere")).address == "127.0.0.1:11"
 
 
 def test_no_address_is_found(results: Path) -> None:
-    """A run without a learner, no learner and several of them are errors that say what to give."""
+    """Without a learner, or with several, the error says what to give."""
     with pytest.raises(UserError, match="first") as caught:
         Operator.find(None, "first", results)
     assert caught.value.exit_code is ExitCode.UNREACHABLE
     write_addresses(results / "first", BoundAddresses("127.0.0.1:12", "127.0.0.1:13"))
-    with pytest.raises(UserError, match=r"2 running learners .* --run-id") as caught:
+    with pytest.raises(UserError, match=r"2 running learners .* name the run") as caught:
         Operator.find(None, None, results)
     assert caught.value.exit_code is ExitCode.USAGE
+    with pytest.raises(UserError, match=r"no running learner .* rollcast-learner serve RUN.yaml") as caught:
+        Operator.find(None, None, results / "empty")
+    assert caught.value.exit_code is ExitCode.UNREACHABLE
+    end = {"event": "finished", "reason": "target_return", "generation": 1}
+    run_folder(results / "ended", "cartpole", events=[end])
+    with pytest.raises(UserError, match=r"\(the newest run, cartpole, is finished: target_return\): start one with"):
+        Operator.find(None, None, results / "ended")
+    with pytest.raises(UserError, match=r"rollcast-learner serve RUN.yaml --run-id third") as caught:
+        Operator.find(None, "third", results)
+    assert caught.value.exit_code is ExitCode.UNREACHABLE
     for name in ("first", "second"):
         (results / name / ADDRESS_FILE).write_text("no JSON")
     with pytest.raises(UserError, match="second"):
         Operator.find(None, "second", results)
 
 
+@pytest.mark.parametrize("command", ["status", "pause", "resume", "save", "drain", "healthcheck", "page"])
+def test_a_command_takes_the_folder_of_a_run(results: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command accepts a path or an id below --results-dir."""
+    for run in (str(results / "second"), "second"):
+        write_addresses(results / "second", BoundAddresses("127.0.0.1:10", NOBODY, http=NOBODY))
+        assert main([command, run, "--results-dir", str(results)]) == ExitCode.UNREACHABLE
+        assert NOBODY in capsys.readouterr().err
+    assert main([command, str(results / "first")]) == ExitCode.UNREACHABLE
+    assert "first/address.json does not exist" in capsys.readouterr().err
+    assert main([command, "second", "--run-id", "second", "--results-dir", str(results)]) == ExitCode.USAGE
+    assert "give only one" in capsys.readouterr().err
+
+
 def make_status(**changes: Any) -> control_pb2.StatusResponse:
-    """A status with one behavior, an actor of an older release that went away, and one that is well."""
+    """Returns a status with one behavior, an absent older actor and a healthy one."""
     count = session_pb2.ReasonCount
     books = control_pb2.LearnerBooks(
         received=10,
@@ -134,6 +159,8 @@ def make_status(**changes: Any) -> control_pb2.StatusResponse:
         unknown_sessions=1,
     )
     row = control_pb2.BehaviorStatus(behavior="Walker", version=2, env_steps_taken=11, max_steps=50, books=books)
+    row.numbers.update({"mean_lag": 0.4, "log_prob_error_max": 2e-7, "loss": 1.0, "heat": 3.0})
+    row.labels["heat"] = "warmth"
     own = session_pb2.ActorBooks(
         produced_steps=12, acked_steps=5, unacked_steps=3, open_steps=2, discarded=[count(reason="reset", steps=2)]
     )
@@ -151,11 +178,11 @@ def make_status(**changes: Any) -> control_pb2.StatusResponse:
         lag_versions=0,
     )
     state = {"run_id": "run", "generation": 4, "state": control_pb2.RUN_STATE_PAUSED, "uptime_seconds": 61.4}
-    return control_pb2.StatusResponse(behaviors=[row], actors=[actor, other], **{**state, **changes})
+    return control_pb2.StatusResponse(behaviors=[row], **{"actors": [actor, other], **state, **changes})
 
 
 def test_status_as_text() -> None:
-    """People see the run, the verdict, the books with every reason, and who is away; what is not known is a dash."""
+    """The text shows the run, the verdict, the books with every reason, and absent actors."""
     verdict = control_pb2.Verdict(bottleneck=control_pb2.BOTTLENECK_ACTORS, text="actor-bound: so it is")
     lessons = [
         control_pb2.LessonStatus(parameter="mass", number=1, lessons=3, name="mid\x1bdle"),
@@ -166,22 +193,49 @@ def test_status_as_text() -> None:
     assert lines == [
         "run run, generation 4: paused, up 61 s",
         "bottleneck: actor-bound: so it is",
-        "Walker: version 2, 11 steps taken of 50, 0 a second",
-        "  mean return none yet of the last 100 of 0 episodes, lag 0.00",
+        "Walker: version 2, 11 steps taken of 50, 0 per second",
+        "  no episode has ended yet",
+        "  lag 0.40, log-prob error 2.0e-07, warmth 3.00",
         "  received 10 = trained 4 + dropped (stale 3) + queued 1 + lost (restart 2); duplicate 0; unknown sessions 1",
         "mass: lesson 2 of 3, mid\\x1bdle",
         "actor  name    link        seen  steps/s  lag  credit  waits       round trip",
         "    3  rig     away       1.5 s        0    -       0  -                    -",
         (
-            "       Walker, as last reported: version 2, produced 12 = acked 5 + unacked 3 + open 2 + discarded (reset 2) + dropped (none)"
+            "       Walker, last report: version 2, produced 12 = acked 5 + unacked 3 + open 2 + discarded (reset 2) + dropped (none)"
         ),
         "   10  second  connected  0.0 s    1,234    0   4,096  12% credit      3.1 ms",
         "last error: the disk is \\x1b[2J full",
     ]
 
 
+def test_status_without_actors_says_so() -> None:
+    """A run without actors says so, above the last error."""
+    lines = render_status(make_status(last_error="actor rig ended: it broke", actors=[])).splitlines()
+    assert lines[-2:] == ["no actor is connected", "last error: actor rig ended: it broke"]
+
+
+def test_status_shows_environments_that_fail_or_hang() -> None:
+    """Failing and hanging environments are shown below the actor's row, without control characters."""
+    status = make_status()
+    status.actors[0].environments.CopyFrom(
+        session_pb2.EnvironmentReport(
+            failures=12,
+            error="environment 0 failed: \x1b[2J",
+            hanging="environment 3 has been in step()",
+            hanging_seconds=45,
+        )
+    )
+    status.actors[0].environment_failed_seconds = 61.0
+    lines = render_status(status).splitlines()
+    row = next(number for number, line in enumerate(lines) if " rig " in line)
+    assert lines[row + 1 : row + 3] == [
+        "       environment 3 has been in step() for 45 s",
+        "       environments failed 12 times, most recently 0:01:01 ago: environment 0 failed: \\x1b[2J",
+    ]
+
+
 def test_status_as_json() -> None:
-    """Scripts find every key, zeros too, by the names of the protocol."""
+    """JSON has every key of the protocol, also zeros."""
     document = json.loads(status_document(make_status()))
     assert document["state"] == "RUN_STATE_PAUSED"
     assert document["last_error"] == ""
@@ -193,13 +247,13 @@ def test_status_as_json() -> None:
 
 @pytest.fixture
 def http() -> Iterator[str]:
-    """An address at which something listens."""
+    """Returns an address at which something listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
 def folder_of(results: Path, http: str, name: str = "run") -> Path:
-    """A run folder whose learner says that its page is there."""
+    """Makes a run folder with the address of the status page."""
     folder = results / name
     folder.mkdir()
     write_addresses(folder, BoundAddresses("127.0.0.1:1", "127.0.0.1:2", http))
@@ -207,7 +261,7 @@ def folder_of(results: Path, http: str, name: str = "run") -> Path:
 
 
 def test_the_link_has_the_token(tmp_path: Path, http: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The token is behind the #, which no browser sends to anybody."""
+    """The token is in the link's fragment, which browsers do not send."""
     token = token_of_run(folder_of(tmp_path, http)).reveal()
     assert page_link(None, tmp_path) == page_link("run", tmp_path) == f"http://{http}/#token={token}"
     assert main(["page", "--results-dir", str(tmp_path)]) == ExitCode.OK
@@ -215,17 +269,17 @@ def test_the_link_has_the_token(tmp_path: Path, http: str, capsys: pytest.Captur
 
 
 def test_without_a_token_of_its_own(tmp_path: Path, http: str) -> None:
-    """The page asks for it."""
+    """Without a token in the folder, the page asks for it."""
     folder_of(tmp_path, http)
     assert page_link(None, tmp_path) == f"http://{http}/"
 
 
 def test_a_token_that_is_not_for_us(tmp_path: Path, http: str) -> None:
-    """It is said that there is one."""
+    """A token that cannot be read is mentioned."""
     folder = folder_of(tmp_path, http)
     token_of_run(folder)
     (folder / TOKEN_FILE).chmod(0o644)
-    with pytest.raises(UserError, match="for the learner's user alone"):
+    with pytest.raises(UserError, match="readable only by the user who runs the learner"):
         page_link(None, tmp_path)
 
 
@@ -234,14 +288,14 @@ def test_a_token_that_is_not_for_us(tmp_path: Path, http: str) -> None:
     [("0.0.0.0", "http://127.0.0.1"), ("127.0.0.1", "http://127.0.0.1")],  # noqa: S104
 )
 def test_a_learner_that_listens_everywhere_listens_here(tmp_path: Path, http: str, listens: str, link: str) -> None:
-    """The link is for a browser on this machine."""
+    """For a learner on 0.0.0.0 the link uses a loopback address."""
     port = http.rpartition(":")[2]
     folder_of(tmp_path, f"{listens}:{port}")
     assert page_link(None, tmp_path) == f"{link}:{port}/"
 
 
 def test_who_cannot_be_found(tmp_path: Path, http: str) -> None:
-    """Nobody, more than one, one without a page, one that is gone: each has its own words and next step."""
+    """No learner, several, one without a page and a stopped one have distinct messages."""
     with pytest.raises(UserError, match="no running learner"):
         page_link(None, tmp_path)
     with pytest.raises(UserError, match="no learner runs in that folder"):
@@ -253,5 +307,5 @@ def test_who_cannot_be_found(tmp_path: Path, http: str) -> None:
     with pytest.raises(UserError, match="--resume") as caught:
         page_link("gone", tmp_path)
     assert caught.value.exit_code is ExitCode.UNREACHABLE
-    with pytest.raises(UserError, match="--run-id"):
+    with pytest.raises(UserError, match="name the run"):
         page_link(None, tmp_path)

@@ -1,4 +1,4 @@
-"""What would keep a run from starting is found without starting it, and without a trace."""
+"""Tests the checks before a start."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ from pathlib import Path
 import pytest
 
 from learner.app import serve
+from learner.checkpoints.store import encode_behavior
 from learner.cli import add_mlagents_flags, main
 from learner.common.exits import ExitCode, UserError
+from learner.run.writers import _OWN
+from learner.settings.extensions import ENCODERS
 from learner.settings.layers import FLAGS
 from learner.settings.load import load_run_options
 from learner.settings.service import OWN_STATS_WRITERS
-from learner.status.writers import _OWN
+from tests.learner.ingest.parts import NAME
+from tests.learner.installed import install
+from tests.learner.networks.specs import behavior
+from tests.learner.rewards.recorded import demonstrate
+from tests.learner.starts import begun
 
+LESSONS = "[{name: a, value: 1, completion_criteria: {behavior: Bal, threshold: 1}}, {name: b, value: 2}]"
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
-    """A run file with one behavior, of a build."""
+    """Returns a run file with one behavior and a build."""
     path = tmp_path / "run.yaml"
     path.write_text("behaviors:\n  Ball:\n    trainer_type: ppo\nenv_settings:\n  env_path: Build\n  num_envs: 2\n")
     return path
@@ -34,7 +42,7 @@ def _check(run_file: Path, *arguments: str) -> int:
 
 
 def test_a_run_that_can_start(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The settings are printed, and no run folder is made."""
+    """A valid run prints its settings and makes no run folder."""
     assert _check(run_file, "--run-id", "x") == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["env_settings"]["num_envs"] == 2
     assert list(run_file.parent.iterdir()) == [run_file]
@@ -55,7 +63,7 @@ def test_a_run_that_can_start(run_file: Path, capsys: pytest.CaptureFixture[str]
 def test_the_run_folder_is_looked_at(
     run_file: Path, arguments: list[str], code: ExitCode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same codes as a start's, in one line, and nothing in the folder is touched."""
+    """The run folder is checked as at a start and not changed."""
     behavior = run_file.parent / "results" / "there" / "Ball"
     behavior.mkdir(parents=True)
     (behavior / "stats.csv").write_text("step\n")
@@ -68,13 +76,13 @@ def test_the_run_folder_is_looked_at(
 
 
 def test_what_is_not_built_is_refused(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As `serve` refuses it; without --can-start the settings are shown all the same."""
-    assert _check(run_file, "--set", "default_settings.trainer_type=poca") == ExitCode.RUN_FILE
-    assert "default_settings.trainer_type" in capsys.readouterr().err
+    """Unsupported settings are refused as by `serve`; without --can-start the settings are shown."""
+    assert _check(run_file, "--set", "default_settings.reward_signals={}") == ExitCode.RUN_FILE
+    assert "default_settings.reward_signals" in capsys.readouterr().err
 
 
 def test_logs_of_players_alone_are_no_run(run_file: Path) -> None:
-    """What players wrote before the learner ended at its start does not keep the next start from the folder."""
+    """A folder with players' logs only can be started."""
     logs = run_file.parent / "results" / "x" / "run_logs"
     logs.mkdir(parents=True)
     (logs / "Player-0.log").write_text("no trainer\n")
@@ -82,7 +90,7 @@ def test_logs_of_players_alone_are_no_run(run_file: Path) -> None:
 
 
 def test_flags_of_mlagents_win_over_the_file(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Even where one says no more than the default; --env-args takes all that follows."""
+    """ML-Agents' flags override the file, even with default values."""
     assert _check(run_file, "--num-envs=1", "--time-scale", "3", "--env-args", "--level", "-3", "--seed") == ExitCode.OK
     settings = json.loads(capsys.readouterr().out)
     assert settings["env_settings"]["num_envs"] == 1
@@ -91,7 +99,7 @@ def test_flags_of_mlagents_win_over_the_file(run_file: Path, capsys: pytest.Capt
 
 
 def test_every_flag_of_mlagents_sets_something() -> None:
-    """Each goes to a value of the run file."""
+    """Every flag of ML-Agents sets a value of the run file."""
     import argparse
 
     parser = argparse.ArgumentParser(add_help=False)
@@ -103,7 +111,7 @@ def test_every_flag_of_mlagents_sets_something() -> None:
 
 @pytest.mark.parametrize("block", ["behavioral_cloning", "gail"])
 def test_demonstrations_that_are_not_there(run_file: Path, capsys: pytest.CaptureFixture[str], block: str) -> None:
-    """A path without a file or folder is named by its setting; what is there may start."""
+    """A missing demonstration is reported by its setting."""
     demonstrations = run_file.parent / "expert.demo"
     setting = "reward_signals.gail" if block == "gail" else block
     run_file.write_text(
@@ -114,13 +122,23 @@ def test_demonstrations_that_are_not_there(run_file: Path, capsys: pytest.Captur
     assert _check(run_file) == ExitCode.RUN_FILE
     assert f"behaviors.Ball.{setting}.demo_path: {demonstrations} does not exist" in capsys.readouterr().err
     demonstrations.touch()
+    assert _check(run_file) == ExitCode.RUN_FILE
+    assert f"{setting}.demo_path: {demonstrations}: the file is empty" in capsys.readouterr().err
+    demonstrations.unlink()
+    demonstrate(demonstrations, behavior(continuous=2))
     assert _check(run_file) == ExitCode.OK
+    demonstrations.write_bytes(demonstrations.read_bytes()[:-3])
+    assert _check(run_file) == ExitCode.RUN_FILE
+    assert "the file is cut short or damaged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        ("stats_writers: [csv, tensorbord]", "rollcast.stats_writers names 'tensorbord', which nothing installed here"),
+        (
+            "stats_writers: [csv, tensorbord]",
+            "rollcast.stats_writers names 'tensorbord', which no installed package declares",
+        ),
         (
             "callbacks: ['nosuchmod:x']",
             "rollcast.callbacks names 'nosuchmod:x' (nosuchmod:x), which cannot be imported",
@@ -128,7 +146,7 @@ def test_demonstrations_that_are_not_there(run_file: Path, capsys: pytest.Captur
     ],
 )
 def test_code_that_is_not_there(run_file: Path, capsys: pytest.CaptureFixture[str], block: str, said: str) -> None:
-    """check-config tells of it; --can-start and `serve` refuse it, and no run folder is made."""
+    """Missing code is refused by --can-start and `serve`, and no run folder is made."""
     run_file.write_text(f"{run_file.read_text()}rollcast: {{{block}}}\n")
     assert main(["check-config", str(run_file)]) == ExitCode.OK
     assert f"serve would refuse: {said}" in capsys.readouterr().err
@@ -142,30 +160,181 @@ def test_code_that_is_not_there(run_file: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_demonstrations_are_told_of_without_can_start(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The settings are shown, and beside them that a start would be refused."""
+    """Without --can-start the settings are shown with the reason of a refusal."""
     run_file.write_text("behaviors: {Ball: {trainer_type: ppo, behavioral_cloning: {demo_path: no.demo}}}\n")
     assert main(["check-config", str(run_file)]) == ExitCode.OK
     said = "serve would refuse: behaviors.Ball.behavioral_cloning.demo_path: no.demo does not exist"
     assert said in capsys.readouterr().err
 
 
+def test_frozen_opponents_that_are_not_there(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A frozen opponent that is missing, or no exported model, is refused by --can-start and `serve` with its path."""
+    model = run_file.parent / "old.onnx"
+    run_file.write_text(
+        f"behaviors: {{Ball: {{trainer_type: ppo, self_play: {{frozen_opponents: {{old: {model}}}}}}}}}\n"
+    )
+    said = f"behaviors.Ball.self_play.frozen_opponents.old: {model}: the file"
+    assert _check(run_file) == ExitCode.RUN_FILE
+    assert f"{said} does not exist" in capsys.readouterr().err
+    model.write_bytes(b"\x80\x05cos\nsystem\n")
+    with pytest.raises(UserError) as caught:
+        serve(load_run_options(run_file, cli={"results_dir": str(run_file.parent / "results")}))
+    assert (caught.value.exit_code, caught.value.message) == (
+        ExitCode.RUN_FILE,
+        f"{said} cannot be used: wire type 7 at byte 4: not an ONNX model",
+    )
+    assert sorted(run_file.parent.iterdir()) == sorted([run_file, model])
+
+
 def test_wandb_that_is_not_installed(
     run_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The exit code of a start."""
+    """Missing wandb has the exit code of a start."""
     monkeypatch.setitem(sys.modules, "wandb", None)
     run_file.write_text(f"{run_file.read_text()}rollcast: {{stats_writers: [wandb]}}\n")
     assert _check(run_file) == ExitCode.MISSING_EXTRA
-    assert "pip install '.[wandb]'" in capsys.readouterr().err
+    assert "pip install 'rollcast[wandb]'" in capsys.readouterr().err
+
+
+def _refused_by_both(run_file: Path, code: ExitCode, said: str, *arguments: str, **flags: str) -> str:
+    """Returns what check-config --can-start and `serve` say in refusing a run; both leave no trace."""
+    results = run_file.parent / "results"
+    before = sorted(results.rglob("*"))
+    with pytest.raises(UserError) as caught:
+        serve(load_run_options(run_file, cli={"results_dir": str(results), "address": "127.0.0.1:0", **flags}))
+    assert (caught.value.exit_code, said in caught.value.message) == (code, True), caught.value.message
+    assert _check(run_file, *arguments) == code
+    assert sorted(results.rglob("*")) == before
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "does not exist"),
+        (b"no archive", "is damaged, or not a checkpoint of Rollcast"),
+        (encode_behavior("Ball", 5, {"trainer_type": "sac"}), "a checkpoint of trainer sac"),
+    ],
+)
+@pytest.mark.parametrize("is_run", [True, False])
+def test_what_a_run_starts_from_is_read_at_the_start(
+    run_file: Path, content: bytes | None, said: str, *, is_run: bool
+) -> None:
+    """A missing, damaged or foreign initial checkpoint is refused before actors connect."""
+    checkpoint = run_file.parent / "results" / "old" / "Ball" / "checkpoint.pt"
+    checkpoint.parent.mkdir(parents=True)
+    if content is not None:
+        checkpoint.write_bytes(content)
+    flags = {"initialize_from": "old"} if is_run else {}
+    arguments = ["--initialize-from", "old"] if is_run else []
+    if not is_run:
+        run_file.write_text(f"behaviors: {{Ball: {{trainer_type: ppo, init_path: {checkpoint}}}}}\n")
+    message = _refused_by_both(run_file, ExitCode.BAD_CHECKPOINT, said, *arguments, **flags)
+    assert "behavior 'Ball' cannot start from" in message
+    assert str(checkpoint) in message
+    checkpoint.write_bytes(encode_behavior("Ball", 5, {"trainer_type": "ppo"}))
+    assert _check(run_file, *arguments) == ExitCode.OK
+
+
+def test_networks_of_another_size_are_no_start(tmp_path: Path) -> None:
+    """Networks of another size are refused if the other run's spec is known."""
+    with begun(tmp_path / "results", 1) as (_, start, trainer):
+        start.keeper.save_all({NAME: trainer})
+    path = tmp_path / "run.yaml"
+    for units, code in ((16, ExitCode.OK), (24, ExitCode.BAD_CHECKPOINT)):
+        path.write_text(
+            f"behaviors: {{{NAME}: {{trainer_type: ppo, network_settings: {{hidden_units: {units}, num_layers: 1}}}}}}\n"
+        )
+        assert _check(path, "--run-id", "new", "--initialize-from", "run") == code
+    said = f"behavior '{NAME}' cannot start from "
+    message = _refused_by_both(
+        path, code, said, "--run-id", "new", "--initialize-from", "run", run_id="new", initialize_from="run"
+    )
+    assert "in the saved state, but" in message
+    assert _check(path, "--run-id", "new", "--initialize-from", "run", "--inference") == ExitCode.OK
+
+
+def test_the_initial_file_of_behaviors_that_are_not_listed(run_file: Path) -> None:
+    """One initial file for all behaviors is checked; a folder is not yet."""
+    run_file.write_text("default_settings: {trainer_type: ppo, init_path: some/where.pt}\n")
+    _refused_by_both(run_file, ExitCode.BAD_CHECKPOINT, "some/where.pt does not exist")
+
+
+def test_a_run_without_checkpoints_is_no_start(run_file: Path) -> None:
+    """Without listed behaviors, the other run must have any checkpoint."""
+    (run_file.parent / "results" / "old").mkdir(parents=True)
+    run_file.write_text("default_settings: {trainer_type: ppo}\n")
+    _refused_by_both(
+        run_file, ExitCode.BAD_CHECKPOINT, "of any behavior", "--initialize-from", "old", initialize_from="old"
+    )
+
+
+def test_the_checkpoint_of_a_resumed_run_is_read_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A step that is not kept is refused with those that are."""
+    with begun(tmp_path / "results", 1) as (_, start, trainer):
+        start.keeper.save_all({NAME: trainer})
+        kept = trainer.get_step
+    path = tmp_path / "run.yaml"
+    path.write_text(f"behaviors: {{{NAME}: {{trainer_type: ppo}}}}\n")
+    resumed = ("--run-id", "run", "--resume", "--checkpoint")
+    assert _check(path, *resumed, str(kept)) == ExitCode.OK
+    capsys.readouterr()
+    assert _check(path, *resumed, "77") == ExitCode.BAD_CHECKPOINT
+    assert f"{NAME}-77.pt does not exist; name best, last or a kept step (kept: {kept})" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("torch_settings: {device: cuda:77}", "torch_settings.device is 'cuda:77', which cannot be used here"),
+        ("torch_settings: {device: abacus}", "torch_settings.device is 'abacus', which cannot be used here"),
+        ("rollcast: {lockstep: {}}", "rollcast.lockstep supports one learner process, but WORLD_SIZE is 2"),
+        ("rollcast: {device_ring_steps: 100}", "rollcast.device_ring_steps is 100, but behaviors.Ball needs at least"),
+        ("rollcast: {operator_token_file: nothing}", "rollcast.operator_token_file: nothing cannot be read"),
+        (
+            f"environment_parameters: {{m: {{curriculum: {LESSONS}}}}}",
+            "environment_parameters.m.curriculum.0.completion_criteria.behavior: lesson 'a' never ends",
+        ),
+    ],
+)
+def test_what_this_machine_or_run_cannot_do(
+    run_file: Path, monkeypatch: pytest.MonkeyPatch, block: str, said: str
+) -> None:
+    """Devices, variables, files and names are checked before the run folder is made."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    run_file.write_text(f"{run_file.read_text()}{block}\n")
+    _refused_by_both(run_file, ExitCode.RUN_FILE, said)
+
+
+def test_an_encoder_that_cannot_be_imported(run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An encoder that cannot be imported is refused at the start."""
+    site = install(
+        tmp_path / "site", "broken_encoder", "import nosuchmodule\n", {ENCODERS: {"mine": "broken_encoder:E"}}
+    )
+    monkeypatch.syspath_prepend(str(site))
+    for block in ("network_settings", "reward_signals: {extrinsic: {}, rnd: {network_settings"):
+        end = "}}" if "rnd" in block else ""
+        run_file.write_text(f"behaviors: {{Ball: {{trainer_type: ppo, {block}: {{vis_encode_type: mine}}{end}}}}}\n")
+        said = "vis_encode_type names 'mine' (broken_encoder:E), which cannot be imported"
+        _refused_by_both(run_file, ExitCode.RUN_FILE, said)
+
+
+def test_results_that_cannot_be_written(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file in the place of the results folder is refused."""
+    (run_file.parent / "results").write_text("in the way")
+    assert _check(run_file) == ExitCode.RUN_FILE
+    assert "cannot use the run folder" in capsys.readouterr().err
 
 
 def test_our_writers_are_known() -> None:
-    """The names that are looked for before a start are those that can be made."""
+    """The names that are checked before a start are those of the built-in writers."""
     assert set(OWN_STATS_WRITERS) == set(_OWN)
 
 
 def test_it_needs_no_torch(run_file: Path) -> None:
-    """It answers in the time that a player can wait."""
+    """The check does not import torch."""
     program = (
         "import sys\nfrom learner.cli import main\n"
         f"main(['check-config', {str(run_file)!r}, '--can-start'])\nsys.exit(3 if 'torch' in sys.modules else 0)"

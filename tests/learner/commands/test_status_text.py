@@ -1,4 +1,4 @@
-"""`status --watch`, on a real terminal and in a pipe, as a process of its own."""
+"""Tests `status --watch` in a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print("after")
 
 @contextmanager
 def watching(output: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that shows something again and again."""
+    """A process that prints repeatedly."""
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         env={**os.environ, "COLUMNS": "80", "LINES": "24"},
@@ -54,7 +54,7 @@ def read_until(descriptor: int, found: bytes, text: bytes = b"") -> bytes:
 
 
 def watched(ours: int, theirs: int) -> bytes:
-    """Watches until Ctrl-C, which comes after a while and ends it in good order; returns everything that was written."""
+    """Watches until Ctrl-C and returns the output."""
     with watching(theirs) as process:
         os.close(theirs)
         text = read_until(ours, b"look 2")
@@ -67,14 +67,14 @@ def watched(ours: int, theirs: int) -> bytes:
 
 
 def test_a_pipe_gets_one_block_after_another() -> None:
-    """Without a terminal there are no control characters; Ctrl-C ends it in good order."""
+    """A pipe gets blocks without control characters, and Ctrl-C ends with 0."""
     text = watched(*os.pipe())
     assert b"\x1b" not in text
     assert text.startswith(b"look 0 " + b"x" * 100 + b"\nsecond\nline 0\nline 1\n\nlook 1 ")
 
 
 def test_a_terminal_is_drawn_over() -> None:
-    """Each picture begins at the top, is as wide and high as the terminal at most, and clears what was longer before."""
+    """In a terminal each update starts at the top, fits the screen and clears old lines."""
     text = watched(*pty.openpty())
     first, second = text.split(b"\x1b[H")[1:3]
     assert text.startswith(b"\x1b[2J\x1b[H")
@@ -84,7 +84,7 @@ def test_a_terminal_is_drawn_over() -> None:
 
 
 def test_a_reader_that_has_gone_is_no_error() -> None:
-    """`... --watch | head` ends as soon as nobody reads."""
+    """`--watch | head` ends without an error."""
     reading, writing = os.pipe()
     with watching(writing) as process:
         os.close(writing)
@@ -95,8 +95,8 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e9", "soon"])
 def test_a_time_that_makes_no_sense_is_refused(seconds: str) -> None:
-    """Neither a flood of calls nor one look a year is what somebody meant."""
+    """Too short and too long intervals are refused."""
     command = [sys.executable, "-m", "learner", "status", "--control", "127.0.0.1:1", f"--watch={seconds}"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert ended.returncode == ExitCode.USAGE, ended
-    assert f"'{seconds}' is no time between 0.1 and 3600 seconds" in ended.stderr
+    assert f"'{seconds}' is not a number of seconds from 0.1 to 3600" in ended.stderr

@@ -1,4 +1,4 @@
-"""Exit codes are documented and in their ranges."""
+"""Tests that exit codes are documented and within their ranges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from learner.common.exits import ExitCode, UserError
 
 @pytest.mark.parametrize("code", ExitCode)
 def test_every_code_has_one_line_of_help(code: ExitCode) -> None:
-    """The help text is what the documentation and the last line of a run show."""
+    """Every code has one line of help."""
     assert code.help
     assert "\n" not in code.help
 
@@ -19,12 +19,12 @@ def test_every_code_has_one_line_of_help(code: ExitCode) -> None:
     [(ExitCode.OK, 0), (ExitCode.RUN_FILE, 11), (ExitCode.PORT_IN_USE, 20), (ExitCode.TRAINER_FAILED, 40)],
 )
 def test_codes_are_numbers_for_the_shell(code: ExitCode, expected: int) -> None:
-    """The numbers are part of the interface and do not change."""
+    """The numbers of exit codes do not change."""
     assert expected == int(code)
 
 
 def test_a_user_error_is_its_message() -> None:
-    """What is raised for the user reads as one line, with all problems beside it."""
+    """A user error is one line with all its problems."""
     error = UserError(ExitCode.USAGE, "wrong (and 1 more)", ["wrong", "also wrong"])
     assert str(error) == "wrong (and 1 more)"
     assert error.details == ("wrong", "also wrong")

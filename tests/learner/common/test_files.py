@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Tests that files are replaced atomically."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ while True:
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    """The new content takes the place of the old, and nothing else is left in the folder."""
+    """The new content replaces the old, and no other file is left."""
     path = tmp_path / "file"
     write_file(path, b"old")
     write_file(path, b"new")
@@ -42,14 +42,14 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 
 
 def test_others_may_read_it(tmp_path: Path) -> None:
-    """The file has the rights that the process's mask gives to any file."""
+    """The file has the permissions of the process's umask."""
     write_file(tmp_path / "file", b"")
     (tmp_path / "plain").write_bytes(b"")
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_an_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
-    """Whatever the writer raises passes through, and the folder is as it was."""
+    """An error in the block keeps the old file and is raised."""
     path = tmp_path / "file"
     write_file(path, b"old")
     with pytest.raises(TypeError), atomic_file(path) as stream:
@@ -59,7 +59,7 @@ def test_an_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    """The message names the file, and the reason the operating system gave."""
+    """The error names the file and the reason."""
     path = tmp_path / "missing" / "file"
     with pytest.raises(WriteFailed, match="No such file or directory") as caught:
         write_file(path, b"")
@@ -71,7 +71,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_the_replaced_file_is_kept_under_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    """With `keep`, two generations exist at any time, on file systems without links too."""
+    """With `keep`, the previous version is always available, also without hard links."""
     if not links:
         monkeypatch.setattr(os, "link", _refuse)
     path, previous = tmp_path / "file", tmp_path / "previous"
@@ -86,7 +86,7 @@ def _refuse(*_: object, **__: object) -> None:
 
 
 def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path) -> None:
-    """A process is killed again and again while it replaces a file; every time the file is one of the two."""
+    """A killed writer leaves one of the two versions."""
     path = tmp_path / "file"
     for attempt in range(5):
         path.unlink(missing_ok=True)
@@ -113,23 +113,23 @@ def test_leftovers_are_told_from_files(tmp_path: Path) -> None:
 
 
 def test_a_file_where_the_folder_was_is_named(tmp_path: Path) -> None:
-    """Where nothing can even be cleaned up, the error is still the one that says which file could not be written."""
+    """If cleaning up fails too, the error still names the file that could not be written."""
     (tmp_path / "folder").write_text("in the way")
     with pytest.raises(WriteFailed, match="Not a directory"):
         write_file(tmp_path / "folder" / "file", b"")
 
 
 def test_pipes_and_devices_are_no_files(tmp_path: Path) -> None:
-    """What would keep its reader waiting, or never end, is an error at once; so is a file that is too large."""
+    """Pipes, devices and too large files are an error immediately."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     for name in ("pipe", "endless"):
         for flags in (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_RDWR):
             with pytest.raises(OSError):  # noqa: PT011 - a pipe without a reader has an error of its own
                 open_regular(tmp_path / name, flags)
-        with pytest.raises(OSError, match="no regular file"):
+        with pytest.raises(OSError, match="not a regular file"):
             read_regular(tmp_path / name, 10)
     (tmp_path / "file").write_bytes(b"0123456789")
     assert read_regular(tmp_path / "file", 10) == b"0123456789"
-    with pytest.raises(OSError, match="has 10 bytes, more than 9"):
+    with pytest.raises(OSError, match="has 10 bytes; the limit is 9"):
         read_regular(tmp_path / "file", 9)

@@ -1,4 +1,4 @@
-"""How much memory is free."""
+"""Tests how free memory is measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from learner.common.memory import available_bytes
 
 
 def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:
-    """The smaller one counts; without such files, the machine's whole memory."""
+    """Free memory is the smaller of machine and container."""
     meminfo, cgroup = tmp_path / "meminfo", tmp_path / "cgroup"
     cgroup.mkdir()
     everything = available_bytes(meminfo, cgroup)

@@ -1,4 +1,4 @@
-"""How what users add is found."""
+"""Tests how plug-ins are found."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ GROUP = "rollcast.test"
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a distribution that declares a good entry point and three bad ones."""
+    """Makes a folder with a distribution of one valid and three invalid entry points."""
     points = {
         "good": "plugin_of_a_test:make",
         "missing": "plugin_of_a_test:nothing",
@@ -29,19 +29,19 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def find(name: str) -> object:
-    """Looks a name up and calls what it stands for."""
+    """Finds a name and calls its object."""
     return plugins.find("rollcast.test", name, GROUP, {"csv": lambda: "ours"})()
 
 
 @pytest.mark.usefixtures("site")
 def test_an_installed_entry_point_is_found() -> None:
-    """By the name its package declares; our own names stay ours."""
+    """An entry point is found by its name; built-in names cannot be replaced."""
     assert find("good") == "made"
     assert find("csv") == "ours"
 
 
 def test_a_module_of_the_present_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`module:callable` needs no package, and reaches into classes."""
+    """`module:callable` finds a module in the working directory, also attributes of classes."""
     (tmp_path / "mine_of_a_test.py").write_text("class Mine:\n    make = staticmethod(lambda: 'mine')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["/nowhere"])
@@ -55,13 +55,13 @@ def test_a_module_of_the_present_folder_is_found(tmp_path: Path, monkeypatch: py
         ("god", "known: broken, csv, good, missing, value"),
         ("missing", "AttributeError"),
         ("broken", "no_such_module_here"),
-        ("value", "no function or class"),
+        ("value", "not a function or class"),
         ("plugin_of_a_test:", "cannot be imported"),
         (":", "cannot be imported"),
     ],
 )
 def test_what_cannot_be_found_is_one_line(name: str, said: str) -> None:
-    """The setting, the name, what is wrong, and what there is."""
+    """The error has the setting, the name, the cause and the known names in one line."""
     with pytest.raises(UserError, match=said) as caught:
         find(name)
     assert caught.value.exit_code is ExitCode.RUN_FILE
@@ -70,7 +70,7 @@ def test_what_cannot_be_found_is_one_line(name: str, said: str) -> None:
 
 
 def test_a_factory_that_raises_is_named() -> None:
-    """Its error comes with the setting; one that is written for users goes through as it is."""
+    """An error of a factory is shown with its setting; a UserError is unchanged."""
 
     def raises(error: Exception) -> None:
         raise error
@@ -84,7 +84,7 @@ def test_a_factory_that_raises_is_named() -> None:
 
 
 def test_a_message_of_many_lines_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a module or a factory raises, the error of the run file is one line."""
+    """An error of several lines is shown as one line."""
     (tmp_path / "lines_of_a_test.py").write_text("raise ValueError('broken\\n  second line')")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UserError, match=r"cannot be imported: ValueError: broken second line$"):
@@ -99,7 +99,7 @@ def test_a_message_of_many_lines_is_one_line(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("leave", ["raise SystemExit(0)", "raise KeyboardInterrupt"])
 def test_what_leaves_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: str) -> None:
-    """A module or factory that calls sys.exit is an error of the run file, not the end of the process."""
+    """A module or factory that calls sys.exit is an error of the run file."""
     module = f"leaves_of_a_test_{len(leave)}"
     (tmp_path / f"{module}.py").write_text(leave)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -113,3 +113,25 @@ def test_what_leaves_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UserError, match="which failed: ") as caught:
         plugins.make("rollcast.test", "mine", make)
     assert caught.value.exit_code is ExitCode.RUN_FILE
+
+
+class SpeechlessError(Exception):
+    """An error whose message raises."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("one\n  two"), "ValueError: one two"),
+        (SpeechlessError(), "SpeechlessError: its message cannot be formatted (SystemExit)"),
+        (ValueError("long " * 10_000), f"ValueError: {'long ' * 57}lo…"),
+        (ValueError("\x1b[2Jgone"), "ValueError: \\x1b[2Jgone"),
+        (OSError("no file \udcff"), "OSError: no file \\udcff"),
+    ],
+)
+def test_any_error_can_be_told(error: Exception, told: str) -> None:
+    """Any error is described in one printable line."""
+    assert plugins.in_one_line(error) == told

@@ -1,4 +1,4 @@
-"""Environment parameters to test with."""
+"""Environment parameters for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a lesson is over, and what then changes."""
+"""Tests when lessons end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def lessons_of(**written: object) -> Lessons:
 
 
 def play(lessons: Lessons, *returns: float, behavior: str = "A") -> None:
-    """Finishes episodes that began with the present parameters."""
+    """Finishes episodes that started with the current parameters."""
     for value in returns:
         lessons.add_episode(behavior, value, lessons.revision)
 
 
 def test_without_parameters_there_is_nothing_to_say() -> None:
-    """A run file without them asks nothing of actors, whatever episodes come."""
+    """A run file without parameters sends none."""
     lessons = no_lessons()
     play(lessons, 1.0, 2.0)
     lessons.note_progress("A", 0.5)
@@ -29,7 +29,7 @@ def test_without_parameters_there_is_nothing_to_say() -> None:
 
 
 def test_constants_are_told_and_never_change() -> None:
-    """One lesson each; revision 1, in the run file's order."""
+    """Constants have one lesson and revision 1, in the run file's order."""
     lessons = lessons_of(mass=3, gravity=9.5)
     assignment = lessons.assignment()
     assert assignment is not None
@@ -41,7 +41,7 @@ def test_constants_are_told_and_never_change() -> None:
 
 
 def test_a_lesson_is_over_when_the_mean_is_more_than_the_threshold() -> None:
-    """Strictly more; the next value is told under the next revision."""
+    """A lesson ends when the mean exceeds the threshold, and the revision grows."""
     lessons = lessons_of(mass=curriculum(1, 2, threshold=10, min_lesson_length=2))
     play(lessons, 10.0, 10.0)
     assert lessons.take_changes() == []
@@ -57,7 +57,7 @@ def test_a_lesson_is_over_when_the_mean_is_more_than_the_threshold() -> None:
 
 
 def test_a_lesson_lasts_at_least_as_many_episodes_as_it_asks_for() -> None:
-    """One very good episode ends none that wants three; the buffer holds the newest three."""
+    """A lesson lasts at least min_lesson_length episodes."""
     lessons = lessons_of(mass=curriculum(1, 2, threshold=10, min_lesson_length=3))
     play(lessons, 1000.0, 1000.0)
     assert lessons.take_changes() == []
@@ -68,7 +68,7 @@ def test_a_lesson_lasts_at_least_as_many_episodes_as_it_asks_for() -> None:
 
 
 def test_a_lesson_of_no_length_looks_at_the_newest_episode() -> None:
-    """Without min_lesson_length one episode is the whole mean."""
+    """Without min_lesson_length one episode is the mean."""
     lessons = lessons_of(mass=curriculum(1, 2, threshold=10))
     play(lessons, 9.0)
     lessons.note_progress("A", 0.9)
@@ -77,8 +77,35 @@ def test_a_lesson_of_no_length_looks_at_the_newest_episode() -> None:
     assert len(lessons.take_changes()) == 1
 
 
+def test_measures_do_not_mix() -> None:
+    """Each lesson reads its own measure, and a saved state keeps them apart."""
+    lessons = lessons_of(
+        mass=curriculum(1, 2, threshold=10, min_lesson_length=2, measure="evaluation"),
+        wind=curriculum(1, 2, threshold=10, min_lesson_length=2, measure="statistic", statistic="Goals"),
+        size=curriculum(1, 2, threshold=10, min_lesson_length=2, measure="group_reward"),
+    )
+    assert lessons.measures("A") == {"evaluation", "statistic Goals", "group_reward"}
+    play(lessons, 99.0, 99.0)
+    lessons.add_evaluation("A", 20.0)
+    lessons.add_evaluation("B", 20.0)
+    lessons.add_statistic("A", "Goals", 20.0)
+    lessons.add_statistic("A", "Others", 20.0)
+    lessons.add_episode("A", 0.0, lessons.revision, {"group_reward": 20.0})
+    assert lessons.take_changes() == []
+    resumed = lessons_of(
+        mass=curriculum(1, 2, threshold=10, min_lesson_length=2, measure="evaluation"),
+        wind=curriculum(1, 2, threshold=10, min_lesson_length=2, measure="statistic", statistic="Goals"),
+        size=curriculum(1, 2, threshold=10, min_lesson_length=2, measure="group_reward"),
+    )
+    resumed.load_state_dict(lessons.state_dict())
+    resumed.add_evaluation("A", 20.0)
+    assert [change.parameter for change in resumed.take_changes()] == ["mass"]
+    lessons.add_statistic("A", "Goals", 20.0)
+    assert [change.parameter for change in lessons.take_changes()] == ["wind"]
+
+
 def test_the_reward_is_smoothed_if_the_lesson_wants_it() -> None:
-    """A quarter of what it was and three quarters of what it is, from 0 on: constant 1 gives 0.75, 0.9375, 0.984."""
+    """A smoothed reward is a quarter of the old and three quarters of the new value, from 0 on."""
     lessons = lessons_of(mass=curriculum(1, 2, threshold=0.95, signal_smoothing=True))
     play(lessons, 1.0, 1.0)
     assert lessons.take_changes() == []
@@ -87,7 +114,7 @@ def test_the_reward_is_smoothed_if_the_lesson_wants_it() -> None:
 
 
 def test_it_is_looked_again_when_steps_come() -> None:
-    """The smoothed reward nears the mean while no episode ends: the measure is that of the moment."""
+    """The measure is also checked when steps arrive."""
     lessons = lessons_of(mass=curriculum(1, 2, threshold=0.95, signal_smoothing=True))
     play(lessons, 1.0)
     lessons.note_progress("A", 0.1)
@@ -96,7 +123,7 @@ def test_it_is_looked_again_when_steps_come() -> None:
 
 
 def test_the_smoothed_reward_is_carried_into_the_next_lesson() -> None:
-    """Its old quarter is that of the lesson before."""
+    """The smoothed reward continues in the next lesson."""
     lessons = lessons_of(mass=curriculum(1, 2, 3, threshold=7, signal_smoothing=True))
     play(lessons, 10.0)
     assert len(lessons.take_changes()) == 1
@@ -105,7 +132,7 @@ def test_the_smoothed_reward_is_carried_into_the_next_lesson() -> None:
 
 
 def test_progress_is_steps_by_max_steps() -> None:
-    """The measure progress needs no episode, is strict, and moves one lesson at a time."""
+    """The measure progress is steps divided by max_steps and advances one lesson at a time."""
     lessons = lessons_of(mass=curriculum(1, 2, 3, measure="progress", threshold=0.5))
     lessons.note_progress("A", 0.5)
     lessons.note_progress("B", 0.9)
@@ -117,7 +144,7 @@ def test_progress_is_steps_by_max_steps() -> None:
 
 
 def test_episodes_of_other_revisions_do_not_count() -> None:
-    """What began before the change, what comes from an actor ahead of a learner that was set back, and what says none."""
+    """Episodes of other revisions do not count."""
     lessons = lessons_of(mass=curriculum(1, 2, 3, threshold=10))
     for revision in (0, 2, None):
         lessons.add_episode("A", 100.0, revision)
@@ -128,7 +155,7 @@ def test_episodes_of_other_revisions_do_not_count() -> None:
 
 
 def test_a_new_lesson_empties_the_buffers_of_all_behaviors() -> None:
-    """What B has collected for its own lesson was collected under other parameters, too."""
+    """A new lesson clears the buffers of all behaviors."""
     lessons = lessons_of(
         mass=curriculum(1, 2, threshold=10),
         wind=curriculum(1, 2, behavior="B", threshold=10, min_lesson_length=2),
@@ -142,7 +169,7 @@ def test_a_new_lesson_empties_the_buffers_of_all_behaviors() -> None:
 
 
 def test_several_parameters_may_change_at_once() -> None:
-    """They look at the same episodes; the revision grows once."""
+    """If several parameters change together, the revision grows once."""
     lessons = lessons_of(mass=curriculum(1, 2, threshold=1), wind=curriculum(5, 6, threshold=2, require_reset=True))
     play(lessons, 3.0)
     changes = lessons.take_changes()
@@ -152,14 +179,14 @@ def test_several_parameters_may_change_at_once() -> None:
 
 
 def test_environments_are_reset_where_the_lesson_asks_for_it() -> None:
-    """The mode of the assignment is what its caller read from the changes."""
+    """The assignment resets environments if a changed lesson requires it."""
     assignment = lessons_of(mass=3).assignment(reset=True)
     assert assignment is not None
     assert assignment.reset == policy_pb2.RESET_MODE_NOW
 
 
 def test_the_last_lesson_has_no_end() -> None:
-    """Its criteria are ignored."""
+    """The criteria of the last lesson are ignored."""
     last = {"name": "only", "value": 1, "completion_criteria": {"behavior": "A", "threshold": 0}}
     lessons = lessons_of(mass={"curriculum": [last]})
     play(lessons, 100.0)
@@ -168,7 +195,7 @@ def test_the_last_lesson_has_no_end() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_return_that_is_no_number_does_not_count(value: float) -> None:
-    """It neither ends a lesson nor keeps one from ending."""
+    """A NaN return does not count."""
     lessons = lessons_of(mass=curriculum(1, 2, threshold=10, min_lesson_length=2))
     play(lessons, value, value, 20.0)
     assert lessons.take_changes() == []
@@ -177,7 +204,7 @@ def test_a_return_that_is_no_number_does_not_count(value: float) -> None:
 
 
 def test_a_restart_goes_on_in_the_same_lesson() -> None:
-    """Number, revision, smoothed reward and episodes are those before."""
+    """A restart continues with lesson, revision, smoothed reward and episodes."""
     written = {"mass": curriculum(1, 2, 3, threshold=10, min_lesson_length=2, signal_smoothing=True)}
     before = lessons_of(**written)
     play(before, 20.0, 20.0, 12.0)
@@ -191,7 +218,7 @@ def test_a_restart_goes_on_in_the_same_lesson() -> None:
 
 
 def test_another_run_file_is_another_revision() -> None:
-    """Actors that lived through the restart must be told; a lesson that is gone becomes the last one."""
+    """Changed parameters in the run file are a new revision; a removed lesson becomes the last one."""
     before = lessons_of(mass=curriculum(1, 2, 3, threshold=10))
     play(before, 20.0)
     play(before, 20.0)
@@ -202,7 +229,7 @@ def test_another_run_file_is_another_revision() -> None:
 
 
 def test_the_status_file_may_be_ahead() -> None:
-    """Other numbers than the run state's begin anew under a new revision; the same ones change nothing."""
+    """Lessons in the status file that differ from the run state start a new revision."""
     lessons = lessons_of(mass=curriculum(1, 2, 3, threshold=10))
     lessons.set_numbers({"mass": 0, "gone": 5})
     assert lessons.revision == 1
@@ -213,6 +240,6 @@ def test_the_status_file_may_be_ahead() -> None:
 
 @pytest.mark.parametrize("state", [{"numbers": 3}, {"numbers": {"mass": "x"}}, {"numbers": {}}])
 def test_a_state_that_is_none_is_told(state: dict[str, object]) -> None:
-    """It raises what a damaged run state raises, and nothing else."""
+    """An invalid state raises the error of a damaged run state."""
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
         lessons_of(mass=3).load_state_dict(state)

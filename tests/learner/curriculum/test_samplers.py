@@ -1,4 +1,4 @@
-"""Environment parameters as messages."""
+"""Tests environment parameters as messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNIFORM = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 0.75, 
 
 
 def test_every_kind_of_sampler_keeps_its_numbers() -> None:
-    """Constants, both uniform ones and the Gaussian arrive with what the run file says."""
+    """Constants, uniform, multirange and Gaussian samplers keep their numbers."""
     samplers = seeded(
         parameters(
             mass=1.5,
@@ -29,7 +29,7 @@ def test_every_kind_of_sampler_keeps_its_numbers() -> None:
 
 
 def test_seeds_are_counted_over_all_lessons_that_have_none() -> None:
-    """A sampler without a seed gets the run's plus its place among those; a written seed takes no place."""
+    """A sampler without a seed gets the run's seed plus its index among those."""
     written = {"sampler_type": "uniform", "sampler_parameters": {"seed": 99}}
     samplers = seeded(parameters(a=1, b=curriculum(UNIFORM, written, UNIFORM), c=written, d=UNIFORM), 41)
     seeds = {name: [each.seed for each in lessons] for name, lessons in samplers.items()}
@@ -38,6 +38,6 @@ def test_seeds_are_counted_over_all_lessons_that_have_none() -> None:
 
 @pytest.mark.parametrize("run_seed", [2**31 - 1, 2**31 + 5])
 def test_seeds_fit_what_players_hold(run_seed: int) -> None:
-    """However large the run's seed is, a sampler's is from 0 to 2^31 - 1."""
+    """Sampler seeds are from 0 to 2^31 - 1."""
     (sampler,) = seeded(parameters(b=UNIFORM, a=UNIFORM), run_seed)["a"]
     assert 0 <= sampler.seed < 2**31

@@ -1,4 +1,4 @@
-"""The best checkpoint: what takes its place, that retention leaves it alone, and that a restart remembers it."""
+"""Tests the best checkpoint."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from learner.checkpoints.store import CheckpointStore
 from learner.curriculum.lessons import Lessons
 from learner.evaluation.best import BestKeeper, Candidate
 from learner.trainers.ppo.trainer import PPOTrainer
-from tests.exposition import samples
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME
 from tests.learner.starts import Start, begun, opened
 
 
 class Watched:
-    """A keeper of a start, what it told, and its clock."""
+    """A keeper with its events and clock."""
 
     def __init__(self, start: Start, *, evaluates: bool, lessons: Lessons | None = None) -> None:
         self.now = 100.0
@@ -30,8 +29,7 @@ class Watched:
             start.store,
             self.lessons,
             evaluates=evaluates,
-            metrics=start.metrics,
-            on_best=start.run_status.note_best,
+            on_best=lambda name, reward, step: start.meters.behavior(name).show_best(reward, step),
             every_seconds=6.0,
             on_saved=lambda *told: self.saved.append(told),
             on_not_saved=self.failures.append,
@@ -40,13 +38,10 @@ class Watched:
 
 
 def best_return(start: Start) -> float:
-    """What the metrics show."""
-    (found,) = (
-        value
-        for (name, _), value in samples(start.metrics.exposition()).items()
-        if name == "rollcast_learner_best_return"
-    )
-    return found
+    """Returns the shown value."""
+    (behavior,) = start.parts.behaviors.all()
+    start.report()
+    return start.run_status.behavior_state(behavior).numbers["best_return"]
 
 
 def returns(trainer: PPOTrainer, value: float, count: int = 100) -> None:
@@ -56,14 +51,14 @@ def returns(trainer: PPOTrainer, value: float, count: int = 100) -> None:
 
 
 def best_of(folder: Path) -> tuple[int, float | None, str]:
-    """Step, reward and measure as the status file has them."""
+    """Returns step, reward and measure of the status file."""
     best = TrainingStatus.load(folder / "run_logs" / "training_status.json").best(NAME)
     assert best is not None
     return best.entry.steps, best.entry.reward, best.measure
 
 
 def test_the_best_evaluation_stays_and_retention_leaves_it_alone(tmp_path: Path) -> None:
-    """A worse one changes nothing; later checkpoints push each other out and not the best; it is a whole checkpoint."""
+    """Only a better evaluation replaces the best checkpoint, and retention keeps it."""
     with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=True)
         start.train(trainer, 1)
@@ -84,7 +79,7 @@ def test_the_best_evaluation_stays_and_retention_leaves_it_alone(tmp_path: Path)
 
 
 def test_what_is_kept_is_the_policy_that_was_measured(tmp_path: Path) -> None:
-    """Training goes on while an evaluation is played; the checkpoint is of the moment at which it began."""
+    """The checkpoint has the policy of the evaluation's start."""
     with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=True)
         candidate = Candidate.of(trainer)
@@ -94,7 +89,7 @@ def test_what_is_kept_is_the_policy_that_was_measured(tmp_path: Path) -> None:
 
 
 def test_without_evaluations_a_full_buffer_of_training_returns_decides(tmp_path: Path) -> None:
-    """Not a buffer that is not full yet, and not more often than every few seconds, but at the end of the run always."""
+    """Without evaluations a full reward buffer decides, at most every few seconds and at the end."""
     with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=False)
         trainers = {NAME: trainer}
@@ -118,7 +113,7 @@ def test_without_evaluations_a_full_buffer_of_training_returns_decides(tmp_path:
 
 @pytest.mark.parametrize("other", ["a lesson", "a measure"])
 def test_returns_of_another_lesson_or_measure_compare_with_nothing(tmp_path: Path, other: str) -> None:
-    """The first measurement of a later lesson, or of another kind, takes the place of a better one before."""
+    """The first result of another lesson or measure replaces the best one."""
     with begun(tmp_path) as (folder, start, trainer):
         lessons = Lessons(parameters(mass=curriculum(1, 2, behavior=NAME, threshold=50)), seed=0)
         watched = Watched(start, evaluates=True, lessons=lessons)
@@ -133,7 +128,7 @@ def test_returns_of_another_lesson_or_measure_compare_with_nothing(tmp_path: Pat
 
 
 def test_a_restart_remembers_it(tmp_path: Path) -> None:
-    """A worse policy of the next start does not replace it, and the metrics show it from the beginning."""
+    """After a restart a worse policy does not replace the best one, and the metrics show it."""
     with begun(tmp_path) as (folder, start, trainer):
         Watched(start, evaluates=True).keeper.note_evaluation(Candidate.of(trainer), 10.0)
         start.keeper.save_run_state({NAME: trainer})
@@ -150,7 +145,7 @@ def test_a_restart_remembers_it(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_costs_the_checkpoint_and_not_the_run(tmp_path: Path) -> None:
-    """It is told, nothing is listed, and the next one may go well."""
+    """A best checkpoint that cannot be written is reported, and a later one may succeed."""
     with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=True)
         blocked = folder.behavior(NAME) / "best.pt"

@@ -1,18 +1,16 @@
-"""Evaluation during a run: when it begins, with whom, and what becomes of it."""
+"""Tests evaluations during training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rollcast.policies import PolicyDescription
+from rollcast.errors import VersionEvicted
 from structlog.testing import capture_logs
-from torch import Tensor
 
 from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.store import CheckpointStore
@@ -20,16 +18,14 @@ from learner.curriculum.lessons import no_lessons
 from learner.evaluation.best import BestKeeper
 from learner.evaluation.during_training import Evaluator
 from learner.ingest.sessions import Opening, SessionTable
-from learner.link.commands import Command, EndEvaluation, StartEvaluation
 from learner.link.evaluation import EvaluationResult, Order, Played
-from learner.link.policies import StoredPolicy
-from learner.observe.metrics.learner import LearnerMetrics
-from learner.publish.describe import Progress, describe
-from learner.publish.publisher import PolicyPublisher
+from learner.link.to_front import EndEvaluation, Policy, Release, StartEvaluation, ToFront
+from learner.observe.meters import RunMeters
 from learner.publish.store import PolicyStore
 from learner.settings.service import EvaluationSettings
 from learner.trainers import replay
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.roster import Roster
 from tests.learner.ingest.parts import NAME
 from tests.learner.service.samples import make_policy
 from tests.learner.starts import Start, opened
@@ -38,24 +34,28 @@ from tests.learner.trainers.synthetic import SyntheticActor
 
 
 class FakeService:
-    """Numbers orders as the service does, and keeps them."""
+    """Keeps policies as the service does, and notes what actors are to play."""
 
     def __init__(self) -> None:
+        self.store = PolicyStore()
         self.orders: list[Order] = []
         self.released: list[str] = []
 
-    def send(self, command: Command) -> None:
-        """Takes a command as the service does."""
-        match command:
+    def send(self, message: ToFront) -> None:
+        """Takes a message as the service does."""
+        match message:
+            case Policy(stored, keep):
+                self.store.publish(stored, keep=keep)
+            case Release(behavior):
+                self.store.release(behavior)
             case StartEvaluation(order):
                 self.orders.append(order)
-                order.assignment_id = len(self.orders)
             case EndEvaluation(session_id):
                 self.released.append(session_id)
 
 
 class Stage:
-    """A trainer with two actors, and an evaluator beside it."""
+    """A trainer with two actors and an evaluator."""
 
     def __init__(self, start: Start, **settings: Any) -> None:
         self.start = start
@@ -64,28 +64,27 @@ class Stage:
         for session in self.sessions:
             start.parts.declared(session)
             session.is_connected = True
-        self.trainer: PPOTrainer = start.trainer()
-        self.store = PolicyStore()
         self.service = FakeService()
+        start.published.send = self.service.send
+        self.trainer: PPOTrainer = start.trainer()
+        self.roster = Roster()
         self.results: list[EvaluationResult] = []
         self.saved: list[int] = []
         best = BestKeeper(
             start.store,
             no_lessons(),
             evaluates=True,
-            metrics=start.metrics,
-            on_best=start.run_status.note_best,
+            on_best=lambda name, reward, step: start.meters.behavior(name).show_best(reward, step),
             every_seconds=1.0,
             on_saved=lambda _name, step, _path: self.saved.append(step),
             on_not_saved=self.fail,
         )
         self.evaluator = Evaluator(
             EvaluationSettings(interval_steps=450, episodes=4, **settings),
-            start.parts.sessions,
-            self.store,
+            self.roster,
             best,
             self.service.send,
-            metrics=start.metrics,
+            meters=start.meters,
             on_result=self.results.append,
             clock=lambda: self.now,
         )
@@ -93,34 +92,31 @@ class Stage:
 
     @staticmethod
     def fail(reason: str) -> None:
-        """Nothing fails here."""
+        """Fails the test."""
         raise AssertionError(reason)
 
     def turn(self, updates: int = 0) -> None:
-        """Trains, publishes, and lets the evaluator look."""
+        """Trains, and lets the evaluator look at who is here."""
         if updates:
             self.start.train(self.trainer, updates)
-        description: PolicyDescription = replace(make_policy(0).description, version=self.trainer.version)
-        held = self.store.latest(NAME)
-        if held is None or held.description.version < self.trainer.version:
-            self.store.publish(StoredPolicy(description, b""))
+        self.roster.newest = self.start.parts.sessions.actors()
         self.evaluator.after_turn({NAME: self.trainer})
 
     def play(self, order: Order, value: float, episodes: int | None = None) -> None:
-        """An actor reports."""
+        """Reports episodes of an actor."""
         for _ in range(order.episodes if episodes is None else episodes):
-            self.evaluator.add(NAME, 0, order.assignment_id, Played(value, 10))
+            self.evaluator.add(NAME, 0, order.number, Played(value, 10))
 
 
 @contextmanager
 def staged(tmp_path: Path, **settings: Any) -> Iterator[Stage]:
-    """A stage in a run folder."""
+    """Makes a stage in a run folder."""
     with opened(tmp_path) as folder, capture_logs():
         yield Stage(Start(folder, 1), **settings)
 
 
 def test_it_begins_when_a_multiple_of_the_interval_is_passed(tmp_path: Path) -> None:
-    """Not before; one actor plays, the other trains on; the result is of the version and step of the beginning."""
+    """An evaluation starts after each interval with one actor, of the version at its start."""
     with staged(tmp_path) as stage:
         stage.turn(1)
         assert (stage.trainer.get_step < 450, stage.service.orders) == (True, [])
@@ -142,7 +138,7 @@ def test_it_begins_when_a_multiple_of_the_interval_is_passed(tmp_path: Path) -> 
 
 
 def test_several_actors_share_it(tmp_path: Path) -> None:
-    """Equal shares; it is over when both have played theirs."""
+    """Several actors have equal shares, and the evaluation ends with the last one."""
     with staged(tmp_path, actors=2) as stage:
         stage.turn(2)
         first, second = stage.service.orders
@@ -156,7 +152,7 @@ def test_several_actors_share_it(tmp_path: Path) -> None:
 
 
 def test_the_share_of_a_lost_actor_is_played_by_another(tmp_path: Path) -> None:
-    """The evaluation is complete all the same, and nobody who has gone is let go."""
+    """Another actor plays the share of a lost one."""
     with staged(tmp_path) as stage:
         stage.turn(2)
         (order,) = stage.service.orders
@@ -172,7 +168,7 @@ def test_the_share_of_a_lost_actor_is_played_by_another(tmp_path: Path) -> None:
 
 
 def test_without_an_actor_it_stays_due(tmp_path: Path) -> None:
-    """It begins as soon as one is there."""
+    """A due evaluation starts once there is an actor."""
     with staged(tmp_path) as stage:
         for session in stage.sessions:
             session.is_connected = False
@@ -184,7 +180,7 @@ def test_without_an_actor_it_stays_due(tmp_path: Path) -> None:
 
 
 def test_the_end_of_training_cuts_it_short(tmp_path: Path) -> None:
-    """What was played is reported as incomplete, becomes no best checkpoint, and the actor is let go."""
+    """The end of training reports an incomplete evaluation, which is never the best."""
     with staged(tmp_path) as stage:
         stage.turn(2)
         (order,) = stage.service.orders
@@ -194,7 +190,7 @@ def test_the_end_of_training_cuts_it_short(tmp_path: Path) -> None:
 
 
 def test_actors_that_never_answer_are_let_go(tmp_path: Path) -> None:
-    """After ten minutes without an episode it is given up, in words; what was played is reported as incomplete."""
+    """After ten minutes without an episode the evaluation is given up as incomplete."""
     with staged(tmp_path) as stage:
         stage.turn(2)
         (order,) = stage.service.orders
@@ -214,7 +210,7 @@ def test_actors_that_never_answer_are_let_go(tmp_path: Path) -> None:
 
 
 def test_the_silence_is_a_setting_and_training_has_most_of_the_time(tmp_path: Path) -> None:
-    """After one that was given up, none begins for nine times as long as it took, though it is due."""
+    """After a given-up evaluation the next one waits nine times as long as it took."""
     with staged(tmp_path, max_silent_seconds=20) as stage:
         stage.turn(2)
         stage.now = 20.0
@@ -229,7 +225,7 @@ def test_the_silence_is_a_setting_and_training_has_most_of_the_time(tmp_path: Pa
 
 
 def test_one_that_takes_long_is_told_of(tmp_path: Path) -> None:
-    """After a minute, two, four and so on; a warning, and a bottleneck for operators, while no actor is left to train."""
+    """A long evaluation is reported after a minute, two, four and so on, also as a bottleneck."""
     with staged(tmp_path) as stage:
         stage.turn(2)
         with capture_logs() as logs:
@@ -247,27 +243,30 @@ def test_one_that_takes_long_is_told_of(tmp_path: Path) -> None:
             (240, "warning"),
         ]
         assert (told[-1]["episodes"], told[-1]["silent_seconds"], told[-1]["training_actors"]) == ("3/4", 120, 0)
-        assert stage.evaluator.obstacle.startswith("nobody trains while every actor plays an evaluation (3/4 episodes")
+        assert stage.evaluator.obstacle.startswith("training waits while every actor plays an evaluation (3/4 episodes")
         stage.play(stage.service.orders[0], 1.0, 1)
         stage.turn()
         assert not stage.evaluator.obstacle
 
 
 def test_the_measured_version_stays_available_until_the_end(tmp_path: Path) -> None:
-    """However many versions are published meanwhile."""
+    """The evaluated version stays available until the end."""
     with staged(tmp_path) as stage:
         stage.turn(2)
         (order,) = stage.service.orders
+        store = stage.service.store
         for version in range(3, 13):
-            stage.store.publish(make_policy(version))
-        assert stage.store.get(NAME, 1, 2).description.version == 2
+            store.publish(make_policy(version))
+        assert store.get(NAME, 1, 2).description.version == 2
         stage.play(order, 0.0)
         stage.turn()
         assert stage.results
+        with pytest.raises(VersionEvicted):
+            store.get(NAME, 1, 2)
 
 
 def test_episodes_that_nobody_asked_for_count_nowhere(tmp_path: Path) -> None:
-    """Late ones of the evaluation before, and strange ones."""
+    """Late episodes of an earlier evaluation and unrequested ones do not count."""
     with staged(tmp_path) as stage:
         stage.evaluator.add(NAME, 0, 0, Played(1.0, 1))
         stage.turn(2)
@@ -278,48 +277,39 @@ def test_episodes_that_nobody_asked_for_count_nowhere(tmp_path: Path) -> None:
 
 
 def test_the_kept_policy_is_the_measured_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of a trainer that makes many versions and broadcasts few: its newest is broadcast, measured and kept."""
+    """The kept policy is the evaluated one, also for a trainer that broadcasts few versions."""
     monkeypatch.setattr(replay, "PUBLISH_SECONDS", 1e9)
     with opened(tmp_path) as folder, capture_logs():
         bench, trainer = make()
-        name, store, checkpoints = trainer.brain_name, PolicyStore(), CheckpointStore(folder)
-        publisher, keep = (
-            PolicyPublisher(trainer.policy, store, describe(trainer.policy, behavior_index=0, generation=1)),
-            bench.published.publish,
-        )
-        publisher.publish(trainer.policy.state_dict(), bench.published.progress[-1])
-
-        def publish(state: Mapping[str, Tensor], progress: Progress) -> None:
-            keep(state, progress)
-            publisher.publish(state, progress)
-
-        monkeypatch.setattr(bench.published, "publish", publish)
+        name, checkpoints = trainer.brain_name, CheckpointStore(folder)
+        service, actor, roster = FakeService(), SyntheticActor(bench), Roster()
+        bench.published.send = service.send
         sessions = SessionTable(bench.table, bench.ledger, generation=1)
         session = sessions.open(Opening("a", "its instance", None)).session
         sessions.declare(session, bench.behavior, 0, 1)
         session.is_connected = True
+        roster.newest = sessions.actors()
         best = BestKeeper(
             checkpoints,
             no_lessons(),
             evaluates=True,
-            metrics=LearnerMetrics(),
             on_best=lambda *_: None,
             every_seconds=1.0,
             on_saved=lambda *_: None,
             on_not_saved=Stage.fail,
         )
         settings = EvaluationSettings(interval_steps=40, episodes=1)
-        service, actor = FakeService(), SyntheticActor(bench)
-        metrics = LearnerMetrics()
-        evaluator = Evaluator(settings, sessions, store, best, service.send, metrics=metrics, on_result=lambda _: None)
+        meters = RunMeters()
+        evaluator = Evaluator(settings, roster, best, service.send, meters=meters, on_result=lambda _: None)
         evaluator.after_turn({name: trainer})
         feed(bench, actor, trainer, 3)
         assert trainer.version == 30 > bench.published.progress[-1].version
         evaluator.after_turn({name: trainer})
         (order,) = service.orders
         measured = bench.published.state
+        assert service.store.get(name, 1, 30).description.version == 30
         feed(bench, actor, trainer)
-        evaluator.add(name, 0, order.assignment_id, Played(1.0, 10))
+        evaluator.add(name, 0, order.number, Played(1.0, 10))
         evaluator.after_turn({name: trainer})
         kept = load_chosen(folder.path, name, "best", checkpoints.status)
     assert order.versions == {name: (1, 30)} == {name: (1, kept.state["version"])}

@@ -1,4 +1,4 @@
-"""Trainers that only act: any saved state of ours brings its policy, and needs nothing else of its training."""
+"""Tests trainers that only act."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Sink:
     def __init__(self) -> None:
         self.played: list[Played] = []
 
-    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
         """Keeps one."""
         self.played.append(played)
 
 
 def bench_of(trainer_type: str, **changes: Any) -> Bench:
-    """A behavior with that trainer."""
+    """Returns a behavior with that trainer."""
     hyper = HYPERPARAMETERS.get(trainer_type, {"buffer_size": 60, "batch_size": 16, "num_epoch": 1})
     network = {"hidden_units": 16, "normalize": True}
     settings = {"trainer_type": trainer_type, "hyperparameters": hyper, "network_settings": network, "time_horizon": 20}
@@ -41,7 +41,7 @@ def bench_of(trainer_type: str, **changes: Any) -> Bench:
 
 
 def trained(trainer_type: str) -> tuple[Bench, RLTrainer]:
-    """A trainer that has made updates, and its bench."""
+    """Returns a trained trainer and its bench."""
     bench = bench_of(trainer_type)
     trainer = registry.build(bench.context())
     assert isinstance(trainer, RLTrainer)
@@ -58,7 +58,7 @@ def trained(trainer_type: str) -> tuple[Bench, RLTrainer]:
 
 @pytest.mark.parametrize("trainer_type", sorted(registry.own_trainers()))
 def test_it_publishes_what_was_trained(trainer_type: str) -> None:
-    """Policy, normalizer, version and step are those of the trainer that was saved, whatever became of its critics."""
+    """Policy, normalizer, version and step are those of the saved trainer."""
     bench, trainer = trained(trainer_type)
     state = trainer.state_dict()
     networks = state["model"]["networks" if trainer_type == "sac" else "network"]
@@ -76,7 +76,7 @@ def test_it_publishes_what_was_trained(trainer_type: str) -> None:
 
 
 def test_it_needs_no_demonstrations_and_no_memory() -> None:
-    """The files of an imitation run may be gone, and a replay memory may be larger than this machine's."""
+    """Demonstrations and replay memory are not needed."""
     gone = {"gail": {"demo_path": "nowhere.demo"}}
     cloning = {"demo_path": "nowhere.demo", "steps": 0}
     huge = {**HYPERPARAMETERS["sac"], "buffer_size": 2**40}
@@ -98,10 +98,10 @@ def test_it_needs_no_demonstrations_and_no_memory() -> None:
 
 
 def test_a_state_that_does_not_fit_is_named() -> None:
-    """Another trainer's, and one without a policy: a line, with the code of checkpoints."""
+    """A state of another trainer, or without a policy, is an error of one line."""
     state = trained("ppo")[1].state_dict()
     acting = FrozenTrainer(bench_of("sac").context(is_training=False))
-    with pytest.raises(UserError, match="for trainer") as caught:
+    with pytest.raises(UserError, match=r"of trainer ppo, not .* of trainer sac") as caught:
         acting.load_state_dict(state)
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
     acting = FrozenTrainer(bench_of("ppo").context(is_training=False))
@@ -110,7 +110,7 @@ def test_a_state_that_does_not_fit_is_named() -> None:
 
 
 def test_steps_are_dropped_and_evaluated_episodes_handed_on() -> None:
-    """The books balance; nothing is trained."""
+    """Steps are dropped, evaluated episodes are forwarded, and the books balance."""
     bench, sink = bench_of("ppo"), Sink()
     acting = FrozenTrainer(bench.context(is_training=False, evaluations=sink))
     acting.start()

@@ -1,4 +1,4 @@
-"""The parts of the ingest, put together with a clock that tests move."""
+"""The parts of the ingest with a manual clock."""
 
 from __future__ import annotations
 
@@ -8,21 +8,34 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.session import ActorCounters, ActorSession
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
+from learner.link.channel import Link, Transport
 from learner.settings.options import RunOptions
-from learner.trainers.judge import judge
+from tests.learner.judging import accept
+from tests.learner.link.far_side import Trainers, serve
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec
+from tests.pickled_link import pickled
 
 __all__ = ["NAME", "Parts", "make_chunk", "make_options", "make_policy", "make_spec", "open_default"]
 
 
 class Parts:
-    """Tables and books of one start of the learner."""
+    """Tables and books of one start of the learner.
 
-    def __init__(self, options: RunOptions | None = None, *, generation: int = 1) -> None:
+    Attributes:
+        link: To the trainers; what they say is carried out at once.
+        trainers: What a test says in their place.
+    """
+
+    def __init__(
+        self, options: RunOptions | None = None, *, generation: int = 1, transport: Transport = pickled
+    ) -> None:
         self.now = 1000.0
         self.ledger = Ledger()
-        self.behaviors = BehaviorTable(options or make_options(), self.ledger, judge)
+        self.link = Link(transport)
+        self.trainers = Trainers(self.link)
+        self.behaviors = BehaviorTable(options or make_options(), self.ledger, accept, self.link.to_trainers.send)
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation, clock=lambda: self.now)
+        serve(self.link, self.behaviors, self.ledger, self.sessions)
 
     def open(self, name: str = "actor", instance: str | None = None, resume: Resumption | None = None) -> Opened:
         """Opens a session."""
@@ -37,11 +50,11 @@ class Parts:
 
 
 def open_default(**service: Any) -> RunOptions:
-    """A run file that takes any behavior."""
+    """Returns a run file that accepts any behavior."""
     options = make_options(**service)
     return options.model_copy(update={"default_settings": options.behaviors[NAME]})
 
 
 def report(**counters: Any) -> ActorCounters:
-    """An actor's report on behavior 0."""
+    """Returns an actor's report on behavior 0."""
     return ActorCounters(0, **counters)

@@ -1,4 +1,4 @@
-"""The behaviors of a run."""
+"""Tests the behaviors of a run."""
 
 from __future__ import annotations
 
@@ -7,33 +7,36 @@ from rollcast.errors import BadSpec, RingTooSmall, SpecMismatch, StepTooLarge, U
 
 from learner.common.exits import UserError
 from learner.ingest.behaviors import BehaviorTable
-from learner.ingest.ledger import Ledger
-from learner.link.experience import QueuedChunk
+from learner.ingest.ledger import Ledger, LedgerError
+from learner.link.channel import Link
+from learner.link.to_front import Done, Pace, Settled
 from learner.settings.hyperparameters import APPOHyperparameters, HyperparameterSettings, PPOHyperparameters
 from learner.settings.options import RunOptions
-from learner.trainers.judge import judge
-from tests.learner.ingest.parts import NAME, make_chunk, make_options, make_spec, open_default
+from tests.learner.ingest.parts import NAME, Parts, make_chunk, make_options, make_spec, open_default
+from tests.learner.judging import accept
+from tests.pickled_link import pickled
 
 
-def table(options: RunOptions | None = None) -> BehaviorTable:
-    """An empty table."""
-    return BehaviorTable(options or make_options(), Ledger(), judge)
+def table(options: RunOptions | None = None, link: Link | None = None) -> BehaviorTable:
+    """Returns an empty table."""
+    return BehaviorTable(options or make_options(), Ledger(), accept, (link or Link()).to_trainers.send)
 
 
 def test_the_first_declaration_defines_and_teams_share() -> None:
-    """Declaring again, for another team too, gives the same behavior; the trainer loop hears of it once."""
-    behaviors = table()
+    """Repeated declarations, also of other teams, return the same behavior, which is announced once."""
+    link = Link(pickled)
+    behaviors = table(link=link)
     first = behaviors.declare(make_spec(), 0, 1)
-    assert behaviors.to_trainer.is_set()
     assert behaviors.declare(make_spec(), 1, 1) is first
-    assert behaviors.take_new() == [first]
-    assert behaviors.take_new() == []
+    (declared,) = link.to_trainers.receive()
+    assert declared == first.declared
+    assert (declared.name, declared.time_horizon, declared.queue_bytes) == (NAME, 8, first.queue.capacity_bytes)
     assert behaviors.by_index(0) is behaviors.by_name(NAME) is first
     assert behaviors.by_index(1) is behaviors.by_index(-1) is behaviors.by_name("x") is None
 
 
 def test_a_different_spec_is_refused_with_both_sides() -> None:
-    """The message and the metadata show what the run has and what the actor has."""
+    """Message and metadata of the refusal have both specs."""
     behaviors = table()
     behaviors.declare(make_spec(), 0, 1)
     with pytest.raises(SpecMismatch, match=r"run float32\[4\], actor float32\[5\]") as caught:
@@ -50,47 +53,47 @@ def test_unknown_names_are_refused_unless_there_are_default_settings() -> None:
 
 @pytest.mark.parametrize("name", ["../up", ".hidden", "a:b", "a?team=1"])
 def test_names_that_cannot_be_files_are_refused(name: str) -> None:
-    """A behavior's name becomes a folder: hostile ones are BAD_SPEC even with default_settings."""
+    """A name that cannot be a folder is BAD_SPEC, also with default_settings."""
     with pytest.raises(BadSpec):
         table(open_default()).declare(make_spec(name), 0, 1)
 
 
 def test_negative_teams_are_refused() -> None:
-    """Teams count from 0."""
+    """A negative team is refused."""
     with pytest.raises(BadSpec, match="-1"):
         table().declare(make_spec(), -1, 1)
 
 
 def test_a_step_that_fits_no_chunk_is_refused_with_both_sizes() -> None:
-    """STEP_TOO_LARGE names what a step needs and what a chunk holds."""
+    """STEP_TOO_LARGE has the size of a step and the limit of a chunk."""
     options = make_options(max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024)
     with pytest.raises(StepTooLarge) as caught:
         table(options).declare(make_spec(size=20_000), 0, 1)
     assert caught.value.metadata["max_chunk_bytes"] == "65536"
     need = int(caught.value.metadata["step_bytes"])
     assert need > 160_000
-    assert f"raise rollcast.max_chunk_bytes in the run file to {need}" in caught.value.message
+    assert f"raise rollcast.max_chunk_bytes in the run file to at least {need}" in caught.value.message
 
 
 def test_a_step_that_fits_no_chunk_at_all_is_not_advised_a_larger_one() -> None:
-    """Above the largest chunk there may be only smaller observations help; the run file cannot ask for more."""
+    """A step above the largest possible chunk is refused without advice on the setting."""
     with pytest.raises(StepTooLarge, match=r"at most 4194304: send smaller observations$"):
         table().declare(make_spec(size=600_000), 0, 1)
     options = make_options(max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024)
-    with pytest.raises(StepTooLarge, match=r"at most 65536: .*\(rollcast\.max_chunk_bytes may be 4194304 at most\)$"):
+    with pytest.raises(StepTooLarge, match=r"at most 65536: .*\(rollcast\.max_chunk_bytes can be at most 4194304\)$"):
         table(options).declare(make_spec(size=600_000), 0, 1)
 
 
 def test_a_memory_that_no_chunk_holds_is_refused() -> None:
-    """It travels with a step: what to lower is said."""
+    """A memory that exceeds a chunk is refused with the setting to lower."""
     block = {"network_settings": {"memory": {"memory_size": 2**20}}}
     options = RunOptions.model_validate({"behaviors": {NAME: block}})
     with pytest.raises(StepTooLarge, match=r"at most 4194304: lower memory_size$"):
-        BehaviorTable(options, Ledger(), judge).declare(make_spec(), 0, 1)
+        BehaviorTable(options, Ledger(), accept, Link().to_trainers.send).declare(make_spec(), 0, 1)
 
 
 def test_a_restored_behavior_must_fit_the_present_chunks() -> None:
-    """A run file that allows smaller chunks than before the restart refuses steps that no longer fit."""
+    """A restored behavior whose steps exceed the new chunk size is refused."""
     before = table()
     before.declare(make_spec(size=20_000), 0, 1)
     after = table(make_options(max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024))
@@ -100,7 +103,7 @@ def test_a_restored_behavior_must_fit_the_present_chunks() -> None:
 
 
 def test_a_ring_that_is_too_small_is_refused_with_the_sum() -> None:
-    """A ring given by the user must hold two buffers, what the agents have open, and a chunk."""
+    """A ring in the run file must hold two buffers, the agents' open steps and a chunk."""
     options = make_options(device_ring_steps=30_000, max_chunk_steps=1000)
     behaviors = table(options)  # buffer_size 10240, time_horizon 8
     behaviors.declare(make_spec(), 0, 1)
@@ -110,7 +113,7 @@ def test_a_ring_that_is_too_small_is_refused_with_the_sum() -> None:
 
 
 def test_lag_and_cutting_follow_the_run_file() -> None:
-    """Ppo bears four versions; the run file may say otherwise; strict cuts at each swap."""
+    """PPO accepts a lag of four versions, which the run file can change; strict cuts at each swap."""
     assert table().declare(make_spec(), 0, 1).max_policy_lag == 4
     strict = table(make_options(max_policy_lag=2, on_policy="strict")).declare(make_spec(), 0, 1)
     assert (strict.max_policy_lag, strict.cut_at_swap) == (2, True)
@@ -118,7 +121,7 @@ def test_lag_and_cutting_follow_the_run_file() -> None:
 
 @pytest.mark.parametrize(("parent", "lag", "cuts"), [(PPOHyperparameters, 4, True), (APPOHyperparameters, 32, False)])
 def test_lag_and_cutting_follow_the_traits(parent: type[HyperparameterSettings], lag: int, *, cuts: bool) -> None:
-    """A trainer of another package whose settings extend ours is treated as ours, whatever its name."""
+    """A trainer of a package whose settings extend a built-in one's has its traits."""
     options = make_options(on_policy="strict")
     other = {"trainer_type": "other", "hyperparameters": type("Other", (parent,), {})()}
     behaviors = {NAME: options.behaviors[NAME].model_copy(update=other)}
@@ -127,22 +130,24 @@ def test_lag_and_cutting_follow_the_traits(parent: type[HyperparameterSettings],
 
 
 def test_a_run_goes_on_with_its_behaviors() -> None:
-    """Loaded behaviors have index and spec again, and are to be trained: only trainers know whether one is done."""
+    """Restored behaviors keep index and spec, and count as unfinished."""
     options = open_default()
     before = table(options)
     for name in ("Walker", NAME):
         before.declare(make_spec(name), 0, 1)
-    before.stop_training(before.all()[0])
-    after = table(options)
+    before.end_training(Done(0))
+    link = Link(pickled)
+    after = table(options, link)
     after.load_state_dict(before.state_dict())
-    assert [(b.index, b.name, b.training) for b in after.take_new()] == [(0, "Walker", True), (1, NAME, True)]
+    assert [(b.index, b.name, b.training) for b in after.all()] == [(0, "Walker", True), (1, NAME, True)]
+    assert link.to_trainers.receive() == [behavior.declared for behavior in after.all()]
     assert after.restored == 2
     with pytest.raises(SpecMismatch):
         after.declare(make_spec(size=9), 0, 1)
 
 
 def test_a_run_file_that_lost_a_behavior_does_not_load() -> None:
-    """A checkpoint with a behavior that the run file no longer has is the user's to put right."""
+    """A checkpoint with a behavior that the run file lacks is an error of the user."""
     before = table(open_default())
     before.declare(make_spec("Walker"), 0, 1)
     with pytest.raises(UserError, match="Walker"):
@@ -150,13 +155,44 @@ def test_a_run_file_that_lost_a_behavior_does_not_load() -> None:
 
 
 def test_the_end_of_training_drops_what_waits() -> None:
-    """The queue is emptied and its steps are dropped{not_training} in one transaction."""
-    ledger = Ledger()
-    behaviors = BehaviorTable(make_options(), ledger, judge)
-    behavior = behaviors.declare(make_spec(), 0, 1)
-    ledger.enqueue(NAME, 6)
-    behavior.queue.put(QueuedChunk(make_chunk(6), "s", 0, 100, 0.0))
-    assert behaviors.stop_training(behavior) == 6
+    """Waiting steps are dropped as not_training; steps in flight stay queued until the trainers drop them."""
+    parts = Parts()
+    behavior = parts.declared(parts.open().session)
+    assert not parts.behaviors.has_ended_training
+    put(parts, 6)
+    parts.trainers.finish()
     assert not behavior.training
-    assert behavior.queue.queued_steps == 0
-    assert ledger.books(NAME).dropped == {"not_training": 6}
+    assert parts.behaviors.has_ended_training
+    books = parts.ledger.books(NAME)
+    assert (behavior.queue.queued_steps, books.queued, books.dropped) == (0, 0, {"not_training": 6})
+
+
+def test_what_trainers_say_is_booked_at_once_or_not_at_all() -> None:
+    """A settlement changes books, space and pace together; an impossible one changes nothing."""
+    parts = Parts()
+    behavior = parts.declared(parts.open().session)
+    for _ in range(3):
+        put(parts, 5)
+    before = parts.ledger.books(NAME)
+    for wrong in (
+        Settled(0, 1, 10, {"stale": 6}, Pace(ahead_limit_steps=9)),
+        Settled(0, 1, -1, {}, Pace(ahead_limit_steps=9)),
+        Settled(0, 1, 5, {"stale": -5}, Pace(ahead_limit_steps=9)),
+        Settled(0, 4, 1, {}, Pace(ahead_limit_steps=9)),
+    ):
+        with pytest.raises(LedgerError):
+            parts.behaviors.settle(wrong)
+        assert parts.ledger.books(NAME) == before
+        assert (behavior.queue.pace, behavior.queue.queued_chunks) == (Pace(), 3)
+    parts.behaviors.settle(Settled(0, 2, 4, {"stale": 3}, Pace(owed_steps=2, ahead_limit_steps=9)))
+    books = parts.ledger.books(NAME)
+    assert (books.trained, books.dropped, books.queued, books.balanced) == (4, {"stale": 3}, 8, True)
+    assert (behavior.queue.queued_steps, parts.behaviors.unsettled_steps(behavior)) == (5, 10)
+
+
+def put(parts: Parts, rows: int) -> None:
+    """Accepts a chunk as the service does."""
+    parts.ledger.enqueue(NAME, rows)
+    parts.behaviors.all()[0].queue.put(
+        make_chunk(rows), session_id="s", actor_index=0, encoded_bytes=100, resident_bytes=100, received_at=0.0
+    )

@@ -1,18 +1,18 @@
-"""Credit of several sessions with one behavior."""
+"""Tests credit of several sessions with one behavior."""
 
 from __future__ import annotations
 
 from learner.ingest.credit import MAX_GRANT, step_allowance
 from learner.ingest.grants import UNTRAINED_STEPS, CreditAllocator, Grant
 from learner.ingest.session import ActorSession
-from learner.link.experience import Pace
+from learner.link.to_front import Pace
 from tests.learner.ingest.parts import Parts, report
 
 ALLOWANCE = step_allowance(1, 8)
 
 
 class Desk:
-    """An office and two sessions that play one behavior."""
+    """A credit table with two sessions of one behavior."""
 
     def __init__(self) -> None:
         self.parts = Parts()
@@ -22,33 +22,33 @@ class Desk:
         self.allocator = CreditAllocator(self.parts.behaviors)
 
     def grant(self, session: ActorSession) -> Grant:
-        """Grants to a session."""
+        """Grants credit to a session."""
         granted = self.allocator.grant(session, session.accounts[0])
         assert granted is not None
         return granted
 
 
 def test_without_a_pace_there_is_only_the_allowance() -> None:
-    """Before a trainer says anything, actors may finish their segments and no more."""
+    """Before a trainer sets its pace, actors may only finish their segments."""
     dispatcher = Desk()
     assert dispatcher.grant(dispatcher.first).steps_through == ALLOWANCE
 
 
 def test_all_grants_together_keep_the_limit() -> None:
-    """Whoever asks, and however often, reserves stay within what the trainer allows."""
+    """The sum of all reserves never exceeds the trainer's limit."""
     dispatcher = Desk()
     dispatcher.grant(dispatcher.first)
     dispatcher.grant(dispatcher.second)
-    dispatcher.behavior.queue.set_pace(Pace(ahead_limit_steps=100))
+    dispatcher.parts.trainers.settle(pace=Pace(ahead_limit_steps=100))
     for _ in range(3):
         assert dispatcher.grant(dispatcher.first).steps_through == ALLOWANCE + 50
         assert dispatcher.grant(dispatcher.second).steps_through == ALLOWANCE + 50
 
 
 def test_a_session_that_ends_gives_its_share_back() -> None:
-    """What a lost actor had in reserve is granted to the others."""
+    """The reserve of an ended session is granted to others."""
     dispatcher = Desk()
-    dispatcher.behavior.queue.set_pace(Pace(ahead_limit_steps=100))
+    dispatcher.parts.trainers.settle(pace=Pace(ahead_limit_steps=100))
     dispatcher.grant(dispatcher.second)
     dispatcher.grant(dispatcher.first)
     dispatcher.allocator.forget(dispatcher.second)
@@ -56,8 +56,20 @@ def test_a_session_that_ends_gives_its_share_back() -> None:
     assert dispatcher.grant(dispatcher.first).steps_through == ALLOWANCE + 100
 
 
+def test_a_stream_that_outlives_its_session_takes_no_credit() -> None:
+    """Whatever its stream still asks for, an ended session has no part in the credit of the others."""
+    dispatcher = Desk()
+    dispatcher.parts.trainers.settle(pace=Pace(ahead_limit_steps=100))
+    dispatcher.grant(dispatcher.second)
+    dispatcher.parts.sessions.close(dispatcher.second, ())
+    dispatcher.allocator.forget(dispatcher.second)
+    assert not dispatcher.allocator.is_worth_sending(dispatcher.second, dispatcher.second.accounts[0])
+    assert dispatcher.allocator.grant(dispatcher.second, dispatcher.second.accounts[0]) is None
+    assert dispatcher.grant(dispatcher.first).steps_through == ALLOWANCE + 100
+
+
 def test_steps_given_up_are_off_the_account() -> None:
-    """Discarded and dropped steps, and what a rolled back actor must drop, do not stand in the way of new ones."""
+    """Discarded, dropped and rolled-back steps do not use credit."""
     dispatcher = Desk()
     account = dispatcher.first.accounts[0]
     account.report(report(produced=20, discarded={"reset": 5}, dropped={"generation": 6}, acked=4))
@@ -69,7 +81,7 @@ def test_steps_given_up_are_off_the_account() -> None:
 
 
 def test_bytes_follow_the_queue() -> None:
-    """Bytes may fill the queue, shared; one chunk is always allowed; after a rollback there is no limit in bytes."""
+    """Bytes fill the shared queue, and one chunk is always allowed."""
     dispatcher = Desk()
     chunk_bytes, capacity = 4 * 2**20, dispatcher.behavior.queue.capacity_bytes
     dispatcher.grant(dispatcher.second)
@@ -82,14 +94,14 @@ def test_bytes_follow_the_queue() -> None:
 
 
 def test_an_untrained_behavior_may_run_on() -> None:
-    """Where chunks are acked at once, credit only bridges the way of the acks."""
+    """A behavior without training has credit for the delay of acks."""
     dispatcher = Desk()
-    dispatcher.parts.behaviors.stop_training(dispatcher.behavior)
+    dispatcher.parts.trainers.finish()
     assert dispatcher.grant(dispatcher.first).steps_through == ALLOWANCE + UNTRAINED_STEPS
 
 
 def test_a_closed_office_grants_nothing() -> None:
-    """While the learner drains there is no more credit."""
+    """No credit is granted while the learner drains."""
     dispatcher = Desk()
     dispatcher.allocator.is_closed = True
     assert dispatcher.allocator.grant(dispatcher.first, dispatcher.first.accounts[0]) is None

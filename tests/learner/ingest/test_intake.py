@@ -1,4 +1,4 @@
-"""One chunk at a time: placed, checked, booked, queued."""
+"""Tests the intake of a chunk: placed, checked, booked, queued."""
 
 from __future__ import annotations
 
@@ -14,27 +14,37 @@ from rollcast.trajectories import Chunk, encode_chunk
 from learner.ingest.credit import step_allowance
 from learner.ingest.grants import CreditAllocator
 from learner.ingest.intake import ChunkIntake
+from learner.ingest.matches import GivenMatches
 from learner.ingest.session import Account, ActorCounters, ActorSession
 from learner.ingest.sessions import Resumption, restore, snapshot
 from learner.ingest.validate import LARGEST, Rejected, find_excess, judge
-from learner.link.experience import Pace
+from learner.link.channel import Transport, as_it_is
+from learner.link.to_front import Pace
+from learner.link.to_trainers import Actors
 from learner.observe.metrics.learner import LearnerMetrics
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
+from tests.pickled_link import pickled
 
 
 class Line:
-    """An intake with one session that plays one behavior."""
+    """An intake with one session of one behavior."""
 
-    def __init__(self, newest_version: int | None = 0) -> None:
-        self.parts = Parts()
+    def __init__(self, newest_version: int | None = 0, *, transport: Transport = pickled) -> None:
+        self.parts = Parts(transport=transport)
         self.session: ActorSession = self.parts.open().session
         self.behavior = self.parts.declared(self.session)
         self.session.accounts[0].granted_steps = 1000
+        self.told: list[Actors] = []
         self.intake = ChunkIntake(
             self.parts.behaviors,
             self.parts.sessions,
             self.parts.ledger,
             newest_version=lambda _: newest_version,
+            order_numbers=lambda session_id, assignments: np.where(
+                (assignments == 12) & (session_id == self.session.session_id), np.uint64(3), np.uint64(0)
+            ),
+            matches=GivenMatches(),
+            on_agents=lambda: self.told.append(self.parts.sessions.actors()),
             metrics=LearnerMetrics().intake,
         )
 
@@ -46,7 +56,7 @@ class Line:
 
 
 def test_accepting_books_everything_at_once() -> None:
-    """The ledger, the session and the queue agree after a chunk."""
+    """After a chunk, ledger, session and queue agree."""
     line = Line()
     chunk = make_chunk(6, produced_steps=9, discarded={"reset": 2}, agents=3)
     assert line.take(chunk) is None
@@ -59,17 +69,17 @@ def test_accepting_books_everything_at_once() -> None:
 
 
 def test_arrays_are_views_that_nobody_can_write() -> None:
-    """Queued arrays share the received bytes: no copy is made, and nobody can change them."""
-    line = Line()
+    """Queued arrays are read-only views of the received bytes."""
+    line = Line(transport=as_it_is)
     line.take(make_chunk())
-    (item,) = line.behavior.queue.get()
+    (item,) = line.parts.trainers.take()
     array = item.chunk.columns["obs/state"]
     assert not array.flags.owndata
     assert not array.flags.writeable
 
 
 def test_a_chunk_without_rows_is_legal() -> None:
-    """Episodes and statistics alone are queued and acked; the books do not move."""
+    """A chunk with episodes and statistics alone is queued and acked without changing the books."""
     line = Line()
     chunk = Chunk(sequence=1, generation=0)
     assert line.take(chunk) is None
@@ -79,14 +89,14 @@ def test_a_chunk_without_rows_is_legal() -> None:
 
 
 def test_what_ends_between_look_and_booking_is_not_queued() -> None:
-    """A behavior whose training ends while a chunk waits for room refuses it; a chunk booked meanwhile is not again."""
+    """A chunk that waits is refused if its behavior ends, and not booked twice."""
     line = Line()
     message = encode_chunk(make_chunk(3))
     first = line.intake.examine(line.session, message, message.ByteSize())
     second = line.intake.examine(line.session, message, message.ByteSize())
     assert first is not None
     assert second is not None
-    line.parts.behaviors.stop_training(line.behavior)
+    line.parts.trainers.finish()
     rejected = line.intake.settle(line.session, first)
     assert rejected is not None
     assert rejected.reason == "not_training"
@@ -96,7 +106,7 @@ def test_what_ends_between_look_and_booking_is_not_queued() -> None:
 
 
 def test_versions_that_do_not_exist_are_malformed() -> None:
-    """Rows cannot have acted under a version above the newest published one, by offset either."""
+    """Versions above the newest published one are malformed, also by offset."""
     line = Line(newest_version=4)
     good = make_chunk(3, base_version=3)
     offsets = np.array([0, 1, 1], np.uint32)
@@ -112,9 +122,9 @@ def test_versions_that_do_not_exist_are_malformed() -> None:
 
 @pytest.mark.parametrize("version", [0, 7, 2**63 + 5, 2**64 - 1])
 def test_rows_cannot_act_before_there_is_a_policy(version: int) -> None:
-    """Before the first publication there is no version; one beyond what the trainer can hold never reaches it."""
+    """Rows before the first publication, and versions beyond the trainer's range, are refused."""
     line = Line(newest_version=None)
-    with pytest.raises(MalformedChunk, match=rf"version {version}, and no policy of {NAME}"):
+    with pytest.raises(MalformedChunk, match=rf"version {version}, but no policy of {NAME}"):
         line.take(make_chunk(3, base_version=version))
     assert line.parts.ledger.books(NAME).received == 0
     assert line.behavior.queue.queued_chunks == 0
@@ -138,23 +148,23 @@ def test_the_encoded_size_is_limited() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_the_books_balance_after_anything(events: list[tuple[str, int]]) -> None:
-    """Whatever comes, received = trained + dropped + queued + lost, and the session and the queue agree with it."""
+    """For any input, received = trained + dropped + queued + lost, and session and queue agree."""
     line = Line()
     line.parts.sessions.generation = 2
-    ledger, queue, held = line.parts.ledger, line.behavior.queue, 0
+    ledger, trainers, queue, held = line.parts.ledger, line.parts.trainers, line.behavior.queue, 0
     for event, number in events:
         sequence = line.session.next_sequence
         if event == "train":
-            held += sum(item.chunk.rows for item in queue.get())
+            held += sum(item.chunk.rows for item in trainers.take())
             part = held // 2
-            ledger.trained(NAME, part)
+            trainers.settle(trained=part)
             held -= part
         elif event == "drop":
             part = min(held, number)
-            ledger.drop_queued(NAME, "stale", part)
+            trainers.settle(dropped={"stale": part})
             held -= part
         elif event == "stop":
-            line.parts.behaviors.stop_training(line.behavior)
+            trainers.finish()
         elif event == "gap":
             with pytest.raises(SequenceGap):
                 line.take(make_chunk(number, sequence=sequence + 1, generation=2))
@@ -174,14 +184,14 @@ def test_the_books_balance_after_anything(events: list[tuple[str, int]]) -> None
 @pytest.mark.parametrize("column", ["reward", "obs/state", "final_obs/state"])
 @pytest.mark.parametrize(("value", "is_welcome"), [(LARGEST, True), (-LARGEST, True), (2e15, False), (-3e38, False)])
 def test_the_bound(column: str, value: float, is_welcome: bool) -> None:
-    """Up to the bound every number is trained on; beyond it the chunk is refused like one with infinite numbers."""
+    """Numbers up to the bound are trained; a larger one refuses the chunk as an infinite one does."""
     parts = Parts()
     behavior = parts.declared(parts.open().session)
     chunk = make_chunk(3)
     array = chunk.columns[column].copy()
     array[-1] = value
     chunk.columns[column] = array
-    verdict = judge(chunk, behavior, chunk.generation, 0)
+    verdict = judge(chunk, behavior, 0)
     if is_welcome:
         assert verdict is None
         return
@@ -191,7 +201,7 @@ def test_the_bound(column: str, value: float, is_welcome: bool) -> None:
 
 
 def test_memories_are_bounded_too() -> None:
-    """What one client says that it remembered must not end the training of all."""
+    """Memories beyond the bound are refused."""
     chunk = make_chunk(3)
     for value, is_welcome in ((LARGEST, True), (-2e15, False)):
         chunk.columns["memory"] = np.array([[0.0, 1.0], [value, 0.0]], np.float32)
@@ -202,7 +212,7 @@ LIMIT = 40
 
 
 class Start:
-    """One start of the learner: its tables, its intake, its office."""
+    """One start of the learner: its tables, its intake, its credit."""
 
     def __init__(self, generation: int, state: dict[str, Any] | None = None) -> None:
         self.parts = Parts(generation=generation)
@@ -214,6 +224,9 @@ class Start:
             self.parts.sessions,
             self.parts.ledger,
             newest_version=lambda _: 0,
+            order_numbers=lambda _, assignments: assignments,
+            matches=GivenMatches(),
+            on_agents=lambda: None,
             metrics=LearnerMetrics().intake,
         )
         self.allocator = CreditAllocator(self.parts.behaviors)
@@ -226,7 +239,7 @@ class Pair:
         self.start = Start(1)
         self.session = self.start.parts.open().session
         self.behavior = self.start.parts.declared(self.session)
-        self.behavior.queue.set_pace(Pace(ahead_limit_steps=LIMIT))
+        self.start.parts.trainers.settle(pace=Pace(ahead_limit_steps=LIMIT))
         self.saved = self.snapshot()
         self.produced = self.open = self.discarded = self.dropped = self.acked = self.credit = 0
         self.sequence = 1
@@ -235,7 +248,7 @@ class Pair:
 
     @property
     def account(self) -> Account:
-        """The learner's side."""
+        """Returns the learner's account."""
         return self.session.accounts[0]
 
     def snapshot(self) -> dict[str, Any]:
@@ -244,14 +257,14 @@ class Pair:
         return snapshot(parts.behaviors, parts.sessions, parts.ledger)
 
     def counters(self) -> ActorCounters:
-        """The actor's report."""
+        """Returns the actor's report."""
         window = sum(rows for _, rows in self.unacked + self.unsent)
         return ActorCounters(
             0, self.produced, self.open, {"reset": self.discarded}, {"generation": self.dropped}, window, self.acked
         )
 
     def do(self, event: str, number: int) -> None:
-        """Lets one thing happen."""
+        """Executes one event."""
         getattr(self, f"on_{event}")(number)
 
     def on_step(self, number: int) -> None:
@@ -261,7 +274,7 @@ class Pair:
         self.open += steps
 
     def on_discard(self, number: int) -> None:
-        """Gives open steps up."""
+        """Discards open steps."""
         steps = min(number, self.open)
         self.open -= steps
         self.discarded += steps
@@ -291,11 +304,11 @@ class Pair:
         self.start.intake.settle(self.session, examined)
 
     def on_grant(self, _number: int) -> None:
-        """Grants; the message is lost."""
+        """Grants credit in a message that is lost."""
         self.start.allocator.grant(self.session, self.account)
 
     def on_ack(self, _number: int) -> None:
-        """Acks what was settled, with credit."""
+        """Acks settled steps, with credit."""
         granted = self.start.allocator.grant(self.session, self.account)
         assert granted is not None
         self.credit = max(self.credit, granted.steps_through)
@@ -308,16 +321,15 @@ class Pair:
 
     def on_train(self, _number: int) -> None:
         """Trains all that waits."""
-        steps = sum(item.chunk.rows for item in self.behavior.queue.get())
-        self.start.parts.ledger.trained(NAME, steps)
-        self.behavior.queue.set_pace(Pace(ahead_limit_steps=LIMIT))
+        trainers = self.start.parts.trainers
+        trainers.settle(trained=sum(item.chunk.rows for item in trainers.take()))
 
     def on_save(self, _number: int) -> None:
         """Saves a checkpoint."""
         self.saved = self.snapshot()
 
     def on_crash(self, number: int) -> None:
-        """Starts the learner anew; the actor resumes, drops its window, and its open rows before or after that."""
+        """Restarts the learner; the actor resumes, clears its window, and discards open rows before or after."""
         if number % 2:
             self.on_discard(self.open)
         resume = Resumption(
@@ -331,7 +343,7 @@ class Pair:
         self.unsent, self.unacked = [], []
         self.sequence = self.session.next_sequence
         self.behavior = self.start.parts.declared(self.session)
-        self.behavior.queue.set_pace(Pace(ahead_limit_steps=LIMIT))
+        self.start.parts.trainers.settle(pace=Pace(ahead_limit_steps=LIMIT))
         self.credit = 0
         self.on_discard(self.open)
 
@@ -342,7 +354,7 @@ EVENTS = ["step", "step", "seal", "send", "send", "ack", "ack", "grant", "train"
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(1, 30)), max_size=80))
 @settings(max_examples=200, deadline=None)
 def test_an_actor_that_obeys_is_always_covered(events: list[tuple[str, int]]) -> None:
-    """Over lost acks, lost grants, given up steps, checkpoints and crashes no chunk of it is ever past its grant."""
+    """No chunk exceeds its grant over lost acks, lost grants, discards, checkpoints and crashes."""
     pair = Pair()
     for event, number in events:
         pair.do(event, number)
@@ -356,7 +368,7 @@ def test_an_actor_that_obeys_is_always_covered(events: list[tuple[str, int]]) ->
 
 
 def test_steps_whose_ack_was_lost_with_the_learner_count_once() -> None:
-    """They are in the checkpoint as received, and the actor drops them: credit and losses take them once."""
+    """Steps whose acks were lost in a restart count once for credit and losses."""
     pair = Pair()
     for event in ("ack", "step", "seal", "send", "save", "crash"):
         pair.do(event, 30)
@@ -378,7 +390,7 @@ def test_steps_whose_ack_was_lost_with_the_learner_count_once() -> None:
 
 
 def test_steps_past_the_credit_are_refused_and_not_booked() -> None:
-    """One allowance beyond the grant is borne; more ends the stream, and nothing of it is in the books."""
+    """Steps beyond the grant and one allowance end the stream without being booked."""
     pair = Pair()
     pair.on_ack(1)
     allowance = step_allowance(1, 8)
@@ -389,7 +401,9 @@ def test_steps_past_the_credit_are_refused_and_not_booked() -> None:
         assert examined is not None
         pair.start.intake.settle(pair.session, examined)
     message = encode_chunk(make_chunk(1, sequence=3))
-    with pytest.raises(CreditExceeded, match=rf"after {pair.credit + allowance} steps .* for {pair.credit}") as caught:
+    with pytest.raises(
+        CreditExceeded, match=rf"follows {pair.credit + allowance} steps .* for only {pair.credit}:"
+    ) as caught:
         pair.start.intake.examine(pair.session, message, message.ByteSize())
     assert caught.value.metadata["sequence"] == "3"
     books = pair.start.parts.ledger.books(NAME)

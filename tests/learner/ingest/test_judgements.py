@@ -1,4 +1,4 @@
-"""Declarations are judged once, and only those who ask wait for it."""
+"""Tests that declarations are judged once and only their callers wait."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rollcast.specs import BehaviorSpec
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
+from learner.link.channel import Link
 from learner.link.footprint import Footprint
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
@@ -20,14 +21,14 @@ WAIT_SECONDS = 20.0
 
 
 class SlowJudge:
-    """Judges when it may, and counts.
+    """A judge that waits for the test and counts.
 
     Attributes:
-        asked: is set when a judgement begins.
-        may_answer: is waited for.
-        names: of the behaviors that were judged.
-        refuses: names of those that cannot be trained.
-        faulty: names of those that it fails at.
+        asked: Is set when a judgement begins.
+        may_answer: Is waited for.
+        names: Of the behaviors that were judged.
+        refuses: Names of those that cannot be trained.
+        faulty: Names of those that it fails at.
     """
 
     def __init__(self) -> None:
@@ -50,9 +51,9 @@ class SlowJudge:
 
 
 def test_a_second_actor_joins_the_judgement_of_the_first() -> None:
-    """Both get one behavior, which was judged once; meanwhile the table answers others."""
+    """Two declarations share one judgement, and the table answers others meanwhile."""
     judge = SlowJudge()
-    behaviors = BehaviorTable(open_default(), Ledger(), judge)
+    behaviors = BehaviorTable(open_default(), Ledger(), judge, Link().to_trainers.send)
     with ThreadPoolExecutor(2) as actors:
         both = [actors.submit(behaviors.declare, make_spec(), 0, 1) for _ in range(2)]
         assert judge.asked.wait(WAIT_SECONDS)
@@ -68,10 +69,10 @@ def test_a_second_actor_joins_the_judgement_of_the_first() -> None:
 
 
 def test_those_who_join_a_refusal_are_refused() -> None:
-    """A refused declaration is judged again when it comes again."""
+    """A refusal is shared by concurrent declarations, and a later one is judged again."""
     judge = SlowJudge()
     judge.refuses.add("A")
-    behaviors = BehaviorTable(open_default(), Ledger(), judge)
+    behaviors = BehaviorTable(open_default(), Ledger(), judge, Link().to_trainers.send)
     with ThreadPoolExecutor(2) as actors:
         both = [actors.submit(behaviors.declare, make_spec("A"), 0, 1) for _ in range(2)]
         assert judge.asked.wait(WAIT_SECONDS)
@@ -86,10 +87,10 @@ def test_those_who_join_a_refusal_are_refused() -> None:
 
 
 def test_a_judgement_that_failed_is_made_again() -> None:
-    """A refusal may be due to other behaviors, and a fault of the judge to anything: neither is kept."""
+    """A failed judgement is repeated for the next declaration."""
     judge = SlowJudge()
     judge.may_answer.set()
-    behaviors = BehaviorTable(open_default(), Ledger(), judge)
+    behaviors = BehaviorTable(open_default(), Ledger(), judge, Link().to_trainers.send)
     spec = make_spec()
     judge.refuses.add(spec.name)
     with pytest.raises(Untrainable):
@@ -104,30 +105,30 @@ def test_a_judgement_that_failed_is_made_again() -> None:
 
 
 def test_behaviors_that_are_declared_together_share_the_memory() -> None:
-    """Each fits alone: of those judged at the same time, only as many are taken as fit together."""
+    """Behaviors judged together share the memory, so only those that fit together are accepted."""
     judge = SlowJudge()
-    behaviors = BehaviorTable(open_default(max_training_bytes=250), Ledger(), judge)
+    behaviors = BehaviorTable(open_default(max_training_bytes=250), Ledger(), judge, Link().to_trainers.send)
     with ThreadPoolExecutor(3) as actors:
         all_three = [actors.submit(behaviors.declare, make_spec(name), 0, 1) for name in ("A", "B", "C")]
         assert judge.asked.wait(WAIT_SECONDS)
         judge.may_answer.set()
         refused = [each for each in all_three if each.exception(WAIT_SECONDS) is not None]
     assert len(refused) == 1
-    with pytest.raises(Untrainable, match="beside 200 of other behaviors"):
+    with pytest.raises(Untrainable, match="in addition to 200 for other behaviors"):
         refused[0].result()
 
 
 def test_restored_behaviors_count() -> None:
-    """They are judged when the next one is declared; one that the run file fits no longer takes nothing."""
+    """Restored behaviors are judged with the next declaration; one that is not trained takes nothing."""
     judge = SlowJudge()
     judge.may_answer.set()
-    before = BehaviorTable(open_default(), Ledger(), judge)
+    before = BehaviorTable(open_default(), Ledger(), judge, Link().to_trainers.send)
     for name in ("A", "B"):
         before.declare(make_spec(name), 0, 1)
     judge.refuses.add("B")
     judge.names.clear()
-    after = BehaviorTable(open_default(max_training_bytes=150), Ledger(), judge)
+    after = BehaviorTable(open_default(max_training_bytes=150), Ledger(), judge, Link().to_trainers.send)
     after.load_state_dict(before.state_dict())
     assert judge.names == []
-    with pytest.raises(Untrainable, match="takes 100 bytes beside 100 of other behaviors"):
+    with pytest.raises(Untrainable, match="needs 100 bytes in addition to 100 for other behaviors"):
         after.declare(make_spec("C"), 0, 1)

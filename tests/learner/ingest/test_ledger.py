@@ -1,4 +1,4 @@
-"""The books: one step has one fate, at every moment."""
+"""Tests the ledger: every step has exactly one outcome."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from learner.ingest.ledger import Ledger, LedgerError
 
 NAME = "CartPole"
 STEPS = st.integers(0, 1000)
-WORDS = st.sampled_from(["stale", "not_finite", "generation"])
+WORDS = st.sampled_from(["stale", "not_finite", "generation", "mate"])
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Any sequence of entries, among them a restart from a checkpoint."""
+    """Makes any sequence of entries, including restarts from a checkpoint."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,40 +29,48 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @property
     def queued(self) -> int:
-        """Steps whose fate is open."""
+        """Returns the steps without an outcome."""
         return self.ledger.books(NAME).queued
 
     @rule(steps=STEPS)
     def enqueue(self, steps: int) -> None:
-        """A chunk is accepted."""
+        """Accepts a chunk."""
         self.ledger.enqueue(NAME, steps)
         self.received += steps
 
     @rule(steps=STEPS, reason=WORDS)
     def reject(self, steps: int, reason: str) -> None:
-        """A chunk is refused."""
+        """Refuses a chunk."""
         self.ledger.reject(NAME, reason, steps)
         self.received += steps
 
     @precondition(lambda self: self.queued > 0)
     @rule(data=st.data())
     def train(self, data: st.DataObject) -> None:
-        """An update completes."""
-        self.ledger.trained(NAME, data.draw(st.integers(0, self.queued)))
+        """Completes an update."""
+        self.ledger.settle(NAME, data.draw(st.integers(0, self.queued)), {})
 
     @precondition(lambda self: self.queued > 0)
     @rule(data=st.data(), reason=WORDS)
     def drop(self, data: st.DataObject, reason: str) -> None:
-        """A trainer drops rows."""
-        self.ledger.drop_queued(NAME, reason, data.draw(st.integers(0, self.queued)))
+        """Drops rows."""
+        self.ledger.settle(NAME, 0, {reason: data.draw(st.integers(0, self.queued))})
+
+    @precondition(lambda self: self.queued > 0)
+    @rule(data=st.data(), reason=WORDS)
+    def settle(self, data: st.DataObject, reason: str) -> None:
+        """Settles trained and dropped rows together."""
+        trained = data.draw(st.integers(0, self.queued))
+        self.ledger.settle(NAME, trained, {reason: data.draw(st.integers(0, self.queued - trained)), "too_long": 0})
 
     @rule(extra=st.integers(1, 100))
     def overdraw(self, extra: int) -> None:
-        """Entries that would make up steps are refused, and change nothing."""
+        """Checks that entries with too many steps are refused and change nothing."""
         before = self.ledger.books(NAME)
         entries: tuple[Callable[[int], None], ...] = (
-            lambda steps: self.ledger.trained(NAME, steps),
-            lambda steps: self.ledger.drop_queued(NAME, "stale", steps),
+            lambda steps: self.ledger.settle(NAME, steps, {}),
+            lambda steps: self.ledger.settle(NAME, 0, {"stale": steps}),
+            lambda steps: self.ledger.settle(NAME, steps - steps // 2, {"stale": steps // 2}),
             lambda steps: self.ledger.lose(NAME, "event", steps, queued=True),
         )
         for entry in entries:
@@ -74,23 +82,23 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(steps=STEPS)
     def lose(self, steps: int) -> None:
-        """An actor knows of steps that these books never saw."""
+        """Counts steps that an actor reports as acked and this ledger lacks."""
         self.ledger.lose(NAME, "rollback", steps, queued=False)
         self.received += steps
 
     @rule(steps=STEPS)
     def duplicate(self, steps: int) -> None:
-        """A chunk comes twice: outside the equation."""
+        """Counts a duplicate chunk, which is outside the equation."""
         self.ledger.duplicate(NAME, steps)
 
     @rule()
     def save(self) -> None:
-        """A checkpoint is written."""
+        """Saves a checkpoint."""
         self.checkpoint, self.received_then = self.ledger.state_dict(), self.received
 
     @rule()
     def restart(self) -> None:
-        """The learner ends and comes back from its checkpoint."""
+        """Restarts from the checkpoint."""
         before = self.ledger.books(NAME)
         self.ledger = Ledger.from_state(self.checkpoint)
         after = self.ledger.books(NAME)
@@ -100,10 +108,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def balanced(self) -> None:
-        """Received = trained + dropped + queued + lost."""
+        """Checks that received = trained + dropped + queued + lost."""
         books = self.ledger.books(NAME)
         assert books.balanced
         assert books.received == self.received
+        assert books.queued == self.ledger.queued(NAME)
 
 
 TestLedger = LedgerMachine.TestCase
@@ -111,24 +120,24 @@ TestLedger.settings = settings(max_examples=60, stateful_step_count=30, deadline
 
 
 def test_books_of_nothing_are_zero() -> None:
-    """A behavior that nobody mentioned has empty, balanced books, and is not listed."""
+    """An unknown behavior has empty books and is not listed."""
     ledger = Ledger()
     assert ledger.books("nobody").balanced
     assert ledger.behaviors() == ()
 
 
 def test_queued_steps_of_the_old_process_are_lost_by_the_restart() -> None:
-    """What waited when the checkpoint was written went down with the process."""
+    """Steps that were queued in the checkpoint are lost by the restart."""
     ledger = Ledger()
     ledger.enqueue(NAME, 10)
-    ledger.trained(NAME, 4)
+    ledger.settle(NAME, 4, {})
     again = Ledger.from_state(ledger.state_dict())
     books = again.books(NAME)
     assert (books.received, books.trained, books.queued, books.lost) == (10, 4, 0, {"restart": 6})
 
 
 def test_a_checkpoint_whose_books_do_not_balance_is_refused() -> None:
-    """Damaged books are an error that names the behavior, not a wrong number later on."""
+    """Unbalanced books in a checkpoint are an error that names the behavior."""
     ledger = Ledger()
     ledger.enqueue(NAME, 10)
     state = ledger.state_dict()
@@ -138,7 +147,7 @@ def test_a_checkpoint_whose_books_do_not_balance_is_refused() -> None:
 
 
 def test_unknown_sessions_stand_outside_the_equation() -> None:
-    """The number of sessions that have not come back is shown, and is no step."""
+    """The number of sessions that have not returned is not part of the equation."""
     ledger = Ledger()
     ledger.unknown(NAME, 3)
     assert ledger.books(NAME).unknown_sessions == 3
@@ -146,7 +155,7 @@ def test_unknown_sessions_stand_outside_the_equation() -> None:
 
 
 def test_a_snapshot_is_one_moment() -> None:
-    """A reader that holds the lock sees no half-made entry, however fast another thread writes."""
+    """A snapshot is consistent while another thread writes."""
     ledger = Ledger()
     stop = threading.Event()
 

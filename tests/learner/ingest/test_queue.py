@@ -1,117 +1,127 @@
-"""The queue between the service and a trainer."""
+"""Tests the service's end of the queue to a trainer."""
 
 from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
 from rollcast.enums import HoldReason
 from rollcast.trajectories import Chunk
 
-from learner.ingest.queue import QueueFullError, TrajectoryQueue
-from learner.ingest.wakeup import Wakeup
-from learner.link.experience import Pace, QueuedChunk
+from learner.ingest.queue import UNLIMITED_BYTES, UNLIMITED_STEPS, QueueFullError, TrajectoryQueue
+from learner.link.channel import Link
+from learner.link.to_front import Pace
+from learner.link.to_trainers import Experience, QueueFull
 
 
-def item(rows: int, *, sequence: int = 1, resident_bytes: int = 400) -> QueuedChunk:
-    """A chunk that holds some memory."""
-    columns = {"extra/x": np.zeros(resident_bytes, np.uint8)}
-    return QueuedChunk(Chunk(sequence=sequence, rows=rows, columns=columns), "session", 0, 100, 0.0)
+def make_queue(capacity_bytes: int, *, in_rounds: bool = False) -> tuple[TrajectoryQueue, Link]:
+    """Returns a queue of behavior 3 and the receiver of its chunks."""
+    link = Link()
+    return TrajectoryQueue(3, capacity_bytes, link.to_trainers.send, in_rounds=in_rounds), link
 
 
-def test_everything_that_waits_is_taken_in_the_order_of_arrival() -> None:
-    """One call takes all chunks, the oldest first, and leaves nothing."""
-    queue = TrajectoryQueue(10_000)
-    for sequence in (1, 2, 3):
-        queue.put(item(5, sequence=sequence))
-    assert (queue.queued_steps, queue.queued_bytes, queue.queued_chunks) == (15, 1200, 3)
-    assert [taken.chunk.sequence for taken in queue.get()] == [1, 2, 3]
+def put(queue: TrajectoryQueue, rows: int, *, sequence: int = 1, resident_bytes: int = 400) -> None:
+    """Puts a chunk of some bytes."""
+    queue.put(
+        Chunk(sequence=sequence, rows=rows),
+        session_id="session",
+        actor_index=2,
+        encoded_bytes=100,
+        resident_bytes=resident_bytes,
+        received_at=5.0,
+    )
+
+
+def test_chunks_are_sent_in_the_order_of_arrival() -> None:
+    """Chunks are sent in order, numbered without gaps, with sender and time."""
+    queue, link = make_queue(10_000)
+    for sequence in (7, 1, 9):
+        put(queue, 5, sequence=sequence)
+    sent = [message for message in link.to_trainers.receive() if isinstance(message, Experience)]
+    assert [(item.sequence, item.chunk.sequence) for item in sent] == [(1, 7), (2, 1), (3, 9)]
+    assert {(item.behavior, item.session_id, item.actor_index, item.received_at) for item in sent} == {
+        (3, "session", 2, 5.0)
+    }
+
+
+def test_what_was_taken_makes_room_and_nothing_else_does() -> None:
+    """Space is freed only when the trainer reports chunks as taken."""
+    queue, _ = make_queue(10_000)
+    for rows in (5, 6, 7):
+        put(queue, rows)
+    assert (queue.queued_steps, queue.queued_bytes, queue.queued_chunks) == (18, 1200, 3)
+    queue.settle(2, Pace())
+    assert (queue.queued_steps, queue.queued_bytes, queue.queued_chunks) == (7, 400, 1)
+    queue.settle(2, Pace())
+    assert (queue.queued_steps, queue.queued_bytes, queue.queued_chunks) == (7, 400, 1)
+    queue.settle(3, Pace())
     assert (queue.queued_steps, queue.queued_bytes, queue.queued_chunks) == (0, 0, 0)
-    assert queue.get() == []
 
 
 def test_memory_is_bounded() -> None:
-    """Above the capacity there is no room, and putting all the same is an error that changes nothing."""
-    queue = TrajectoryQueue(1000)
-    queue.put(item(1))
-    queue.put(item(1))
+    """Without space a chunk is refused, and putting it is an error that changes nothing."""
+    queue, link = make_queue(1000)
+    put(queue, 1)
+    put(queue, 1)
     assert not queue.has_room(400)
     with pytest.raises(QueueFullError):
-        queue.put(item(1))
-    assert queue.queued_bytes == 800
+        put(queue, 1)
+    assert (queue.queued_bytes, queue.sequence) == (800, 2)
+    assert len(link.to_trainers.receive()) == 2
+    queue.settle(1, Pace())
+    assert queue.has_room(400)
 
 
 def test_an_empty_queue_takes_a_chunk_of_any_size() -> None:
-    """A chunk that unpacks to more than the capacity passes when it is alone."""
-    queue = TrajectoryQueue(1000)
+    """An empty queue accepts a chunk of any size."""
+    queue, _ = make_queue(1000)
     assert queue.has_room(5000)
-    queue.put(item(1, resident_bytes=5000))
+    put(queue, 1, resident_bytes=5000)
     assert not queue.has_room(1)
 
 
-def test_get_waits_for_a_chunk_and_not_longer() -> None:
-    """A trainer that waits is woken by the chunk; without one it gets nothing when its time is up."""
-    queue = TrajectoryQueue(1000)
-    assert queue.get(0.01) == []
-    threading.Timer(0.02, lambda: queue.put(item(1))).start()
-    assert len(queue.get(30)) == 1
+def test_rounds_alone_limit_actors() -> None:
+    """In lock-step neither steps, bytes nor holds limit actors."""
+    queue, _ = make_queue(1000, in_rounds=True)
+    queue.settle(0, Pace(owed_steps=5, ahead_limit_steps=10, hold=HoldReason.UPDATING, until_version=3))
+    assert queue.pace == Pace(owed_steps=5, ahead_limit_steps=UNLIMITED_STEPS)
+    assert (queue.credit_bytes, queue.capacity_bytes) == (UNLIMITED_BYTES, 1000)
 
 
-def test_steps_on_their_way_stay_unsettled() -> None:
-    """Between taking steps and saying so in the pace, they still count: or credit would be granted twice."""
-    queue = TrajectoryQueue(1000)
-    queue.put(item(7))
-    assert queue.unsettled_steps == 7
-    queue.get()
-    assert queue.unsettled_steps == 7
-    queue.set_pace(Pace(held_steps=7))
-    assert queue.unsettled_steps == 7
-    queue.set_pace(Pace(held_steps=0))
-    assert queue.unsettled_steps == 0
-
-
-def test_both_sides_are_woken() -> None:
-    """A chunk wakes the trainer; room, a pace and a touch wake the service; an equal pace wakes nobody."""
-    to_service, to_trainer = Wakeup(), threading.Event()
-    queue = TrajectoryQueue(1000, to_service=to_service, to_trainer=to_trainer)
-    queue.take_dirty()
-    queue.put(item(1))
-    assert to_trainer.is_set()
-    assert not to_service.wait(0)
-    for change in (
-        queue.get,
-        lambda: queue.set_pace(Pace(hold=HoldReason.UPDATING)),
-        queue.touch,
-    ):
-        to_service.clear()
-        change()
-        assert to_service.wait(0)
-        assert queue.take_dirty()
-        assert not queue.take_dirty()
-    to_service.clear()
-    queue.set_pace(Pace(hold=HoldReason.UPDATING))
-    assert not to_service.wait(0)
+def test_trainers_hear_once_that_a_round_has_no_room() -> None:
+    """Trainers are notified once if a round exceeds the queue."""
+    for in_rounds, told in ((True, [QueueFull(3, 800, 1000)]), (False, [])):
+        queue, link = make_queue(1000, in_rounds=in_rounds)
+        put(queue, 1)
+        put(queue, 1)
+        link.to_trainers.receive()
+        assert not queue.has_room(400)
+        assert not queue.has_room(500)
+        assert link.to_trainers.receive() == told
 
 
 def test_a_capacity_of_nothing_is_refused() -> None:
-    """A queue without room would stop everything; it cannot be made."""
+    """A capacity of zero is refused."""
     with pytest.raises(ValueError, match="capacity_bytes"):
-        TrajectoryQueue(0)
+        make_queue(0)
 
 
 def test_nothing_is_lost_between_two_threads() -> None:
-    """What one thread puts, another takes: each chunk once, in order."""
-    queue = TrajectoryQueue(10**9)
+    """Two threads transfer each chunk once and in order."""
+    queue, link = make_queue(10**9)
+    woken = threading.Event()
     taken: list[int] = []
+    link.to_trainers.connect(woken.set)
 
     def take() -> None:
         while len(taken) < 3000:
-            taken.extend(entry.chunk.sequence for entry in queue.get(30))
+            woken.wait(30)
+            woken.clear()
+            taken.extend(item.sequence for item in link.to_trainers.receive() if isinstance(item, Experience))
 
     taker = threading.Thread(target=take)
     taker.start()
-    for sequence in range(3000):
-        queue.put(item(1, sequence=sequence, resident_bytes=1))
+    for _ in range(3000):
+        put(queue, 1, resident_bytes=1)
     taker.join()
-    assert taken == list(range(3000))
+    assert taken == list(range(1, 3001))

@@ -1,19 +1,19 @@
-"""The session table, with a clock of its own."""
+"""Tests the session table with a manual clock."""
 
 from __future__ import annotations
 
 import pytest
 from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
+from rollcast.limits import MAX_REASONS
 
 from learner.ingest.credit import step_allowance
-from learner.ingest.ended import MAX_RECORDS
+from learner.ingest.ended import MAX_RECORDS, OTHER, GivenUp
 from learner.ingest.grants import CreditAllocator
+from learner.ingest.places import MAX_NAMES, FixedPlaces, Places
 from learner.ingest.sessions import (
-    MAX_NAMES,
+    MAX_CLAIMED_AGENTS,
     MIN_RETURN_SECONDS,
-    FixedPlaces,
     Opening,
-    Places,
     Resumption,
     restore,
     snapshot,
@@ -22,16 +22,17 @@ from tests.learner.ingest.parts import NAME, Parts, make_options, report
 
 
 def test_places_are_the_smallest_free_ones() -> None:
-    """Actors get 0, 1, 2; a place that became free is given again."""
+    """An actor gets the smallest free place."""
     parts = Parts()
     opened = [parts.open(name).session for name in ("a", "b", "c")]
     assert [session.actor_index for session in opened] == [0, 1, 2]
     parts.sessions.close(opened[1], [])
     assert parts.open("d").session.actor_index == 1
+    assert parts.sessions.opened == 4
 
 
 def test_a_name_keeps_its_place() -> None:
-    """An actor that comes back under its name gets its old place, as long as nobody has it."""
+    """An actor gets its former place by its name if it is free."""
     parts = Parts()
     first, second = (parts.open(name).session for name in ("a", "b"))
     for session in (first, second):
@@ -41,7 +42,7 @@ def test_a_name_keeps_its_place() -> None:
 
 
 def test_names_may_repeat() -> None:
-    """Two processes of one name are two actors."""
+    """Two processes with one name are two actors."""
     parts = Parts()
     first, second = parts.open("a", "1").session, parts.open("a", "2").session
     assert (first.actor_index, second.actor_index) == (0, 1)
@@ -49,7 +50,7 @@ def test_names_may_repeat() -> None:
 
 
 def test_a_gone_process_gives_way_to_its_successor() -> None:
-    """A process of the same name replaces one whose stream broke, but never one that is connected or just began."""
+    """A process replaces a disconnected one of its name, but not a connected or new one."""
     parts = Parts()
     gone = parts.open("a", "1").session
     gone.had_stream = True
@@ -61,7 +62,7 @@ def test_a_gone_process_gives_way_to_its_successor() -> None:
 
 
 def test_a_process_that_opens_anew_ends_its_own_session() -> None:
-    """An actor that does not ask for the session it used gets a fresh one; the old one ends."""
+    """An opening without the previous session ends it and starts a new one."""
     parts = Parts()
     used = parts.open("a").session
     used.had_stream = True
@@ -71,7 +72,7 @@ def test_a_process_that_opens_anew_ends_its_own_session() -> None:
 
 
 def test_leases_run_out_and_are_kept_by_renewal() -> None:
-    """A session ends when its lease ran out, not before, and renewal moves that time."""
+    """A session ends when its lease expires, and renewals extend it."""
     parts = Parts(make_options(lease_seconds=10))
     silent, alive = parts.open("a").session, parts.open("b").session
     parts.now += 9
@@ -85,7 +86,7 @@ def test_leases_run_out_and_are_kept_by_renewal() -> None:
 
 
 def test_the_table_is_bounded() -> None:
-    """Above max_sessions nobody is admitted; the message names the limit and says when to come back."""
+    """Above max_sessions an opening is refused with the limit and a time to retry."""
     parts = Parts(make_options(max_sessions=2))
     parts.open("a")
     parts.open("b")
@@ -95,7 +96,7 @@ def test_the_table_is_bounded() -> None:
 
 
 def test_epochs_fence() -> None:
-    """Each opening fences the older ones; an epoch that was never given out is a fault of the actor."""
+    """Each opening fences older epochs, and an unknown epoch is an error of the actor."""
     parts = Parts()
     session = parts.open().session
     parts.open()
@@ -107,7 +108,7 @@ def test_epochs_fence() -> None:
 
 
 def test_steps_taken_outlive_sessions() -> None:
-    """What an actor took counts after its end, and late reports of a session that is over are added once."""
+    """Steps of ended sessions count, and late reports of them are added once."""
     parts = Parts(make_options(lease_seconds=10))
     session = parts.open().session
     parts.declared(session)
@@ -123,7 +124,7 @@ def test_steps_taken_outlive_sessions() -> None:
 
 
 def test_claims_of_acks_that_were_never_given_begin_anew() -> None:
-    """In one generation an actor cannot have more acked than the learner: such a session does not go on."""
+    """A session that claims more acks than the learner gave in its generation is not resumed."""
     parts = Parts()
     session = parts.open().session
     session.had_stream = True
@@ -133,7 +134,7 @@ def test_claims_of_acks_that_were_never_given_begin_anew() -> None:
 
 
 def test_a_run_folder_that_was_replaced_does_not_resume() -> None:
-    """A session of a later generation than ours is of a folder that is gone; nothing of it is booked."""
+    """A session of a later generation is not resumed, and nothing of it is booked."""
     parts = Parts()
     session = parts.open().session
     session.had_stream = True
@@ -143,7 +144,7 @@ def test_a_run_folder_that_was_replaced_does_not_resume() -> None:
 
 
 def restarted(parts: Parts, generation: int = 2) -> Parts:
-    """The learner after a restart from its checkpoint."""
+    """Returns the learner after a restart from its checkpoint."""
     state = snapshot(parts.behaviors, parts.sessions, parts.ledger)
     again = Parts(generation=generation)
     restore(state, again.behaviors, again.sessions, again.ledger)
@@ -151,7 +152,7 @@ def restarted(parts: Parts, generation: int = 2) -> Parts:
 
 
 def test_awaited_sessions_have_time_to_return() -> None:
-    """After a restart sessions are kept longer than a short lease: actors retry with pauses."""
+    """After a restart sessions are kept longer than a short lease."""
     parts = Parts(make_options(lease_seconds=5))
     parts.declared(parts.open().session)
     again = restarted(parts)
@@ -162,7 +163,7 @@ def test_awaited_sessions_have_time_to_return() -> None:
 
 
 def test_a_session_that_never_returns_stays_unknown() -> None:
-    """What nobody can tell any more is unknown, not zero: over expiry and over further restarts."""
+    """A session that never returns stays unknown, also over further restarts."""
     parts = Parts()
     session = parts.open().session
     parts.declared(session)
@@ -179,7 +180,7 @@ def test_a_session_that_never_returns_stays_unknown() -> None:
 
 
 def test_places_are_kept_for_awaited_sessions() -> None:
-    """A new actor does not take the place of one that may come back."""
+    """The place of an awaited session is not given to a new actor."""
     parts = Parts()
     parts.open("a")
     again = restarted(parts)
@@ -187,7 +188,7 @@ def test_places_are_kept_for_awaited_sessions() -> None:
 
 
 def test_an_awaited_session_resumes_although_the_table_is_full() -> None:
-    """Actors that had a session come back to it whatever the limit says."""
+    """An awaited session resumes even if the table is full."""
     parts = Parts(make_options(max_sessions=1))
     session = parts.open("a").session
     state = snapshot(parts.behaviors, parts.sessions, parts.ledger)
@@ -198,7 +199,7 @@ def test_an_awaited_session_resumes_although_the_table_is_full() -> None:
 
 
 def test_a_restored_account_goes_by_the_present_run_file() -> None:
-    """With a longer horizon than before the restart, credit covers the longer segments, or none of them could end."""
+    """A restored account uses the time horizon of the new run file."""
     parts = Parts()
     session = parts.open().session
     parts.declared(session, agents=4)
@@ -218,7 +219,7 @@ def test_a_restored_account_goes_by_the_present_run_file() -> None:
 
 
 def test_epochs_grow_over_a_restart() -> None:
-    """An epoch that was given out after the checkpoint is fenced too."""
+    """Epochs from after the checkpoint are fenced after a restart."""
     parts = Parts()
     session = parts.open().session
     again = restarted(parts)
@@ -227,7 +228,7 @@ def test_epochs_grow_over_a_restart() -> None:
 
 
 def test_records_of_ended_sessions_are_bounded() -> None:
-    """However many sessions are lost, the table and the checkpoint stay small."""
+    """The number of records of ended sessions is limited."""
     parts = Parts(make_options(lease_seconds=1))
     for number in range(MAX_RECORDS + 50):
         parts.declared(parts.open(f"a{number}").session)
@@ -237,7 +238,7 @@ def test_records_of_ended_sessions_are_bounded() -> None:
 
 
 def test_agents_are_counted_over_teams_and_actors() -> None:
-    """The number of agents of a behavior is that of all teams of all other actors."""
+    """The agents of a behavior are the sum over all teams and other actors."""
     parts = Parts()
     first, second = parts.open("a").session, parts.open("b").session
     parts.declared(first, team=0, agents=3)
@@ -247,8 +248,56 @@ def test_agents_are_counted_over_teams_and_actors() -> None:
     assert parts.sessions.agents(NAME, besides=first) == 4
 
 
+def test_a_claim_of_many_agents_counts_only_with_steps() -> None:
+    """Others reckon with a large claim only as far as its session has sent steps."""
+    parts = Parts()
+    first, second = parts.open("a").session, parts.open("b").session
+    parts.declared(first, agents=2**20)
+    assert parts.sessions.agents(NAME, besides=second) == MAX_CLAIMED_AGENTS
+    first.accounts[0].received_steps = 5000
+    assert parts.sessions.agents(NAME, besides=second) == 5000
+
+
+def test_reasons_that_actors_invent_are_bounded() -> None:
+    """Any number of sessions with words of their own leaves at most `MAX_REASONS` reasons and `other`; sums stay."""
+    parts = Parts()
+    for number in range(40):
+        session = parts.open(f"actor {number}").session
+        parts.declared(session)
+        words = {f"word_{number}_{place}": 2 for place in range(10)}
+        parts.sessions.close(session, [report(produced=40, discarded={**words, "reset": 1}, dropped=words)])
+    for counts in (parts.sessions.given_up(0).discarded, parts.sessions.given_up(0).dropped):
+        assert len(counts) <= MAX_REASONS + 1
+        assert sum(counts.values()) - counts["reset"] == 40 * 10 * 2
+    assert parts.sessions.given_up(0).discarded["reset"] == 40
+    restored = GivenUp.from_state({"discarded": {f"word_{n}": 1 for n in range(1000)}, "dropped": {}})
+    assert (len(restored.discarded), restored.discarded[OTHER]) == (MAX_REASONS + 1, 1000 - MAX_REASONS)
+
+
+def test_an_awaited_twin_is_not_given_away() -> None:
+    """A process that opens again without resuming gets a new session, not one from before a restart."""
+    parts = Parts()
+    parts.open("a", "1")
+    again = Parts(generation=2)
+    restore(snapshot(parts.behaviors, parts.sessions, parts.ledger), again.behaviors, again.sessions, again.ledger)
+    opened = again.open("a", "1").session
+    assert again.sessions.find(opened.session_id) is opened
+
+
+def test_the_lease_grows_with_very_many_sessions() -> None:
+    """With 1,000 sessions, which report every 20 s, a lease covers three reports; a few sessions have that of the run."""
+    parts = Parts(make_options(max_sessions=1000))
+    first = parts.open("first").session
+    assert first.lease_until - parts.now == parts.sessions.lease_seconds == 15
+    for number in range(999):
+        parts.open(f"actor {number}")
+    assert parts.sessions.lease_seconds == 60
+    parts.sessions.touch(first)
+    assert first.lease_until - parts.now == 60
+
+
 def test_opening_values_are_plain() -> None:
-    """The state of the table holds plain values only, so that a checkpoint loads without running code."""
+    """The saved state has plain values only."""
     parts = Parts()
     parts.declared(parts.open().session)
 
@@ -268,7 +317,7 @@ def test_opening_values_are_plain() -> None:
 
 
 def test_a_name_gets_its_place_again_unless_it_is_taken() -> None:
-    """The remembered place is preferred; a taken one is replaced by the smallest free one, and that is remembered."""
+    """A name gets its former place, or the smallest free one if it is taken."""
     places = Places()
     assert places.find("a", {0, 1}) == 2
     assert places.find("a", set()) == 2
@@ -277,7 +326,7 @@ def test_a_name_gets_its_place_again_unless_it_is_taken() -> None:
 
 
 def test_places_outlive_a_restart_and_are_bounded() -> None:
-    """The memory is in the checkpoint; the name not heard of for longest is forgotten first."""
+    """Places are saved in the checkpoint, and the oldest unused names are forgotten first."""
     places = Places()
     for number in range(MAX_NAMES + 1):
         places.find(f"a{number}", range(number))
@@ -289,19 +338,19 @@ def test_places_outlive_a_restart_and_are_bounded() -> None:
 
 
 def test_in_lockstep_there_are_as_many_places_as_actors() -> None:
-    """First come, first served, within the number; a name gets its place again; an awaited one's only if none is free."""
+    """In lock-step there are as many places as actors; a name gets its former place."""
     places = FixedPlaces(2)
     assert places.find("a", set()) == 0
     assert places.find("b", {0}) == 1
     assert places.find("b", {0}) == 1, "its place is free again"
     assert places.find("new", set(), awaited={0}) == 1, "whoever had the other place may come back"
     assert places.find("newer", {1}, awaited={0}) == 0
-    with pytest.raises(TooManySessions, match="is taken"):
+    with pytest.raises(TooManySessions, match="no free place"):
         places.find("c", {0, 1})
 
 
 def test_names_fix_places() -> None:
-    """The run file's names decide, whoever comes first; others are refused with the names that would do."""
+    """Names in the run file fix the places, and other names are refused with them."""
     places = FixedPlaces(2, ("left", "right"))
     assert places.find("right", set()) == 1
     assert places.find("left", {1}) == 0

@@ -1,4 +1,4 @@
-"""Where an actor's time goes, as the learner makes it out from reports that may be anything."""
+"""Tests the shares of an actor's time, computed from its reports."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from learner.ingest.times import MAX_SECONDS, WAIT_REASONS, ActorTimes, TimesWin
 
 
 def times(wall: float, round_trip: float | None = None, **waits: float) -> ActorTimes:
-    """A report."""
+    """Returns a report."""
     return ActorTimes(wall, dict.fromkeys(WAIT_REASONS, 0.0) | waits, round_trip)
 
 
 def window(*reports: ActorTimes) -> TimesWindow:
-    """A window with these reports."""
+    """Returns a window with these reports."""
     made = TimesWindow()
     for report in reports:
         made.add(report, report.wall_seconds)
@@ -25,7 +25,7 @@ def window(*reports: ActorTimes) -> TimesWindow:
 
 
 def test_a_report_is_taken_as_it_is() -> None:
-    """Every value arrives; a round trip that was not told is none."""
+    """Every value of a report arrives, and a missing round trip is None."""
     message = session_pb2.ActorTimes(
         wall_seconds=8, credit_seconds=1, hold_seconds=2, policy_seconds=0.5, connection_seconds=0.25
     )
@@ -37,13 +37,13 @@ def test_a_report_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, -1e-9, MAX_SECONDS * 1.01])
 @pytest.mark.parametrize("field", [*(f"{reason}_seconds" for reason in WAIT_REASONS), "wall_seconds", "round_trip_seconds"])  # fmt: skip
 def test_nonsense_is_refused(field: str, seconds: float) -> None:
-    """A value that no clock can show is refused by name, whichever it is."""
-    with pytest.raises(BadRequest, match=rf"times\.{field} is .*; 0 to 1e\+09 seconds are sane"):
+    """An impossible value is refused by name."""
+    with pytest.raises(BadRequest, match=rf"times\.{field} is .*; 0 to 1e\+09 seconds are allowed"):
         ActorTimes.from_message(session_pb2.ActorTimes(**{field: seconds}))
 
 
 def test_shares_are_of_the_last_seconds() -> None:
-    """Two reports are compared; what lies further back than the window does not count any more."""
+    """Shares compare two reports within the window."""
     assert window().wait_share is window(times(5, credit=1)).wait_share is None
     seen = window(times(5, credit=1), times(7, credit=2, policy=0.5, round_trip=0.1))
     assert seen.waits == {"credit": 0.5, "hold": 0.0, "policy": 0.25, "connection": 0.0}
@@ -54,7 +54,7 @@ def test_shares_are_of_the_last_seconds() -> None:
 
 
 def test_a_pause_is_forgotten() -> None:
-    """After a restart the newest report is what the next one is compared with."""
+    """After a restart the next report is compared with the newest one."""
     seen = window(times(1), times(9, hold=8))
     seen.restart()
     assert seen.waits is None
@@ -64,7 +64,7 @@ def test_a_pause_is_forgotten() -> None:
 
 
 def test_shares_stay_shares_whatever_is_reported() -> None:
-    """Waits beyond the wall clock, clocks that fall or stand still, and waits that fall neither divide by 0 nor pass 1."""
+    """Impossible waits and clocks neither divide by 0 nor give a share above 1."""
     assert window(times(1), times(2, credit=5, hold=5)).wait_share == 1.0
     assert window(times(3), times(3)).wait_share is None
     assert window(times(9, credit=3), times(2, credit=1), times(4, credit=1)).wait_share == 0.0
@@ -72,12 +72,12 @@ def test_shares_stay_shares_whatever_is_reported() -> None:
 
 
 def test_a_flood_of_reports_is_not_kept() -> None:
-    """Reports that come far too often replace each other, and the share is still right."""
+    """Too frequent reports replace each other, and the share stays correct."""
     seen = window(*(times(number / 1000, policy=number / 4000) for number in range(20_000)))
     assert len(seen._reports) <= 22  # how many are kept is what this is about
     assert seen.wait_share == pytest.approx(0.25)
 
 
 def test_many_actors_report_less_often() -> None:
-    """Few actors report every two seconds; very many share what the event loop has time for."""
+    """Few actors report every two seconds, and many report less often."""
     assert [report_seconds(actors) for actors in (1, 100, 1000)] == [2.0, 2.0, 20.0]

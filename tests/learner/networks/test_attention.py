@@ -1,11 +1,14 @@
-"""Attention over lists of entities."""
+"""Tests attention over lists of entities."""
 
 from __future__ import annotations
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from actor_client.envs.spaces import ObservationPlan
 from learner.networks.attention import EMBEDDING, EntityAttention
 from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork
@@ -18,23 +21,23 @@ LISTS = (entities(), entities("others", (2, 4)))
 
 
 def make(fixed: int = 6) -> EntityAttention:
-    """Attention over lists of 5 entities of 3 numbers and 2 of 4."""
+    """Returns attention over lists of 5 entities of 3 numbers and 2 of 4."""
     return EntityAttention(LISTS, fixed, "swish", Initializer("orthogonal", torch.Generator().manual_seed(1)))
 
 
 def numbers(*shape: int, seed: int = 2) -> Tensor:
-    """Random numbers far from padding."""
+    """Returns random numbers far from padding."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) + 3.0
 
 
 def close(one: Tensor, other: Tensor) -> bool:
-    """Says whether two results differ by rounding only."""
+    """Returns whether two results differ by rounding only."""
     return torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("fixed", [0, 6])
 def test_any_lists_become_one_summary(fixed: int) -> None:
-    """Both lists give one row of the embedding's width, with and without other observations."""
+    """Lists give one row of the embedding's width, with and without other observations."""
     attention = make(fixed)
     found = attention([numbers(7, 5, 3), numbers(7, 2, 4)], numbers(7, fixed) if fixed else None)
     assert found.shape == (7, EMBEDDING)
@@ -42,7 +45,7 @@ def test_any_lists_become_one_summary(fixed: int) -> None:
 
 
 def test_the_order_of_entities_does_not_matter() -> None:
-    """Every order of each list gives the same summary; other entities give another."""
+    """The order of entities does not change the summary, and other entities do."""
     attention, fixed = make(), numbers(7, 6)
     one, other = numbers(7, 5, 3), numbers(7, 2, 4)
     found = attention([one, other], fixed)
@@ -50,8 +53,20 @@ def test_the_order_of_entities_does_not_matter() -> None:
     assert not close(found, attention([one + 1.0, other], fixed))
 
 
+def test_an_entity_near_zero_matters() -> None:
+    """The list of an environment of Gymnasium loses no entity, however small its numbers are."""
+    space = gymnasium.spaces.Sequence(gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32), stack=True)
+    space.max_length = 5  # type: ignore[attr-defined]
+    plan = ObservationPlan(space)
+    attention = EntityAttention(plan.specs, 0, "swish", Initializer("orthogonal", torch.Generator().manual_seed(1)))
+    far, small = [0.6, 0.5, 0.4], [[0.0, 0.0, 0.0], [0.05, 0.05, 0.05], [0.06, -0.07, 0.01]]
+    lists = [np.array(entities, np.float32) for entities in ([far], *([far, each] for each in small))]
+    alone, *others = (attention([torch.from_numpy(plan.encode([each])[0])], None) for each in lists)
+    assert not any(close(alone, found) for found in others)
+
+
 def test_padding_does_not_matter() -> None:
-    """Entities of nearly zero change nothing, wherever they stand: as if the list were as long as it is full."""
+    """Padding does not change the summary, wherever it is."""
     attention, fixed, full = make(), numbers(7, 6), numbers(7, 3, 3)
     padded = torch.zeros(7, 5, 3)
     padded[:, [0, 2, 3]] = full
@@ -69,7 +84,7 @@ def test_padding_does_not_matter() -> None:
 
 
 def test_each_entity_knows_the_other_observations() -> None:
-    """The summary depends on the fixed part, and each row on its own alone."""
+    """The summary depends on the other observations, and each row only on its own."""
     attention, fixed = make(), numbers(7, 6)
     lists = [numbers(7, 5, 3), numbers(7, 2, 4)]
     found = attention(lists, fixed)
@@ -81,7 +96,7 @@ def test_each_entity_knows_the_other_observations() -> None:
 
 @pytest.mark.parametrize("fixed", [0, 6])
 def test_nothing_but_padding_is_finite(fixed: int) -> None:
-    """An empty list gives zeros, and every gradient is finite, through rows with and without entities."""
+    """Empty lists give zeros, and every gradient is finite."""
     attention = make(fixed)
     lists = [numbers(3, 5, 3), numbers(3, 2, 4)]
     for values in lists:
@@ -98,7 +113,7 @@ def test_nothing_but_padding_is_finite(fixed: int) -> None:
 
 
 def test_the_numbers_of_a_case_by_hand() -> None:
-    """One entity attends to itself: the norm of itself plus its value through the last layer, whatever the scores."""
+    """One entity attends to itself; the result is computed by hand."""
     attention = EntityAttention((entities(shape=(1, 2)),), 0, "relu", Initializer("kaiming"))
     entity = torch.tensor([[[1.0, -2.0]]])
     embedded = torch.relu(attention.get_submodule("embeddings.0.dense")(entity))
@@ -110,7 +125,7 @@ def test_the_numbers_of_a_case_by_hand() -> None:
 
 
 def test_weights_of_two_entities_by_hand() -> None:
-    """Each head weighs by the softmax of its part of the products, over the root of the whole embedding."""
+    """The weights of two entities are computed by hand."""
     attention = make(0).attention
     attention._count = 2
     embedded = torch.randn(1, 2, EMBEDDING, generator=torch.Generator().manual_seed(3))
@@ -126,7 +141,7 @@ def test_weights_of_two_entities_by_hand() -> None:
 
 
 def test_parameters_are_counted() -> None:
-    """Those of each list's layer, of the attention, and of the layer of the other observations if there are any."""
+    """The parameters are those of each list's layer, the attention, and the other observations' layer."""
     by_hand = (6 + 1) * 128 + (3 + 128 + 1) * 128 + (4 + 128 + 1) * 128 + 4 * (128 + 1) * 128
     assert sum(parameter.numel() for parameter in make().parameters()) == by_hand
     alone = (3 + 1) * 128 + (4 + 1) * 128 + 4 * (128 + 1) * 128
@@ -135,7 +150,7 @@ def test_parameters_are_counted() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_actor_and_critic_attend(*, shared: bool) -> None:
-    """What both compute depends on the entities, and on none of their orders."""
+    """Actor and critic depend on the entities, but not on their order."""
     policy = PolicyNetwork(behavior(entities(), vector(), branches=(3,)), SETTINGS, torch.Generator().manual_seed(1))
     network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=1, shared=shared))
     crowd, state = numbers(4, 5, 3), numbers(4, 4)

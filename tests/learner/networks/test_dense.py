@@ -1,4 +1,4 @@
-"""Layers with derivatives by hand against the same layers through autograd."""
+"""Compares hand-written derivatives of layers with autograd."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from torch import nn
 
 from learner.common.exits import ExitCode, UserError
 from learner.networks.body import Body
-from learner.networks.dense import Activation, ConditionedLayer, DenseLayers
+from learner.networks.dense import ConditionedLayer, DenseLayers
 from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork
+from learner.networks.twin import TwinCritic
 from learner.networks.value import ActorCritic, build_critic
-from learner.settings.network import NetworkSettings
+from learner.settings.network import Activation, NetworkSettings
 from tests.learner.networks.specs import behavior, entities, goal, vector
 
-KINDS: list[Activation] = ["swish", "tanh", "relu"]
+KINDS: list[Activation] = ["swish", "tanh", "relu", "elu", "selu", "leaky_relu", "gelu"]
 
 
 def make_layers(kind: Activation, count: int = 3) -> DenseLayers:
-    """Layers 5 -> 7 -> 7 -> ... with biases that are not zero."""
+    """Returns layers 5 -> 7 -> 7 -> ... with non-zero biases."""
     generator = torch.Generator().manual_seed(3)
-    layers = DenseLayers(5, 7, count, kind, Initializer("kaiming", generator))
+    layers = DenseLayers(5, (7,) * count, kind, Initializer("kaiming", generator))
     for name, parameter in layers.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(parameter, generator=generator)
@@ -33,9 +34,17 @@ def make_layers(kind: Activation, count: int = 3) -> DenseLayers:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_layers_are_the_plain_modules(kind: Activation, count: int) -> None:
-    """Outputs and gradients equal those of torch's own modules, one behind the other."""
+    """Outputs and gradients equal those of torch's modules."""
     layers = make_layers(kind, count)
-    activations = {"swish": nn.SiLU(), "tanh": nn.Tanh(), "relu": nn.ReLU()}
+    activations = {
+        "swish": nn.SiLU(),
+        "tanh": nn.Tanh(),
+        "relu": nn.ReLU(),
+        "elu": nn.ELU(),
+        "selu": nn.SELU(),
+        "leaky_relu": nn.LeakyReLU(),
+        "gelu": nn.GELU(),
+    }
     plain = nn.Sequential(*(module for layer in layers.linear for module in (layer, activations[kind])))
     values = torch.randn(11, 5, generator=torch.Generator().manual_seed(4)).requires_grad_()
     outer = torch.randn(11, 7, generator=torch.Generator().manual_seed(5))
@@ -47,7 +56,7 @@ def test_layers_are_the_plain_modules(kind: Activation, count: int) -> None:
 
 
 def test_large_sums_saturate() -> None:
-    """Tanh of sums far from zero is -1 or 1, and its gradient 0, not NaN."""
+    """Tanh saturates at -1 or 1 with gradient 0, not NaN."""
     layers = make_layers("tanh", 1)
     found = layers(torch.tensor([[1e6] * 5, [-1e6] * 5]))
     assert torch.equal(found.abs(), torch.ones(2, 7))
@@ -59,19 +68,35 @@ SETTINGS = NetworkSettings(hidden_units=16)
 PLAIN = NetworkSettings(hidden_units=16, goal_conditioning_type="none")
 
 
+@pytest.mark.parametrize("goals", [False, True])
+def test_each_layer_has_the_width_that_is_listed(goals: bool) -> None:
+    """Layers of policies, critics and twin critics have the listed widths; with goals the last depends on them."""
+    settings = NetworkSettings(hidden_units=(24, 12, 6))
+    observations = (vector(), goal()) if goals else (vector(),)
+    found = Body(observations, settings, Initializer("orthogonal", torch.Generator().manual_seed(1)))
+    widths = [value.numel() for name, value in found.layers.named_parameters() if name.endswith("bias")]
+    assert (widths, found.size) == ([24, 12] if goals else [24, 12, 6], 6)
+    assert (found.conditioned is not None) is goals
+    twins = TwinCritic(behavior(*observations, continuous=2), settings, 1)
+    shapes = {name: tuple(value.shape) for name, value in twins.named_parameters()}
+    outputs = [shapes[f"layers.{place}.weight"][-1] for place in range(len(widths))]
+    assert outputs == widths
+    assert twins([torch.zeros(5, *each.shape) for each in observations], torch.zeros(5, 2)).shape == (2, 5, 1, 1)
+
+
 def make_layer() -> ConditionedLayer:
-    """A layer 5 -> 7 under goals of 3."""
+    """Returns a layer 5 -> 7 conditioned on goals of 3."""
     initializer = Initializer("kaiming", torch.Generator().manual_seed(1))
     return ConditionedLayer(5, 7, 3, "relu", initializer)
 
 
 def body(settings: NetworkSettings = SETTINGS) -> Body:
-    """A body that sees numbers and a goal."""
+    """Returns a body with numbers and a goal."""
     return Body((vector(), goal()), settings, Initializer("orthogonal", torch.Generator().manual_seed(1)))
 
 
 def test_weights_change_with_the_goal() -> None:
-    """The same values give other results under other goals; each row goes by its own goal."""
+    """Each row's result depends on its own goal."""
     layer = make_layer()
     values = torch.ones(2, 5)
     goals = torch.tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 0.5]])
@@ -83,7 +108,7 @@ def test_weights_change_with_the_goal() -> None:
 
 
 def test_the_numbers_of_a_case_by_hand() -> None:
-    """Two layers with swish, a norm without factor and shift, then the weights ``[inputs, units]`` in this order."""
+    """Two layers with swish, a norm and the weights ``[inputs, units]`` are computed by hand."""
     layer = make_layer()
     torch.nn.init.normal_(layer.bias)
     values, goals = torch.randn(1, 5), torch.randn(1, 3)
@@ -95,7 +120,7 @@ def test_the_numbers_of_a_case_by_hand() -> None:
 
 
 def test_initial_weights_are_within_their_bound() -> None:
-    """Uniform within 1 / sqrt(units * inputs), in every family."""
+    """Initial weights are uniform within 1 / sqrt(units * inputs), in every family."""
     for kind in ("kaiming", "lecun", "orthogonal"):
         layer = ConditionedLayer(40, 30, 3, "tanh", Initializer(kind, torch.Generator().manual_seed(1)))
         bound = 1200**-0.5
@@ -104,7 +129,7 @@ def test_initial_weights_are_within_their_bound() -> None:
 
 
 def test_goals_that_are_all_alike_are_finite() -> None:
-    """Goals of zeros, and large ones, give finite numbers and gradients."""
+    """Zero and large goals give finite numbers and gradients."""
     layer = make_layer()
     goals = torch.tensor([[0.0] * 3, [1e4] * 3, [-1e4] * 3]).requires_grad_()
     found = layer(torch.ones(3, 5), goals)
@@ -115,7 +140,7 @@ def test_goals_that_are_all_alike_are_finite() -> None:
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_the_last_layer_of_the_body_is_conditioned(layers: int) -> None:
-    """All others are ordinary ones, and the goal is among what the first sees, too."""
+    """Only the last layer is conditioned, and the goal is also an input of the first."""
     found = body(SETTINGS.model_copy(update={"num_layers": layers}))
     assert len(found.layers.linear) == layers - 1
     assert found.conditioned is not None
@@ -124,7 +149,7 @@ def test_the_last_layer_of_the_body_is_conditioned(layers: int) -> None:
 
 
 def test_without_hyper_or_goal_nothing_is_conditioned() -> None:
-    """With type none a goal is an observation as any other; without a goal hyper changes nothing."""
+    """With type none a goal is an ordinary observation, and hyper without a goal changes nothing."""
     plain = body(PLAIN)
     assert plain.conditioned is None
     assert plain.encoder.size == 7
@@ -134,7 +159,7 @@ def test_without_hyper_or_goal_nothing_is_conditioned() -> None:
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_parameters_are_counted(layers: int) -> None:
-    """Two layers of the goal, one that generates weights for what goes in, and a bias."""
+    """The parameters are two layers of the goal, a layer that generates weights, and a bias."""
     settings = SETTINGS.model_copy(update={"num_layers": layers})
     conditioned = body(settings).conditioned
     assert conditioned is not None
@@ -144,7 +169,7 @@ def test_parameters_are_counted(layers: int) -> None:
 
 
 def test_a_goal_of_variable_length_is_an_error() -> None:
-    """The message names the observation and the way out; with type none it is read as any other list."""
+    """A goal of variable length is an error that names the observation and the setting."""
     many = entities("targets", role=ObservationRole.GOAL)
     with pytest.raises(UserError, match=r"'targets' is a goal and a list .*goal_conditioning_type: none") as caught:
         PolicyNetwork(behavior(vector(), many, branches=(2,)), SETTINGS)
@@ -155,7 +180,7 @@ def test_a_goal_of_variable_length_is_an_error() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_actor_and_critic_are_conditioned(*, shared: bool) -> None:
-    """What both compute depends on the goal; a critic of its own has a hyper-network of its own."""
+    """Actor and critic depend on the goal, and a separate critic has its own hyper-network."""
     policy = PolicyNetwork(behavior(vector(), goal(), continuous=2), SETTINGS, torch.Generator().manual_seed(1))
     network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=1, shared=shared))
     state = torch.randn(4, 4)

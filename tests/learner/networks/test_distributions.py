@@ -1,4 +1,4 @@
-"""Action distributions against torch's own."""
+"""Compares action distributions with torch's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from learner.networks.initializers import Initializer
 
 
 def test_gaussian_factors() -> None:
-    """Each axis is a normal distribution of its own."""
+    """Each axis is a normal distribution."""
     mean, log_std, draws = torch.randn(9, 3), torch.randn(9, 3), torch.randn(9, 3)
     normal = Normal(mean, log_std.exp())
     log_prob = normal.log_prob(draws)
@@ -43,7 +43,7 @@ def test_categorical_factors(branches: tuple[int, ...]) -> None:
 
 
 def test_forbidden_choices_have_no_probability_and_no_entropy() -> None:
-    """With all choices but one forbidden the entropy is 0, and its gradient finite."""
+    """With all choices but one forbidden, the entropy is 0 and its gradient is finite."""
     head = CategoricalHead(4, (3, 2), Initializer("kaiming"))
     masks = torch.tensor([[0, 1, 0, 1, 1]], dtype=torch.uint8)
     logits = head(torch.randn(1, 4), masks)

@@ -1,4 +1,4 @@
-"""Encoders of single observations."""
+"""Tests encoders of single observations."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ SETTINGS = NetworkSettings(hidden_units=8)
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8", "int64", "bool"])
 def test_vectors_of_any_type_become_float32(dtype: str) -> None:
-    """Values keep their meaning whatever their type on the wire."""
+    """Vectors of every wire type keep their values as float32."""
     values = torch.from_numpy(np.array([[0, 1, 1], [1, 0, 1]], dtype))
-    found = VectorEncoder(vector(size=3), normalize=False)(values)
+    found = VectorEncoder(vector(size=3))(values)
     assert found.dtype == torch.float32
     assert found.tolist() == [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0]]
 
 
 def test_scale_is_seen_as_one() -> None:
     """A value equal to the declared scale becomes 1.0."""
-    encoder = VectorEncoder(vector(size=2, dtype="uint8", scale=200.0), normalize=False)
+    encoder = VectorEncoder(vector(size=2, dtype="uint8", scale=200.0))
     np.testing.assert_allclose([[1.0, 0.5]], encoder(torch.tensor([[200, 100]], dtype=torch.uint8)))
 
 
 def test_odd_shapes_are_flattened() -> None:
-    """Scalars and matrices fall back to their flat numbers, without a normalizer."""
+    """Scalars and matrices are flattened without a normalizer."""
     settings = NetworkSettings(normalize=True)
     for shape, kind in (
         ((), ObservationKind.VECTOR),
@@ -50,7 +50,7 @@ def test_odd_shapes_are_flattened() -> None:
 
 
 def test_categories_become_one_hot_blocks() -> None:
-    """Each element has a block of its own; a value outside its categories is a block of zeros."""
+    """Each category is a one-hot block; values out of range are zeros."""
     encoder = CategoricalEncoder((2, 3))
     assert encoder.size == 5
     found = encoder(torch.tensor([[1, 2], [0, 7], [-1, 0]], dtype=torch.int8))
@@ -58,7 +58,7 @@ def test_categories_become_one_hot_blocks() -> None:
 
 
 def test_kinds_choose_encoders() -> None:
-    """Kind and shape decide on the encoder."""
+    """Kind and shape select the encoder."""
     spec = ObservationSpec("piece", np.dtype(np.int32), (2,), ObservationKind.CATEGORICAL, categories=(3, 4))
     assert isinstance(build_encoder(spec, SETTINGS, INITIALIZER), CategoricalEncoder)
     assert isinstance(build_encoder(image(), SETTINGS, INITIALIZER), ImageEncoder)
@@ -66,7 +66,7 @@ def test_kinds_choose_encoders() -> None:
 
 
 def test_observations_stand_side_by_side() -> None:
-    """Several observations are encoded in their order; only vectors are normalized."""
+    """Observations are concatenated in order, and only vectors are normalized."""
     specs = (vector(size=3), image(), vector("other", 2))
     encoder = ObservationEncoder(specs, NetworkSettings(hidden_units=8, normalize=True), INITIALIZER)
     assert encoder.size == 3 + 8 + 2
@@ -77,7 +77,7 @@ def test_observations_stand_side_by_side() -> None:
 
 
 def test_entities_come_last() -> None:
-    """Wherever a list stands, its summary follows all else, and normalizers keep the places of their observations."""
+    """The summary of a list follows all other observations, and normalizers keep their places."""
     specs = (entities(), vector(size=3), entities("others", (2, 4)), vector("other", 2))
     encoder = ObservationEncoder(specs, NetworkSettings(hidden_units=8, normalize=True), INITIALIZER)
     assert encoder.size == 3 + 2 + 128
@@ -88,7 +88,7 @@ def test_entities_come_last() -> None:
 
 
 def test_goals_are_told_apart_and_stay_in_place() -> None:
-    """Goals are among all values, normalized as these are, and once more by themselves."""
+    """Goals are normalized in their places and returned separately as well."""
     specs = (goal("first", 2), vector(size=3), goal("second", 1))
     observations = [torch.full((4, 2), 9.0), torch.zeros(4, 3), torch.ones(4, 1)]
     encoder = ObservationEncoder(specs, NetworkSettings(hidden_units=8, normalize=True), INITIALIZER)

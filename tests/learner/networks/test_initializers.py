@@ -1,4 +1,4 @@
-"""Initial weights."""
+"""Tests initial weights."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from learner.networks.initializers import Initializer
 
 
 def make_generator(seed: int = 1) -> torch.Generator:
-    """A generator of its own."""
+    """Returns a new generator."""
     return torch.Generator().manual_seed(seed)
 
 
 def test_orthogonal_weights_are_orthogonal_times_the_gain() -> None:
-    """Rows of an orthogonal layer have the length of the gain and are perpendicular."""
+    """Rows of an orthogonal layer have the gain as length and are perpendicular."""
     layer = Initializer("orthogonal", make_generator()).linear(64, 32, gain=0.01)
     assert torch.allclose(layer.weight @ layer.weight.T, 1e-4 * torch.eye(32), atol=1e-8)
     assert torch.count_nonzero(layer.bias) == 0
@@ -29,7 +29,7 @@ def test_kaiming_weights_have_he_variance_times_the_gain() -> None:
 
 
 def test_lecun_weights_are_those_of_ml_agents() -> None:
-    """Of linear layers 1 / sqrt(inputs), times the gain; behind convolutions times sqrt(2); torch's own for those."""
+    """Linear layers have 1 / sqrt(inputs) times the gain, after convolutions times sqrt(2)."""
     initializer = Initializer("lecun", make_generator())
     assert initializer.linear(400, 400, gain=0.2).weight.std().item() == pytest.approx(0.2 / 20, rel=0.02)
     assert initializer.gains.encoded == math.sqrt(2)
@@ -42,7 +42,7 @@ def test_lecun_weights_are_those_of_ml_agents() -> None:
 
 
 def test_policy_heads_start_small() -> None:
-    """Gains of the heads: ML-Agents' 0.2 and 0.1, and 0.01 for orthogonal networks."""
+    """The gains of heads are ML-Agents' 0.2 and 0.1, and 0.01 for orthogonal networks."""
     kaiming, orthogonal = Initializer("kaiming").gains, Initializer("orthogonal").gains
     assert (kaiming.hidden, kaiming.mean, kaiming.logits) == (1.0, 0.2, 0.1)
     assert (orthogonal.hidden, orthogonal.mean, orthogonal.logits) == (math.sqrt(2), 0.01, 0.01)
@@ -51,7 +51,7 @@ def test_policy_heads_start_small() -> None:
 
 @pytest.mark.parametrize("kind", ["kaiming", "lecun", "orthogonal"])
 def test_no_global_randomness_is_used(kind: str) -> None:
-    """Equal generators give equal layers, and torch's global generator is neither read nor changed."""
+    """Equal generators give equal layers, and torch's global generator is not used."""
     before = torch.get_rng_state()
     layers = [Initializer(kind, make_generator()).conv(3, 8, 4, 2) for _ in range(2)]  # type: ignore[arg-type]
     values = [Initializer(kind, make_generator()).value(8, 2) for _ in range(2)]  # type: ignore[arg-type]

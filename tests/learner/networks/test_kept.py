@@ -1,4 +1,4 @@
-"""What a loss keeps for its backward pass, counted without numbers."""
+"""Tests the count of bytes that a loss keeps for its backward pass."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from learner.networks.kept import Columns, kept_bytes
 
 
 def layers() -> nn.Sequential:
-    """Two layers on the meta device: what the second one gets, and what the tanh made, are one tensor."""
+    """Returns two layers on the meta device, whose shared activation is one tensor."""
     return nn.Sequential(nn.Linear(3, 5, device="meta"), nn.Tanh(), nn.Linear(5, 2, device="meta"))
 
 
 def columns(rows: int) -> Columns:
-    """A minibatch on torch's default device."""
+    """Returns a minibatch on torch's default device."""
     return {"seen": torch.zeros(rows, 3), "unread": torch.zeros(rows, 7, dtype=torch.uint8)}
 
 
 def test_each_storage_counts_once_and_parameters_do_not() -> None:
-    """Both columns, the tanh and the square's argument; and twice the largest of them, for gradients."""
+    """Each storage counts once, plus twice the largest one for gradients; parameters do not count."""
     network = layers()
 
     def loss(minibatch: Columns) -> Tensor:
@@ -38,7 +38,7 @@ def test_each_storage_counts_once_and_parameters_do_not() -> None:
 
 
 def test_what_does_not_grow_with_the_rows_is_a_constant() -> None:
-    """Numbers made of parameters alone are there once."""
+    """Tensors made from parameters alone are a constant."""
     network = layers()
 
     def loss(minibatch: Columns) -> Tensor:
@@ -52,7 +52,7 @@ def test_what_does_not_grow_with_the_rows_is_a_constant() -> None:
 
 
 def test_nothing_stays() -> None:
-    """Saved results do not hold their own way back."""
+    """Saved results hold no reference to their graph."""
     network = layers()
     made: list[weakref.ref[Tensor]] = []
 

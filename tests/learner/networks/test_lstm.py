@@ -1,4 +1,4 @@
-"""Recurrent memory: one step, whole sequences, and the way back through time."""
+"""Tests recurrent memory: a step, sequences, and gradients."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LENGTHS = [4, 1, 3, 4, 2]
 
 
 def make_memory(kind: Initialization = "orthogonal") -> Memory:
-    """A memory with weights of its own."""
+    """Returns a memory with random weights."""
     return Memory(INPUTS, MEMORY, Initializer(kind, torch.Generator().manual_seed(3)))
 
 
 def packed(lengths: list[int]) -> tuple[list[list[int]], Tensor]:
-    """Packs sequences that lie one after another; returns the packed row of each step of each, and the batch sizes."""
+    """Packs consecutive sequences and returns the packed row of each step, and the batch sizes."""
     ends = np.cumsum(lengths)
     cut = Cut(ends - np.array(lengths), np.array(lengths), np.arange(len(lengths)))
     found = pack(cut, np.arange(len(lengths)))
@@ -37,13 +37,13 @@ def packed(lengths: list[int]) -> tuple[list[list[int]], Tensor]:
 
 
 def order_of(lengths: list[int]) -> list[int]:
-    """Sequences, longest first."""
+    """Returns the sequences, longest first."""
     return sorted(range(len(lengths)), key=lambda index: -lengths[index])
 
 
 @pytest.mark.parametrize("kind", ["kaiming", "lecun", "orthogonal"])
 def test_a_step_is_that_of_torchs_lstm(kind: Initialization) -> None:
-    """Memory is h beside c, and both sides of a step equal those of torch's own cell."""
+    """A step equals that of torch's LSTM cell, with h and c concatenated."""
     memory = make_memory(kind)
     cell = nn.LSTMCell(INPUTS, MEMORY // 2)
     with torch.no_grad():
@@ -60,7 +60,7 @@ def test_a_step_is_that_of_torchs_lstm(kind: Initialization) -> None:
 
 
 def test_forget_gates_begin_open() -> None:
-    """Their bias is 1, all others 0, and each gate has weights of its own family."""
+    """The bias of forget gates is 1, all others are 0, and each gate is initialized separately."""
     memory = make_memory()
     size = MEMORY // 2
     assert memory.bias.tolist() == [0.0] * size + [1.0] * size + [0.0] * 2 * size
@@ -69,7 +69,7 @@ def test_forget_gates_begin_open() -> None:
 
 
 def test_sequences_equal_steps_one_by_one() -> None:
-    """What comes out, what is remembered and every gradient are those of a float64 loop over each sequence alone."""
+    """Outputs, memories and gradients equal those of a float64 loop over each sequence."""
     memory = make_memory()
     values, before = torch.randn(sum(LENGTHS), INPUTS), torch.randn(len(LENGTHS), MEMORY)
     rows, batch_sizes = packed(LENGTHS)
@@ -104,7 +104,7 @@ def test_sequences_equal_steps_one_by_one() -> None:
 
 
 def test_a_policy_steps_as_it_unrolls() -> None:
-    """One step after another, as actors go, gives what the learner computes of a whole sequence."""
+    """A policy's single steps equal the learner's whole sequence."""
     spec = behavior(continuous=1, branches=(2, 3))
     settings = NetworkSettings(hidden_units=8, memory=MemorySettings(memory_size=MEMORY))
     policy = PolicyNetwork(spec, settings, torch.Generator().manual_seed(5))
@@ -121,7 +121,7 @@ def test_a_policy_steps_as_it_unrolls() -> None:
 
 
 def test_without_memory_nothing_is_remembered() -> None:
-    """A network without the block has no recurrent part, and no parameters for it."""
+    """A network without memory has no recurrent part and no parameters for it."""
     policy = PolicyNetwork(behavior(branches=(2,)), NetworkSettings())
     assert policy.memory_size == 0
     assert policy([torch.zeros(1, 4)]).recurrent_out is None
@@ -129,7 +129,7 @@ def test_without_memory_nothing_is_remembered() -> None:
 
 
 def test_a_recurrent_network_needs_a_memory() -> None:
-    """Called without one it says so, and does not begin anywhere."""
+    """A recurrent network without a memory argument is an error."""
     settings = NetworkSettings(memory=MemorySettings(memory_size=MEMORY))
     policy = PolicyNetwork(behavior(branches=(2,)), settings)
     with pytest.raises(ValueError, match="without a memory"):

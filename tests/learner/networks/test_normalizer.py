@@ -1,4 +1,4 @@
-"""Running statistics of observations."""
+"""Tests running statistics of observations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from learner.networks.normalizer import CLIP, Normalizer, RunningMoments, batch_moments
+from learner.networks.normalizer import Normalizer, RunningMoments, batch_moments
 
 
 def test_batches_merge_to_the_statistics_of_all_rows() -> None:
-    """However rows are split, mean and deviation are those of all of them and the pseudo row at the start."""
+    """Statistics do not depend on how rows are divided."""
     rows = np.random.default_rng(1).normal(1000.0, 0.1, (500, 3))
     moments = RunningMoments(3)
     for part in np.split(rows, [1, 7, 300]):
@@ -22,8 +22,8 @@ def test_batches_merge_to_the_statistics_of_all_rows() -> None:
 
 
 def test_a_normalizer_changes_only_at_publication() -> None:
-    """Before it is published, a normalizer is the identity within the clamp."""
-    normalizer, moments = Normalizer(2), RunningMoments(2)
+    """A normalizer is the identity within the clamp until it is published."""
+    normalizer, moments = Normalizer(2, 5.0), RunningMoments(2)
     moments.merge(batch_moments(torch.full((10_000, 2), 3.0) + torch.tensor([[-1.0], [1.0]]).repeat(5000, 1)))
     values = torch.tensor([[3.0, 4.0]])
     assert torch.equal(values, normalizer(values))
@@ -33,20 +33,20 @@ def test_a_normalizer_changes_only_at_publication() -> None:
 
 
 def test_normalized_values_are_clamped() -> None:
-    """Outliers end at five standard deviations."""
-    found = Normalizer(2)(torch.tensor([[1e9, -1e9]]))
-    assert found.tolist() == [[CLIP, -CLIP]]
+    """Outliers are clamped to the size that the run file says."""
+    found = Normalizer(2, 7.5)(torch.tensor([[1e9, -1e9]]))
+    assert found.tolist() == [[7.5, -7.5]]
 
 
 def test_a_constant_input_does_not_divide_by_zero() -> None:
-    """A deviation of zero is kept away from zero."""
+    """A deviation of zero does not divide by zero."""
     moments = RunningMoments(1)
     moments.m2 = torch.zeros(1, dtype=torch.float64)
     assert moments.std().item() > 0
 
 
 def test_statistics_survive_a_round_trip() -> None:
-    """State of float64 comes back bit for bit; statistics of another size are refused."""
+    """A saved state is equal bit for bit, and one of another size is refused."""
     moments = RunningMoments(3)
     moments.merge(batch_moments(torch.randn(17, 3)))
     other = RunningMoments(3)

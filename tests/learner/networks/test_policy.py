@@ -1,4 +1,4 @@
-"""The policy network."""
+"""Tests the policy network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SETTINGS = NetworkSettings(hidden_units=16)
 
 
 def test_outputs_of_a_hybrid_behavior() -> None:
-    """Continuous axes give mean and deviation, branches normalized log-probabilities side by side."""
+    """Continuous axes give mean and deviation, branches normalized log-probabilities."""
     network = PolicyNetwork(behavior(continuous=2, branches=(3, 4)), SETTINGS)
     output = network([torch.randn(5, 4)])
     assert output.mean is not None
@@ -28,7 +28,7 @@ def test_outputs_of_a_hybrid_behavior() -> None:
 
 
 def test_a_missing_part_is_none() -> None:
-    """A behavior without branches has no logits, one without axes no mean."""
+    """A behavior without branches has no logits, and one without axes no mean."""
     continuous = PolicyNetwork(behavior(continuous=1), SETTINGS)([torch.randn(1, 4)])
     discrete = PolicyNetwork(behavior(branches=(2,)), SETTINGS)([torch.randn(1, 4)])
     assert continuous.logits is None
@@ -37,7 +37,7 @@ def test_a_missing_part_is_none() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bool])
 def test_masks_forbid(dtype: torch.dtype) -> None:
-    """A masked choice has probability 0 and the others sum to 1; without a mask nothing is forbidden."""
+    """A masked choice has probability 0, and the others sum to 1."""
     network = PolicyNetwork(behavior(branches=(3, 2)), SETTINGS)
     observation = [torch.randn(2, 4)]
     masks = torch.tensor([[1, 0, 1, 1, 1], [0, 0, 1, 0, 1]]).to(dtype)
@@ -52,14 +52,14 @@ def test_masks_forbid(dtype: torch.dtype) -> None:
 
 
 def test_a_branch_with_everything_forbidden_is_uniform() -> None:
-    """No choice left must not become NaN."""
+    """A branch with all choices forbidden is uniform."""
     logits = PolicyNetwork(behavior(branches=(4,)), SETTINGS)([torch.randn(1, 4)], torch.zeros(1, 4)).logits
     assert logits is not None
     assert torch.allclose(logits.exp(), torch.full((1, 4), 0.25))
 
 
 def test_observations_arrive_as_on_the_wire() -> None:
-    """Bytes of a picture and float64 numbers go in as they are."""
+    """Observations are accepted in their wire types."""
     network = PolicyNetwork(behavior(image(), vector(dtype="float64"), branches=(2,)), SETTINGS)
     pixels = torch.zeros(3, 24, 28, 3, dtype=torch.uint8)
     logits = network([pixels, torch.zeros(3, 4, dtype=torch.float64)]).logits
@@ -68,7 +68,7 @@ def test_observations_arrive_as_on_the_wire() -> None:
 
 
 def test_equal_generators_give_equal_networks() -> None:
-    """Weights depend on the seed alone."""
+    """Equal generators give equal networks."""
     spec = behavior(image(), continuous=1, branches=(2,))
     networks = [PolicyNetwork(spec, SETTINGS, torch.Generator().manual_seed(7)) for _ in range(2)]
     pairs = zip(networks[0].state_dict().values(), networks[1].state_dict().values(), strict=True)

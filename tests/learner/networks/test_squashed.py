@@ -1,4 +1,4 @@
-"""Policies whose draws are squashed."""
+"""Tests policies with squashed actions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 import torch
 from rollcast.enums import Squash
 
+from learner.networks.heads import LOG_STD_MAX, LOG_STD_MIN
 from learner.networks.policy import PolicyNetwork, PolicyOutput
-from learner.networks.squashed import LOG_STD_MAX, LOG_STD_MIN, SquashedPolicyNetwork, draw, squash_of, squashed
+from learner.networks.squashed import SquashedPolicyNetwork, draw, squash_of, squashed
 from learner.settings.network import NetworkSettings
 from tests.learner.networks.specs import behavior
 
@@ -18,7 +19,7 @@ SEEN = [torch.randn(6, 4)]
 
 
 def test_the_deviation_depends_on_what_is_seen_and_stays_within_bounds() -> None:
-    """Two observations have two deviations; none leaves [-20, 2], however large the weights."""
+    """The deviation depends on the observation and its logarithm stays within [-20, 2]."""
     network = SquashedPolicyNetwork(behavior(continuous=2), SETTINGS)
     with torch.no_grad():
         log_std = network(SEEN).log_std
@@ -32,7 +33,7 @@ def test_the_deviation_depends_on_what_is_seen_and_stays_within_bounds() -> None
 
 
 def test_a_deviation_beyond_its_bounds_has_no_gradient() -> None:
-    """The clamp cuts it; the mean has one."""
+    """A clamped deviation has no gradient, and the mean has one."""
     network = SquashedPolicyNetwork(behavior(continuous=2), SETTINGS)
     assert network.state_gaussian is not None
     with torch.no_grad():
@@ -46,14 +47,14 @@ def test_a_deviation_beyond_its_bounds_has_no_gradient() -> None:
 
 
 def test_the_network_says_how_its_draws_are_squashed() -> None:
-    """Its own class says it; every other policy clips."""
+    """A squashed policy names tanh, and every other policy clips."""
     assert squash_of(SquashedPolicyNetwork(behavior(continuous=1), SETTINGS)) is Squash.TANH
     assert squash_of(PolicyNetwork(behavior(continuous=1), SETTINGS)) is Squash.CLIP3_DIV3
 
 
 @pytest.mark.parametrize("raw", [-30.0, -4.0, 0.0, 4.0, 30.0])
 def test_a_saturated_draw_has_a_likelihood_and_a_gradient(raw: float) -> None:
-    """Where tanh(u) is 1 in float32, log(1 - tanh(u)^2) is 2 (log 2 - |u|) and its slope -2 sign(u)."""
+    """Log-probability and gradient are finite where tanh saturates in float32."""
     mean = torch.full((1, 1), raw, requires_grad=True)
     drawn = draw(PolicyOutput(mean, torch.zeros(1, 1), None, None), torch.zeros(1, 1))
     assert drawn.log_prob is not None
@@ -66,6 +67,6 @@ def test_a_saturated_draw_has_a_likelihood_and_a_gradient(raw: float) -> None:
 
 @pytest.mark.parametrize(("squash", "expected"), [(Squash.TANH, math.tanh(0.5)), (Squash.CLIP3_DIV3, 0.5 / 3.0)])
 def test_draws_become_actions_as_actors_make_them(squash: Squash, expected: float) -> None:
-    """Within [-1, 1], however large the draw."""
+    """Actions are within [-1, 1] for any draw."""
     found = squashed(torch.tensor([[0.5, 100.0, -100.0]]), squash)
     torch.testing.assert_close(found, torch.tensor([[expected, 1.0, -1.0]]))

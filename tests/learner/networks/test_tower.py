@@ -1,4 +1,4 @@
-"""Residual towers for board games."""
+"""Tests residual towers for board games."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS = 7
 def board(
     name: str = "board", shape: tuple[int, ...] = (4, 3, 5), *, layout: str = "CHW", **changes: Any
 ) -> ObservationSpec:
-    """Planes of a board."""
+    """Returns planes of a board."""
     known: dict[str, Any] = {"dtype": np.dtype(np.float32)}
     return ObservationSpec(
         name, shape=shape, kind=ObservationKind.IMAGE, layout=ImageLayout[layout], **{**known, **changes}
@@ -44,12 +44,12 @@ SPECS = {
 
 
 def behavior(observations: tuple[ObservationSpec, ...], continuous: int = 0) -> BehaviorSpec:
-    """A game of fifteen fields and a pass."""
+    """Returns a behavior with fifteen fields and a pass."""
     return BehaviorSpec("Game", observations, ActionSpec(continuous, (16,)))
 
 
 def seen(spec: BehaviorSpec) -> list[torch.Tensor]:
-    """Random observations in the types of the wire."""
+    """Returns random observations in wire types."""
     generator = torch.Generator().manual_seed(2)
     found = []
     for observation in spec.observations:
@@ -59,7 +59,7 @@ def seen(spec: BehaviorSpec) -> list[torch.Tensor]:
 
 
 def masks() -> torch.Tensor:
-    """Random moves that are allowed."""
+    """Returns random masks."""
     allowed = torch.randint(0, 2, (ROWS, 16), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
     allowed[:, 4] = 1
     return allowed
@@ -67,7 +67,7 @@ def masks() -> torch.Tensor:
 
 @pytest.mark.parametrize("observations", SPECS.values(), ids=SPECS)
 def test_moves_that_are_not_allowed_are_not_made(observations: tuple[ObservationSpec, ...]) -> None:
-    """Scores of all moves are normalized over those that are allowed."""
+    """Log-probabilities are normalized over the allowed moves."""
     spec = behavior(observations)
     network = PolicyNetwork(spec, SETTINGS)
     logits = network(seen(spec), masks()).logits
@@ -79,7 +79,7 @@ def test_moves_that_are_not_allowed_are_not_made(observations: tuple[Observation
 
 @pytest.mark.parametrize("observations", SPECS.values(), ids=SPECS)
 def test_a_policy_in_onnx_equals_the_network(observations: tuple[ObservationSpec, ...]) -> None:
-    """After every parameter was changed: what actors run, and what Unity loads, choose as the network does."""
+    """After changing every parameter, the actors' and Unity's ONNX files equal the network."""
     spec = behavior(observations)
     network = PolicyNetwork(spec, SETTINGS)
     exporter = PolicyExporter(network, describe(network, behavior_index=0, generation=1))
@@ -102,7 +102,7 @@ def test_a_policy_in_onnx_equals_the_network(observations: tuple[ObservationSpec
 
 
 def test_a_deep_tower_begins_as_a_flat_one() -> None:
-    """What comes out of forty blocks is about as large as what comes out of two."""
+    """Forty blocks have about the same output scale as two."""
     sizes = []
     for depth in (2, 40):
         settings = NetworkSettings.model_validate({"tower": TOWER | {"depth": depth, "width": 16}})
@@ -115,19 +115,19 @@ def test_a_deep_tower_begins_as_a_flat_one() -> None:
 @pytest.mark.parametrize(
     ("observations", "message"),
     [
-        ((vector("state", 9),), "no observation is planes of a board"),
-        ((board(), board("other", (1, 3, 3))), "boards are 3x3 and 3x5: all must have one size"),
+        ((vector("state", 9),), "none of the observations state consists of board planes"),
+        ((board(), board("other", (1, 3, 3))), "boards have the sizes 3x3 and 3x5: all must have the same size"),
         ((board(), entities()), "'crowd' is a list of entities"),
     ],
 )
 def test_what_is_no_board_is_refused(observations: tuple[ObservationSpec, ...], message: str) -> None:
-    """The message says what to do."""
+    """A board with a wrong shape is refused with the next step."""
     with pytest.raises(UserError, match=message):
         PolicyNetwork(behavior(observations), SETTINGS)
 
 
 def test_small_boards_are_no_small_pictures() -> None:
-    """Three fields a side are enough for a tower, and too few for the encoders of pictures."""
+    """A board of 3x3 is large enough for a tower and too small for image encoders."""
     spec = behavior((board(shape=(2, 3, 3)),))
     assert PolicyNetwork(spec, SETTINGS).body.planes == (6, 3, 3)
     with pytest.raises(UserError, match="3x3 pixels"):
@@ -135,6 +135,6 @@ def test_small_boards_are_no_small_pictures() -> None:
 
 
 def test_a_tower_has_no_memory() -> None:
-    """Both in one network are refused."""
+    """A tower with memory is refused."""
     with pytest.raises(ValueError, match="a tower and a memory"):
         TrainerSettings.model_validate({"network_settings": {"tower": {}, "memory": {}}})

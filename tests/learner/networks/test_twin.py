@@ -1,4 +1,4 @@
-"""Twin critics: each is a network of its own behind a common encoder, although both are computed as one."""
+"""Tests twin critics: two networks with a common encoder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIZES = torch.tensor([2, 2, 1])  # two sequences, of three steps and of two
 
 
 def observations(spec: BehaviorSpec) -> list[Tensor]:
-    """Random observations in wire types."""
+    """Returns random observations in wire types."""
     found = []
     for observation in spec.observations:
         values = torch.rand(STEPS, *observation.shape) * 4.0
@@ -41,13 +41,13 @@ def observations(spec: BehaviorSpec) -> list[Tensor]:
 
 
 def make(spec: BehaviorSpec, **settings: object) -> TwinCritic:
-    """Critics of 8 units in each layer."""
+    """Returns critics with 8 units per layer."""
     network = NetworkSettings.model_validate({"hidden_units": 8, **settings})
     return TwinCritic(spec, network, SIGNALS, torch.Generator().manual_seed(1))
 
 
 def actions_of(spec: BehaviorSpec) -> Tensor | None:
-    """Random continuous actions, if there are any."""
+    """Returns random continuous actions, if there are any."""
     axes = spec.action.continuous_size
     return torch.rand(STEPS, axes) * 2.0 - 1.0 if axes else None
 
@@ -56,7 +56,7 @@ ACTIVATIONS = {"swish": functional.silu, "relu": torch.relu, "tanh": torch.tanh}
 
 
 def alone(critic: TwinCritic, twin: int, activation: str, encoded: Encoded, actions: Tensor | None) -> Tensor:
-    """What one of the twins says, layer by layer, ``[B, signals, choices]``."""
+    """Returns the values of one twin, layer by layer, ``[B, signals, choices]``."""
     values = encoded.values if encoded.values.dim() == 2 else encoded.values[twin]
     if actions is not None:
         values = torch.cat((values, actions), 1)
@@ -75,14 +75,14 @@ def alone(critic: TwinCritic, twin: int, activation: str, encoded: Encoded, acti
 def test_each_twin_is_a_network_of_its_own(
     spec: BehaviorSpec, activation: str, layers: int, memory: dict[str, int] | None
 ) -> None:
-    """Its values are those that its own weights give, and what one says has a gradient in every parameter."""
+    """Each twin's values follow from its own weights, all of which have gradients."""
     critic = make(spec, activation=activation, num_layers=layers, memory=memory)
     check_twins(critic, spec, activation, None if memory is None else SIZES)
 
 
 @pytest.mark.parametrize("spec", BOARDS.values(), ids=BOARDS.keys())
 def test_each_twin_behind_a_tower_is_a_network_of_its_own(spec: BehaviorSpec) -> None:
-    """The tower is common, its planes are not."""
+    """Twins behind a tower share it and have their own planes."""
     check_twins(make(spec, tower={"depth": 1, "width": 4}), spec, "tanh", None)
 
 
@@ -106,7 +106,7 @@ def check_twins(critic: TwinCritic, spec: BehaviorSpec, activation: str, sizes: 
     "spec", [SPECS["continuous"], SPECS["goals"], BOARDS["axes"]], ids=["vector", "goals", "board"]
 )
 def test_frozen_critics_have_a_gradient_in_their_actions_only(spec: BehaviorSpec) -> None:
-    """The same one as else; after the block their parameters learn again, also from what was computed before it."""
+    """Frozen critics have the usual gradient in actions, and learn again after the block."""
     critic = make(spec, tower={"depth": 1, "width": 4} if spec is BOARDS["axes"] else None)
     actions = actions_of(spec)
     assert actions is not None
@@ -124,7 +124,7 @@ def test_frozen_critics_have_a_gradient_in_their_actions_only(spec: BehaviorSpec
 
 
 def test_each_twin_sees_planes_of_a_tower_of_its_own() -> None:
-    """Another convolution of the one changes nothing of the other."""
+    """Changing one twin's convolution does not change the other."""
     spec = BOARDS["moves"]
     critic = make(spec, tower={"depth": 1, "width": 4, "policy_planes": 3})
     seen = observations(spec)
@@ -139,7 +139,7 @@ def test_each_twin_sees_planes_of_a_tower_of_its_own() -> None:
 
 
 def test_the_twins_differ_and_share_nothing_but_the_encoder() -> None:
-    """Another parameter of the one changes nothing of the other."""
+    """Changing one twin's parameters does not change the other."""
     critic = make(SPECS["continuous"])
     seen, actions = observations(SPECS["continuous"]), actions_of(SPECS["continuous"])
     with torch.no_grad():
@@ -152,7 +152,7 @@ def test_the_twins_differ_and_share_nothing_but_the_encoder() -> None:
 
 
 def test_a_memory_goes_through_sequences_from_nothing() -> None:
-    """What a step is worth depends on the steps before it in its own sequence, and on no others."""
+    """A step's value depends only on earlier steps of its own sequence."""
     critic = make(SPECS["continuous"], memory={"memory_size": 6})
     seen, actions = observations(SPECS["continuous"]), actions_of(SPECS["continuous"])
     with torch.no_grad():
@@ -169,6 +169,6 @@ def test_a_memory_goes_through_sequences_from_nothing() -> None:
 
 
 def test_the_same_generator_makes_the_same_critics() -> None:
-    """Nothing is drawn from global random state."""
+    """Equal generators give equal critics."""
     one, other = make(SPECS["hybrid"]), make(SPECS["hybrid"])
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))

@@ -1,4 +1,4 @@
-"""Critics."""
+"""Tests critics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ OBSERVATIONS = [torch.randn(5, 4), torch.randn(5, 2)]
 
 
 def make(*, shared: bool) -> ActorCritic:
-    """Actor and critic with two reward signals."""
+    """Returns actor and critic with two reward signals."""
     policy = PolicyNetwork(SPEC, SETTINGS)
     return ActorCritic(policy, build_critic(policy, SETTINGS, signals=2, shared=shared))
 
 
 def test_both_kinds_value_every_signal() -> None:
-    """A critic of its own and a shared one give one value a signal, alone and beside the policy's output."""
+    """Separate and shared critics return a value for each signal."""
     for shared in (False, True):
         network = make(shared=shared)
         output, values = network(OBSERVATIONS, None)
@@ -35,7 +35,7 @@ def test_both_kinds_value_every_signal() -> None:
 
 
 def test_a_shared_critic_adds_a_head_only() -> None:
-    """The policy's state is the same with both; the shared critic has no body of its own."""
+    """A shared critic adds only a head to the policy's state."""
     apart, shared = make(shared=False), make(shared=True)
     assert apart.policy.state_dict().keys() == shared.policy.state_dict().keys()
     assert [name for name, _ in shared.critic.named_parameters()] == ["values.weight", "values.bias"]
@@ -66,7 +66,7 @@ class Buffered(nn.Module):
 def test_a_critic_is_trained_on_what_it_values_where_encoders_were_drawn(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Actor and critic each draw features that are not trained: the critic looks at its own, alone and beside the policy."""
+    """A critic with drawn features uses its own, alone and with the policy."""
     points = {"rollcast.encoders": {"parameters": "drawn_features:Kept", "buffer": "drawn_features:Buffered"}}
     monkeypatch.syspath_prepend(install(tmp_path, "drawn_features", DRAWN, points))
     spec = behavior(image(shape=(8, 8, 3)), vector(), branches=(3,))

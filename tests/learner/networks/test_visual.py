@@ -1,4 +1,4 @@
-"""Encoders of pictures."""
+"""Tests encoders of images."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from tests.learner.networks.specs import image
 
 
 def make_encoder(kind: str = "simple", **changes: Any) -> ImageEncoder:
-    """An encoder with fixed weights."""
+    """Returns an encoder with fixed weights."""
     return ImageEncoder(image(**changes), kind, 6, Initializer("kaiming", torch.Generator().manual_seed(1)))
 
 
 @pytest.mark.parametrize("kind", sorted(MIN_SIDE_PIXELS))
 def test_every_tower_takes_its_smallest_picture(kind: str) -> None:
-    """The documented smallest side works; one pixel less is refused with both numbers."""
+    """The documented smallest side works, and one pixel less is refused with both numbers."""
     side = MIN_SIDE_PIXELS[kind]
     encoder = make_encoder(kind, shape=(side, side, 3))
     assert encoder(torch.zeros(2, side, side, 3, dtype=torch.uint8)).shape == (2, 6)
     if side > 1:
-        with pytest.raises(UserError, match=rf"{side - 1}x{side} pixels.*at least {side} a side") as caught:
+        with pytest.raises(
+            UserError, match=rf"{side - 1}x{side} pixels.*at least {side} pixels on each side"
+        ) as caught:
             make_encoder(kind, shape=(side - 1, side, 3))
         assert caught.value.exit_code is ExitCode.RUN_FILE
 
@@ -34,7 +36,7 @@ def test_every_tower_takes_its_smallest_picture(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(MIN_SIDE_PIXELS))
 @pytest.mark.parametrize("layout", [ImageLayout.HWC, ImageLayout.CHW])
 def test_towers_make_as_many_numbers_as_was_computed(kind: str, layout: ImageLayout) -> None:
-    """The size behind a tower follows from the size of the picture, whatever its sides and layout."""
+    """The size after an encoder equals the computed one for any shape and layout."""
     for height, width in ((36, 36), (37, 52), (84, 63)):
         shape = (2, height, width) if layout == ImageLayout.CHW else (height, width, 2)
         encoder = make_encoder(kind, shape=shape, layout=layout)
@@ -43,7 +45,7 @@ def test_towers_make_as_many_numbers_as_was_computed(kind: str, layout: ImageLay
 
 
 def test_layouts_agree() -> None:
-    """The same picture in HWC and CHW gives the same numbers."""
+    """HWC and CHW give equal results for the same image."""
     pixels = torch.randint(0, 256, (2, 24, 28, 3), dtype=torch.uint8)
     last = make_encoder()
     first = make_encoder(shape=(3, 24, 28), layout=ImageLayout.CHW)
@@ -51,7 +53,7 @@ def test_layouts_agree() -> None:
 
 
 def test_bytes_are_scaled() -> None:
-    """A picture of bytes with scale 255 is seen as the same picture of floats with scale 1."""
+    """Bytes with scale 255 equal floats with scale 1."""
     pixels = torch.randint(0, 256, (2, 24, 28, 3), dtype=torch.uint8)
     floats = make_encoder(scale=0.0)
     assert torch.allclose(floats(pixels / 255.0), make_encoder()(pixels), atol=1e-5)

@@ -1,4 +1,4 @@
-"""A disk that is full for a while, by the kernel's limit on the size of this process's files."""
+"""Fills a disk by the kernel's limit on file sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_larger_than(size_bytes: int) -> Iterator[None]:
-    """Lets no file grow beyond a size during the block."""
+    """Limits the size of files during the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:

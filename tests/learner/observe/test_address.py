@@ -1,4 +1,4 @@
-"""The file that says where a learner listens."""
+"""Tests the file with a learner's addresses."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ from learner.observe.address import (
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
-    """All addresses survive the file; after the end of the learner there is none."""
+    """All addresses survive the file, which is removed at the learner's end."""
     addresses = BoundAddresses(address="127.0.0.1:40001", control="127.0.0.1:40002", http="127.0.0.1:40003")
     assert write_addresses(tmp_path, addresses) == tmp_path / "address.json"
     assert read_addresses(tmp_path) == addresses
@@ -27,13 +27,13 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"address": 5, "control": "x"}', '{"address": "x"}', "\0"])
 def test_a_file_that_makes_no_sense_is_as_good_as_none(tmp_path: Path, content: str) -> None:
-    """A damaged file is not an error for whoever waits for the learner."""
+    """A damaged file counts as missing."""
     (tmp_path / ADDRESS_FILE).write_text(content)
     assert read_addresses(tmp_path) is None
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    """Neither is one that is not text."""
+    """A file with invalid UTF-8 counts as missing."""
     (tmp_path / ADDRESS_FILE).write_bytes(b"\xff\xfe")
     assert read_addresses(tmp_path) is None
 
@@ -50,12 +50,12 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     ],
 )
 def test_where_a_browser_finds_the_page(http: str, url: str) -> None:
-    """An address for all machines is, on this one, its own."""
+    """The page of a learner on all addresses is at a loopback address."""
     assert page_url(http) == url
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    """A pipe in its place keeps nobody waiting, and a deep nesting breaks nobody."""
+    """A pipe, or deeply nested JSON, counts as missing."""
     (tmp_path / ADDRESS_FILE).write_text("[" * 50_000)
     assert read_addresses(tmp_path) is None
     (tmp_path / ADDRESS_FILE).unlink()

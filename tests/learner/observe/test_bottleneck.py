@@ -1,4 +1,4 @@
-"""What holds a run back, from shares of time."""
+"""Tests the bottleneck computed from shares of time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ TRAINING = RunState.TRAINING
 
 
 def waiting(share: float, reason: str = "credit", **fields: Any) -> ActorShare:
-    """An actor that waits so much of its time."""
+    """Returns an actor that waits this share of its time."""
     return ActorShare({reason: share}, **fields)
 
 
 def seen(*shares: ActorShare, silent: int = 0) -> ActorsSeen:
-    """Actors."""
+    """Returns actors."""
     return ActorsSeen(shares, silent)
 
 
@@ -29,7 +29,7 @@ def seen(*shares: ActorShare, silent: int = 0) -> ActorsSeen:
         (0.97, [0.97], True, "learner"),
         (0.05, [0.03], False, "actors"),
         (0.05, [0.05], True, "actors"),
-        (0.10, [0.85], False, "network"),  # nobody works
+        (0.10, [0.85], False, "network"),  # no part works
         (0.10, [0.80], True, "network"),
         (0.60, [0.60], True, "learner"),  # actors wait exactly while the learner works
         (0.30, [0.30], True, "actors"),
@@ -42,7 +42,7 @@ def seen(*shares: ActorShare, silent: int = 0) -> ActorsSeen:
     ],
 )
 def test_the_largest_share_wins(learner_busy: float, waits: list[float], turns: bool, expected: str) -> None:
-    """Trainer, actors and what neither explains, in both modes and with actors of several kinds."""
+    """The largest share of trainer, actors and remainder is the bottleneck, in both modes."""
     bottleneck = judge(learner_busy, seen(*(waiting(share, takes_turns=turns) for share in waits)))
     assert bottleneck.name == expected
     assert bottleneck.actor_busy == pytest.approx(1 - sum(waits) / len(waits))
@@ -50,40 +50,39 @@ def test_the_largest_share_wins(learner_busy: float, waits: list[float], turns: 
 
 
 def test_each_actor_counts_by_its_own_mode() -> None:
-    """Where behaviors of both kinds are trained, an idle hour of each actor is judged by its own kind."""
+    """Each actor is judged by the mode of its own behavior."""
     bottleneck = judge(0.4, seen(waiting(0.6, takes_turns=True), waiting(0.6)))
     assert bottleneck.network_share == pytest.approx((0.2 + 0.6) / 2)
 
 
 def test_the_sentence_holds_the_figures() -> None:
-    """Who is it, by which figures, what for do actors wait, and what could be done."""
+    """The sentence has the bottleneck, its figures, the actors' waits, and advice."""
     assert judge(0.97, seen(waiting(0.88))).text == (
-        "learner-bound: the trainer computes 97% of the time, actors step 12% (wait for credit 88%); fewer epochs, a "
-        "smaller network or a GPU help, more actors do not"
+        "learner-bound: the trainer is busy 97% of the time, actors 12% (88% waiting for credit); use fewer epochs, a "
+        "smaller network or a GPU, not more actors"
     )
     assert judge(0.08, seen(waiting(0.0, takes_turns=True))).text == (
-        "actor-bound: actors step 100% of the time, the trainer computes 8%; more actors, or more environments in each, "
-        "help"
+        "actor-bound: actors are busy 100% of the time, the trainer 8%; use more actors, or more environments in each"
     )
     far = waiting(0.9, "hold", takes_turns=True, round_trip_seconds=0.41)
     assert judge(0.05, seen(far)).text == (
-        "network-bound: the trainer computes 5% of the time, actors step 10% (are held 90%), and 85% pass on the way "
-        "between them, the newest acks took 0.41 s; bring actors nearer; a larger buffer_size, or threaded: true, lets "
-        "both sides do more meanwhile"
+        "network-bound: the trainer is busy 5% of the time, actors 10% (90% held), and 85% is lost on the way between "
+        "them, the newest acks took 0.41 s; run actors nearer to the learner, or use a larger buffer_size or threaded: "
+        "true"
     )
 
 
 def test_without_figures_of_actors_nothing_is_claimed() -> None:
-    """No actors, or only such as do not say what they wait for: the trainer's share is told, and no name."""
+    """Without figures of actors only the trainer's share is shown."""
     alone = judge(0.02, seen())
     assert (alone.name, alone.learner_busy) == ("none", 0.02)
-    assert alone.text == "no actor takes part in training: the trainer computes 2% of the time"
-    assert "2 actors have not said" in judge(0.5, seen(silent=2)).text
+    assert alone.text == "the trainer is busy 2% of the time; no actor is training"
+    assert "2 actors have not reported" in judge(0.5, seen(silent=2)).text
     assert judge(0.5, seen(waiting(0.9), silent=2)).name == "learner"
 
 
 class Rig:
-    """A meter with a clock and a trainer that tests move."""
+    """A meter with a manual clock and trainer."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -95,7 +94,7 @@ class Rig:
         self.restarts += 1
 
     def run(self, seconds: float, busy: float, state: RunState = TRAINING) -> Bottleneck:
-        """Lets time pass, of which the trainer works a share; looks twenty times a second."""
+        """Advances the clock, with the trainer working for a share, and polls twenty times a second."""
         for _ in range(round(seconds * 20)):
             self.now += 0.05
             self.busy_seconds += 0.05 * busy
@@ -104,7 +103,7 @@ class Rig:
 
 
 def test_the_trainers_share_is_of_the_last_seconds() -> None:
-    """After a moment there is a bottleneck, and it follows what changes within the window."""
+    """The bottleneck follows changes within the window."""
     rig = Rig()
     assert rig.run(2, 0.9).name == "none"
     first = rig.run(3, 0.9)
@@ -117,12 +116,16 @@ def test_the_trainers_share_is_of_the_last_seconds() -> None:
 
 @pytest.mark.parametrize("state", [state for state in RunState if state is not TRAINING])
 def test_what_is_not_training_has_no_bottleneck(state: RunState) -> None:
-    """A pause (and every other state) ends a bottleneck, says so, and does not count in the next one."""
+    """A pause ends the bottleneck with a reason and does not count in the next one."""
     rig = Rig()
     rig.run(5, 0.9)
     idle = rig.run(60, 0.0, state)
     assert idle.name == "none"
     assert idle.text not in {"", Bottleneck().text}
+    is_waiting = state is RunState.WAITING
+    rig.now += 1.0
+    preparing = rig.meter.update(state, rig.busy_seconds, is_preparing=True)
+    assert ("connected" in preparing.text) is is_waiting, "an actor that is there need not be started"
     before = rig.restarts
     after = rig.run(4, 0.9)
     assert (after.name, rig.restarts) == ("learner", before + 1)

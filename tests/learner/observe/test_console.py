@@ -1,4 +1,4 @@
-"""The lines that mlagents-learn prints, as scripts of its users read them."""
+"""Tests the lines of mlagents-learn, which users' scripts parse."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class _Clock:
 
 @pytest.fixture
 def console() -> io.StringIO:
-    """What is printed."""
+    """Returns the printed lines."""
     return io.StringIO()
 
 
 @pytest.fixture
 def reporter(console: io.StringIO) -> StatsReporter:
-    """A behavior whose training began 39.274 s ago."""
+    """Returns a behavior whose training started 39.274 s ago."""
     clock = _Clock()
     writer = ConsoleWriter(console, clock)
     clock.seconds += 39.274
@@ -43,7 +43,7 @@ def _lived(reporter: StatsReporter, *returns: float, is_training: bool = True) -
 
 
 def test_a_summary_is_one_line(reporter: StatsReporter, console: io.StringIO) -> None:
-    """Category, step, time, mean and spread of the returns since the last one, and whether it trains."""
+    """A summary is a line with category, step, time, mean and spread of returns, and training state."""
     _lived(reporter, 1.0, 2.0, 3.0)
     reporter.write_stats(12000)
     assert console.getvalue() == (
@@ -52,7 +52,7 @@ def test_a_summary_is_one_line(reporter: StatsReporter, console: io.StringIO) ->
 
 
 def test_each_summary_is_over_its_own_episodes(reporter: StatsReporter, console: io.StringIO) -> None:
-    """The second line has nothing of the first; without an episode it says so."""
+    """Each summary has its own episodes, and says if there are none."""
     _lived(reporter, 5.0)
     reporter.write_stats(1000)
     _lived(reporter, is_training=False)
@@ -63,7 +63,7 @@ def test_each_summary_is_over_its_own_episodes(reporter: StatsReporter, console:
 
 
 def test_groups_have_their_own_mean(reporter: StatsReporter, console: io.StringIO) -> None:
-    """With groups the mean group reward stands in the place of the spread."""
+    """With groups, the mean group reward replaces the spread."""
     _lived(reporter, 1.0)
     reporter.add_stat("Environment/Group Cumulative Reward", 4.5, Aggregation.HISTOGRAM)
     reporter.write_stats(1000)
@@ -72,7 +72,7 @@ def test_groups_have_their_own_mean(reporter: StatsReporter, console: io.StringI
 
 
 def test_self_play_has_its_rating(reporter: StatsReporter, console: io.StringIO) -> None:
-    """The rating stands beside the rewards."""
+    """The self-play rating follows the rewards."""
     _lived(reporter, 1.0)
     reporter.set_stat("Self-play/ELO", 1203.25)
     reporter.write_stats(1000)
@@ -80,14 +80,14 @@ def test_self_play_has_its_rating(reporter: StatsReporter, console: io.StringIO)
 
 
 def test_what_is_left_at_the_end_is_no_summary(reporter: StatsReporter, console: io.StringIO) -> None:
-    """Losses alone, written when a run ends, print nothing."""
+    """Losses alone at the end of a run print nothing."""
     reporter.add_stat("Losses/Policy Loss", 0.1)
     reporter.write_stats(1234)
     assert console.getvalue() == ""
 
 
 def test_nothing_else_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Beside these lines there is neither a panel nor a progress line."""
+    """Neither a panel nor a progress line is printed in addition."""
     with open_display("mlagents", 0.01) as display:
         assert not display.due
         display.update(run_view(behavior()), now=True)

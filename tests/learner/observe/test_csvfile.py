@@ -1,4 +1,4 @@
-"""Statistics as CSV."""
+"""Tests statistics as CSV."""
 
 import csv
 import math
@@ -50,7 +50,7 @@ def written(folder: Path, *steps: int, restart: int | None = None, clock: Clock 
 
 
 def test_a_row_for_each_statistic(tmp_path: Path) -> None:
-    """Step, seconds, name, the one number, how many and how far apart; a statistic that comes later needs no column."""
+    """Each row has step, seconds, name, number, count and spread."""
     clock = Clock()
     writer = CsvWriter(tmp_path, clock=clock)
     stats = StatsReporter("Walker", [writer])
@@ -70,7 +70,7 @@ def test_a_row_for_each_statistic(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_has_no_row_twice(tmp_path: Path) -> None:
-    """Rows after the checkpoint are cut off, those before it stay, and time goes on where they end."""
+    """A resume removes rows after the checkpoint, and time continues."""
     written(tmp_path, 500, 1000, 1500, 2000).close()
     written(tmp_path, 1500, 2500, restart=1200).close()
     assert [(int(step), float(seconds)) for step, seconds, *_ in rows(tmp_path)] == [
@@ -82,28 +82,28 @@ def test_a_resumed_run_has_no_row_twice(tmp_path: Path) -> None:
 
 
 def test_nothing_is_cut_before_something_new_is_written(tmp_path: Path) -> None:
-    """A resumed start that ends at once leaves what was there."""
+    """Nothing is removed before the first new row."""
     written(tmp_path, 500, 1000).close()
     written(tmp_path, restart=500).close()
     assert len(rows(tmp_path)) == 2
 
 
 def test_a_start_from_nothing_replaces_what_was_there(tmp_path: Path) -> None:
-    """Where a run was killed before its first checkpoint, its second start begins at step 0."""
+    """A start without a checkpoint replaces the file."""
     written(tmp_path, 500, 1000).close()
     written(tmp_path, 250).close()
     assert [row[0] for row in rows(tmp_path)] == ["250"]
 
 
 def test_steps_only_grow(tmp_path: Path) -> None:
-    """What is left over at the end of a run is not written under a step that is there already."""
+    """Remaining statistics at the end are not written under an existing step."""
     written(tmp_path, 500, 500, 400, 600).close()
     assert [row[0] for row in rows(tmp_path)] == ["500", "600"]
 
 
 @pytest.mark.parametrize("damage", [b"500,10.0,half", b"\xff\xfe,,\n", b"nonsense\n\n", b"nan,inf,a,b,c,d\n"])
 def test_a_damaged_file_is_gone_on_with(tmp_path: Path, damage: bytes) -> None:
-    """Whatever stands in the file, new rows follow it, each on a line of its own."""
+    """New rows follow a damaged file, each on its own line."""
     written(tmp_path, 100).close()
     path = tmp_path / "Walker" / STATS_FILE
     path.write_bytes(path.read_bytes() + damage)
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_gone_on_with(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_a_full_disk_costs_rows_and_no_training(tmp_path: Path) -> None:
-    """What does not fit is told of once and left out whole; with room, rows follow again."""
+    """On a full disk whole rows are left out with one warning; later rows follow."""
     clock = Clock()
     writer = CsvWriter(tmp_path, clock=clock)
     stats = StatsReporter("Walker", [writer])
@@ -130,8 +130,8 @@ def test_a_full_disk_costs_rows_and_no_training(tmp_path: Path) -> None:
 
 
 def test_a_device_in_its_place_is_not_read(tmp_path: Path) -> None:
-    """One that never ends is an error, which the reporter tells."""
+    """A device in the place of the file is an error."""
     (tmp_path / "CartPole").mkdir()
     (tmp_path / "CartPole" / STATS_FILE).symlink_to("/dev/zero")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         CsvWriter(tmp_path).write("CartPole", {}, 1)

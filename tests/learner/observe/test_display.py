@@ -1,4 +1,4 @@
-"""What is shown where: on a real terminal, in a pipe, as JSON."""
+"""Tests which display is used in a terminal, in a pipe, and for JSON."""
 
 import json
 import math
@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
 
+from learner.observe.behavior_state import FIELDS, BehaviorState
 from learner.observe.display import PANEL_SECONDS, Display, LineSurface
 from learner.observe.jsonfile import as_json
-from learner.observe.view import BehaviorView, RunState, RunView
+from learner.observe.view import RunState, RunView
 from tests.learner.observe.views import behavior, run_view
 
 PROGRAM = """
@@ -65,7 +67,7 @@ def on_terminal(
 
 
 def test_a_terminal_gets_the_panel_and_its_cursor_back() -> None:
-    """The panel is drawn, log lines and prints appear above it, and at the end the cursor is shown again."""
+    """The panel is drawn below log lines, and the cursor is restored at the end."""
     shown, code = on_terminal("auto")
     assert code == 0
     assert "98,304" in shown
@@ -77,7 +79,7 @@ def test_a_terminal_gets_the_panel_and_its_cursor_back() -> None:
 
 
 def test_an_interrupt_leaves_the_terminal_as_it_was() -> None:
-    """After Ctrl-C the cursor is shown again."""
+    """After Ctrl-C the cursor is restored."""
     # Written past rich: an interrupt amid its printing can be lost in it.
     shown, code = on_terminal("auto", "import os; os.write(1, b'READY'); time.sleep(60)", interrupt=True)
     assert code != 0
@@ -86,7 +88,7 @@ def test_an_interrupt_leaves_the_terminal_as_it_was() -> None:
 
 @pytest.mark.parametrize(("log_format", "term"), [("json", "xterm"), ("console", "xterm"), ("auto", "dumb")])
 def test_no_panel_where_lines_are_wanted(log_format: str, term: str) -> None:
-    """JSON, console and a terminal that cannot move its cursor get lines; the cursor is left alone."""
+    """JSON, console and simple terminals get lines without cursor movements."""
     shown, code = on_terminal(log_format, term=term)
     assert code == 0
     assert "╭" not in shown
@@ -98,7 +100,7 @@ def test_no_panel_where_lines_are_wanted(log_format: str, term: str) -> None:
 
 
 def test_a_pipe_gets_plain_lines() -> None:
-    """Without a terminal, auto writes lines without colours or cursor movements."""
+    """A pipe gets lines without colors or cursor movements."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "auto", ""],
         capture_output=True,
@@ -113,7 +115,7 @@ def test_a_pipe_gets_plain_lines() -> None:
 
 
 class Screen:
-    """A surface that remembers, and can go away."""
+    """A display that records its views and can fail."""
 
     def __init__(self) -> None:
         self.shown: list[RunView] = []
@@ -121,7 +123,7 @@ class Screen:
         self.gone = False
 
     def show(self, view: RunView) -> None:
-        """Notes the view, unless the terminal is gone."""
+        """Records the view unless the terminal is gone."""
         if self.gone:
             raise OSError(5, "Input/output error")
         self.shown.append(view)
@@ -134,7 +136,7 @@ class Screen:
 
 
 def test_views_are_shown_at_a_steady_pace() -> None:
-    """Between two views at least the interval passes, unless one is wanted at once."""
+    """At least the interval passes between two views, unless one is forced."""
     now = [0.0]
     screen = Screen()
     display = Display(screen, 5.0, lambda: now[0])
@@ -152,7 +154,7 @@ def test_views_are_shown_at_a_steady_pace() -> None:
 
 
 def test_a_terminal_that_goes_away_ends_the_display_only() -> None:
-    """The first failure closes the display; later updates and a second closing do nothing."""
+    """A failure closes the display, and later updates do nothing."""
     screen = Screen()
     with Display(screen, 0.0, time.monotonic) as display:
         display.update(run_view())
@@ -165,9 +167,9 @@ def test_a_terminal_that_goes_away_ends_the_display_only() -> None:
 
 
 def test_a_line_for_people_says_what_matters() -> None:
-    """Steps of how many, pace, return of the target, version, lag, queue and actors; oddities only if there are any."""
+    """The line has steps, pace, return, version, lag, queue and actors, and anomalies if any."""
     with capture_logs() as lines:
-        LineSurface(for_machines=False).show(run_view(behavior(), BehaviorView("New"), state=RunState.PAUSED))
+        LineSurface(for_machines=False).show(run_view(behavior(), BehaviorState("New"), state=RunState.PAUSED))
     first, second = lines
     assert first["event"] == "progress"
     assert (first["steps"], first["rate"], first["return"]) == ("98304/200000", "4,123/s", "312.4/475")
@@ -179,22 +181,51 @@ def test_a_line_for_people_says_what_matters() -> None:
 
 
 def test_a_line_for_machines_holds_every_number() -> None:
-    """Each number of the view is in the object, under its own name, and the object is strict JSON."""
+    """The JSON object has each number under its name."""
     view = run_view(behavior(mean_return=math.nan))
     with capture_logs() as lines:
         LineSurface(for_machines=True).show(view)
     line = json.loads(json.dumps(as_json(lines[0]), allow_nan=False))
-    expected = asdict(view.behaviors[0])
-    renamed = {"name": "behavior", "steps_per_second": "env_steps_per_second", "books": "ledger"}
-    for key in expected.keys() - {"queue_capacity_bytes"}:
-        assert renamed.get(key, key) in line
+    expected = {
+        *("run_id", "generation", "state", "actors", "behavior"),
+        *(each.log or each.name for each in FIELDS if each.log is not None),
+        *("bottleneck", "learner_busy", "actor_busy", "network_share", "ledger"),
+    }
+    assert expected == line.keys() - {"event", "log_level"}
+    assert (line["env_steps_per_second"], line["log_prob_error_max"]) == (4123.4, 2.3e-7)
     assert line["ledger"]["dropped"] == {"stale": 90, "bad_action": 6}
     assert line["mean_return_100"] is None
     assert (line["bottleneck"], line["learner_busy"], line["actor_busy"]) == ("learner", 0.97, 0.12)
 
 
 def test_without_a_behavior_the_line_says_what_is_awaited() -> None:
-    """Before the first actor there is still a sign of life, with the address to connect to."""
+    """Before the first actor the line has the address to connect to."""
     with capture_logs() as lines:
+        LineSurface(for_machines=False).show(replace(run_view(state=RunState.WAITING), actors=0))
         LineSurface(for_machines=False).show(run_view(state=RunState.WAITING))
-    assert [(line["event"], line["address"]) for line in lines] == [("waiting_for_actors", "127.0.0.1:50051")]
+    assert [(line["event"], line["address"], line["actors"]) for line in lines] == [
+        ("waiting_for_actors", "127.0.0.1:50051", 0),
+        ("waiting_for_declaration", "127.0.0.1:50051", 2),
+    ]
+
+
+def test_the_wait_for_actors_is_told_ever_less_often() -> None:
+    """The wait for actors is logged at doubling intervals up to ten minutes, with advice once."""
+    now = [0.0]
+    surface = LineSurface(for_machines=False, clock=lambda: now[0])
+    waiting = replace(run_view(state=RunState.WAITING), actors=0)
+    told: list[float] = []
+    with capture_logs() as lines:
+        for second in range(0, 7200, 5):
+            now[0] = float(second)
+            before = len(lines)
+            surface.show(waiting)
+            told += [now[0]] * (len(lines) - before)
+        assert told[:6] == [0.0, 5.0, 15.0, 35.0, 75.0, 155.0]
+        assert [later - earlier for earlier, later in pairwise(told)][-3:] == [600.0] * 3
+        assert "rollcast-actor gym" in lines[0]["start"]
+        assert "127.0.0.1:50051" in lines[0]["start"]
+        assert not any("start" in line for line in lines[1:])
+        surface.show(run_view(behavior()))
+        surface.show(waiting)
+    assert "start" in lines[-1], "after actors were here it begins again"

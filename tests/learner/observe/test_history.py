@@ -1,4 +1,4 @@
-"""The curves of a run: bounded, and of the whole run."""
+"""Tests the curves of a run, which are limited in points and cover the whole run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from learner.observe.history import COLUMNS, History
 
 
 def filled(samples: int, **settings: int) -> History:
-    """A history with a sample a second, whose return is its time."""
+    """Returns a history with one sample a second, whose return is its time."""
     history = History(**settings)
     for second in range(samples):
         history.add("A", float(second), {"mean_return": float(second)})
@@ -22,7 +22,7 @@ def filled(samples: int, **settings: int) -> History:
 
 @given(samples=st.integers(1, 300), max_points=st.integers(2, 20))
 def test_it_covers_the_whole_run_evenly(samples: int, max_points: int) -> None:
-    """However long the run: not more points than allowed, from the first second on, all the same time apart."""
+    """A run of any length has limited, evenly spaced points from the first second on."""
     view = filled(samples, max_points=max_points).view("A")
     assert view is not None
     times = view.columns["t"]
@@ -33,7 +33,7 @@ def test_it_covers_the_whole_run_evenly(samples: int, max_points: int) -> None:
 
 
 def test_the_interval_doubles_when_it_is_full() -> None:
-    """One point too many, and every second one is left out."""
+    """A full history keeps every second point."""
     full, over = filled(1000).view("A"), filled(1001).view("A")
     assert full is not None
     assert over is not None
@@ -42,7 +42,7 @@ def test_the_interval_doubles_when_it_is_full() -> None:
 
 
 def test_only_what_is_new() -> None:
-    """A viewer that has the points up to a time is given those after it."""
+    """A viewer gets only points after a given time."""
     history = filled(10)
     later, none = history.view("A", 6.0), history.view("A", 9.0)
     assert later is not None
@@ -52,7 +52,7 @@ def test_only_what_is_new() -> None:
 
 
 def test_gaps() -> None:
-    """What was not known, or is no number, is None; an unknown name is left out."""
+    """Unknown and non-finite values are None, and unknown names are left out."""
     history = History()
     history.add("A", 0.0, {"mean_return": None, "loss": math.nan, "entropy": math.inf, "something": 1.0})
     view = history.view("A")
@@ -61,7 +61,7 @@ def test_gaps() -> None:
 
 
 def test_behaviors_are_apart() -> None:
-    """Each has its own curves; one that was never noted has none."""
+    """Each behavior has its own curves."""
     history = filled(3)
     history.add("B", 2.0, {})
     assert history.behaviors() == ("A", "B")
@@ -69,13 +69,13 @@ def test_behaviors_are_apart() -> None:
 
 
 def test_a_history_of_one_point_is_none() -> None:
-    """Halving needs two."""
+    """A capacity of one point is refused."""
     with pytest.raises(ValueError, match="at least 2"):
         History(max_points=1)
 
 
 def test_writing_and_reading_at_once() -> None:
-    """Columns that are read while points come are all of one length."""
+    """Columns that are read while points are added have equal lengths."""
     history, is_over = History(max_points=50), threading.Event()
 
     def write() -> None:
@@ -92,7 +92,7 @@ def test_writing_and_reading_at_once() -> None:
 
 
 def test_a_restart_goes_on_with_the_curves() -> None:
-    """What a checkpoint kept is there again, detail and gaps too, and time goes on where it ended."""
+    """A restart restores the curves of the checkpoint, and time continues."""
     before, after = filled(30, max_points=20), History(max_points=20)
     before.add("A", 30.0, {"loss": 1.0})
     after.load_state_dict(before.state_dict())
@@ -125,7 +125,7 @@ def test_a_restart_goes_on_with_the_curves() -> None:
     ],
 )
 def test_curves_that_were_not_saved_here_are_refused(curves: object) -> None:
-    """A damaged checkpoint is told, and the history stays as it was."""
+    """Curves of a damaged checkpoint are refused, and the history stays unchanged."""
     history = filled(3)
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
         history.load_state_dict({"A": curves})
@@ -133,7 +133,7 @@ def test_curves_that_were_not_saved_here_are_refused(curves: object) -> None:
 
 
 def test_a_column_that_an_earlier_version_did_not_have_is_a_gap() -> None:
-    """Curves of an older checkpoint can be read."""
+    """A column that an older checkpoint lacks is a gap."""
     history = History()
     history.load_state_dict(
         {"A": {"interval": 1, "columns": {"t": [0.0, 1.0], "mean_return": [5.0, 6.0], "strange": [1.0, 2.0]}}}

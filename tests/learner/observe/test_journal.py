@@ -1,4 +1,4 @@
-"""The events of a run, over all its starts."""
+"""Tests the journal of a run's events."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ def events(folder: Path) -> list[dict[str, object]]:
 
 
 def test_events_of_all_starts_follow_each_other(tmp_path: Path) -> None:
-    """Each has its time, its name, its start and its fields; nothing that was there is lost."""
+    """Events of all starts follow each other, each with time, name, start and fields."""
     for generation in (1, 2):
         journal = Journal(tmp_path, generation)
         journal.note("started", seed=3, odd=float("nan"), text="line\nbreak ✓ \ud800")
@@ -30,7 +30,7 @@ def test_events_of_all_starts_follow_each_other(tmp_path: Path) -> None:
 
 
 def test_threads_share_it(tmp_path: Path) -> None:
-    """Lines of several threads never mix."""
+    """Lines of several threads do not mix."""
     journal = Journal(tmp_path, 1)
 
     def note_many() -> None:
@@ -47,7 +47,7 @@ def test_threads_share_it(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_of_once(tmp_path: Path) -> None:
-    """Events that do not fit are lost, the others stand whole, and the log has one line."""
+    """On a full disk events are lost with one warning, and the others are whole."""
     journal = Journal(tmp_path, 1)
     journal.note("first")
     with capture_logs() as logs, no_larger_than((tmp_path / JOURNAL_FILE).stat().st_size + 10):
@@ -60,7 +60,7 @@ def test_a_full_disk_is_told_of_once(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_the_way(tmp_path: Path) -> None:
-    """What stands in the place of the file costs the events, and nothing else."""
+    """A folder in the place of the file costs only the events."""
     (tmp_path / JOURNAL_FILE).mkdir()
     with capture_logs() as logs:
         Journal(tmp_path, 1).note("started")

@@ -1,4 +1,4 @@
-"""JSON files that are whole or not there."""
+"""Tests that JSON files are replaced atomically."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from tests.learner.observe.disk import no_larger_than
 
 
 def test_what_json_lacks_is_translated(tmp_path: Path) -> None:
-    """NaN and infinities become null, tuples lists, paths and other values text; the file is strict JSON."""
+    """NaN and infinities become null, tuples lists, and other values text."""
     value = {"a": math.nan, "b": (1, -math.inf, True), 3: Path("x/y"), "c": {"d": None, "e": b"raw"}}
     path = tmp_path / "file.json"
     write_json(path, value)
@@ -28,7 +28,7 @@ def test_what_json_lacks_is_translated(tmp_path: Path) -> None:
 
 
 def test_a_reader_sees_the_old_or_the_new_file(tmp_path: Path) -> None:
-    """While a file is rewritten over and over, each read gives one complete version."""
+    """Each read during a rewrite returns a complete version."""
     path = tmp_path / "file.json"
     write_json(path, {"number": 0, "filler": "x" * 100_000})
     done = threading.Event()
@@ -47,7 +47,7 @@ def test_a_reader_sees_the_old_or_the_new_file(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Where the file cannot take its place, the error is told and no temporary file stays."""
+    """A failed replacement is an error without a temporary file."""
     (tmp_path / "taken").mkdir()
     with pytest.raises(WriteFailed, match="taken"):
         write_json(tmp_path / "taken", {})
@@ -57,7 +57,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_pieces_follow_each_other(tmp_path: Path) -> None:
-    """What is appended stands at the end, in a later opening, too."""
+    """Appended pieces are at the end, also after reopening."""
     for text in ("one\n", "two\n"):
         file = AppendFile(tmp_path / "new" / "file")
         file.append(text.encode())
@@ -67,7 +67,7 @@ def test_pieces_follow_each_other(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_half(tmp_path: Path) -> None:
-    """A piece that does not fit is not there at all, and the next one that fits is readable."""
+    """A piece that does not fit is left out whole, and a later one is readable."""
     path = tmp_path / "file"
     file = AppendFile(path)
     file.append(b"one\n")
@@ -81,7 +81,7 @@ def test_a_full_disk_leaves_no_half(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rest", [b"", b"half", b"x" * 200_000])
 def test_a_line_that_a_crash_cut_is_removed(tmp_path: Path, rest: bytes) -> None:
-    """What follows the last end of a line is no line."""
+    """An incomplete last line is removed."""
     path = tmp_path / "file"
     path.write_bytes(b"one\n" + rest)
     file = AppendFile(path)
@@ -91,7 +91,7 @@ def test_a_line_that_a_crash_cut_is_removed(tmp_path: Path, rest: bytes) -> None
 
 
 def test_a_file_without_any_line_is_emptied(tmp_path: Path) -> None:
-    """It holds nothing that anybody can read."""
+    """A file without a complete line is emptied."""
     path = tmp_path / "file"
     path.write_bytes(b"half")
     file = AppendFile(path)
@@ -101,7 +101,7 @@ def test_a_file_without_any_line_is_emptied(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
-    """Nobody may read a pipe, and opening it would wait for ever; nor is a device a file."""
+    """A pipe or device is refused without waiting."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     for name in ("pipe", "endless"):

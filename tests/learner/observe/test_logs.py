@@ -1,4 +1,4 @@
-"""Log lines for people and for machines, in a process of their own."""
+"""Tests log lines in a separate process."""
 
 import io
 import json
@@ -21,13 +21,13 @@ log = structlog.get_logger("made before the set-up")
 
 
 def run(program: str, *, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    """Runs a program with the preamble in a process of its own."""
+    """Runs a program with the preamble in a process."""
     command = [sys.executable, "-c", PREAMBLE + program]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=False)
 
 
 def test_json_is_one_object_a_line() -> None:
-    """Own events, libraries' records, warnings and tracebacks all become JSON objects on standard error alone."""
+    """Events, libraries' records, warnings and tracebacks are JSON objects on standard error."""
     done = run(
         """
 logs.configure("json", "debug")
@@ -52,7 +52,7 @@ except ValueError:
 
 
 def test_console_lines_carry_no_foreign_control_characters() -> None:
-    """Names, events, library messages and tracebacks from outside cannot move the cursor or forge a second line."""
+    """Control characters in names, events and tracebacks are escaped."""
     done = run(
         r"""
 logs.configure("console")
@@ -74,7 +74,7 @@ except ValueError:
 
 
 def test_levels() -> None:
-    """Only what is at least as grave as the level is shown; libraries' chatter never is."""
+    """Records below the level, and libraries' debug records, are not shown."""
     done = run(
         """
 for level in ("debug", "info", "warning", "error"):
@@ -99,7 +99,7 @@ for level in ("debug", "info", "warning", "error"):
 
 
 def test_bound_context_is_in_every_line() -> None:
-    """What is bound for a thread or a call is in its lines."""
+    """Bound context is in every line of its thread or call."""
     done = run(
         """
 logs.configure("json")
@@ -112,7 +112,7 @@ log.info("outside")
 
 
 def test_a_terminal_that_has_gone_away_ends_nothing(tmp_path: Path) -> None:
-    """With standard error on a full device, or closed, the program goes on."""
+    """A full or closed standard error does not end the program."""
     program = """
 logs.configure("console")
 log.info("one"); logging.getLogger("lib").warning("two")
@@ -130,7 +130,7 @@ import os; sys.stdout.flush(); os._exit(0)
 
 
 def test_a_stream_can_be_named() -> None:
-    """Lines can go to another stream than standard error."""
+    """Lines can go to a stream other than standard error."""
     done = run(
         """
 logs.configure("console", stream=sys.stdout)
@@ -150,7 +150,7 @@ def test_what_is_no_terminal() -> None:
 
 
 def test_what_came_before_the_folder_is_kept(tmp_path: Path) -> None:
-    """Events before the run folder is known stand first; those after its end stand nowhere."""
+    """Events before the run folder is known are first in its log; those after its end are not in it."""
     file = LogFile()
     file.write({"event": "early", "odd": float("inf")})
     with file.opened(tmp_path):
@@ -162,7 +162,7 @@ def test_what_came_before_the_folder_is_kept(tmp_path: Path) -> None:
 
 
 def test_it_stays_small(tmp_path: Path) -> None:
-    """A full file gets a number, and the oldest goes: what the log takes of the disk is bounded, however long it runs."""
+    """A full log file is rotated, and the oldest is removed."""
     file = LogFile(max_bytes=2000)
     with file.opened(tmp_path):
         for number in range(500):
@@ -176,7 +176,7 @@ def test_it_stays_small(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_lines(tmp_path: Path) -> None:
-    """Nothing raises, and what fits later is readable."""
+    """On a full disk lines are lost without an error, and later ones are readable."""
     file = LogFile()
     with file.opened(tmp_path):
         file.write({"event": "first"})
@@ -188,7 +188,7 @@ def test_a_full_disk_costs_lines(tmp_path: Path) -> None:
 
 
 def test_an_error_that_ends_the_start_is_in_it(tmp_path: Path) -> None:
-    """Whoever reads the log later learns why the learner ended."""
+    """An error that ends the start is in the log."""
 
     def start() -> None:
         with LogFile().opened(tmp_path):
@@ -202,7 +202,7 @@ def test_an_error_that_ends_the_start_is_in_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_it_holds_what_the_console_shows(tmp_path: Path, log_format: str) -> None:
-    """Own events, those of libraries and tracebacks, as JSON, whatever the console's format."""
+    """The log has events, libraries' records and tracebacks as JSON, whatever the console's format."""
     program = f"""
 import logging, sys
 from pathlib import Path

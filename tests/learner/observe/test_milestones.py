@@ -1,4 +1,4 @@
-"""First step and target of a behavior."""
+"""Tests first step and target of a behavior."""
 
 import pytest
 
@@ -17,7 +17,7 @@ class Clock:
 
 
 def test_time_counts_from_the_first_step() -> None:
-    """Waiting for actors is not part of a run's time; the target is timed from the first step."""
+    """Time counts from the first step, and the target is timed from there."""
     clock = Clock()
     milestones = Milestones(clock)
     clock.now += 1000
@@ -34,7 +34,7 @@ def test_time_counts_from_the_first_step() -> None:
 
 
 def test_only_active_time_is_active() -> None:
-    """Time before the first step, pauses and time without actors do not count; a resumed run goes on counting."""
+    """Time before the first step, in pauses and without actors is not active."""
     clock = Clock()
     milestones = Milestones(clock)
     for seconds, steps, is_idle in ((5, 0, False), (1, 8, False), (2, 20, False), (60, 20, True), (3, 40, False)):
@@ -57,7 +57,7 @@ def test_only_active_time_is_active() -> None:
 
 
 def test_the_first_time_at_the_target_counts() -> None:
-    """Reaching the target again changes nothing and is no news."""
+    """Only the first time at the target counts."""
     clock = Clock()
     milestones = Milestones(clock)
     milestones.note_steps(10)
@@ -69,7 +69,7 @@ def test_the_first_time_at_the_target_counts() -> None:
 
 
 def test_a_resumed_run_goes_on_where_it_was() -> None:
-    """Saved time and steps go on with the next step; the time in between does not count."""
+    """A resumed run continues time and steps without the time in between."""
     clock = Clock()
     earlier = Milestones(clock)
     earlier.note_steps(10)
@@ -92,6 +92,28 @@ def test_a_resumed_run_goes_on_where_it_was() -> None:
     assert again.state_dict() == later.state_dict()
 
 
+@pytest.mark.parametrize("target", [495.0, None])
+def test_another_target_is_not_reached_yet(target: float | None) -> None:
+    """A resumed run with another target has not reached it yet."""
+    clock = Clock()
+    earlier = Milestones(clock, target_return=475.0)
+    earlier.note_steps(10)
+    earlier.note_target()
+    state = earlier.state_dict()
+    raised = Milestones(clock, target_return=target)
+    raised.load_state_dict(state)
+    assert (raised.seconds_to_target, raised.env_steps_to_target) == (None, None)
+    raised.note_steps(20)
+    assert raised.note_target()
+    assert raised.env_steps_to_target == 20
+    same = Milestones(clock, target_return=475.0)
+    same.load_state_dict(state)
+    assert same.env_steps_to_target == 10
+    del state["target_return"]
+    raised.load_state_dict(state)
+    assert raised.env_steps_to_target == 10, "a state of an earlier version does not say which target it was"
+
+
 @pytest.mark.parametrize(
     "state",
     [
@@ -100,9 +122,10 @@ def test_a_resumed_run_goes_on_where_it_was() -> None:
         {"seconds_to_target": -1.0},
         {"env_steps_taken": 1.5},
         {"env_steps_to_target": True},
+        {"target_return": "high"},
     ],
 )
 def test_a_state_that_makes_no_sense_is_refused(state: dict[str, object]) -> None:
-    """A value that was never written is named in the error."""
+    """An invalid saved value is named in the error."""
     with pytest.raises(ValueError, match=next(iter(state))):
         Milestones(Clock()).load_state_dict(state)

@@ -1,4 +1,4 @@
-"""The windowed rate of a counter."""
+"""Tests the windowed rate of a counter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clock:
 
 
 def test_rate_looks_back_one_window() -> None:
-    """After a change of pace, the old pace is forgotten as soon as the window has passed over it."""
+    """The rate forgets the old pace after one window."""
     clock = Clock()
     rate = WindowedRate(10.0, clock)
     count = 0
@@ -36,7 +36,7 @@ def test_rate_looks_back_one_window() -> None:
 
 
 def test_rate_of_a_counter_that_stands_still_falls_to_zero() -> None:
-    """Feeding the same count lets the rate fall to zero within one window."""
+    """The rate of a constant counter falls to zero within one window."""
     clock = Clock()
     rate = WindowedRate(10.0, clock)
     rate.update(0)
@@ -49,7 +49,7 @@ def test_rate_of_a_counter_that_stands_still_falls_to_zero() -> None:
 
 
 def test_rate_needs_two_moments() -> None:
-    """One sample, or two at one moment, give no rate; the second replaces the first."""
+    """One sample, or two at one time, give no rate."""
     clock = Clock()
     rate = WindowedRate(10.0, clock)
     assert rate.per_second == 0
@@ -60,7 +60,7 @@ def test_rate_needs_two_moments() -> None:
 
 
 def test_a_counter_that_falls_starts_anew() -> None:
-    """A fall is never a negative rate: the counter's owner started again from zero."""
+    """A falling counter starts again and never gives a negative rate."""
     clock = Clock()
     rate = WindowedRate(10.0, clock)
     rate.update(1000)
@@ -71,7 +71,7 @@ def test_a_counter_that_falls_starts_anew() -> None:
 
 
 def test_samples_do_not_pile_up() -> None:
-    """The memory is bounded by the window, not by the length of the run."""
+    """Memory is limited by the window."""
     clock = Clock()
     rate = WindowedRate(10.0, clock)
     for step in range(1000):
@@ -81,13 +81,13 @@ def test_samples_do_not_pile_up() -> None:
 
 
 def test_window_must_be_positive() -> None:
-    """A window of no length is refused with the value."""
+    """A window of zero is refused with the value."""
     with pytest.raises(ValueError, match="got 0"):
         WindowedRate(0)
 
 
 def test_one_event_of_a_kind_passes_in_each_interval() -> None:
-    """Within the interval events of a kind are counted, and the next one that passes says how many there were."""
+    """Events within the interval are counted, and the next one has their number."""
     now = [0.0]
     throttle = Throttle(10.0, clock=lambda: now[0])
     assert throttle.admit("a") == 0
@@ -100,7 +100,7 @@ def test_one_event_of_a_kind_passes_in_each_interval() -> None:
 
 
 def test_it_forgets_old_kinds() -> None:
-    """However many kinds there are, memory is bounded."""
+    """The number of remembered kinds is limited."""
     throttle = Throttle(10.0, clock=lambda: 0.0)
     for kind in range(3 * MAX_KEYS):
         assert throttle.admit(kind) == 0

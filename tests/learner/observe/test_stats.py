@@ -1,4 +1,4 @@
-"""Statistics between two writes."""
+"""Tests statistics between two writes."""
 
 import math
 import threading
@@ -12,32 +12,32 @@ from learner.observe.stats import MAX_HISTOGRAM_VALUES, MAX_KEYS, Aggregation, S
 
 
 class Recorder:
-    """A writer that remembers."""
+    """A writer that records its calls."""
 
     def __init__(self) -> None:
         self.written: list[tuple[str, Mapping[str, StatSummary], int]] = []
         self.texts: list[tuple[str, str, str, int]] = []
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
-        """Notes what it was given."""
+        """Records the summaries."""
         self.written.append((category, summaries, step))
 
     def write_text(self, category: str, title: str, text: str, step: int) -> None:
-        """Notes what it was given."""
+        """Records the text."""
         self.texts.append((category, title, text, step))
 
     def restart(self, category: str, step: int) -> None:
-        """Has nothing to hide."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Has nothing to close."""
+        """Does nothing."""
 
 
 class FullDisk(Recorder):
-    """A writer on a disk that takes nothing more, in the steps below 3."""
+    """A writer on a full disk for steps below 3."""
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
-        """Notes what it was given, and fails."""
+        """Records the summaries and fails."""
         super().write(category, summaries, step)
         if step < 3:
             raise OSError(28, "No space left on device")
@@ -48,7 +48,7 @@ class FullDisk(Recorder):
 
 
 def test_numbers_one_by_one_and_as_arrays_give_the_same_summary() -> None:
-    """Mean, spread, count and sum do not depend on how the values came, and are those of numpy."""
+    """Single values and arrays give equal summaries, those of numpy."""
     values = np.random.default_rng(1).normal(1e6, 3.0, 1000).astype(np.float32)
     one_by_one, arrays = StatsReporter("A"), StatsReporter("A")
     for value in values:
@@ -69,7 +69,7 @@ def test_numbers_one_by_one_and_as_arrays_give_the_same_summary() -> None:
     [(Aggregation.AVERAGE, 2.0), (Aggregation.SUM, 6.0), (Aggregation.MOST_RECENT, 3.0), (Aggregation.HISTOGRAM, 2.0)],
 )
 def test_aggregation_says_what_the_number_is(aggregation: Aggregation, expected: float) -> None:
-    """The same three values count as their mean, sum or newest; only a histogram keeps them."""
+    """The aggregation selects mean, sum or newest value; only a histogram keeps all."""
     stats = StatsReporter("A")
     for value in (1, 2, 3):
         stats.add_stat("key", value, aggregation)
@@ -79,7 +79,7 @@ def test_aggregation_says_what_the_number_is(aggregation: Aggregation, expected:
 
 
 def test_writing_hands_over_and_starts_anew() -> None:
-    """Every writer gets everything once, at the step; the next write holds only what came since."""
+    """Every writer gets each value once, at the step of the write."""
     first, second = Recorder(), Recorder()
     stats = StatsReporter("CartPole", [first, second])
     stats.add_stat("a", 1)
@@ -97,14 +97,14 @@ def test_writing_hands_over_and_starts_anew() -> None:
 
 
 def test_text_goes_to_every_writer() -> None:
-    """A text is handed on at once, with the category."""
+    """A text goes to every writer immediately, with its category."""
     writer = Recorder()
     StatsReporter("CartPole", [writer]).write_text("Hyperparameters", "| a | b |", 5)
     assert writer.texts == [("CartPole", "Hyperparameters", "| a | b |", 5)]
 
 
 def test_values_that_are_not_finite_are_counted_apart() -> None:
-    """A NaN or an infinity spoils neither mean nor sum, and stays visible as a count."""
+    """NaN and infinities are counted separately and do not affect mean and sum."""
     stats = StatsReporter("A")
     stats.add_stat("mixed", math.nan)
     stats.add_stats("mixed", np.array([1.0, math.inf, 3.0]))
@@ -117,7 +117,7 @@ def test_values_that_are_not_finite_are_counted_apart() -> None:
 
 
 def test_values_too_large_to_square_do_no_harm() -> None:
-    """The largest numbers from outside end in an infinite spread, not in an error or a warning."""
+    """Values too large to square give an infinite spread without an error."""
     stats = StatsReporter("A")
     stats.add_stats("huge", np.array([1e308, -1e308]))
     stats.add_stat("huge", 1e308)
@@ -125,14 +125,14 @@ def test_values_too_large_to_square_do_no_harm() -> None:
 
 
 def test_empty_arrays_add_nothing() -> None:
-    """A key that got no value is not written."""
+    """A key without values is not written."""
     stats = StatsReporter("A")
     stats.add_stats("key", np.zeros((0, 3)))
     assert stats.write_stats(0) == {}
 
 
 def test_memory_is_bounded() -> None:
-    """Neither endless values of a histogram nor endless keys from an environment fill the memory."""
+    """The values of a histogram and the number of keys are limited."""
     stats = StatsReporter("A")
     stats.add_stats("h", np.arange(3.0 * MAX_HISTOGRAM_VALUES), Aggregation.HISTOGRAM)
     with capture_logs() as lines:
@@ -146,7 +146,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_a_writer_that_fails_is_tried_again_and_the_others_go_on() -> None:
-    """A full disk costs what is written then, with one warning; it never reaches the trainer."""
+    """A failing writer loses its values with one warning and is retried; others continue."""
     broken, sound = FullDisk(), Recorder()
     stats = StatsReporter("A", [broken, sound])
     with capture_logs() as lines:
@@ -160,7 +160,7 @@ def test_a_writer_that_fails_is_tried_again_and_the_others_go_on() -> None:
 
 
 def test_a_disk_at_its_edge_does_not_fill_the_log() -> None:
-    """A writer that fails every other time is told of once a minute."""
+    """A writer that fails every other time is logged once a minute."""
     now = [0.0]
 
     class Edge(Recorder):
@@ -179,7 +179,7 @@ def test_a_disk_at_its_edge_does_not_fill_the_log() -> None:
 
 
 def test_threads_lose_nothing() -> None:
-    """Values added from several threads while another one writes are all counted, once."""
+    """Values added from several threads are all counted once."""
     stats = StatsReporter("A")
     counts: list[int] = []
 
@@ -197,7 +197,7 @@ def test_threads_lose_nothing() -> None:
 
 
 def test_whoever_counts_hears_of_each_failure() -> None:
-    """A writer that fails is told of once in the log, and each time to whoever counts."""
+    """A failing writer is logged once, and each failure is counted."""
     failed: list[object] = []
     writer = FullDisk()
     stats = StatsReporter("A", [writer], on_failure=failed.append)

@@ -1,4 +1,4 @@
-"""The summary of a run, on disk and on the screen."""
+"""Tests the summary of a run, on disk and on the screen."""
 
 import io
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from learner.observe.behavior_state import BehaviorState
 from learner.observe.milestones import Milestones
 from learner.observe.summary import (
     PROGRESS_FILE,
@@ -23,7 +24,7 @@ from learner.observe.summary import (
     write_summary,
 )
 from learner.observe.summary_table import print_summary
-from learner.observe.view import ActorNumbers, BehaviorView, RunState, RunView
+from learner.observe.view import ActorNumbers, RunState, RunView
 from tests.learner.observe.views import behavior
 
 
@@ -46,11 +47,11 @@ def summary_of(name: str, *, mean_return: float | None = 312.4, reached: bool = 
     milestones.note_activity(is_idle=True)
     view = replace(behavior(name, mean_return=mean_return), env_steps_taken=98_500)
     actors = ActorNumbers(discarded={"generation": 60}, dropped={}, outstanding=40)
-    return BehaviorSummary.of(view, milestones, actors, Path("results") / f"{name}.onnx")
+    return replace(BehaviorSummary.of(view, milestones, actors), onnx_path=str(Path("results") / f"{name}.onnx"))
 
 
 def test_one_behavior_stands_at_the_top(tmp_path: Path) -> None:
-    """Every number that scripts ask for is a top-level key, with the unit in its name."""
+    """With one behavior each number is a top-level key with its unit."""
     path = write_summary(tmp_path, Summary("run-1", 2, "target_return", {"CartPole": summary_of("CartPole")}))
     assert path == tmp_path / "summary.json"
     content = json.loads(path.read_text())
@@ -86,7 +87,7 @@ def test_one_behavior_stands_at_the_top(tmp_path: Path) -> None:
 
 
 def test_several_behaviors(tmp_path: Path) -> None:
-    """With several, the first stands at the top and ``behaviors`` holds all by name."""
+    """With several behaviors the first is at the top, and ``behaviors`` has all by name."""
     behaviors = {name: summary_of(name, reached=name == "B") for name in ("A", "B")}
     content = json.loads(write_summary(tmp_path, Summary("run", 1, "signal", behaviors)).read_text())
     assert content["behavior"] == "A"
@@ -97,15 +98,16 @@ def test_several_behaviors(tmp_path: Path) -> None:
 
 
 def test_a_run_without_actors(tmp_path: Path) -> None:
-    """A run that nobody joined still says how it ended, in the file and on the screen."""
+    """A run without actors has a summary with its end."""
     summary = Summary("run", 1, "max_wall_seconds", {})
     content = json.loads(write_summary(tmp_path, summary).read_text())
     assert content == {"run_id": "run", "generation": 1, "stop_reason": "max_wall_seconds"}
-    assert "no actor came" in printed(summary)
+    assert "no actor connected" in printed(summary)
+    assert "no actor declared a behavior" in printed(replace(summary, actors_opened=1))
 
 
 def test_a_mean_that_is_no_number_is_null(tmp_path: Path) -> None:
-    """The file stays strict JSON whatever an environment returned."""
+    """A NaN mean is null."""
     summary = Summary("run", 1, "signal", {"A": summary_of("A", mean_return=math.nan)})
     assert json.loads(write_summary(tmp_path, summary).read_text())["mean_return_100"] is None
 
@@ -117,8 +119,22 @@ def printed(summary: Summary, width: int = 120) -> str:
     return out.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("reason", "behaviors", "line"),
+    [
+        ("signal", {"A": summary_of("A")}, "run run-1 ended: signal; continue it with --resume"),
+        ("operator", {"A": summary_of("A")}, "run run-1 ended: operator; continue it with --resume"),
+        ("signal", {}, "run run-1 ended: signal"),
+        ("max_steps", {"A": summary_of("A")}, "run run-1 ended: max_steps"),
+    ],
+)
+def test_a_stopped_run_tells_how_to_continue(reason: str, behaviors: dict[str, BehaviorSummary], line: str) -> None:
+    """The first line names --resume if the run was stopped and something was trained."""
+    assert printed(Summary("run-1", 1, reason, behaviors)).splitlines()[0].rstrip() == line
+
+
 def test_the_table_shows_the_same_numbers() -> None:
-    """Steps, times, return, version, books and the model are on the screen, one column per behavior."""
+    """The table on the screen has the same numbers, a column per behavior."""
     shown = printed(Summary("run-1", 2, "target_return", {"A": summary_of("A"), "B": summary_of("B", reached=False)}))
     rows = {line[:20].strip(): line[20:].split("  ") for line in shown.splitlines()}
     assert "run run-1 ended: target_return" in shown
@@ -129,7 +145,7 @@ def test_the_table_shows_the_same_numbers() -> None:
         "time": "40.0 s",
         "active time": "32.0 s",
         "actors discarded": "60 (generation 60)",
-        "left with actors": "40",
+        "not received": "40",
         "mean return": "312.4",
         "policy version": "24",
         "dropped": "96 (stale 90, bad_action 6)",
@@ -139,14 +155,14 @@ def test_the_table_shows_the_same_numbers() -> None:
 
 
 def test_names_from_outside_are_text() -> None:
-    """Markup and control characters in names do nothing on the screen."""
+    """Markup and control characters in names are shown as text."""
     shown = printed(Summary("run", 1, "signal", {"[red]x\x1b[2J": summary_of("A")}))
     assert "[red]x\\x1b[2J" in shown
 
 
 @pytest.mark.parametrize(("count", "is_table"), [(1, True), (2, True), (8, False)])
 def test_what_has_no_room_for_columns_is_a_block_per_behavior(count: int, is_table: bool) -> None:
-    """On 80 columns no name and no number is ever broken, and nothing is wider than the screen."""
+    """On narrow screens each behavior is a block, and no number is broken."""
     names = [f"Striker{index}" for index in range(count)]
     shown = printed(Summary("run-1", 2, "max_steps", {name: summary_of(name) for name in names}), 80)
     lines = shown.splitlines()
@@ -162,13 +178,13 @@ def test_what_has_no_room_for_columns_is_a_block_per_behavior(count: int, is_tab
 
 
 def test_one_behavior_is_a_table_however_narrow_the_screen() -> None:
-    """A block would be no shorter."""
+    """One behavior is a table on any screen."""
     assert "─" in printed(Summary("run", 1, "signal", {"A": summary_of("A")}), 30)
 
 
 def test_it_says_how_far_a_run_is(tmp_path: Path) -> None:
-    """State, steps and returns of each behavior; the best return outlives a restart."""
-    behaviors = (BehaviorView("Walker", env_steps_trained=500, mean_return_100=3.0), BehaviorView("Idle"))
+    """Progress has state, steps and returns of each behavior, and the best return over restarts."""
+    behaviors = (BehaviorState("Walker", env_steps_trained=500, mean_return_100=3.0), BehaviorState("Idle"))
     view = RunView("run", RunState.TRAINING, 2, 10.0, "127.0.0.1:1", behaviors=behaviors)
     write_progress(tmp_path, progress_document(view, {"Walker": 7.5}, 1000.0))
     found = read_small_json(tmp_path / PROGRESS_FILE)
@@ -182,13 +198,13 @@ def test_it_says_how_far_a_run_is(tmp_path: Path) -> None:
     "content", [b"", b"{", b"[1]", b"\xff", b"[" * 100_000, b'{"behaviors": 3}', b'{"behaviors": {"a": 1}}']
 )
 def test_a_damaged_file_says_nothing(tmp_path: Path, content: bytes) -> None:
-    """Whatever stands in it, there is no error."""
+    """A damaged file counts as missing."""
     (tmp_path / PROGRESS_FILE).write_bytes(content)
     assert best_returns(tmp_path) == {}
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
-    """A pipe in the place of the file keeps nobody waiting."""
+    """A pipe in the place of the file counts as missing."""
     os.mkfifo(tmp_path / PROGRESS_FILE)
     assert read_small_json(tmp_path / PROGRESS_FILE) == {}
 
@@ -198,6 +214,6 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     [(3, 3.0), (0.5, 0.5), (True, None), ("3", None), (None, None), (float("nan"), None), (10**400, None)],
 )
 def test_numbers_from_files(value: object, expected: float | None) -> None:
-    """Only what is a finite number counts as one."""
+    """Only finite numbers of a file are accepted."""
     assert finite(value) == expected
     assert json.dumps(expected)

@@ -1,4 +1,4 @@
-"""Event files as TensorBoard itself reads them."""
+"""Tests event files by reading them with TensorBoard."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
-    """Scalars, histograms and texts arrive under ML-Agents' names in the behavior's own folder."""
+    """Scalars, histograms and texts arrive under ML-Agents' names in the behavior's folder."""
     writer = TensorBoardWriter(tmp_path)
     stats = StatsReporter("CartPole", [writer])
     stats.write_text(HYPERPARAMETERS, settings_table({"batch_size": 64, "network": {"units": 128}}))
@@ -54,7 +54,7 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [[3.0], [3.0, 3.0], [1.0, 2.0, 2.5], [-1e308, 1e308]])
 def test_histograms_of_any_values_are_readable(tmp_path: Path, values: list[float]) -> None:
-    """One value, equal values and values whose range overflows make a histogram that counts them all."""
+    """Histograms of single, equal and overflowing values count all of them."""
     writer = TensorBoardWriter(tmp_path)
     stats = StatsReporter("A", [writer])
     stats.add_stats("key", np.array(values), Aggregation.HISTOGRAM)
@@ -66,7 +66,7 @@ def test_histograms_of_any_values_are_readable(tmp_path: Path, values: list[floa
 
 
 def test_a_resumed_run_hides_what_came_after_its_checkpoint(tmp_path: Path) -> None:
-    """Points of the earlier run after the checkpoint's step are not part of the curve any more; that at it is."""
+    """After a resume, points after the checkpoint's step are hidden."""
     earlier = TensorBoardWriter(tmp_path)
     stats = StatsReporter("A", [earlier])
     for step in (100, 200, 300):
@@ -80,7 +80,7 @@ def test_a_resumed_run_hides_what_came_after_its_checkpoint(tmp_path: Path) -> N
     stats.add_stat("key", 2.0)
     stats.write_stats(250)
     later.close()
-    # File names carry the second: the later file must be read second, as it is when a run is resumed by people.
+    # File names carry the second: the later file must be read second, as when a person resumes a run.
     first, second = sorted((tmp_path / "A").iterdir(), key=lambda path: path.stat().st_mtime_ns)
     second.rename(second.with_name("events.out.tfevents.9999999999.z"))
     assert first.exists()
@@ -89,14 +89,14 @@ def test_a_resumed_run_hides_what_came_after_its_checkpoint(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("category", ["", ".", "..", "../other", "a/b", "a\\b", "a\0b"])
 def test_a_category_never_leaves_the_run_folder(tmp_path: Path, category: str) -> None:
-    """A name that is no folder name is refused before anything is made."""
-    with pytest.raises(ValueError, match="name of a folder"):
+    """A name that is no folder name is refused."""
+    with pytest.raises(ValueError, match="valid folder name"):
         TensorBoardWriter(tmp_path).write_text(category, "t", "x")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_folder_of_a_behavior_can_be_another(tmp_path: Path) -> None:
-    """Statistics lie where the behavior's checkpoints do, whatever that folder is called."""
+    """Statistics are in the folder of the behavior's checkpoints."""
     writer = TensorBoardWriter(tmp_path, lambda name: name.replace("/", "_"))
     writer.write_text("a/b", "t", "x")
     writer.close()
@@ -104,7 +104,7 @@ def test_the_folder_of_a_behavior_can_be_another(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_costs_the_writer_only(tmp_path: Path) -> None:
-    """Where the run folder's place is taken by a file, the reporter warns once, and goes on once it is gone."""
+    """A folder that cannot be made is one warning, and writing continues later."""
     taken = tmp_path / "run"
     taken.write_text("in the way")
     writer = TensorBoardWriter(taken)
@@ -149,7 +149,7 @@ writer.close()
 
 @pytest.mark.parametrize(("when", "written"), [("full first", 100), ("full later", 200)])
 def test_a_full_disk_costs_what_did_not_fit(tmp_path: Path, when: str, written: int) -> None:
-    """One line says so, another that it is over; what was written before and after can be read."""
+    """On a full disk values are lost with one warning, and a line says when writing works again."""
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path), when], capture_output=True, text=True, timeout=60, check=True
     )
@@ -165,7 +165,7 @@ def test_a_full_disk_costs_what_did_not_fit(tmp_path: Path, when: str, written: 
 
 
 def test_statistics_need_neither_torch_nor_tensorboard_before_they_are_written() -> None:
-    """Importing the writer imports no TensorBoard; writing with it imports no torch."""
+    """Importing the writer imports no TensorBoard, and writing imports no torch."""
     program = (
         "import sys, tempfile, pathlib; from learner.observe.tensorboard import TensorBoardWriter;"
         "assert 'tensorboard' not in sys.modules;"
@@ -177,13 +177,13 @@ def test_statistics_need_neither_torch_nor_tensorboard_before_they_are_written()
 
 
 def test_settings_become_a_table() -> None:
-    """Nested settings get dotted names; a bar in a value does not break the table; an empty block stays a row."""
+    """Nested settings get dotted names in a table, and bars are escaped."""
     table = settings_table({"a": {"b": {"c": 1}, "d": {}}, "e": "x|y\n"})
     assert table.splitlines()[2:] == ["| a.b.c | 1 |", "| a.d | {} |", "| e | x\\|y\\n |"]
 
 
 def test_a_clock_that_was_set_back_hides_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A TensorBoard that is running finds the file of the next start, though the clock was set back in between."""
+    """TensorBoard finds the file of the next start even if the clock was set back."""
 
     def start(step: int) -> None:
         writer = TensorBoardWriter(tmp_path)

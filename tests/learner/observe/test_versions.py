@@ -1,4 +1,4 @@
-"""What a run was made with."""
+"""Tests the recorded versions of a run."""
 
 import platform
 import shutil
@@ -12,7 +12,7 @@ from learner.observe.versions import main_versions, versions
 
 
 def test_what_matters_is_named() -> None:
-    """Python, torch, Rollcast, every package, and the machine."""
+    """Python, torch, Rollcast, every package and the machine are recorded."""
     found = versions()
     assert (found["python"], found["torch"]) == (platform.python_version(), version("torch"))
     assert found["packages"]["numpy"] == version("numpy")
@@ -30,7 +30,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def test_the_revision_of_the_users_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit of the folder the learner was started in, and whether files differ from it."""
+    """The commit of the working directory is recorded, and whether files differ from it."""
     monkeypatch.chdir(tmp_path)
     assert versions()["git"]["started_in"] is None
     git(tmp_path, "init", "--quiet")
@@ -44,6 +44,6 @@ def test_the_revision_of_the_users_code(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without git has runs without revisions."""
+    """Without git there are no revisions."""
     monkeypatch.setenv("PATH", "")
     assert versions()["git"] == {"rollcast": None, "started_in": None}

@@ -1,13 +1,14 @@
-"""Made-up views for the tests of the display."""
+"""Example views for tests of the display."""
 
-from learner.observe.view import BehaviorView, Bottleneck, LedgerNumbers, RunState, RunView
+from learner.observe.behavior_state import BehaviorState, LedgerNumbers
+from learner.observe.view import Bottleneck, RunState, RunView
 
 
 def behavior(
     name: str = "CartPole", *, mean_return: float | None = 312.4, target: float | None = 475.0
-) -> BehaviorView:
+) -> BehaviorState:
     """Returns a behavior in the middle of its training."""
-    return BehaviorView(
+    return BehaviorState(
         name=name,
         version=24,
         env_steps_taken=98_400,
@@ -16,11 +17,10 @@ def behavior(
         steps_per_second=4123.4,
         episodes=480,
         mean_return_100=mean_return,
-        mean_lag=0.4,
         queued_steps=1000,
         queued_bytes=128 * 2**20,
         queue_capacity_bytes=256 * 2**20,
-        log_prob_error_max=2.3e-7,
+        numbers={"mean_lag": 0.4, "log_prob_error_max": 2.3e-7},
         target_return=target,
         books=LedgerNumbers(
             received=98_400,
@@ -34,7 +34,7 @@ def behavior(
     )
 
 
-def run_view(*behaviors: BehaviorView, state: RunState = RunState.TRAINING, last_error: str = "") -> RunView:
+def run_view(*behaviors: BehaviorState, state: RunState = RunState.TRAINING, last_error: str = "") -> RunView:
     """Returns a run with these behaviors."""
     return RunView(
         run_id="cartpole-1",

@@ -1,4 +1,4 @@
-"""Adam over one vector."""
+"""Tests Adam over one vector."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from learner.optimizers.reduce import SingleLearner
 
 
 def make_network() -> nn.Sequential:
-    """A network with fixed weights."""
+    """Returns a network with fixed weights."""
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
 def make_optimizer(network: nn.Module, **changes: Any) -> FlatAdam:
-    """An optimizer with a large learning rate."""
+    """Returns an optimizer with a large learning rate."""
     return FlatAdam(network, 0.1, SingleLearner(), **changes)
 
 
 def make_losses(network: nn.Module) -> list[Callable[[], Tensor]]:
-    """Five losses to descend one after another."""
+    """Returns five losses for five steps."""
     inputs = torch.randn(5, 7, 3, generator=torch.Generator().manual_seed(2))
     return [lambda values=values: (network(values) - 30.0).square().mean() for values in inputs]  # type: ignore[misc]
 
@@ -40,7 +40,7 @@ def descend(optimizer: FlatAdam, loss: Tensor) -> None:
 
 @pytest.mark.parametrize("max_grad_norm", [None, 0.5])
 def test_it_does_what_adam_does(max_grad_norm: float | None) -> None:
-    """Steps equal those of torch's Adam, with and without clipping; the network's parameters are what moves."""
+    """Steps equal those of torch's Adam, with and without clipping, and move the network's parameters."""
     ours, theirs = make_network(), make_network()
     optimizer = make_optimizer(ours, epsilon=1e-5, **({"max_grad_norm": max_grad_norm} if max_grad_norm else {}))
     adam = torch.optim.Adam(theirs.parameters(), lr=0.1, eps=1e-5)
@@ -56,8 +56,66 @@ def test_it_does_what_adam_does(max_grad_norm: float | None) -> None:
     assert optimizer.steps == 5
 
 
+def test_weights_decay_as_in_adamw_and_biases_do_not() -> None:
+    """Steps equal those of torch's AdamW with a group without decay."""
+    ours, theirs = make_network(), make_network()
+    optimizer = make_optimizer(ours, weight_decay=0.3)
+    weights = [value for value in theirs.parameters() if value.dim() > 1]
+    biases = [value for value in theirs.parameters() if value.dim() == 1]
+    groups = [{"params": weights, "weight_decay": 0.3}, {"params": biases, "weight_decay": 0.0}]
+    adam = torch.optim.AdamW(groups, lr=0.1, eps=1e-8)
+    for own, reference in zip(make_losses(ours), make_losses(theirs), strict=True):
+        descend(optimizer, own())
+        adam.zero_grad()
+        reference().backward()
+        adam.step()
+    for first, second in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(second, first, rtol=1e-4, atol=1e-5)
+
+
+def test_an_adaptive_rate_takes_the_steps_of_a_fixed_one() -> None:
+    """A rate on the device that does not change gives the same parameters, with and without decay."""
+    for decay in (0.0, 0.1):
+        networks = make_network(), make_network()
+        for network, adaptive in zip(networks, (False, True), strict=True):
+            optimizer = make_optimizer(network, adaptive=adaptive, weight_decay=decay)
+            for loss in make_losses(network):
+                descend(optimizer, loss())
+        for first, second in zip(*(network.parameters() for network in networks), strict=True):
+            assert torch.allclose(first, second, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("rate", "divergence", "expected"),
+    [(3e-4, 0.021, 2e-4), (3e-4, 0.02, 3e-4), (3e-4, 0.006, 3e-4), (3e-4, 0.004, 4.5e-4), (1.2e-5, 1.0, 1e-5), (9e-3, 0.0, 1e-2)],
+)  # fmt: skip
+def test_an_adaptive_rate_follows_the_divergence(rate: float, divergence: float, expected: float) -> None:
+    """Beyond twice 0.01 it falls by a third, below half of that it rises by a half, within its bounds."""
+    optimizer = FlatAdam(make_network(), rate, SingleLearner(), adaptive=True)
+    optimizer.adapt(torch.tensor(divergence), 0.01)
+    assert float(optimizer.learning_rate) == pytest.approx(expected)
+
+
+def test_an_adaptive_rate_is_part_of_the_state() -> None:
+    """Snapshots and saved states have it; a state without one leaves it; one that is not a rate is refused."""
+    optimizer = make_optimizer(make_network(), adaptive=True)
+    before = optimizer.snapshot()
+    optimizer.adapt(torch.tensor(1.0), 0.01)
+    saved = optimizer.state_dict()
+    optimizer.restore(before)
+    assert float(optimizer.learning_rate) == pytest.approx(0.1)
+    optimizer.load_state_dict(saved)
+    assert float(optimizer.learning_rate) == pytest.approx(0.1 / 1.5)
+    optimizer.load_state_dict({name: saved[name] for name in ("first", "second", "steps")})
+    assert float(optimizer.learning_rate) == pytest.approx(0.1 / 1.5)
+    with pytest.raises(ValueError, match="learning_rate is -1"):
+        optimizer.load_state_dict({**saved, "learning_rate": -1.0})
+    with pytest.raises(TypeError, match="not adaptive"):
+        make_optimizer(make_network()).adapt(torch.tensor(1.0), 0.01)
+
+
 def test_a_snapshot_brings_everything_back() -> None:
-    """After a bad step and a restore, the next steps are what they would have been."""
+    """After a restore the next steps are equal."""
     kept, tried = make_network(), make_network()
     first, second = make_optimizer(kept), make_optimizer(tried)
     losses, others = make_losses(kept), make_losses(tried)
@@ -75,7 +133,7 @@ def test_a_snapshot_brings_everything_back() -> None:
 
 
 def test_it_goes_on_from_a_saved_state() -> None:
-    """Parameters and state, saved after three steps and loaded elsewhere, give the same fourth step."""
+    """Saved and loaded parameters and state give the same next step."""
     network = make_network()
     optimizer = make_optimizer(network)
     losses = make_losses(network)
@@ -93,14 +151,14 @@ def test_it_goes_on_from_a_saved_state() -> None:
 
 
 def test_the_state_of_another_network_is_refused() -> None:
-    """Moments of other parameters cannot be taken over by accident."""
+    """The state of another network is refused."""
     state = make_optimizer(nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))).state_dict()
-    with pytest.raises(ValueError, match="parameters are"):
+    with pytest.raises(ValueError, match="has the parameters"):
         make_optimizer(make_network()).load_state_dict(state)
 
 
 def test_a_moment_that_overflows_is_not_finite() -> None:
-    """Its parameter is finite and would never move again, so that the update must be undone."""
+    """An overflow in a moment is reported as not finite."""
     network = make_network()
     optimizer = make_optimizer(network)
     before = optimizer.snapshot()
@@ -112,7 +170,7 @@ def test_a_moment_that_overflows_is_not_finite() -> None:
 
 
 def test_the_listed_one_does_what_adam_does() -> None:
-    """Steps equal those of torch's Adam, with a learning rate that changes."""
+    """Steps equal those of torch's Adam, with a changing learning rate."""
     ours, theirs = make_network(), make_network()
     optimizer, adam = ListedAdam(ours, SingleLearner()), torch.optim.Adam(theirs.parameters(), lr=0.1)
     for number, (own, reference) in enumerate(zip(make_losses(ours), make_losses(theirs), strict=True)):
@@ -127,7 +185,7 @@ def test_the_listed_one_does_what_adam_does() -> None:
 
 
 def test_two_optimizers_share_a_network() -> None:
-    """What one changes, the other sees and changes on: the parameters stay views of the flat one's vector."""
+    """Two optimizers of one network see each other's changes."""
     network = make_network()
     flat = make_optimizer(network)
     listed = ListedAdam(network, SingleLearner())
@@ -143,7 +201,7 @@ def test_two_optimizers_share_a_network() -> None:
 
 
 def test_a_saved_state_goes_on() -> None:
-    """Moments and steps come back by the parameters' names; those of another network are refused."""
+    """Moments and steps are saved by parameter name; those of another network are refused."""
     network = make_network()
     optimizer = ListedAdam(network, SingleLearner())
     losses = make_losses(network)
@@ -156,5 +214,5 @@ def test_a_saved_state_goes_on() -> None:
     other.load_state_dict(state)
     other.step(losses[1](), 0.1)
     assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
-    with pytest.raises(ValueError, match="not those of the parameters"):
+    with pytest.raises(ValueError, match="do not match the parameters"):
         ListedAdam(torch.nn.Linear(2, 2), SingleLearner()).load_state_dict(state)

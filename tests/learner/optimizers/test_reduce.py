@@ -1,4 +1,4 @@
-"""Everything that several learners would combine passes one interface."""
+"""Tests that all reductions over learners use one interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
 
 
 class Counting(SingleLearner):
-    """One learner that counts what it combines, and can say no."""
+    """A learner that counts its reductions and can refuse."""
 
     def __init__(self, *, is_ready: bool = True) -> None:
         self.calls: Counter[str] = Counter()
@@ -42,7 +42,7 @@ class Counting(SingleLearner):
         return batch
 
     def all_agree(self, vote: bool) -> bool:
-        """Lets no update begin that another learner is not ready for."""
+        """Returns False until every learner is ready."""
         return vote and self._is_ready
 
 
@@ -57,14 +57,14 @@ def run_update(reduce: Counting) -> PPOTrainer:
 
 
 def test_gradients_moments_and_sums_pass_it() -> None:
-    """Each gradient step, the moments of the advantages and of each normalized observation."""
+    """Gradients, moments of advantages and of value targets, and sums of observations are reduced."""
     reduce = Counting()
     trainer = run_update(reduce)
-    assert reduce.calls == {"gradients": trainer.optimizer_steps, "sums": 2, "moments": 1}
+    assert reduce.calls == {"gradients": trainer.optimizer_steps, "sums": 2, "moments": 2}
 
 
 def test_an_update_waits_for_all_learners() -> None:
-    """A learner whose buffer is full waits until the others are ready too."""
+    """An update waits until all learners have a full buffer."""
     assert run_update(Counting(is_ready=False)).version == 0
 
 

@@ -1,4 +1,4 @@
-"""Targets that follow slowly."""
+"""Tests slowly following target networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from learner.optimizers.soft_target import SoftTarget
 
 
 def test_each_update_goes_a_share_of_the_way() -> None:
-    """Of what is learned; a part that is fixed is left out of both, and stays."""
+    """Each update moves the target by a share; fixed parts stay."""
     network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 1))
     network[1].requires_grad_(False)
     target = copy.deepcopy(network).requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Policy networks of every kind."""
+"""Fixtures: policy networks of every kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from learner.settings.network import MemorySettings, NetworkSettings
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of network: what the behavior sees and does, and the network block of the run file."""
+    """A kind of network: spec and network settings."""
 
     observations: tuple[ObservationSpec, ...]
     action: ActionSpec = field(default_factory=lambda: ActionSpec(discrete_branches=(3,)))
@@ -64,6 +64,11 @@ KINDS = {
     "hybrid": Kind((vector(),), HYBRID),
     "normalized": Kind((vector("float64"), vector("float32", (2,), "second")), HYBRID, {"normalize": True}),
     "tanh": Kind((vector(),), CONTINUOUS, {"activation": "tanh", "initialization": "orthogonal"}),
+    **{
+        kind: Kind((vector(),), CONTINUOUS, {"activation": kind, "hidden_units": [7, 5, 6]})
+        for kind in ("elu", "selu", "leaky_relu", "gelu")
+    },
+    "deviation by state": Kind((vector(), GOAL), HYBRID, {"std": "state", "hidden_units": [9, 4]}),
     "relu, no layers to speak of": Kind((vector(),), HYBRID, {"activation": "relu", "num_layers": 1}),
     **{f"vector of {dtype}": Kind((vector(dtype),)) for dtype in ("bool", "uint8", "int8", "int16", "int32", "int64")},
     **{f"vector of {dtype}": Kind((vector(dtype),)) for dtype in ("uint16", "uint32", "uint64", "float16", "float64")},
@@ -95,13 +100,13 @@ KINDS = {
 
 @pytest.fixture(scope="module", params=list(KINDS.values()), ids=list(KINDS))
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """Each kind of network in turn."""
+    """Returns each kind of network in turn."""
     found: Kind = request.param
     return found
 
 
 @pytest.fixture
 def recurrent() -> PolicyNetwork:
-    """A policy with memory."""
+    """Returns a policy with memory."""
     settings = NetworkSettings(hidden_units=16, memory=MemorySettings(memory_size=8, sequence_length=4))
     return PolicyNetwork(BehaviorSpec("Walker", (vector(),), HYBRID), settings)

@@ -1,4 +1,4 @@
-"""The broadcast: one encoding a version, one waiting slot a subscriber."""
+"""Tests the broadcast: one encoding per version, one waiting slot per subscriber."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 from rollcast.policies import PolicyAssembler
 from rollcast.v1 import policy_pb2
 
-from learner.publish.broadcast import ENCODE_INLINE_BYTES, Broadcast, encode
+from learner.publish.broadcast import ENCODE_INLINE_BYTES, OFFERED_AT_ONCE, Broadcast, encode
 from learner.publish.store import PolicyStore
 from tests.learner.service.harness import async_test, eventually
 from tests.learner.service.samples import NAME, make_policy
 
 
 def versions(messages: tuple[bytes, ...] | None) -> list[int]:
-    """Versions of the headers among messages."""
+    """Returns the versions of the headers among messages."""
     parsed = [policy_pb2.SubscribeResponse.FromString(message) for message in messages or ()]
     return [message.header.version for message in parsed if message.HasField("header")]
 
@@ -24,7 +24,7 @@ def versions(messages: tuple[bytes, ...] | None) -> list[int]:
 def test_an_encoding_is_complete_in_both_kinds_of_response(
     kind: type[policy_pb2.SubscribeResponse | policy_pb2.GetPolicyResponse],
 ) -> None:
-    """The same bytes are messages of Subscribe and of GetPolicy, and put together give the payload."""
+    """Subscribe and GetPolicy send the same bytes, which reassemble to the payload."""
     policy = make_policy(3, size=2_500_000)
     messages = [kind.FromString(message) for message in encode(policy).messages]
     assembler = PolicyAssembler()
@@ -36,7 +36,7 @@ def test_an_encoding_is_complete_in_both_kinds_of_response(
 
 @async_test
 async def test_all_subscribers_send_the_same_bytes_objects() -> None:
-    """A version is serialized once, however many subscribers there are, late ones included."""
+    """A version is serialized once for all subscribers."""
     store = PolicyStore()
     broadcast = Broadcast(store)
     early = [broadcast.subscribe([0], {}) for _ in range(2)]
@@ -51,8 +51,48 @@ async def test_all_subscribers_send_the_same_bytes_objects() -> None:
 
 
 @async_test
+async def test_a_version_is_offered_to_some_subscribers_at_a_time() -> None:
+    """Of many subscribers 32 are offered a version at once, the others a moment later, and then the newest."""
+    store = PolicyStore()
+    broadcast = Broadcast(store)
+    subscriptions = [broadcast.subscribe([0], {}) for _ in range(3 * OFFERED_AT_ONCE)]
+    store.publish(make_policy(1))
+    broadcast.refresh()
+    first = [each for each in subscriptions if each.waiting]
+    assert len(first) == OFFERED_AT_ONCE
+    store.publish(make_policy(2))
+    broadcast.refresh()
+    assert sum(each.waiting for each in subscriptions) == OFFERED_AT_ONCE
+    gone = next(each for each in subscriptions if not each.waiting)
+    broadcast.unsubscribe(gone)
+    await eventually(lambda: not any(broadcast._due.values()))
+    for each in subscriptions:
+        if each is not gone:
+            assert versions(await each.take()) == [2]
+    assert gone.waiting == 0
+    await broadcast.stop()
+
+
+@pytest.mark.parametrize("size", [1000, ENCODE_INLINE_BYTES + 1])
+@async_test
+async def test_callers_of_one_older_version_share_its_encoding(size: int) -> None:
+    """All who fetch a version at the same time are sent the same bytes, which nothing keeps afterwards."""
+    store = PolicyStore()
+    broadcast = Broadcast(store)
+    for version in (1, 2):
+        store.publish(make_policy(version, size=size))
+    broadcast.refresh()
+    await broadcast.stop()
+    found = await asyncio.gather(*(broadcast.encoded(store.get(NAME, 1, 1)) for _ in range(3)))
+    assert found[0] is found[1] is found[2]
+    assert len(broadcast._pinned) == 1
+    del found
+    await eventually(lambda: not broadcast._pinned)
+
+
+@async_test
 async def test_only_the_newest_waits() -> None:
-    """A subscriber that takes nothing holds one slot a behavior; then it gets the newest version of each."""
+    """A subscriber that takes nothing holds one slot per behavior with the newest version."""
     store = PolicyStore()
     broadcast = Broadcast(store)
     subscription = broadcast.subscribe([0], {})
@@ -66,7 +106,7 @@ async def test_only_the_newest_waits() -> None:
 
 @async_test
 async def test_slots_are_served_in_turn() -> None:
-    """A behavior that publishes often does not keep another one's policy waiting."""
+    """Slots are served in turn."""
     subscription = Broadcast(PolicyStore()).subscribe([], {})
     subscription.put(0, (b"a",))
     subscription.put(1, (b"b",))
@@ -79,7 +119,7 @@ async def test_slots_are_served_in_turn() -> None:
 
 @async_test
 async def test_a_large_policy_is_encoded_apart_and_the_newest_wins() -> None:
-    """Encoding a large version does not hold up the loop; a version that comes meanwhile follows."""
+    """A large version is encoded in another thread, and a later version follows it."""
     store = PolicyStore()
     broadcast = Broadcast(store)
     subscription = broadcast.subscribe([0], {})
@@ -95,7 +135,7 @@ async def test_a_large_policy_is_encoded_apart_and_the_newest_wins() -> None:
 
 @async_test
 async def test_what_is_held_is_not_offered() -> None:
-    """A subscriber that has version 4 gets 5, and a newer generation whatever its version."""
+    """A subscriber gets only newer versions, or any version of a newer generation."""
     store = PolicyStore()
     broadcast = Broadcast(store)
     subscription = broadcast.subscribe([0], {0: (1, 4)})
@@ -110,7 +150,7 @@ async def test_what_is_held_is_not_offered() -> None:
 
 @async_test
 async def test_a_subscription_that_ends_wakes_its_waiter() -> None:
-    """Who waits in `take` hears of the end: None, or the error."""
+    """Closing a subscription wakes `take` with None or the error."""
     broadcast = Broadcast(PolicyStore())
     well, badly = broadcast.subscribe([], {}), broadcast.subscribe([], {})
     waiting = [asyncio.create_task(subscription.take()) for subscription in (well, badly)]

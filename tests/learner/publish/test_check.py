@@ -1,8 +1,9 @@
-"""The check at start: what would go wrong in silence is found."""
+"""Tests the check at the start, which compares the exported file with the network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from torch import Tensor
 
 from learner.common.exits import ExitCode
+from learner.link.to_front import Policy, ToFront
 from learner.networks.attention import PADDING_BELOW
 from learner.networks.normalizer import Normalizer
 from learner.networks.policy import PolicyNetwork
@@ -21,7 +23,6 @@ from learner.publish.check import PolicyCheckFailed, check_export, open_session,
 from learner.publish.describe import Progress, describe
 from learner.publish.onnx import PolicyExporter
 from learner.publish.publisher import PolicyPublisher
-from learner.publish.store import PolicyStore, VersionOrderError
 from learner.settings.network import NetworkSettings
 
 SPEC = BehaviorSpec(
@@ -41,7 +42,7 @@ def exporter_of(network: PolicyNetwork) -> PolicyExporter:
 
 
 class FrozenWeight(PolicyNetwork):
-    """Its mean has a factor that is traced as a number."""
+    """A network whose mean has a constant traced factor."""
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
         """Reads a weight with Python."""
@@ -52,7 +53,7 @@ class FrozenWeight(PolicyNetwork):
 
 
 class FrozenNormalizer(PolicyNetwork):
-    """Its observations are shifted by a statistic that is traced as a number."""
+    """A network whose observations are shifted by a constant traced statistic."""
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
         """Reads a buffer with Python."""
@@ -61,7 +62,7 @@ class FrozenNormalizer(PolicyNetwork):
 
 
 class FrozenBatch(PolicyNetwork):
-    """Its batch size is traced as a number."""
+    """A network with a constant traced batch size."""
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
         """Writes the batch size down."""
@@ -71,7 +72,7 @@ class FrozenBatch(PolicyNetwork):
 
 
 class FrozenMasks(PolicyNetwork):
-    """Looks at its masks with Python, and so does not look at them in the graph."""
+    """A network that reads its masks in Python and therefore not in the graph."""
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
         """Skips the masks when they allow everything."""
@@ -79,7 +80,7 @@ class FrozenMasks(PolicyNetwork):
 
 
 def test_padding_is_part_of_the_check() -> None:
-    """Random lists have entities that are not there, one list nothing else, and the single row of a batch one at least."""
+    """Random lists in the check include padding and empty lists."""
     for batch_size in (1, 7):
         (lists,) = random_inputs(CROWDED, 0, batch_size, np.random.default_rng(batch_size)).values()
         padded = (np.square(lists).sum(2) < PADDING_BELOW).sum(1)
@@ -98,7 +99,7 @@ def test_padding_is_part_of_the_check() -> None:
     ],
 )
 def test_what_was_frozen_while_tracing_is_found(network_type: type[PolicyNetwork], named: str) -> None:
-    """A weight, statistic, mask or batch size that became a constant is an error; its output is named."""
+    """A weight, statistic, mask or batch size that became a constant is an error with the output's name."""
     torch.manual_seed(0)
     exporter = exporter_of(network_type(SPEC, SETTINGS))
     with pytest.raises(PolicyCheckFailed, match=named) as caught:
@@ -108,7 +109,7 @@ def test_what_was_frozen_while_tracing_is_found(network_type: type[PolicyNetwork
 
 @pytest.mark.parametrize("entry", sorted(PolicyNetwork(SPEC, SETTINGS).state_dict()))
 def test_every_entry_matters(entry: str) -> None:
-    """A file in which any one parameter or buffer is still the old one is found out."""
+    """An old value in any parameter or buffer is detected."""
     network = PolicyNetwork(SPEC, SETTINGS)
     exporter = exporter_of(network)
     old = {name: value.clone() for name, value in network.state_dict().items()}
@@ -126,13 +127,13 @@ def test_every_entry_matters(entry: str) -> None:
     ids=["empty", "foreign", "failing"],
 )
 def test_a_file_that_cannot_be_run_is_said_to_be_so(render: Callable[[Any], bytes]) -> None:
-    """Whatever ONNX Runtime says about a file, it comes as one error with the behavior's name."""
+    """Errors of ONNX Runtime become one error with the behavior's name."""
     with pytest.raises(PolicyCheckFailed, match="'Walker' cannot be run"):
         check_export(PolicyNetwork(SPEC, SETTINGS), render)
 
 
 def test_random_states_keep_what_must_be_kept() -> None:
-    """Every number changes, whole numbers stay, and statistics that are not negative stay positive."""
+    """Random states change every float, keep integers, and keep non-negative statistics positive."""
     network = PolicyNetwork(SPEC, SETTINGS)
     network.register_buffer("positions", torch.arange(4))
     state = network.state_dict()
@@ -149,7 +150,7 @@ def test_random_states_keep_what_must_be_kept() -> None:
 
 
 def test_random_masks_leave_a_choice_and_forbid_some() -> None:
-    """Each branch of each row allows something; over some rows everything is forbidden once."""
+    """Random masks allow a choice of each branch, and sometimes forbid all."""
     masks = random_inputs(SPEC, 0, 50, np.random.default_rng(0))["action_masks"]
     assert masks.dtype == np.float32
     assert set(np.unique(masks)) == {0.0, 1.0}
@@ -160,19 +161,20 @@ def test_random_masks_leave_a_choice_and_forbid_some() -> None:
 
 @pytest.fixture
 def network() -> PolicyNetwork:
-    """A small network."""
+    """Returns a small network."""
     spec = BehaviorSpec("Walker", (ObservationSpec("vector", np.dtype("float32"), (5,)),), ActionSpec(2))
     return PolicyNetwork(spec, NetworkSettings(hidden_units=8))
 
 
 def test_a_published_version_crosses_the_wire_and_acts(network: PolicyNetwork) -> None:
-    """What the store holds passes header, frames and digest, and runs."""
-    store = PolicyStore()
+    """A published version passes header, frames and digest, and runs."""
+    sent: list[ToFront] = []
     template = describe(network, behavior_index=3, generation=7, deterministic=True, squash=Squash.NONE)
-    publisher = PolicyPublisher(network, store, template)
+    publisher = PolicyPublisher(network, sent.append, template)
     publisher.publish(network.state_dict(), Progress(5, 40, 4000))
-    stored = store.latest("Walker")
-    assert stored is not None
+    (policy,) = sent
+    assert isinstance(policy, Policy)
+    stored = policy.stored
     assembler = PolicyAssembler()
     assembler.begin(stored.description.to_message())
     (*_, last) = [assembler.add(frame) for frame in frames(stored.payload)]
@@ -184,14 +186,18 @@ def test_a_published_version_crosses_the_wire_and_acts(network: PolicyNetwork) -
     assert description.action_transform.squash is Squash.NONE
     outputs = open_session(payload).run(list(description.outputs), {"obs_0": np.zeros((4, 5), np.float32)})
     assert [output.shape for output in outputs] == [(4, 2), (4, 2)]
-    store.wakeup.close()
 
 
-def test_order_is_kept(network: PolicyNetwork) -> None:
-    """No version is published twice."""
-    store = PolicyStore()
-    publisher = PolicyPublisher(network, store, describe(network, behavior_index=0, generation=1))
-    publisher.publish(network.state_dict(), Progress(0, 40, 4000))
-    with pytest.raises(VersionOrderError):
-        publisher.publish(network.state_dict(), Progress(0, 40, 4000))
-    store.wakeup.close()
+def test_the_newest_version_is_sent_again_to_be_kept(network: PolicyNetwork) -> None:
+    """The newest version can be published again with equal header and bytes."""
+    sent: list[ToFront] = []
+    publisher = PolicyPublisher(network, sent.append, describe(network, behavior_index=0, generation=1))
+    publisher.keep()
+    assert sent == []
+    header = publisher.publish(network.state_dict(), Progress(2, 40, 4000, uniform=True))
+    assert header.uniform
+    publisher.keep()
+    first, again = sent
+    assert isinstance(first, Policy)
+    assert first.stored.description == header
+    assert (first.keep, again) == (False, replace(first, keep=True))

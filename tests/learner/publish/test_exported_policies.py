@@ -1,4 +1,4 @@
-"""Squashed and recurrent policies, as actors and as Unity get them."""
+"""Tests squashed and recurrent policies as exported for actors and Unity."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KINDS: dict[str, tuple[tuple[Any, ...], ActionSpec]] = {
 
 
 def network_of(kind: str, memory: MemorySettings | None = None) -> SquashedPolicyNetwork:
-    """A network with other weights and statistics than it was made with."""
+    """Returns a network with changed weights and statistics."""
     observations, action = KINDS[kind]
     settings = NetworkSettings(hidden_units=16, normalize=True, memory=memory)
     network = SquashedPolicyNetwork(BehaviorSpec("Walker", observations, action), settings)
@@ -44,7 +44,7 @@ def network_of(kind: str, memory: MemorySettings | None = None) -> SquashedPolic
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_actors_get_what_torch_computes(kind: str) -> None:
-    """The header names tanh, and the graph equals the network after every parameter and buffer was changed."""
+    """The header names tanh, and the graph equals the network after every parameter is changed."""
     network = network_of(kind)
     description = describe(network, behavior_index=0, generation=1)
     PolicyExporter(network, description).verify()
@@ -55,7 +55,7 @@ def test_actors_get_what_torch_computes(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["continuous", "hybrid"])
 def test_unity_gets_squashed_actions(kind: str) -> None:
-    """Deterministic actions are tanh of the mean, drawn ones within its range; only operators of opset 9."""
+    """Unity's actions are tanh of the mean, with operators of opset 9."""
     network = network_of(kind)
     payload = render_unity(network)
     model = onnx.load_model_from_string(payload)
@@ -80,7 +80,7 @@ def test_unity_gets_squashed_actions(kind: str) -> None:
 
 
 def test_unity_gets_memories_of_squashed_policies() -> None:
-    """What goes in and comes out of the memory, and how large it is, stand in the model as in ppo's."""
+    """The model has memory input, output and size as for ppo."""
     network = network_of("hybrid", MemorySettings(memory_size=8))
     session = open_session(render_unity(network))
     shapes = {item.name: item.shape for item in session.get_inputs()}
@@ -102,7 +102,7 @@ def test_unity_gets_memories_of_squashed_policies() -> None:
 
 
 def test_towers_of_squashed_policies_are_in_the_file() -> None:
-    """Planes of a board, moves and an axis beside them: as actors get them, and as Unity does."""
+    """Towers of squashed policies are exported for actors and Unity."""
     settings = NetworkSettings(tower=TowerSettings(depth=1, width=4))
     spec = BehaviorSpec("Board", (image("uint8", (5, 4, 3), HWC),), ActionSpec(1, (20,)))
     network = SquashedPolicyNetwork(spec, settings)
@@ -125,21 +125,21 @@ SEEN = {
 def policy(
     *observations: Any, action: ActionSpec | None = None, kind: type[PolicyNetwork] = PolicyNetwork
 ) -> PolicyNetwork:
-    """A policy with a memory."""
+    """Returns a policy with a memory."""
     spec = BehaviorSpec("Walker", observations, action or ActionSpec(2, (3,)))
     settings = NetworkSettings(hidden_units=8, normalize=True, memory=MemorySettings(memory_size=SIZE))
     return kind(spec, settings)
 
 
 def exporter_of(network: PolicyNetwork) -> PolicyExporter:
-    """An exporter of a network."""
+    """Returns an exporter of a network."""
     return PolicyExporter(network, describe(network, behavior_index=0, generation=1, memory_stride=4))
 
 
 @pytest.mark.parametrize("kind", NETWORKS)
 @pytest.mark.parametrize("seen", SEEN)
 def test_a_memory_behind_any_body_passes_its_check(seen: str, kind: type[PolicyNetwork]) -> None:
-    """With every parameter and buffer changed at random, the file computes what torch does."""
+    """With random parameters and buffers, the file equals torch for a memory behind any body."""
     exporter_of(policy(*SEEN[seen], kind=kind)).verify()
 
 
@@ -148,7 +148,7 @@ def test_a_memory_behind_any_body_passes_its_check(seen: str, kind: type[PolicyN
     "action", [ActionSpec(2), ActionSpec(0, (3, 2)), ActionSpec(1, (4,))], ids=["axes", "branches", "both"]
 )
 def test_step_by_step_it_remembers_as_the_network_does(action: ActionSpec, kind: type[PolicyNetwork]) -> None:
-    """Over many steps, with episodes that end and other versions amid them, nothing drifts apart."""
+    """Over many steps, episodes and versions, the file's memory equals the network's."""
     network = policy(specs.vector(), action=action, kind=kind)
     exporter = exporter_of(network)
     generator = np.random.default_rng(3)
@@ -180,7 +180,7 @@ def test_step_by_step_it_remembers_as_the_network_does(action: ActionSpec, kind:
 
 
 class Forgetful(Memory):
-    """Leaves in the graph what was remembered when it was traced."""
+    """A network whose memory becomes a constant in the graph."""
 
     def forward(self, values: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Takes a constant for what it was given."""
@@ -188,7 +188,7 @@ class Forgetful(Memory):
 
 
 def test_a_memory_that_the_file_forgets_is_found_at_start() -> None:
-    """Nothing is published that acts by another memory than what is trained."""
+    """A file that ignores the memory is found at the start."""
     network = policy(specs.vector())
     assert network.body.memory is not None
     network.body.memory.__class__ = Forgetful

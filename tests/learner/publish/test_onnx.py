@@ -1,4 +1,4 @@
-"""Policy files: exported once, spliced for each version, equal to the network in ONNX Runtime."""
+"""Tests policy files, which are exported once and spliced for each version."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def vector_network(action: ActionSpec, **network_settings: Any) -> PolicyNetwork
 
 
 def shake(network: PolicyNetwork) -> None:
-    """Moves all parameters and statistics, as training does."""
+    """Changes all parameters and statistics, as training does."""
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(1.1).add_(0.02 * torch.randn_like(parameter))
@@ -52,7 +52,7 @@ def shake(network: PolicyNetwork) -> None:
 
 @pytest.fixture(scope="module")
 def exported(kind: Any) -> tuple[PolicyNetwork, PolicyExporter]:
-    """A network of each kind that was exported and trained after that, and its exporter."""
+    """Returns a trained network of each kind and its exporter."""
     network = kind.build()
     exporter = exporter_of(network)
     shake(network)
@@ -60,12 +60,12 @@ def exported(kind: Any) -> tuple[PolicyNetwork, PolicyExporter]:
 
 
 def test_every_kind_passes_its_check(exported: tuple[PolicyNetwork, PolicyExporter]) -> None:
-    """Casting, scaling, one-hot, axis order, normalizer, towers, heads and masks: all are in the file."""
+    """Casting, scaling, one-hot, axis order, normalizer, towers, heads and masks pass the check."""
     exported[1].verify()
 
 
 def test_a_spliced_version_is_the_trained_network(exported: tuple[PolicyNetwork, PolicyExporter]) -> None:
-    """After training the new file computes what the network does, at batch sizes never seen before."""
+    """The spliced file equals the trained network, at new batch sizes."""
     network, exporter = exported
     payload = exporter.render(network.state_dict())
     onnx.checker.check_model(onnx.load_model_from_string(payload), full_check=True)
@@ -80,12 +80,13 @@ def test_a_spliced_version_is_the_trained_network(exported: tuple[PolicyNetwork,
 
 
 def test_inputs_and_outputs_are_those_of_the_header(exported: tuple[PolicyNetwork, PolicyExporter]) -> None:
-    """Names, order, wire types and shapes with a free batch axis; and the header passes the protocol's checks."""
+    """Inputs and outputs have the header's names, order, types and shapes with a free batch axis."""
     network, exporter = exported
     description, payload = exporter.render_version(
         network.state_dict(), version=7, optimizer_steps=8, env_steps_trained=9
     )
     assert PolicyDescription.from_message(description.to_message()) == description
+    assert not description.uniform
     assert (description.version, description.optimizer_steps, description.env_steps_trained) == (7, 8, 9)
     assert description.size_bytes == len(payload)
     session = open_session(payload)
@@ -151,13 +152,13 @@ _ACTIONS = st.builds(
 def test_any_behavior_passes_its_check(
     observations: list[ObservationSpec], action: ActionSpec, network_settings: dict[str, Any]
 ) -> None:
-    """Whatever the behavior sees and does, a random state in ONNX Runtime equals torch."""
+    """For any behavior, a random state in ONNX Runtime equals torch."""
     spec = BehaviorSpec("Walker", tuple(observations), action)
     exporter_of(PolicyNetwork(spec, NetworkSettings(hidden_units=8, **network_settings))).verify()
 
 
 def test_memory_passes_its_check(recurrent: PolicyNetwork) -> None:
-    """A network with an LSTM is exported with its memory going in and out."""
+    """A network with an LSTM is exported with its memory as input and output."""
     exporter = exporter_of(recurrent)
     exporter.verify()
     assert exporter.description.inputs == ("obs_0", "action_masks", "recurrent_in")
@@ -166,7 +167,7 @@ def test_memory_passes_its_check(recurrent: PolicyNetwork) -> None:
 
 
 def test_distributions_and_transform() -> None:
-    """The header says how actions are drawn, and what becomes of a continuous draw."""
+    """The header has the distribution and the transform of continuous actions."""
     box = ActionSpec(1, (2,), continuous_low=(-2.0,), continuous_high=(4.0,))
     network = vector_network(box)
     ours = describe(network, behavior_index=0, generation=1)
@@ -182,15 +183,15 @@ def test_distributions_and_transform() -> None:
 
 
 class OneEyed(PolicyNetwork):
-    """A network that looks at its first observation only, and at no mask."""
+    """A network that reads only its first observation and no mask."""
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
-        """Ignores what it ignores."""
+        """Ignores all but the first observation."""
         return super().forward([observations[0], observations[0]])
 
 
 def test_an_unused_input_stays_an_input() -> None:
-    """What the network does not look at is declared all the same, so that every actor can feed every input."""
+    """An unused input stays an input of the graph."""
     observation = ObservationSpec("a", np.dtype("float32"), (5,))
     spec = BehaviorSpec("Walker", (observation, ObservationSpec("b", np.dtype("float32"), (5,))), ActionSpec(0, (2,)))
     exporter = exporter_of(OneEyed(spec, NetworkSettings(hidden_units=8)))
@@ -200,7 +201,7 @@ def test_an_unused_input_stays_an_input() -> None:
 
 
 class Counting(PolicyNetwork):
-    """A network with state that its output does not depend on."""
+    """A network with state that does not affect its output."""
 
     def __init__(self, spec: BehaviorSpec, network_settings: NetworkSettings) -> None:
         super().__init__(spec, network_settings)
@@ -210,7 +211,7 @@ class Counting(PolicyNetwork):
 
 
 def test_unused_state_is_left_out(capfd: pytest.CaptureFixture[str]) -> None:
-    """Parameters without use are not sent, and ONNX Runtime has nothing to complain about."""
+    """Unused parameters are left out, and ONNX Runtime prints no warning."""
     spec = vector_network(ActionSpec(0, (2,))).spec
     network = Counting(spec, NetworkSettings(hidden_units=8))
     exporter = exporter_of(network)
@@ -222,14 +223,14 @@ def test_unused_state_is_left_out(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nothing_reaches_the_user(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    """The tracer's warnings and its messages are kept from users (warnings are errors in tests)."""
+    """Warnings and messages of the tracer are hidden."""
     exporter_of(vector_network(ActionSpec(2, (2,)), normalize=True)).verify()
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
 
 
 def test_the_network_is_left_as_it_was() -> None:
-    """Exporting and checking change neither weights nor mode, and training goes on through the same parameters."""
+    """Exporting and checking change neither weights nor mode."""
     network = vector_network(ActionSpec(2, (2,)), normalize=True).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     parameters = list(network.parameters())
@@ -241,7 +242,7 @@ def test_the_network_is_left_as_it_was() -> None:
 
 
 def test_the_graph_is_lean() -> None:
-    """No shape arithmetic in the graph of a vector policy: each node costs every step of every actor."""
+    """The graph of a vector policy has no shape arithmetic."""
     network = vector_network(ActionSpec(3), normalize=True, activation="swish")
     graph = onnx.load_model_from_string(exporter_of(network).render(network.state_dict())).graph
     operators = [node.op_type for node in graph.node if node.op_type not in {"Constant", "Cast"}]
@@ -254,7 +255,7 @@ def test_the_graph_is_lean() -> None:
 
 
 def test_a_version_costs_a_copy() -> None:
-    """Rendering is many times faster than exporting, measured side by side."""
+    """Rendering is many times faster than exporting."""
     network = vector_network(ActionSpec(3))
     state = network.state_dict()
     began = time.perf_counter()
@@ -279,7 +280,7 @@ def test_rendered_files_are_independent() -> None:
 
 
 def test_strided_weights_are_rendered_in_order() -> None:
-    """A weight that is a transposed view gives the same bytes as its contiguous copy."""
+    """A transposed weight renders as its contiguous copy."""
     network = vector_network(ActionSpec(3))
     exporter = exporter_of(network)
     state = network.state_dict()
@@ -288,10 +289,12 @@ def test_strided_weights_are_rendered_in_order() -> None:
 
 
 def test_another_form_is_refused() -> None:
-    """A state of another network is an error that names the entry, never a wrong file."""
+    """A state of another network is an error that names the entry."""
     exporter = exporter_of(vector_network(ActionSpec(3)))
     state = vector_network(ActionSpec(3)).state_dict()
-    with pytest.raises(ValueError, match=r"gaussian\.mean\.weight is .* of shape \[4, 16\]; the exported network has"):
+    with pytest.raises(
+        ValueError, match=r"gaussian\.mean\.weight is .* of shape \[4, 16\]; the exported network needs"
+    ):
         exporter.render(vector_network(ActionSpec(4)).state_dict() | {"gaussian.log_std": state["gaussian.log_std"]})
     with pytest.raises(ValueError, match=r"torch\.float64"):
         exporter.render({name: value.double() for name, value in state.items()})
@@ -302,7 +305,7 @@ def test_another_form_is_refused() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_are_never_published(value: float) -> None:
-    """The error ends the training with its own exit code and names the entry."""
+    """Non-finite weights end the training with an exit code and name the entry."""
     network = vector_network(ActionSpec(3))
     exporter = exporter_of(network)
     with torch.no_grad():
@@ -314,7 +317,7 @@ def test_weights_that_are_not_finite_are_never_published(value: float) -> None:
 
 
 def test_the_architecture_hash_is_of_the_form_alone() -> None:
-    """Other weights have the same hash; other widths, activations, types and inputs have others."""
+    """The hash depends on widths, activations, types and inputs, and not on weights."""
     action = ActionSpec(3)
     ours = exporter_of(vector_network(action)).description.architecture_hash
     assert len(ours) == 32
@@ -350,23 +353,24 @@ print(exporter.description.architecture_hash.hex())
 """
 
 
+@pytest.mark.slow
 def test_another_process() -> None:
-    """It imports nothing heavy before it exports, and computes the same hash: a restarted learner finds the old one."""
+    """Another process computes the same hash and imports nothing heavy before it exports."""
     output = subprocess.run([sys.executable, "-c", _OTHER_PROCESS], check=True, capture_output=True, text=True).stdout
     ours = exporter_of(vector_network(ActionSpec(3, (2,)))).description.architecture_hash.hex()
     assert output.splitlines() == ["[]", ours]
 
 
 class Unexportable(PolicyNetwork):
-    """A network with an operator that ONNX does not have."""
+    """A network with an operator that ONNX lacks."""
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
-        """Uses a function of Bessel."""
+        """Uses a Bessel function."""
         return super().forward([torch.special.bessel_j0(observations[0])], action_masks)
 
 
 def test_a_network_that_cannot_be_exported_is_named() -> None:
-    """An operator without an ONNX form ends the start with a message and its exit code."""
+    """A network that cannot be exported ends the start with a message and its exit code."""
     network = Unexportable(vector_network(ActionSpec(0, (2,))).spec, NetworkSettings())
     with pytest.raises(PolicyCheckFailed, match="'Walker' cannot be exported") as caught:
         exporter_of(network)
@@ -389,7 +393,7 @@ def model_of(sizes: list[int], *, raw: bool = True) -> onnx.ModelProto:
 
 @given(st.lists(st.integers(0, 5000), max_size=8), st.randoms())
 def test_new_bytes_stand_where_the_old_ones_stood(sizes: list[int], random: object) -> None:
-    """For any sizes, the spliced model is the model with other weights, and nothing else is touched."""
+    """Splicing replaces only the bytes of weights, for any sizes."""
     del random
     model = model_of(sizes)
     names = [f"w{index}" for index in range(len(sizes))]
@@ -403,7 +407,7 @@ def test_new_bytes_stand_where_the_old_ones_stood(sizes: list[int], random: obje
 
 
 def test_only_named_initializers_change() -> None:
-    """Constants that the exporter made are not asked for."""
+    """Constants of the exporter are not initializers of the network."""
     splicer = Splicer(model_of([3, 4]).SerializeToString(), {"w1", "not in the graph"})
     rendered = onnx.load_model_from_string(splicer.render({"w1": np.zeros(16, np.uint8)}))
     values = {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in rendered.graph.initializer}
@@ -413,18 +417,18 @@ def test_only_named_initializers_change() -> None:
 
 
 def test_a_weight_of_another_size_is_refused() -> None:
-    """It would write over its neighbour."""
+    """A weight of another size is refused."""
     splicer = Splicer(model_of([3]).SerializeToString(), {"w0"})
     with pytest.raises(ValueError, match="w0 has 16 bytes; the exported graph has 12"):
         splicer.render({"w0": np.zeros(16, np.uint8)})
 
 
 def test_initializers_without_raw_data_have_no_slot() -> None:
-    """Typed data cannot be replaced by bytes, and is not taken for it."""
+    """Initializers without raw data have no slot."""
     assert find_slots(model_of([3], raw=False).SerializeToString()) == {}
 
 
 def test_what_is_no_protobuf_is_said_to_be_so() -> None:
-    """A wire type that does not exist is an error."""
-    with pytest.raises(ValueError, match="no ONNX model"):
+    """An unknown wire type is an error."""
+    with pytest.raises(ValueError, match="not an ONNX model"):
         find_slots(b"\x0f\x00")

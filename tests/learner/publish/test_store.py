@@ -1,4 +1,4 @@
-"""The store of policy versions."""
+"""Tests the store of policy versions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from learner.publish.store import PolicyStore, VersionOrderError
 from tests.learner.service.samples import NAME, make_policy
 
 
-def test_the_newest_version_is_kept_and_announced() -> None:
-    """A publication wakes the service and is what `latest` returns; behaviors do not mix."""
+def test_the_newest_version_is_the_latest() -> None:
+    """`latest` returns the newest version of its behavior."""
     store = PolicyStore()
     assert store.latest(NAME) is None
     policy = make_policy(0)
     store.publish(policy)
     store.publish(make_policy(3, name="Walker"))
-    assert store.wakeup.wait(0)
     assert store.latest(NAME) is policy
     assert store.behaviors() == (NAME, "Walker")
 
 
 def test_versions_only_grow() -> None:
-    """The same or an older version is refused; a newer generation may begin at 0."""
+    """The same or an older version is refused; a newer generation may start at 0."""
     store = PolicyStore()
     store.publish(make_policy(5))
     for version in (4, 5):
@@ -34,7 +33,7 @@ def test_versions_only_grow() -> None:
 
 
 def test_a_few_versions_can_be_asked_for() -> None:
-    """The last ones are held; older ones are evicted, and the error says which are held."""
+    """The last versions are held, and the error for an older one lists them."""
     store = PolicyStore(kept_versions=3)
     for version in range(6):
         store.publish(make_policy(version))
@@ -50,24 +49,28 @@ def test_a_few_versions_can_be_asked_for() -> None:
         store.get("Walker")
 
 
-def test_two_stores_may_share_a_wakeup() -> None:
-    """A wakeup can be given, so that one descriptor serves several sources."""
-    first = PolicyStore()
-    second = PolicyStore(wakeup=first.wakeup)
-    second.publish(make_policy(0))
-    assert first.wakeup.wait(0)
-
-
-def test_a_pinned_version_outlives_the_ring() -> None:
-    """It can be had until it is let go, however many versions follow; without a version there is nothing to pin."""
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_kept_version_outlives_the_ring(is_new: bool) -> None:
+    """A kept version stays until it is released."""
     store = PolicyStore(kept_versions=2)
-    assert store.pin(NAME) is None
-    store.publish(make_policy(1))
-    pinned = store.pin(NAME)
+    kept = make_policy(1)
+    if not is_new:
+        store.publish(kept)
+    store.publish(kept, keep=True)
     for version in range(2, 6):
         store.publish(make_policy(version))
-    assert store.get(NAME, version=1) is pinned
+    assert store.get(NAME, version=1) is kept
     assert store.latest(NAME) == store.get(NAME, version=5)
-    store.unpin(NAME)
+    store.release(NAME)
     with pytest.raises(VersionEvicted):
         store.get(NAME, version=1)
+
+
+def test_only_the_newest_version_can_be_kept_once_more() -> None:
+    """Only the newest version can be kept again."""
+    store = PolicyStore()
+    for version in (1, 2):
+        store.publish(make_policy(version))
+    for policy in (make_policy(1), make_policy(2, size=7)):
+        with pytest.raises(VersionOrderError):
+            store.publish(policy, keep=True)

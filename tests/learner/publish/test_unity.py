@@ -1,4 +1,4 @@
-"""The model for Unity: names, types and order of ML-Agents' format, and the numbers of the network."""
+"""Tests the model for Unity: ML-Agents' format and the network's outputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def network_of(action: ActionSpec, *observations: ObservationSpec, **network_set
 
 
 def shaken(network: PolicyNetwork) -> PolicyNetwork:
-    """Gives a network other weights, as training does."""
+    """Changes the weights of a network, as training does."""
     buffers = {name for name, _ in network.named_buffers()}
     network.load_state_dict(random_state(network.state_dict(), buffers, np.random.default_rng(1)))
     return network
@@ -43,7 +43,7 @@ def run(payload: bytes, feed: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]
 
 
 def signature(items: Any) -> list[tuple[str, list[Any], int]]:
-    """Lists names, shapes and types of a graph's inputs or outputs."""
+    """Returns names, shapes and types of a graph's inputs or outputs."""
     return [
         (
             item.name,
@@ -55,7 +55,7 @@ def signature(items: Any) -> list[tuple[str, list[Any], int]]:
 
 
 def from_unity(network: PolicyNetwork, feed: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Turns inputs of wire types into what Unity gives: floats, and pictures from 0 to 1."""
+    """Converts inputs of wire types into Unity's: floats, and images from 0 to 1."""
     given = {}
     for name, value in feed.items():
         given[name] = value.astype(np.float32)
@@ -67,13 +67,13 @@ def from_unity(network: PolicyNetwork, feed: dict[str, NDArray[Any]]) -> dict[st
 
 @pytest.fixture(scope="module")
 def rendered(kind: Any) -> tuple[PolicyNetwork, bytes]:
-    """A network of each kind, and its model."""
+    """Returns a network of each kind and its model."""
     network = shaken(kind.build())
     return network, render_unity(network)
 
 
 def test_the_signature_is_that_of_ml_agents(rendered: tuple[PolicyNetwork, bytes]) -> None:
-    """Inputs and outputs by name, order, type and shape, with a free batch axis; opset 9 and an old IR version."""
+    """Inputs and outputs have ML-Agents' names, order, types and shapes; opset 9 and an old IR version."""
     network, payload = rendered
     spec = network.spec
     model = onnx.load_model_from_string(payload)
@@ -96,7 +96,7 @@ def test_the_signature_is_that_of_ml_agents(rendered: tuple[PolicyNetwork, bytes
 
 
 def test_the_numbers_are_those_of_the_network(rendered: tuple[PolicyNetwork, bytes]) -> None:
-    """Deterministic actions equal the network's mean and mode, whatever the kinds of its observations."""
+    """Deterministic actions equal the network's mean and mode, for all observations."""
     network, payload = rendered
     action = network.spec.action
     for batch_size in (1, 7):
@@ -121,7 +121,7 @@ def test_the_numbers_are_those_of_the_network(rendered: tuple[PolicyNetwork, byt
 
 
 def test_continuous_draws_have_the_policy_s_distribution() -> None:
-    """Over many rows, draws scatter around the mean by the standard deviation; rows and calls differ."""
+    """Continuous draws have the policy's mean and deviation, and differ between rows and calls."""
     network = network_of(ActionSpec(2))
     network.get_parameter("gaussian.log_std").data = torch.tensor([-1.0, -2.0])
     session = open_session(render_unity(network))
@@ -137,7 +137,7 @@ def test_continuous_draws_have_the_policy_s_distribution() -> None:
 
 
 def test_discrete_draws_have_the_policy_s_distribution() -> None:
-    """Each branch is drawn by its own probabilities, and a forbidden choice never."""
+    """Each branch is drawn by its probabilities, and a forbidden choice never."""
     network = network_of(ActionSpec(0, (3, 2, 4)))
     rows = np.ones((20_000, 5), np.float32)
     masks = np.tile(np.array([1, 0, 1, 1, 1, 0, 1, 1, 0], np.float32), (len(rows), 1))
@@ -153,7 +153,7 @@ def test_discrete_draws_have_the_policy_s_distribution() -> None:
 
 @pytest.mark.parametrize("squash", [Squash.TANH, Squash.NONE])
 def test_other_squashes(squash: Squash) -> None:
-    """A squashed Gaussian ends in tanh and not in a clip; NONE leaves the draw."""
+    """A squashed Gaussian ends in tanh, and NONE leaves the draw."""
     network = network_of(ActionSpec(2))
     network.get_parameter("gaussian.mean.bias").data += torch.tensor([5.0, -0.5])
     rows = np.ones((1, 5), np.float32)
@@ -166,29 +166,29 @@ def test_other_squashes(squash: Squash) -> None:
 
 
 def test_bounds_of_a_box_are_not_applied() -> None:
-    """Unity's convention is [-1, 1] whatever the bounds that the environment brought."""
+    """Actions are in [-1, 1], whatever the environment's bounds."""
     bounded = network_of(ActionSpec(2, continuous_low=(-50.0, 10.0), continuous_high=(50.0, 20.0)))
     rows = np.ones((500, 5), np.float32)
     assert np.abs(run(render_unity(bounded), {"obs_0": rows})["continuous_actions"]).max() <= 1.0
 
 
 class OneEyed(PolicyNetwork):
-    """A network that looks at its first observation only, and at no mask."""
+    """A network that reads only its first observation and no mask."""
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
-        """Ignores what it ignores."""
+        """Ignores all but the first observation."""
         return super().forward([observations[0], observations[0]])
 
 
 def test_an_unused_input_stays_an_input() -> None:
-    """Unity refuses a model that lacks an input for one of its sensors."""
+    """An unused input stays an input, because Unity requires it."""
     spec = BehaviorSpec("Walker", (VECTOR, ObservationSpec("b", np.dtype("float32"), (5,))), ActionSpec(0, (2,)))
     model = onnx.load_model_from_string(render_unity(OneEyed(spec, NetworkSettings(hidden_units=8))))
     assert [item.name for item in model.graph.input] == ["obs_0", "obs_1", "action_masks"]
 
 
 def test_memory(recurrent: PolicyNetwork) -> None:
-    """Memory has Unity's three axes, and going round twice is what two steps of the network are."""
+    """Memory has Unity's three axes, and two calls equal two steps of the network."""
     payload = render_unity(recurrent)
     model = onnx.load_model_from_string(payload)
     assert signature(model.graph.input)[-1] == ("recurrent_in", ["batch", 1, 8], FLOAT)
@@ -207,7 +207,7 @@ def test_memory(recurrent: PolicyNetwork) -> None:
 
 
 def test_the_file_is_written_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The file runs, nothing else is left in the folder, and nothing is printed."""
+    """The written file runs, and no other file or output is left."""
     path = tmp_path / "Walker.onnx"
     path.write_bytes(b"old")
     network = network_of(ActionSpec(2, (3,)), normalize=True).train()
@@ -219,7 +219,7 @@ def test_the_file_is_written_whole(tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 def test_a_folder_that_is_not_there_is_an_export_failure(tmp_path: Path) -> None:
-    """The one exception names the file and the reason."""
+    """A missing folder is an export error with file and reason."""
     path = tmp_path / "missing" / "Walker.onnx"
     with pytest.raises(ExportFailed, match="No such file or directory") as caught:
         export_unity(network_of(ActionSpec(2)), path)
@@ -227,15 +227,15 @@ def test_a_folder_that_is_not_there_is_an_export_failure(tmp_path: Path) -> None
 
 
 class TooModern(PolicyNetwork):
-    """A network with an operator that opset 9 does not have."""
+    """A network with an operator that opset 9 lacks."""
 
     def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
-        """Uses einsum, which came with opset 12."""
+        """Uses einsum, which opset 12 introduced."""
         return super().forward([torch.einsum("bi,bj->bi", observations[0], observations[0])], action_masks)
 
 
 def test_an_operator_unity_does_not_know_is_an_export_failure(tmp_path: Path) -> None:
-    """The old file stays, so that a run that trained for hours keeps its last model."""
+    """An unsupported operator is an export error, and the old file stays."""
     path = tmp_path / "Walker.onnx"
     path.write_bytes(b"old")
     with pytest.raises(ExportFailed, match="einsum"):
@@ -244,7 +244,7 @@ def test_an_operator_unity_does_not_know_is_an_export_failure(tmp_path: Path) ->
 
 
 def test_a_picture_of_bytes_is_given_from_zero_to_one() -> None:
-    """Unity divides its pictures by 255 itself, whatever travelled on the wire."""
+    """Images of bytes are inputs from 0 to 1."""
     scale = 255.0
     spec = ObservationSpec(
         "x", np.dtype("uint8"), (3, 20, 20), ObservationKind.IMAGE, layout=ImageLayout.CHW, scale=scale

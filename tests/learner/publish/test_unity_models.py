@@ -1,4 +1,4 @@
-"""The model that a training leaves for Unity: what ML-Agents' packages look for, and what the policy does."""
+"""Tests the model that a training leaves for Unity."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from learner.checkpoints.store import CheckpointStore
 from learner.networks.policy import PolicyNetwork
 from learner.publish.unity import render_unity
 from learner.settings.network import MemorySettings, NetworkSettings
-from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from tests.learner.publish.unity_behaviors import TRAINED, examples, vector
+from tests.learner.trainers.grouped import start
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
 
@@ -56,19 +57,19 @@ HALLWAY = BehaviorSpec("Hallway", (vector(105), vector(3, "symbol")), ActionSpec
 
 
 def extra_operators(spec: BehaviorSpec) -> set[str]:
-    """The operators that only lists of entities and goals need."""
+    """Returns the operators that only lists of entities and goals need."""
     attends = any(observation.kind is ObservationKind.ENTITIES for observation in spec.observations)
     conditioned = any(observation.role is ObservationRole.GOAL for observation in spec.observations)
     return (OF_ATTENTION if attends else set()) | (OF_CONDITIONED if conditioned else set())
 
 
 def described(items: Any) -> list[tuple[str, str, list[Any]]]:
-    """Name, type and shape of each input or output, in order."""
+    """Returns name, type and shape of each input or output, in order."""
     return [(item.name, item.type, item.shape) for item in items]
 
 
 def expected(spec: BehaviorSpec, memory: int = 0) -> tuple[list[Any], list[Any]]:
-    """The inputs and outputs that the format has for a behavior."""
+    """Returns the inputs and outputs that the format has for a behavior."""
     axes, branches = spec.action.continuous_size, list(spec.action.discrete_branches)
     inputs = [(f"obs_{place}", FLOAT, ["batch", *each.shape]) for place, each in enumerate(spec.observations)]
     outputs: list[Any] = [("version_number", FLOAT, [1]), ("memory_size", FLOAT, [1])]
@@ -88,7 +89,7 @@ def expected(spec: BehaviorSpec, memory: int = 0) -> tuple[list[Any], list[Any]]
 
 
 def constants(spec: BehaviorSpec, memory: int = 0) -> dict[str, Any]:
-    """The outputs that do not depend on the inputs."""
+    """Returns the outputs that do not depend on the inputs."""
     found: dict[str, Any] = {"version_number": [3.0], "memory_size": [float(memory)]}
     if spec.action.continuous_size:
         found["continuous_action_output_shape"] = [float(spec.action.continuous_size)]
@@ -105,7 +106,7 @@ def run(session: Any, feed_of: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("spec", [*examples().values(), *TRAINED.values()], ids=[*examples(), *TRAINED])
 def test_the_models_of_the_example_scenes(spec: BehaviorSpec) -> None:
-    """Exactly the inputs, outputs, types and constants that the packages read; opset 9, IR version 4 to 6."""
+    """Models have exactly the inputs, outputs, types and constants that the packages read."""
     payload = render_unity(PolicyNetwork(spec, NetworkSettings(hidden_units=8)))
     session = onnxruntime.InferenceSession(payload)
     inputs, outputs = expected(spec)
@@ -124,7 +125,7 @@ def test_the_models_of_the_example_scenes(spec: BehaviorSpec) -> None:
 
 @pytest.mark.parametrize("spec", [HALLWAY, examples()["Crawler"], TRAINED["hybrid"]], ids=lambda spec: spec.name)
 def test_models_with_memory(spec: BehaviorSpec) -> None:
-    """They take and give a memory of three axes, name its size, and need no operator but those of plain layers."""
+    """Models with memory have three axes, the size, and only operators of plain layers."""
     settings = NetworkSettings(hidden_units=8, memory=MemorySettings(memory_size=128))
     network = PolicyNetwork(spec, settings)
     payload = render_unity(network)
@@ -149,12 +150,35 @@ def test_models_with_memory(spec: BehaviorSpec) -> None:
     assert {name: found[name].tolist() for name in constants(spec, 128)} == constants(spec, 128)
 
 
-@pytest.fixture(scope="module", params=TRAINED)
-def left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[PPOTrainer, Any]:
-    """A trainer after two updates, and the final model that its run leaves."""
-    spec = TRAINED[request.param]
-    bench, trainer = make(spec)
-    feed(bench, SyntheticActor(bench), 2, trainer)
+def trained(kind: str, spec: BehaviorSpec) -> ActorCriticTrainer:
+    """Returns a trainer after two updates: of ppo, or of poca with groups and perhaps with a memory."""
+    if kind == "ppo":
+        bench, trainer = make(spec)
+        feed(bench, SyntheticActor(bench), 2, trainer)
+        return trainer
+    bench, of_groups, play = start(spec, recurrent=kind == "poca with memory")
+    for _ in range(2):
+        bench.put(play())
+        of_groups.advance()
+    return of_groups
+
+
+LEFT = [
+    *(("ppo", name) for name in TRAINED),
+    ("poca", "entities"),
+    ("poca with memory", "hybrid"),
+]
+
+
+@pytest.fixture(scope="module", params=LEFT, ids=" ".join)
+def left_behind(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ActorCriticTrainer, Any]:
+    """Returns a trainer after two updates and its run's final model."""
+    kind, name = request.param
+    spec = TRAINED[name]
+    trainer = trained(kind, spec)
+    assert trainer.version == 2
     with open_run_folder(tmp_path_factory.mktemp("results"), "run") as folder:
         store = CheckpointStore(folder)
         store.save_behavior(
@@ -166,7 +190,7 @@ def left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 
 def seen(spec: BehaviorSpec, rows: int, *, alike: bool = False) -> tuple[list[torch.Tensor], dict[str, Any]]:
-    """The same observations as they travel and as Unity gives them: floats, pictures from 0 to 1."""
+    """Returns equal observations in wire form and in Unity's form."""
     rng = np.random.default_rng(4)
     wire, given = [], {}
     for place, observation in enumerate(spec.observations):
@@ -182,7 +206,7 @@ def seen(spec: BehaviorSpec, rows: int, *, alike: bool = False) -> tuple[list[to
 
 
 def masks_for(spec: BehaviorSpec, rows: int) -> tuple[torch.Tensor | None, dict[str, Any]]:
-    """Masks that forbid the first choice of each branch."""
+    """Returns masks that forbid the first choice of each branch."""
     if not spec.action.discrete_branches:
         return None, {}
     masks = np.ones((rows, spec.action.mask_size), np.float32)
@@ -190,19 +214,30 @@ def masks_for(spec: BehaviorSpec, rows: int) -> tuple[torch.Tensor | None, dict[
     return torch.from_numpy(masks), {"action_masks": masks}
 
 
-def test_a_trained_policy_acts_alike(left_behind: tuple[PPOTrainer, Any]) -> None:
-    """What is deterministic is the policy's mean, clipped to 3 and divided by it, and its most likely choices."""
+def memory_for(policy: PolicyNetwork, rows: int) -> tuple[torch.Tensor | None, dict[str, Any]]:
+    """Returns one random memory for all rows, as the network and as the model take it."""
+    if not policy.memory_size:
+        return None, {}
+    memory = np.random.default_rng(6).normal(size=(1, policy.memory_size)).astype(np.float32).repeat(rows, 0)
+    return torch.from_numpy(memory), {"recurrent_in": memory[:, None]}
+
+
+def test_a_trained_policy_acts_alike(left_behind: tuple[ActorCriticTrainer, Any]) -> None:
+    """Deterministic outputs are the policy's mean, clipped to 3 and divided by it, and its mode; memories are equal."""
     trainer, session = left_behind
-    spec = trainer.policy.spec
-    inputs, outputs = expected(spec)
+    spec, size = trainer.policy.spec, trainer.policy.memory_size
+    inputs, outputs = expected(spec, size)
     assert described(session.get_inputs()) == inputs
     assert described(session.get_outputs()) == outputs
     wire, given = seen(spec, 64)
     masks, masked = masks_for(spec, 64)
+    memory, remembered = memory_for(trainer.policy, 64)
     with torch.no_grad():
-        mean, _, logits, _ = trainer.policy(wire, masks)
-    found = run(session, {**given, **masked})
-    assert {name: found[name].tolist() for name in constants(spec)} == constants(spec)
+        mean, _, logits, after = trainer.policy(wire, masks, memory)
+    found = run(session, {**given, **masked, **remembered})
+    assert {name: found[name].tolist() for name in constants(spec, size)} == constants(spec, size)
+    if after is not None:
+        np.testing.assert_allclose(found["recurrent_out"][:, 0], after.numpy(), rtol=1e-4, atol=1e-5)
     if mean is not None:
         own = (mean.clamp(-3.0, 3.0) / 3.0).numpy()
         np.testing.assert_allclose(found["deterministic_continuous_actions"], own, atol=1e-5)
@@ -211,15 +246,16 @@ def test_a_trained_policy_acts_alike(left_behind: tuple[PPOTrainer, Any]) -> Non
         assert found["deterministic_discrete_actions"].tolist() == torch.stack(modes, 1).tolist()
 
 
-def test_a_trained_policy_draws_alike(left_behind: tuple[PPOTrainer, Any]) -> None:
-    """What is drawn in the graph has the policy's own distribution, and no forbidden choice."""
+def test_a_trained_policy_draws_alike(left_behind: tuple[ActorCriticTrainer, Any]) -> None:
+    """Draws in the graph have the policy's distribution and no forbidden choice."""
     trainer, session = left_behind
     spec = trainer.policy.spec
     wire, given = seen(spec, ROWS, alike=True)
     masks, masked = masks_for(spec, ROWS)
+    memory, remembered = memory_for(trainer.policy, ROWS)
     with torch.no_grad():
-        mean, log_std, logits, _ = trainer.policy(wire, masks)
-    found = run(session, {**given, **masked})
+        mean, log_std, logits, _ = trainer.policy(wire, masks, memory)
+    found = run(session, {**given, **masked, **remembered})
     if mean is not None and log_std is not None:
         noise = torch.randn(mean.shape, generator=torch.Generator().manual_seed(1))
         own = ((mean + log_std.exp() * noise).clamp(-3.0, 3.0) / 3.0).detach().numpy()

@@ -15,19 +15,19 @@ _PICTURE = (
 
 
 def vector(size: int, name: str = "vector", role: ObservationRole = ObservationRole.DEFAULT) -> ObservationSpec:
-    """Numbers of a sensor."""
+    """Returns a vector sensor."""
     return ObservationSpec(name, FLOAT, (size,), role=role, dimension_properties=(DimensionProperty.NONE,))
 
 
 def floats(*shape: int) -> ObservationSpec:
-    """A picture or grid that comes as numbers, [C, H, W]."""
+    """Returns an image or grid of floats, [C, H, W]."""
     return ObservationSpec(
         "grid", FLOAT, shape, ObservationKind.IMAGE, layout=ImageLayout.CHW, dimension_properties=_PICTURE
     )
 
 
 def png(*shape: int) -> ObservationSpec:
-    """A picture that comes as PNG and travels as bytes, [C, H, W]."""
+    """Returns a PNG image that is sent as bytes, [C, H, W]."""
     return ObservationSpec(
         "camera",
         np.dtype(np.uint8),
@@ -40,13 +40,13 @@ def png(*shape: int) -> ObservationSpec:
 
 
 def entities(most: int, size: int, name: str = "buffer") -> ObservationSpec:
-    """A list of up to so many entities of a buffer sensor."""
+    """Returns a buffer sensor with up to this many entities."""
     properties = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
     return ObservationSpec(name, FLOAT, (most, size), ObservationKind.ENTITIES, dimension_properties=properties)
 
 
 def examples() -> dict[str, BehaviorSpec]:
-    """The behaviors of ML-Agents' example scenes: sizes of observations and actions."""
+    """Returns the behaviors of ML-Agents' example scenes."""
     table: dict[str, tuple[tuple[int | ObservationSpec, ...], int, tuple[int, ...]]] = {
         "3DBall": ((8,), 2, ()),
         "3DBallHard": ((45,), 2, ()),

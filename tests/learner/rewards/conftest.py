@@ -1,4 +1,4 @@
-"""For all tests of reward signals."""
+"""Fixtures of the tests of reward signals."""
 
 from tests.torch_threads import one_thread
 

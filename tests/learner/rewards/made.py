@@ -1,4 +1,4 @@
-"""Transitions of any behavior, and the signals that look at them."""
+"""Makes transitions of any behavior, and reward signals."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.rnd import RNDReward
 from learner.rewards.transitions import Transitions
 from learner.settings.network import NetworkSettings
-from learner.settings.rewards import CuriositySettings, RNDSettings
+from learner.settings.rewards import CuriositySettings, FeatureSettings, RNDSettings
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
 CPU = torch.device("cpu")
 SMALL = NetworkSettings(hidden_units=16)
+FEATURES = FeatureSettings(hidden_units=16)
 SPECS: dict[str, BehaviorSpec] = {
     "continuous": behavior(continuous=2),
     "discrete": behavior(branches=(3,)),
@@ -31,22 +32,22 @@ SPECS: dict[str, BehaviorSpec] = {
 
 
 def setup(spec: BehaviorSpec, seed: int = 1, **changes: Any) -> SignalSetup:
-    """What a signal is built from."""
+    """Returns the setup of a signal."""
     return SignalSetup(spec, torch.Generator().manual_seed(seed), CPU, **changes)
 
 
 def curiosity(spec: BehaviorSpec, seed: int = 1, **changes: Any) -> CuriosityReward:
-    """A small curiosity."""
-    return CuriosityReward(CuriositySettings(**{"network_settings": SMALL, **changes}), setup(spec, seed))
+    """Returns a small curiosity."""
+    return CuriosityReward(CuriositySettings(**{"network_settings": FEATURES, **changes}), setup(spec, seed))
 
 
 def rnd(spec: BehaviorSpec, seed: int = 1, **changes: Any) -> RNDReward:
-    """A small random network distillation."""
-    return RNDReward(RNDSettings(**{"network_settings": SMALL, **changes}), setup(spec, seed))
+    """Returns a small random network distillation."""
+    return RNDReward(RNDSettings(**{"network_settings": FEATURES, **changes}), setup(spec, seed))
 
 
 def observed(spec: ObservationSpec, batch: int, generator: torch.Generator) -> Tensor:
-    """A random observation ``[batch, *shape]``."""
+    """Returns a random observation ``[batch, *shape]``."""
     shape = (batch, *spec.shape)
     if spec.kind is ObservationKind.IMAGE:
         return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
@@ -54,7 +55,7 @@ def observed(spec: ObservationSpec, batch: int, generator: torch.Generator) -> T
 
 
 def transitions(spec: BehaviorSpec, batch: int = 12, seed: int = 5, **changes: Any) -> Transitions:
-    """Random transitions; ``changes`` replace fields."""
+    """Returns random transitions; ``changes`` replace fields."""
     generator = torch.Generator().manual_seed(seed)
     action = spec.action
     choices = [torch.randint(0, size, (batch,), generator=generator) for size in action.discrete_branches]
@@ -72,11 +73,11 @@ def transitions(spec: BehaviorSpec, batch: int = 12, seed: int = 5, **changes: A
 
 
 def learn(signal: LearnedReward, seen: Transitions, steps: int) -> None:
-    """Lets a signal take gradient steps on the same transitions."""
+    """Takes gradient steps of a signal on the same transitions."""
     for _ in range(steps):
         signal.update(seen)
 
 
 def weights(signal: LearnedReward) -> dict[str, Tensor]:
-    """A copy of all parameters and buffers."""
+    """Returns a copy of all parameters and buffers."""
     return {name: value.clone() for name, value in signal.network.state_dict().items()}

@@ -1,4 +1,4 @@
-"""Demonstration files of any behavior, written by the real writer."""
+"""Writes demonstration files of any behavior with the real writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Chooser = Callable[[list[NDArray[Any]]], Action]
 
 
 def seen(spec: BehaviorSpec, generator: np.random.Generator) -> list[NDArray[Any]]:
-    """A random moment, [*shape] of each observation."""
+    """Returns a random observation, [*shape] each."""
     found: list[NDArray[Any]] = []
     for observation in spec.observations:
         if observation.categories:
@@ -33,7 +33,7 @@ def seen(spec: BehaviorSpec, generator: np.random.Generator) -> list[NDArray[Any
 
 
 def drawn(spec: BehaviorSpec, generator: np.random.Generator) -> Chooser:
-    """Random actions in an environment of [-1, 1]."""
+    """Returns random actions in [-1, 1]."""
     action = spec.action
     return lambda _: Action(
         generator.uniform(-1, 1, action.continuous_size).astype(np.float32) if action.continuous_size else None,
@@ -58,5 +58,5 @@ def demonstrate(
 
 
 def loaded(path: Path, spec: BehaviorSpec, squash: Squash = Squash.CLIP3_DIV3) -> DemonstrationBuffer:
-    """A buffer of a file."""
+    """Returns a buffer of a file."""
     return DemonstrationBuffer.load(str(path), spec, torch.device("cpu"), squash, setting="demo_path")

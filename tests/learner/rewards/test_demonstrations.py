@@ -1,4 +1,4 @@
-"""Demonstrations as transitions: the same form as what actors send, in the order of time."""
+"""Tests demonstrations as transitions in the order of time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.learner.rewards.recorded import demonstrate, loaded
 
 @pytest.mark.parametrize("name", SPECS)
 def test_every_kind_of_behavior(tmp_path: Path, name: str) -> None:
-    """Steps have the types of the ring; what is seen after a step is what the next one was chosen on."""
+    """Steps have the ring's types, and the next observation is that of the next step."""
     spec = SPECS[name]
     buffer = loaded(demonstrate(tmp_path / "x.demo", spec), spec)
     steps = buffer.at(torch.arange(len(buffer)))
@@ -37,7 +37,7 @@ def test_every_kind_of_behavior(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("squash", [Squash.CLIP3_DIV3, Squash.TANH, Squash.NONE])
 def test_actions_are_draws_that_make_them(tmp_path: Path, squash: Squash) -> None:
-    """The transform of the actors makes the environment's action of what the buffer has, on every kind of axis."""
+    """The actors' transform maps the buffer's draws to the environment's actions."""
     low, high = (-2.0, 0.0, -np.inf), (2.0, 10.0, np.inf)
     spec = BehaviorSpec("Box", (vector(),), ActionSpec(3, (), low, high))
     taken = np.array([1.5, 2.5, -7.0], np.float32)
@@ -49,7 +49,7 @@ def test_actions_are_draws_that_make_them(tmp_path: Path, squash: Squash) -> Non
 
 
 def test_agents_that_take_turns_are_put_in_order(tmp_path: Path) -> None:
-    """Steps of one episode follow each other, and files follow each other, whoever was recorded when."""
+    """Steps of an episode are consecutive, for any order of recording."""
     spec = behavior(vector(size=1), branches=(9,))
     for name, numbers in (("a", (1, 2)), ("b", (3,))):
         with DemonstrationWriter(tmp_path / f"{name}.demo", spec) as writer:
@@ -68,7 +68,7 @@ def test_agents_that_take_turns_are_put_in_order(tmp_path: Path) -> None:
 
 
 def test_masks_go_with_their_steps(tmp_path: Path) -> None:
-    """Each step has its own; steps of a file without any allow all, and if no file has one there are none."""
+    """Each step has its mask; files without masks allow everything."""
     spec = behavior(vector(), branches=(3, 2))
     allowed = np.array([[1, 1, 0, 1, 1], [1, 0, 1, 0, 1]], np.uint8)
     choices = np.array([[0, 0], [2, 1]], np.int32)
@@ -85,7 +85,7 @@ def test_masks_go_with_their_steps(tmp_path: Path) -> None:
 
 
 def test_what_was_done_was_allowed(tmp_path: Path) -> None:
-    """A choice that its mask forbids counts as allowed, the rest of the mask stays, and the log says how many."""
+    """A demonstrated choice counts as allowed, and the log has the number of corrections."""
     spec = behavior(vector(), branches=(3, 2))
     action = Action(discrete=np.array([1, 0], np.int32), masks=np.array([1, 0, 0, 0, 1], np.uint8))
     file = demonstrate(tmp_path / "a.demo", spec, [2, 2], lambda _: action)
@@ -98,7 +98,7 @@ def test_what_was_done_was_allowed(tmp_path: Path) -> None:
 
 
 def test_draws_follow_the_generator(tmp_path: Path) -> None:
-    """Equal generators draw equal steps, as many as were asked for, also more than there are."""
+    """Equal generators draw equal steps, also more than the buffer has."""
     spec = behavior(vector(), branches=(3,))
     buffer = loaded(demonstrate(tmp_path / "x.demo", spec), spec)
     first, second = (buffer.drawn(50, torch.Generator().manual_seed(3)) for _ in range(2))
@@ -107,7 +107,7 @@ def test_draws_follow_the_generator(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_a_fault_of_the_run_file(tmp_path: Path) -> None:
-    """One line with the setting, the file and the reason; what was read is said."""
+    """A file that cannot be read is an error of one line with setting, file and reason."""
     spec = behavior(vector(), branches=(3,))
     with pytest.raises(UserError, match=r"demo_path: .*none\.demo: cannot be opened") as caught:
         loaded(tmp_path / "none.demo", spec)

@@ -1,4 +1,4 @@
-"""GAIL: what was demonstrated is told from what was not, and rewarded."""
+"""Tests GAIL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STATISTICS = {
 
 
 def gail(path: Path, spec: BehaviorSpec, seed: int = 1, **changes: Any) -> GAILReward:
-    """A small GAIL with random demonstrations, unless the file is there."""
+    """Returns a small GAIL with random demonstrations by default."""
     file = path / "x.demo"
     if not file.exists():
         demonstrate(file, spec, [20, 20])
@@ -40,7 +40,7 @@ def gail(path: Path, spec: BehaviorSpec, seed: int = 1, **changes: Any) -> GAILR
 @pytest.mark.parametrize("actions", [False, True])
 @pytest.mark.parametrize("name", SPECS)
 def test_every_kind_of_behavior(tmp_path: Path, name: str, *, actions: bool, vail: bool) -> None:
-    """Every kind of observation and action is learned from: every parameter moves and stays finite."""
+    """Every parameter changes and stays finite for every kind of behavior."""
     spec = SPECS[name]
     signal = gail(tmp_path, spec, use_actions=actions, use_vail=vail)
     before = weights(signal)
@@ -55,7 +55,7 @@ def test_every_kind_of_behavior(tmp_path: Path, name: str, *, actions: bool, vai
 
 
 def test_the_reward_is_the_papers(tmp_path: Path) -> None:
-    """-ln(1 - D (1 - 1e-7)), times the strength; even a D of 1 has a finite reward."""
+    """The reward is -ln(1 - D (1 - 1e-7)) times strength, and finite for D = 1."""
     spec = behavior(vector(), branches=(3,))
     signal = gail(tmp_path, spec, strength=0.5)
     own = transitions(spec)
@@ -69,7 +69,7 @@ def test_the_reward_is_the_papers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("vail", [False, True])
 def test_the_loss_is_a_textbooks(tmp_path: Path, vail: bool) -> None:
-    """Cross entropy, penalty and divergence equal those written here, for the numbers that the signal draws."""
+    """Cross entropy, penalty and divergence equal those of the formulas, for equal draws."""
     spec = behavior(vector(), continuous=2)
     signal = gail(tmp_path, spec, use_actions=True, use_vail=vail)
     if vail:
@@ -106,7 +106,7 @@ def test_the_loss_is_a_textbooks(tmp_path: Path, vail: bool) -> None:
 
 
 def test_beta_follows_the_information(tmp_path: Path) -> None:
-    """Beta grows by 5e-4 times what the bottleneck lets through too much, and never falls below zero."""
+    """Beta grows by 5e-4 times the excess information and never falls below zero."""
     spec = behavior(vector(), branches=(3,))
     signal = gail(tmp_path, spec, use_vail=True)
     signal.update(transitions(spec))
@@ -115,14 +115,14 @@ def test_beta_follows_the_information(tmp_path: Path) -> None:
     assert float(signal.network.beta) == pytest.approx(expected, abs=1e-7)
     assert signal.network.sigma is not None
     with torch.no_grad():
-        signal.network.sigma.fill_(0.01)  # lets everything through
+        signal.network.sigma.fill_(0.01)  # passes all information
     signal.update(transitions(spec))
     assert float(signal.network.beta) > 0.01
 
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_demonstrated_steps_are_worth_more(tmp_path: Path, normalize: bool) -> None:
-    """Where experts push with what they see, and others push at random, experts' steps are told apart by the action."""
+    """GAIL rewards experts' actions more than random ones."""
     spec = behavior(vector(size=1), continuous=1)
     demonstrate(tmp_path / "x.demo", spec, [200], lambda now: Action(np.tanh(now[0])))
     network = NetworkSettings(hidden_units=32, normalize=normalize)
@@ -141,7 +141,7 @@ def test_demonstrated_steps_are_worth_more(tmp_path: Path, normalize: bool) -> N
 
 
 def test_a_saved_signal_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
-    """Two steps, a save, a signal with another seed that loads it, and two more: equal to four, to the last bit."""
+    """Two steps, a save, a load with another seed and two more steps equal four steps bit for bit."""
     spec = SPECS["hybrid"]
     network = NetworkSettings(hidden_units=16, normalize=True)
     whole, rest = (gail(tmp_path, spec, seed, use_vail=True, network_settings=network) for seed in (1, 7))

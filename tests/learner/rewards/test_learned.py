@@ -1,4 +1,4 @@
-"""What reward signals share that learn."""
+"""Tests the common parts of learned reward signals."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from learner.optimizers.reduce import SingleLearner
 from learner.rewards.learned import LearnedReward
 from learner.rewards.rnd import RNDReward
-from learner.settings.network import MemorySettings, NetworkSettings
-from learner.settings.rewards import RNDSettings
+from learner.settings.network import MemorySettings
+from learner.settings.rewards import FeatureSettings, RNDSettings
 from tests.learner.networks.specs import behavior, vector
 from tests.learner.rewards.made import SPECS, curiosity, learn, rnd, setup, transitions, weights
 
-NORMALIZED = NetworkSettings(hidden_units=16, normalize=True)
+NORMALIZED = FeatureSettings(hidden_units=16, normalize=True)
 SIGNALS = {"curiosity": curiosity, "rnd": rnd}
 
 
 @pytest.mark.parametrize("kind", SIGNALS)
 def test_the_same_steps_give_the_same_weights(kind: str) -> None:
-    """Nothing is random but the initial weights, which come from the generator: equal seeds are equal to the last bit."""
+    """Equal seeds give equal weights bit for bit."""
     spec = SPECS["hybrid"]
     first, second, other = (SIGNALS[kind](spec, seed) for seed in (1, 1, 2))
     for signal in (first, second, other):
@@ -32,7 +32,7 @@ def test_the_same_steps_give_the_same_weights(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SIGNALS)
 def test_a_saved_signal_goes_on_as_if_nothing_had_been(kind: str) -> None:
-    """Two steps, a save, a signal with other weights that loads it, and two more: equal to four, to the last bit."""
+    """Two steps, a save, a load with other weights and two more steps equal four steps bit for bit."""
     spec = SPECS["continuous"]
     whole, rest = SIGNALS[kind](spec, network_settings=NORMALIZED), SIGNALS[kind](spec, 7, network_settings=NORMALIZED)
     learn(whole, transitions(spec), 2)
@@ -46,7 +46,7 @@ def test_a_saved_signal_goes_on_as_if_nothing_had_been(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SIGNALS)
 def test_loading_what_was_saved_undoes_a_step_that_went_wrong(kind: str) -> None:
-    """An observation that is not finite spoils the weights, which is seen; loading brings everything back."""
+    """A step with non-finite observations is detected, and loading restores the signal."""
     spec = SPECS["discrete"]
     signal = SIGNALS[kind](spec, network_settings=NORMALIZED)
     signal.update(transitions(spec))
@@ -62,16 +62,16 @@ def test_loading_what_was_saved_undoes_a_step_that_went_wrong(kind: str) -> None
 
 
 def test_the_state_of_another_network_is_refused() -> None:
-    """A wider network, or one that normalizes, does not take it over; the message names the parameter."""
+    """The state of a wider or normalizing network is refused with the parameter's name."""
     spec = SPECS["discrete"]
     state = rnd(spec).state_dict()
-    for settings in (NetworkSettings(hidden_units=24), NORMALIZED):
-        with pytest.raises(ValueError, match="in the saved state and"):
+    for settings in (FeatureSettings(hidden_units=24), NORMALIZED):
+        with pytest.raises(ValueError, match="in the saved state, but"):
             rnd(spec, network_settings=settings).load_state_dict(state)
 
 
 def test_statistics_are_means_since_the_last_look() -> None:
-    """The mean of the losses of all steps since; nothing where there was no step."""
+    """Statistics are means of the losses since the last report, and absent without steps."""
     spec = SPECS["discrete"]
     signal = rnd(spec)
     assert signal.statistics() == {}
@@ -84,7 +84,7 @@ def test_statistics_are_means_since_the_last_look() -> None:
 
 
 def test_both_networks_see_normalized_observations() -> None:
-    """With ``normalize`` the running mean and deviation of what was seen after steps is in target and predictor."""
+    """With ``normalize`` target and predictor see observations with running mean and deviation."""
     spec = SPECS["discrete"]
     signal = rnd(spec, network_settings=NORMALIZED)
     seen = [transitions(spec, 500, seed, next_observations=[5 + 0.01 * torch.randn(500, 4)]) for seed in range(2)]
@@ -99,7 +99,7 @@ def test_both_networks_see_normalized_observations() -> None:
 
 
 def test_observations_that_are_not_finite_leave_the_normalizer() -> None:
-    """One infinity would make every later observation NaN, for good."""
+    """Non-finite observations do not change the normalizer."""
     spec = SPECS["discrete"]
     signal = rnd(spec, network_settings=NORMALIZED)
     signal.update(transitions(spec))
@@ -113,16 +113,16 @@ def test_observations_that_are_not_finite_leave_the_normalizer() -> None:
 
 
 def test_a_memory_is_left_out() -> None:
-    """A signal sees single transitions: a memory block in its network, as ML-Agents' files have it, does nothing."""
-    settings = NetworkSettings(hidden_units=16, memory=MemorySettings())
+    """A memory block in a signal's network is ignored."""
+    settings = FeatureSettings(hidden_units=16, memory=MemorySettings())
     assert weights(rnd(SPECS["discrete"], network_settings=settings)).keys() == weights(rnd(SPECS["discrete"])).keys()
 
 
 class Summing(SingleLearner):
-    """Doubles gradients, to be seen."""
+    """Doubles gradients, to be detected."""
 
     def gradients(self, gradient: torch.Tensor) -> None:
-        """Doubles."""
+        """Doubles the gradients."""
         gradient.mul_(2.0)
 
     def moments(self, batch: torch.Tensor) -> torch.Tensor:
@@ -131,7 +131,7 @@ class Summing(SingleLearner):
 
 
 def test_several_learners_meet_at_its_gradients_and_moments() -> None:
-    """Gradients and statistics of the observations pass the one place where learners are combined."""
+    """Gradients and statistics of observations use the reducer."""
     spec = behavior(vector(), branches=(3,))
     settings = RNDSettings(network_settings=NORMALIZED)
     alone = RNDReward(settings, setup(spec))

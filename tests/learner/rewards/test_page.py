@@ -1,4 +1,4 @@
-"""The page of the reward signals says what their code does."""
+"""Tests that the page of reward signals agrees with the code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NETWORK = Row("{}", "as in a behavior", "")
 
 @pytest.mark.parametrize("name", SIGNALS)
 def test_the_settings_of_a_signal_are_those_of_the_code(name: str) -> None:
-    """Its table has every key and no other, with default, range and a text."""
+    """The table of each signal has every key with default, range and text."""
     part = sections(PAGE.read_text(encoding="utf-8"))[name]
     lines = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", part, flags=re.MULTILINE)
     told = {key: Row(*rest) for key, *rest in lines}
@@ -57,7 +57,7 @@ def _shown(default: object) -> str:
 
 
 def test_the_settings_of_cloning_are_those_of_the_code() -> None:
-    """Its table has every key and no other, with its default and a text."""
+    """The table of cloning has every key with default and text."""
     part = sections(PAGE.read_text(encoding="utf-8"))["behavioral_cloning"]
     lines = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", part, flags=re.MULTILINE)
     defaults = BehavioralCloningSettings(demo_path="required").model_dump(mode="json")
@@ -66,7 +66,7 @@ def test_the_settings_of_cloning_are_those_of_the_code() -> None:
 
 
 def test_its_links_lead_somewhere() -> None:
-    """Files that the page names are there."""
+    """Files that the page links to exist."""
     for target in re.findall(r"\]\((?!https?://)([^)#]+)", PAGE.read_text(encoding="utf-8")):
         assert (PAGE.parent / target).exists(), target
 
@@ -76,14 +76,14 @@ CONTROL = ROOT / "tests" / "gates" / "runs" / "mountaincar.yaml"
 
 
 def settings(path: Path) -> dict[str, Any]:
-    """Everything that a run file says of its behavior, defaults included."""
+    """Returns all settings of a behavior with defaults."""
     return load_run_options(path).options.behaviors["MountainCar"].model_dump(mode="json")
 
 
 @pytest.mark.parametrize("signal", ["curiosity", "rnd"])
 def test_they_differ_from_the_control_by_one_signal(signal: str) -> None:
-    """Network, hyperparameters and the extrinsic signal are those of the file that never learns; nothing is normalized."""
-    control, found = settings(CONTROL), settings(ROOT / "deploy" / "runs" / f"mountaincar-{signal}.yaml")
+    """The run files differ from the control only by their signal."""
+    control, found = settings(CONTROL), settings(ROOT / "learner" / "run_files" / f"mountaincar-{signal}.yaml")
     assert not control["network_settings"]["normalize"]
     added = found["reward_signals"].pop(signal)
     assert added["network_settings"]["normalize"]

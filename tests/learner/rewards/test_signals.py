@@ -1,4 +1,4 @@
-"""Reward signals."""
+"""Tests reward signals."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import torch
 from learner.common.exits import ExitCode, UserError
 from learner.rewards.signals import LearnedSignal, RewardSignal, SignalSet, build_signals
 from learner.rewards.transitions import Transitions
-from learner.settings.network import NetworkSettings
-from learner.settings.rewards import CuriositySettings, ExtrinsicSettings, RewardSignals, RNDSettings
+from learner.settings.rewards import CuriositySettings, ExtrinsicSettings, FeatureSettings, RewardSignals, RNDSettings
 from tests.learner.installed import install
-from tests.learner.rewards.made import CPU, SMALL, SPECS, transitions
+from tests.learner.rewards.made import CPU, FEATURES, SPECS, transitions
 from tests.learner.trainers.synthetic import BRANCHES
 
 
@@ -25,7 +24,7 @@ def build(settings: RewardSignals) -> list[RewardSignal]:
 
 
 def test_extrinsic_is_the_reward_times_its_strength() -> None:
-    """The environment's reward, scaled, in float64; nothing of it learns."""
+    """Extrinsic is the environment's reward times strength in float64."""
     (signal,) = build(RewardSignals(extrinsic=ExtrinsicSettings(gamma=0.9, strength=2.0)))
     found = signal.evaluate(Transitions(torch.tensor([1.0, -0.5]), torch.zeros(2)))
     assert found.tolist() == [2.0, -1.0]
@@ -35,6 +34,13 @@ def test_extrinsic_is_the_reward_times_its_strength() -> None:
     assert not signals.learns
     assert not signals.needs_observations
     assert signals.state_dict() == {}
+
+
+def test_extrinsic_rewards_are_clipped_before_the_strength() -> None:
+    """Large ones count as the limit, small ones as they are."""
+    (signal,) = build(RewardSignals(extrinsic=ExtrinsicSettings(reward_clip=3.0, strength=2.0)))
+    found = signal.evaluate(Transitions(torch.tensor([100.0, -4.0, 0.5]), torch.zeros(3)))
+    assert found.tolist() == [6.0, -6.0, 1.0]
 
 
 def test_nothing_to_learn_from_is_refused() -> None:
@@ -84,7 +90,7 @@ bold, plain = Bold(), Plain()
 
 
 def test_settings_that_extend_ours_leave_a_package_its_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a package makes is used, whatever its settings extend; it stands beside the signal it extends."""
+    """A package's signal is used even if its settings extend a built-in one's."""
     installed(tmp_path / "site", "extends_ours_of_a_test", EXTENDS)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     raw: dict[str, Any] = {
@@ -131,10 +137,10 @@ def none(settings, setup): return Signal("none", made=lambda reward: None)
 def nan(settings, setup): return Signal("nan", made=lambda reward: reward * float("nan"))
 """
 FAULTS = {
-    "posing": "has the name 'extrinsic', not that of the run file",
+    "posing": "has the name 'extrinsic', not the name in the run file",
     "lines": "has the name",
-    "text": "has a gamma of '0.9', no number from 0 to 1",
-    "far": "has a gamma of '1.5', no number from 0 to 1",
+    "text": "has a gamma of '0.9', not a number from 0 to 1",
+    "far": "has a gamma of '1.5', not a number from 0 to 1",
     "unclear": "has ignores_ends that are neither True nor False",
     "half": "lacks is_finite, statistics, state_dict, load_state_dict",
     "raising": "RuntimeError: no gamma",
@@ -150,7 +156,7 @@ def _faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def beside_extrinsic(name: str) -> SignalSet:
-    """Builds a signal of a package beside the environment's."""
+    """Builds a package's signal in addition to extrinsic."""
     raw: dict[str, Any] = {"extrinsic": {}, name: {}}
     return SignalSet(build(RewardSignals.model_for(raw).model_validate(raw)), CPU)
 
@@ -158,7 +164,7 @@ def beside_extrinsic(name: str) -> SignalSet:
 @pytest.mark.usefixtures("_faulty")
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_is_no_signal_is_refused(name: str) -> None:
-    """Attributes are looked at when a signal is made, and what is wrong is one line that names it."""
+    """An object that is no signal is refused in one line that names the attribute."""
     with pytest.raises(UserError) as caught:
         beside_extrinsic(name)
     assert caught.value.exit_code is ExitCode.RUN_FILE
@@ -170,7 +176,7 @@ def test_what_is_no_signal_is_refused(name: str) -> None:
 @pytest.mark.usefixtures("_faulty")
 @pytest.mark.parametrize(("name", "shown"), [("wide", r"\[3, 1\]"), ("short", r"\[1\]"), ("none", "NoneType")])
 def test_rewards_of_another_form_name_their_signal(name: str, shown: str) -> None:
-    """One reward for each step, or an error that says which signal, and what it returned."""
+    """A wrong shape of rewards is an error that names the signal."""
     with pytest.raises(UserError, match=rf"reward signal '{name}' returned .*{shown} for 3 steps") as caught:
         beside_extrinsic(name).evaluate(Transitions(torch.zeros(3), torch.zeros(3)))
     assert caught.value.exit_code is ExitCode.TRAINER_FAILED
@@ -178,7 +184,7 @@ def test_rewards_of_another_form_name_their_signal(name: str, shown: str) -> Non
 
 @pytest.mark.usefixtures("_faulty")
 def test_rewards_that_are_not_finite_are_remembered() -> None:
-    """Which signal it was, until somebody asks; nothing waits for the device before."""
+    """Non-finite rewards are attributed to their signal without waiting for the device."""
     good, faulty = beside_extrinsic("good"), beside_extrinsic("nan")
     for signals in (good, faulty):
         signals.evaluate(Transitions(torch.ones(3), torch.zeros(3)))
@@ -189,18 +195,18 @@ def test_rewards_that_are_not_finite_are_remembered() -> None:
 
 SETTINGS = RewardSignals(
     extrinsic=ExtrinsicSettings(gamma=0.9, strength=-2.0),
-    curiosity=CuriositySettings(gamma=0.8, strength=0.5, network_settings=SMALL),
-    rnd=RNDSettings(gamma=0.7, strength=0.1, network_settings=SMALL),
+    curiosity=CuriositySettings(gamma=0.8, strength=0.5, network_settings=FEATURES),
+    rnd=RNDSettings(gamma=0.7, strength=0.1, network_settings=FEATURES),
 )
 
 
 def make(settings: RewardSignals = SETTINGS, seed: int = 1) -> SignalSet:
-    """The signals of a behavior with three choices."""
+    """Returns the signals of a behavior with three choices."""
     return SignalSet(build_signals(settings, SPECS["discrete"], torch.Generator().manual_seed(seed), CPU), CPU)
 
 
 def test_each_stream_has_its_own_discount_and_ends() -> None:
-    """In the order extrinsic, curiosity, rnd; those that explore look beyond the end of an episode."""
+    """Extrinsic, curiosity and rnd each have a discount; exploring signals ignore ends."""
     signals = make()
     assert signals.names == ("extrinsic", "curiosity", "rnd")
     assert signals.gamma.tolist() == [0.9, 0.8, 0.7]
@@ -209,7 +215,7 @@ def test_each_stream_has_its_own_discount_and_ends() -> None:
 
 
 def test_rewards_stand_side_by_side() -> None:
-    """One column a signal, each with its strength; a negative strength turns a signal round."""
+    """Each signal is a column with its strength, which may be negative."""
     signals, seen = make(), transitions(SPECS["discrete"])
     signals.update(seen)
     rewards = signals.evaluate(seen)
@@ -221,7 +227,7 @@ def test_rewards_stand_side_by_side() -> None:
 
 
 def test_one_step_teaches_all_and_all_report() -> None:
-    """Every signal that learns takes a step, and reports under ML-Agents' names."""
+    """Every learned signal takes a step and reports under ML-Agents' names."""
     signals = make()
     signals.update(transitions(SPECS["discrete"]))
     names = {"Losses/Curiosity Forward Loss", "Losses/Curiosity Inverse Loss", "Losses/RND Loss"}
@@ -232,7 +238,7 @@ def test_one_step_teaches_all_and_all_report() -> None:
 
 
 def test_they_are_saved_and_loaded_together() -> None:
-    """A set with other weights continues with those that were saved."""
+    """All signals are saved and loaded together."""
     first, second, seen = make(), make(seed=2), transitions(SPECS["discrete"])
     first.update(seen)
     second.load_state_dict(first.state_dict())
@@ -240,14 +246,14 @@ def test_they_are_saved_and_loaded_together() -> None:
 
 
 def test_a_state_without_a_signal_is_refused() -> None:
-    """A signal that was added to the run file has no saved state; the message names it."""
+    """A signal without saved state is an error that names it."""
     without = make(RewardSignals(extrinsic=ExtrinsicSettings()))
     with pytest.raises(ValueError, match="curiosity is missing"):
         make().load_state_dict(without.state_dict())
 
 
 def test_initial_weights_come_from_the_generator() -> None:
-    """Equal seeds give equal signals; no global random state is read."""
+    """Equal seeds give equal signals without global randomness."""
     seen = transitions(SPECS["discrete"])
     torch.manual_seed(1)
     first = make()
@@ -259,8 +265,8 @@ def test_initial_weights_come_from_the_generator() -> None:
 
 
 def test_a_signal_alone_needs_no_other() -> None:
-    """Without extrinsic the environment's reward is not used."""
-    settings = RewardSignals(rnd=RNDSettings(network_settings=NetworkSettings(hidden_units=8)))
+    """Without extrinsic, the environment's reward is not used."""
+    settings = RewardSignals(rnd=RNDSettings(network_settings=FeatureSettings(hidden_units=8)))
     (signal,) = build_signals(settings, SPECS["goal"], torch.Generator(), CPU)
     assert isinstance(signal, LearnedSignal)
     assert signal.name == "rnd"

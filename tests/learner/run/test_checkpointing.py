@@ -1,4 +1,4 @@
-"""What is saved of a run, when, and what a restart makes of it."""
+"""Tests what is saved of a run, when, and how it is restored."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from learner.common.exits import ExitCode, UserError
 from learner.curriculum.lessons import Lessons
 from learner.observe.view import RunState as ViewState
 from learner.trainers.base import Trainer
+from learner.trainers.parts import Ending
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME
 from tests.learner.starts import Start, begun, opened, saved, saved_after_one_update
@@ -31,7 +32,7 @@ from tests.learner.trainers.synthetic import SyntheticActor
 
 
 def test_a_restart_goes_on(tmp_path: Path) -> None:
-    """Weights, counters, books and sessions come back as those of one moment; what was queued is lost by name."""
+    """A restart restores weights, counters, books and sessions; queued steps count as lost."""
     with begun(tmp_path, 2) as (folder, first, trainer):
         first.parts.ledger.enqueue(NAME, 7)
         first.keeper.save_run_state({NAME: trainer})
@@ -41,8 +42,8 @@ def test_a_restart_goes_on(tmp_path: Path) -> None:
 
     with opened(tmp_path, resume=True) as folder:
         second = Start(folder, 2)
-        second.keeper.restore(state)
-        view = second.run_status.behavior_view(second.parts.behaviors.all()[0])
+        second.restore(state)
+        view = second.run_status.behavior_state(second.parts.behaviors.all()[0])
         assert (view.version, view.env_steps_trained) == (2, trainer.steps_trained)
         again = second.trainer()
         assert (again.version, again.steps_trained, again.episodes) == (2, trainer.steps_trained, trainer.episodes)
@@ -58,59 +59,92 @@ def test_a_restart_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_behavior_whose_actors_stay_away_is_not_forgotten(tmp_path: Path) -> None:
-    """A second restart before any trainer was made saves what the first one loaded."""
+    """A restored behavior without actors is saved again."""
     state = saved_after_one_update(tmp_path)
     with opened(tmp_path, resume=True) as folder:
         second = Start(folder, 2)
-        second.keeper.restore(state)
+        second.restore(state)
         second.keeper.save_run_state({})
     assert saved(tmp_path).trainers[NAME]["version"] == 1
     assert saved(tmp_path).generation == 2
 
 
 def test_it_is_saved_when_due(tmp_path: Path) -> None:
-    """Nothing is written before the first update, and nothing twice; an update after the interval is written."""
+    """A checkpoint is saved after an update and an interval, and only once."""
     with begun(tmp_path) as (folder, start, trainer):
-        start.keeper.save_if_due({NAME: trainer})
+        start.keeper.after_turn({NAME: trainer})
         assert not folder.run_state.exists()
         start.train(trainer, 1)
-        start.keeper.save_if_due({NAME: trainer})
+        start.keeper.after_turn({NAME: trainer})
         first = folder.run_state.stat().st_mtime_ns
-        start.keeper.save_if_due({NAME: trainer})
+        start.keeper.after_turn({NAME: trainer})
         assert folder.run_state.stat().st_mtime_ns == first
         start.train(trainer, 1)
-        start.keeper.save_if_due({NAME: trainer})
+        start.keeper.after_turn({NAME: trainer})
         assert folder.run_state.stat().st_mtime_ns > first
 
 
 def test_the_end_leaves_everything(tmp_path: Path) -> None:
-    """Run state, checkpoint and model of the last version, and the list of them."""
+    """The end leaves run state, checkpoint, model and list of the last version."""
     with begun(tmp_path, 1) as (folder, start, trainer):
-        kept = start.keeper.finish({NAME: trainer})
-        assert kept.models == {NAME: folder.final_model(NAME)}
-        assert kept.is_complete
+        is_complete = start.keeper.finish({NAME: trainer}, Ending("signal"))
+        assert start.keeper.models == {NAME: folder.final_model(NAME)}
+        assert is_complete
         assert folder.final_model(NAME).stat().st_size > 0
         assert folder.newest_checkpoint(NAME).exists()
         assert start.store.status.checkpoints(NAME)[-1].steps == trainer.get_step
-        assert not start.run_status.last_error
+        assert not start.reporting.last_error
     assert saved(tmp_path).trainers[NAME]["version"] == 1
 
 
+def test_what_is_saved_when_training_ends_is_not_written_again(tmp_path: Path) -> None:
+    """After the end of training only the run state is written again."""
+    with begun(tmp_path, 1) as (folder, start, trainer):
+        trainers = {NAME: trainer}
+        files = folder.final_model(NAME), folder.newest_checkpoint(NAME), folder.run_state
+
+        def written() -> list[int]:
+            return [file.stat().st_mtime_ns for file in files]
+
+        start.keeper.training_ended(trainers, (NAME,))
+        first = written()
+        start.keeper.training_ended(trainers, (NAME,))
+        assert written() == first
+        assert start.keeper.finish(trainers, Ending("max_steps"))
+        assert written()[:2] == first[:2]
+        assert written()[2] > first[2]
+        assert start.keeper.models == {NAME: folder.final_model(NAME)}
+        start.train(trainer, 1)
+        assert start.keeper.finish(trainers, Ending("signal"))
+        assert all(now > before for now, before in zip(written(), first, strict=True))
+
+
+def test_a_disk_that_was_full_when_training_ended(tmp_path: Path) -> None:
+    """A file that could not be written at the end of training is written at the end of the run."""
+    with begun(tmp_path, 1) as (folder, start, trainer):
+        block(folder.final_model(NAME))
+        start.keeper.training_ended({NAME: trainer}, (NAME,))
+        assert start.reporting.last_error
+        shutil.rmtree(folder.final_model(NAME))
+        assert start.keeper.finish({NAME: trainer}, Ending("max_steps"))
+        assert folder.final_model(NAME).is_file()
+
+
 FAILING: dict[str, Callable[[Start, Trainer], object]] = {
-    "save_if_due": lambda start, trainer: start.keeper.save_if_due({NAME: trainer}),
+    "save_if_due": lambda start, trainer: start.keeper.after_turn({NAME: trainer}),
     "save": lambda start, trainer: start.keeper.save(trainer),
-    "finish": lambda start, trainer: start.keeper.finish({NAME: trainer}),
+    "finish": lambda start, trainer: start.keeper.finish({NAME: trainer}, Ending("signal")),
 }
 
 
 @pytest.mark.parametrize("method", FAILING)
 def test_a_folder_that_cannot_be_written_costs_the_checkpoint(tmp_path: Path, method: str) -> None:
-    """The run goes on and shows the reason; an operator's own request to save is told instead."""
+    """A failed checkpoint shows the reason and the run continues; an operator's save gets the error."""
     with begun(tmp_path, 1) as (folder, start, trainer):
         aside = folder.path.rename(tmp_path / "aside")
         folder.path.write_text("a file where the folder was")
         FAILING[method](start, trainer)
-        assert str(folder.path) in start.run_status.last_error
+        assert str(folder.path) in start.reporting.last_error
         with pytest.raises(CheckpointFailed):
             start.keeper.save_all({NAME: trainer})
         folder.path.unlink()
@@ -119,37 +153,37 @@ def test_a_folder_that_cannot_be_written_costs_the_checkpoint(tmp_path: Path, me
 
 
 def test_what_the_end_could_not_write_is_told(tmp_path: Path) -> None:
-    """Wherever the disk refuses, a run state or a model, the end says that it is not complete, and writes the rest."""
+    """If the last state or model cannot be written, the end reports it and writes the rest."""
     with begun(tmp_path, 1) as (folder, start, trainer):
         start.keeper.save_run_state({NAME: trainer})
         block(folder.previous_run_state)
-        kept = start.keeper.finish({NAME: trainer})
-        assert (kept.models, kept.is_complete) == ({NAME: folder.final_model(NAME)}, False)
+        is_complete = start.keeper.finish({NAME: trainer}, Ending("signal"))
+        assert (start.keeper.models, is_complete) == ({NAME: folder.final_model(NAME)}, False)
         shutil.rmtree(folder.previous_run_state)
         folder.final_model(NAME).unlink()
         block(folder.final_model(NAME))
-        kept = start.keeper.finish({NAME: trainer})
-        assert (kept.models, kept.is_complete) == ({NAME: None}, False)
+        is_complete = start.keeper.finish({NAME: trainer}, Ending("signal"))
+        assert (start.keeper.models, is_complete) == ({NAME: None}, False)
         assert folder.previous_run_state.is_file()
         shutil.rmtree(folder.path)
-        kept = start.keeper.finish({NAME: trainer})
-        assert (kept.models, kept.is_complete) == ({NAME: None}, False)
+        is_complete = start.keeper.finish({NAME: trainer}, Ending("signal"))
+        assert (start.keeper.models, is_complete) == ({NAME: None}, False)
 
 
 def test_a_model_that_could_not_be_exported_is_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run without its model is not complete, whatever kept it from being written."""
+    """A run whose model could not be exported counts as incomplete."""
     with begun(tmp_path, 1) as (_, start, trainer):
 
         def fail(_path: Path) -> None:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(trainer, "export_model", fail)
-        kept = start.keeper.finish({NAME: trainer})
-        assert (kept.models, kept.is_complete) == ({NAME: None}, False)
+        is_complete = start.keeper.finish({NAME: trainer}, Ending("signal"))
+        assert (start.keeper.models, is_complete) == ({NAME: None}, False)
 
 
 def test_the_curves_of_the_page_go_on_after_a_restart(tmp_path: Path) -> None:
-    """They are part of the run state, as the weights are."""
+    """The page's curves are part of the run state."""
     with begun(tmp_path) as (folder, first, trainer):
         start_seconds = 3.0
         first.run_status.history.add(NAME, start_seconds, {"mean_return": 20.0})
@@ -157,7 +191,7 @@ def test_the_curves_of_the_page_go_on_after_a_restart(tmp_path: Path) -> None:
         state = first.store.load_run_state()
         assert state is not None
         second = Start(folder, 2)
-        second.keeper.restore(state)
+        second.restore(state)
         assert second.run_status.history.view(NAME) == first.run_status.history.view(NAME)
         second.run_status.history.add(NAME, 0.5, {"mean_return": 21.0})
         view = second.run_status.history.view(NAME)
@@ -166,30 +200,30 @@ def test_the_curves_of_the_page_go_on_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_stays_full_does_not_fill_the_log(tmp_path: Path) -> None:
-    """Saving is tried again and again, and told once a minute; the last try is always told."""
+    """A failed save is retried and logged once a minute; the last one is always logged."""
     with begun(tmp_path, 1) as (folder, start, trainer):
         start.keeper.save_run_state({NAME: trainer})
         start.train(trainer, 1)
         block(folder.previous_run_state)
         with structlog.testing.capture_logs() as logs:
             for _ in range(3):
-                start.keeper.save_if_due({NAME: trainer})
+                start.keeper.after_turn({NAME: trainer})
             assert [line["event"] for line in logs] == ["checkpoint_failed"]
-            start.keeper.finish({NAME: trainer})
+            start.keeper.finish({NAME: trainer}, Ending("signal"))
         assert [line["event"] for line in logs] == ["checkpoint_failed"] * 2
         shutil.rmtree(folder.previous_run_state)
-        start.keeper.save_if_due({NAME: trainer})
+        start.keeper.after_turn({NAME: trainer})
         assert folder.previous_run_state.is_file()
 
 
 def block(path: Path) -> None:
-    """Puts a folder where a file shall be: rights and full disks do not stop every user of a machine."""
+    """Makes a folder in the place of a file, which blocks writing for every user."""
     path.mkdir()
     (path / "file").write_text("in the way")
 
 
 def test_a_trainer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """A run file with another network than the saved one's is an error that says so."""
+    """A state of another network is an error that says so."""
     with begun(tmp_path) as (folder, first, trainer):
         first.keeper.save_run_state({NAME: trainer})
     state = saved(tmp_path)
@@ -198,14 +232,14 @@ def test_a_trainer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     broken = {NAME: {**state.trainers[NAME], "model": {**model, "network": weights}}}
     with opened(tmp_path, resume=True) as folder:
         second = Start(folder, 2)
-        second.keeper.restore(replace(state, trainers=broken))
+        second.restore(replace(state, trainers=broken))
         with pytest.raises(UserError, match="does not fit the run file") as caught:
             second.trainer()
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
 
 
 def test_another_run_gives_its_weights(tmp_path: Path) -> None:
-    """--initialize-from takes networks of another run's checkpoint; its counters stay there."""
+    """--initialize-from loads networks and no counters."""
     with open_run_folder(tmp_path, "source") as folder:
         source = Start(folder, 1)
         trainer = source.join()
@@ -219,12 +253,12 @@ def test_another_run_gives_its_weights(tmp_path: Path) -> None:
 
 
 def three_lessons() -> Lessons:
-    """A curriculum of three lessons."""
+    """Returns a curriculum of three lessons."""
     return Lessons(parameters(mass=curriculum(1, 2, 3, behavior=NAME, threshold=5)), seed=0)
 
 
 def test_lessons_are_saved_when_they_begin(tmp_path: Path) -> None:
-    """Both files have them at once; a restart takes the run state's, and the status file's where that differs."""
+    """A new lesson is saved in both files immediately, and the status file decides on a difference."""
     with opened(tmp_path) as folder:
         lessons = three_lessons()
         first = Start(folder, 1, lessons=lessons)
@@ -233,12 +267,13 @@ def test_lessons_are_saved_when_they_begin(tmp_path: Path) -> None:
         first.keeper.save_lessons({})
     state = saved(tmp_path)
     with opened(tmp_path, resume=True) as folder:
-        assert TrainingStatus.load(folder.training_status).lesson("mass") == 1
+        assert TrainingStatus.load(folder.training_status).lessons(["mass"]) == {"mass": 1}
         again = three_lessons()
         second = Start(folder, 2, lessons=again)
-        second.keeper.restore(state)
+        second.restore(state)
         second.keeper.restore_lessons()
         assert again.state_dict() == lessons.state_dict()
+        second.report()
         assert second.run_status.run_view(ViewState.TRAINING, "").lessons[0].number == 1
         second.store.status.set_lesson("mass", 2)
         second.keeper.restore_lessons()
@@ -246,7 +281,7 @@ def test_lessons_are_saved_when_they_begin(tmp_path: Path) -> None:
 
 
 def test_the_status_file_alone_keeps_the_lessons(tmp_path: Path) -> None:
-    """A run whose state holds no lessons goes on in its own all the same; a new run begins with the first."""
+    """A run state without lessons continues with those of the status file; a new run starts at the first."""
     with opened(tmp_path) as folder:
         lessons = three_lessons()
         first = Start(folder, 1, lessons=lessons)
@@ -259,13 +294,13 @@ def test_the_status_file_alone_keeps_the_lessons(tmp_path: Path) -> None:
             lessons = three_lessons()
             start = Start(folder, 2, lessons=lessons)
             if resume:
-                start.keeper.restore(older)
+                start.restore(older)
             start.keeper.restore_lessons()
             assert lessons.numbers()["mass"] == number
 
 
 def test_a_disk_that_does_not_take_lessons_ends_nothing(tmp_path: Path) -> None:
-    """What cannot be written is told, and training goes on in the new lesson."""
+    """Lessons that cannot be saved are logged, and training continues in the new lesson."""
     with opened(tmp_path) as folder:
         lessons = three_lessons()
         start = Start(folder, 1, lessons=lessons)
@@ -273,27 +308,27 @@ def test_a_disk_that_does_not_take_lessons_ends_nothing(tmp_path: Path) -> None:
         folder.training_status.parent.mkdir(exist_ok=True)
         folder.training_status.mkdir()
         start.keeper.save_lessons({})
-        assert "training_status.json" in start.run_status.last_error
+        assert "training_status.json" in start.reporting.last_error
         assert folder.run_state.exists()
         folder.training_status.rmdir()
 
 
 def test_damaged_lessons_are_told(tmp_path: Path) -> None:
-    """A run state whose lessons make no sense ends the start with one line, like every other part of it."""
+    """Invalid lessons in a run state end the start with one line."""
     with opened(tmp_path) as folder:
         Start(folder, 1, lessons=three_lessons()).keeper.save_run_state({})
     state = saved(tmp_path)
     with opened(tmp_path, resume=True) as folder:
         second = Start(folder, 2, lessons=three_lessons())
         damaged = replace(state, extra={**state.extra, "lessons": {"numbers": 3}})
-        with pytest.raises(UserError, match="does not fit together") as caught:
-            second.keeper.restore(damaged)
+        with pytest.raises(UserError, match="is inconsistent") as caught:
+            second.restore(damaged)
         assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
 
 
 @pytest.mark.parametrize("saves", [False, True])
 def test_it_is_saved_where_the_run_file_says_so(tmp_path: Path, *, saves: bool) -> None:
-    """With the checkpoint of its behavior, in that behavior's folder; a new run in the same folder has none of it."""
+    """A replay memory is saved with its behavior's checkpoint; a new run does not load it."""
     bench, trainer = make(hyper={"save_replay_buffer": saves})
     feed(bench, SyntheticActor(bench), trainer, 2)
     with opened(tmp_path) as folder:
@@ -307,7 +342,7 @@ def test_it_is_saved_where_the_run_file_says_so(tmp_path: Path, *, saves: bool) 
 
 
 def test_a_memory_that_cannot_be_written_costs_the_checkpoint_and_not_the_run(tmp_path: Path) -> None:
-    """As every other file of a checkpoint: said, counted, and tried again at the next one."""
+    """A replay memory that cannot be written is logged, counted and retried."""
     bench, trainer = make(hyper={"save_replay_buffer": True})
     feed(bench, SyntheticActor(bench), trainer, 2)
     with opened(tmp_path) as folder:
@@ -316,7 +351,7 @@ def test_a_memory_that_cannot_be_written_costs_the_checkpoint_and_not_the_run(tm
         with pytest.raises(CheckpointFailed, match=FILE_NAME):
             start.keeper.save_behavior(trainer)
         start.keeper.save(trainer)
-        assert start.run_status.last_error is not None
+        assert start.reporting.last_error is not None
 
 
 def broken_states(state: SavedRunState) -> dict[str, SavedRunState]:
@@ -357,13 +392,13 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_state_that_makes_no_sense_is_refused(tmp_path: Path, case: str) -> None:
-    """Whatever is in it, the user hears of the file and of what to do, and never gets a traceback."""
+    """An invalid state is an error of one line that names the file and the options."""
     with begun(tmp_path) as (folder, first, trainer):
         first.parts.ledger.enqueue(NAME, 7)
         first.keeper.save_run_state({NAME: trainer})
     state = broken_states(saved(tmp_path))[case]
-    with opened(tmp_path, resume=True) as folder, pytest.raises(UserError, match="does not fit together") as caught:
-        Start(folder, 2).keeper.restore(state)
+    with opened(tmp_path, resume=True) as folder, pytest.raises(UserError, match="is inconsistent") as caught:
+        Start(folder, 2).restore(state)
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
     assert "run_state.pt" in caught.value.message
 
@@ -380,16 +415,16 @@ ANY_NUMBER = frozenset({"log_prob_error_max", "mean_lag", "mean_return", "smooth
 
 
 def refused(start: Start, state: SavedRunState) -> str:
-    """Returns how a start refuses a state; empty if it goes on from it."""
+    """Returns the error of a start from a state, or an empty text."""
     try:
-        start.keeper.restore(state)
+        start.restore(state)
     except UserError as error:
         return error.message
     return ""
 
 
 def test_numbers_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    """Negative, not a number, or larger than any message holds: whatever it counts, the start ends with one line."""
+    """Negative, non-finite and too large numbers in a state end the start with one line."""
     with begun(tmp_path, 1, lessons=three_lessons()) as (folder, first, trainer):
         first.parts.declared(first.parts.open("lost").session)
         first.parts.now += 1e6
@@ -415,12 +450,12 @@ def test_numbers_that_cannot_be_are_refused(tmp_path: Path) -> None:
                 )
                 told[(*path, value)] = refused(Start(folder, 2, lessons=three_lessons()), broken)
     assert len(told) > 50
-    assert [case for case, message in told.items() if "does not fit together" not in message] == []
+    assert [case for case, message in told.items() if "is inconsistent" not in message] == []
     assert [message for message in told.values() if "\n" in message] == []
 
 
 def test_what_was_trained_needs_its_trainer_and_its_declaration(tmp_path: Path) -> None:
-    """Without its state it would begin with new weights, under the books of the old ones."""
+    """A behavior whose trainer's state or declaration is missing is an error."""
     state = saved_after_one_update(tmp_path)
     without: dict[str, SavedRunState] = {
         "trainer": replace(state, trainers={}),
@@ -435,5 +470,5 @@ def test_what_was_trained_needs_its_trainer_and_its_declaration(tmp_path: Path) 
             opened(tmp_path, resume=True) as folder,
             pytest.raises(UserError, match=f"its {part} is missing") as caught,
         ):
-            Start(folder, 2).keeper.restore(broken)
+            Start(folder, 2).restore(broken)
         assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT

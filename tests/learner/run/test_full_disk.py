@@ -1,4 +1,4 @@
-"""A disk that is full for a while, by the kernel's limit on the size of files: training goes on, and is saved later."""
+"""Tests training on a full disk, by the kernel's limit on file sizes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ ROOM_BYTES = 250_000
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Processes that end with the test."""
+    """Starts processes that end with the test."""
     with processes_in(tmp_path) as started:
         yield started
 
 
 def limit(learner: LearnerProcess, size_bytes: int) -> None:
-    """Lets no file of a process grow beyond a size, as if the disk were full then."""
+    """Limits the size of a process's files."""
     _, hard = resource.prlimit(learner.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(learner.pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
 
 
 def test_a_full_disk_costs_checkpoints_and_never_the_run(processes: Processes) -> None:
-    """One line tells of it, training goes on, saving is tried again; what is missing at the end is an exit code."""
+    """Training continues on a full disk with one warning; an incomplete end has an exit code."""
     learner = processes.learner(write_run(processes.folder, {NAME: LARGE}, checkpoint_seconds=0.5))
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     state = learner.folder / "run_state.pt"
@@ -62,7 +62,7 @@ def test_a_full_disk_costs_checkpoints_and_never_the_run(processes: Processes) -
 
 
 def test_a_log_on_a_full_disk_changes_no_exit_code(processes: Processes) -> None:
-    """A run whose standard output and error cannot be written ends as it would have ended."""
+    """A run whose outputs cannot be written keeps its exit code."""
     learner = processes.learner(write_run(processes.folder, {NAME: small()}), "--max-wall-seconds", "3")
     assert learner.address
     limit(learner, 0)  # its files are at their ends already; the summary and the state have no room either

@@ -1,4 +1,4 @@
-"""What a real run leaves in its folder, over a kill and a resume, and without the terminal or pipe that it wrote to."""
+"""Tests the folder of a real run over a kill and a resume, and without outputs."""
 
 from __future__ import annotations
 
@@ -41,6 +41,26 @@ MODULE = """
 
         on_update = on_episode = on_checkpoint = on_end = _note
 
+    class Asks:
+        updates = 0
+
+        def on_start(self, event):
+            self.run = event.requests
+
+        def on_update(self, event):
+            self.updates += 1
+            if self.updates == 1:
+                self.run.save_checkpoint()
+                self.run.evaluate()
+
+        def on_checkpoint(self, event):
+            if event.behavior:
+                self.saved = True
+
+        def on_episode(self, event):
+            if event.episodes > 300 and self.saved:
+                self.run.stop()
+
     class Raises:
         def on_update(self, event):
             raise ValueError("a fault of the user's")
@@ -70,9 +90,11 @@ MODULE = """
 
 @pytest.fixture
 def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
-    """Processes that end with the test, and that have a package of the user's installed."""
+    """Starts processes that end with the test and have a user's package installed."""
     points = {
-        "rollcast.callbacks": {name: f"mine_of_a_test:{name.capitalize()}" for name in ("broken", "notes", "raises")},
+        "rollcast.callbacks": {
+            name: f"mine_of_a_test:{name.capitalize()}" for name in ("asks", "broken", "notes", "raises")
+        },
         "rollcast.stats_writers": {"lines": "mine_of_a_test:Lines"},
     }
     site = install(tmp_path / "site", "mine_of_a_test", MODULE, points)
@@ -109,7 +131,7 @@ def only(results: Path) -> RunRow:
 
 
 def test_a_run_folder_tells_the_whole_life(processes: Processes) -> None:
-    """Killed and resumed, a run has each step once in its curves, both starts in its journal, and one log."""
+    """After a kill and a resume the curves have each step once, and journal and log have both starts."""
     own = {"callbacks": ["notes", "raises"], "stats_writers": ["csv", "lines"]}
     run_file = write_run(processes.folder, {NAME: small()}, checkpoint_seconds=0.5, **own)
     learner = processes.learner(run_file)
@@ -135,7 +157,7 @@ def test_a_run_folder_tells_the_whole_life(processes: Processes) -> None:
     assert {"Environment/Cumulative Reward", "Losses/Value Loss"} <= {key for _, key in rows}
 
     names = journal_names(folder)
-    assert [name for name in names if name in ("started", "resumed", "finished")] == ["started", "resumed", "finished"]
+    assert [name for name in names if name in ("started", "finished")] == ["started", "started", "finished"]
     assert {"actor_joined", "checkpoint"} <= set(names)
     assert lines_of(folder / "events.jsonl")[-1]["reason"] == "signal"
 
@@ -158,8 +180,22 @@ def test_a_run_folder_tells_the_whole_life(processes: Processes) -> None:
     assert json.loads((folder / "versions.json").read_text())["generation"] == 2
 
 
+def test_a_callback_asks_for_a_checkpoint_an_evaluation_and_the_end(processes: Processes) -> None:
+    """A callback's requests for checkpoint, evaluation and end are executed between updates."""
+    run_file = write_run(processes.folder, {NAME: small()}, callbacks=["asks"], evaluation={"episodes": 2, "actors": 1})
+    learner = processes.learner(run_file)
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4")
+    assert learner.wait() == ExitCode.OK, learner.said()
+    assert actor.wait() == 0
+    events = lines_of(learner.folder / "events.jsonl")
+    assert events[-1]["reason"] == "callback"
+    assert any(event["event"] == "checkpoint" and event.get("behavior") == NAME for event in events[:-3])
+    (evaluation,) = [event for event in events if event["event"] == "evaluation"]
+    assert (evaluation["behavior"], evaluation["episodes"]) == (NAME, 2)
+
+
 def test_a_name_that_nobody_knows_ends_the_start(processes: Processes) -> None:
-    """One line with the setting and what there is, before anything is written."""
+    """An unknown callback ends the start with one line before anything is written."""
     learner = processes.learner(write_run(processes.folder, {NAME: small()}, callbacks=["nobody"]))
     line = learner.fails_with(ExitCode.RUN_FILE)
     assert line.startswith("error: rollcast.callbacks names 'nobody'")
@@ -168,7 +204,7 @@ def test_a_name_that_nobody_knows_ends_the_start(processes: Processes) -> None:
 
 
 def test_a_callback_that_cannot_be_made_ends_the_start(processes: Processes) -> None:
-    """Only making it shows that: one line, which is in the log, too, and the folder still counts as new."""
+    """A callback that raises when it is made ends the start with one line, and the folder stays new."""
     learner = processes.learner(write_run(processes.folder, {NAME: small()}, callbacks=["broken"]))
     line = learner.fails_with(ExitCode.RUN_FILE)
     assert line.startswith("error: rollcast.callbacks names 'broken'")
@@ -198,7 +234,7 @@ class Shown:
             self.text += data.decode(errors="replace")
 
     def end(self) -> str:
-        """Waits until nobody can write any more, and returns everything."""
+        """Waits for the end of output and returns it."""
         self._thread.join(SECONDS)
         os.close(self._descriptor)
         return self.text
@@ -219,13 +255,13 @@ def learner(folder: Path, stdout: int, stderr: int, *arguments: str) -> subproce
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """What the run left for machines."""
+    """Returns the run's summary as JSON."""
     content: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text())
     return content
 
 
 def unread_pipe() -> int:
-    """Returns the end for writing of a pipe that nobody reads, as left by `| head -0`."""
+    """Returns the writing end of a pipe without a reader, as left by `| head -0`."""
     read, write = os.pipe()
     os.close(read)
     return write
@@ -233,7 +269,7 @@ def unread_pipe() -> int:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_standard_output_that_nobody_reads(tmp_path: Path, terminal: bool) -> None:
-    """`serve ... | head -0` costs the table alone, whether standard error is a terminal or not."""
+    """`serve ... | head -0` loses only the table."""
     out = unread_pipe()
     parent, err = pty.openpty() if terminal else os.pipe()
     process = learner(tmp_path, out, err, "--max-wall-seconds", "1.5")
@@ -255,7 +291,7 @@ ENDINGS: dict[str, Callable[[subprocess.Popen[bytes]], None]] = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_terminal_that_goes_away(tmp_path: Path, ending: str) -> None:
-    """Behind a panel, too: what cannot be drawn is not drawn, and the run goes on to its end."""
+    """A terminal that closes does not end the run."""
     parent, child = pty.openpty()
     process = learner(tmp_path, child, child, "--max-wall-seconds", "3" if ending == "by itself" else "900")
     os.close(child)
@@ -271,7 +307,7 @@ def test_a_terminal_that_goes_away(tmp_path: Path, ending: str) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_an_error_that_nobody_reads(unbuffered: str) -> None:
-    """A refusal keeps its exit code where standard error is closed."""
+    """A refusal keeps its exit code if standard error is closed."""
     err = unread_pipe()
     command = [sys.executable, "-m", "learner", "status", "--no-such-flag"]
     environ = {**command_environment(), "PYTHONUNBUFFERED": unbuffered}

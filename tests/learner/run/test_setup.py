@@ -1,4 +1,4 @@
-"""What a run begins with."""
+"""Tests how a run is prepared."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.learner.process import process_as_before
 
 
 def options(seed: int = -1) -> RunOptions:
-    """A run file with a seed; -1 leaves it open."""
+    """Returns a run file with a seed; -1 means none."""
     return RunOptions.model_validate({"env_settings": {"seed": seed}})
 
 
 def test_a_run_that_goes_on_keeps_its_seed() -> None:
-    """Unless the run file sets one; a new run draws one."""
+    """A resumed run keeps its seed unless the run file sets one."""
     saved = {"seed": {"run": 7}}
     assert choose_seed(options(), saved) == 7
     assert choose_seed(options(3), saved) == 3
@@ -32,8 +32,10 @@ def test_a_run_that_goes_on_keeps_its_seed() -> None:
 
 @pytest.mark.parametrize("seed", [2**70, -1, True, "7", 1.5, None])
 def test_what_is_no_seed_is_refused(seed: Any) -> None:
-    """Random generators would refuse it once the first actor is there."""
-    with pytest.raises(UserError, match=r"the seed in the run state: run is .*, and must be a whole number") as caught:
+    """An invalid seed is refused at the start."""
+    with pytest.raises(
+        UserError, match=r"the seed in the run state is invalid: run is .*, but must be a whole number"
+    ) as caught:
         choose_seed(options(), {"seed": {"run": seed}})
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
 
@@ -43,14 +45,14 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Puts back what torch was told, and what the environment said."""
+    """Restores torch's settings and the environment."""
     monkeypatch.delenv(WORKSPACE_VARIABLE, raising=False)
     with process_as_before():
         yield
 
 
 def test_a_gpu_computes_in_float32() -> None:
-    """As actors do; torch would take TF32 for convolutions and LSTMs."""
+    """TF32 is disabled on GPUs."""
     torch.backends.cudnn.allow_tf32 = True
     choose_device(RunOptions.model_validate({"torch_settings": {"device": "cpu"}}))
     assert not torch.backends.cudnn.allow_tf32
@@ -58,7 +60,7 @@ def test_a_gpu_computes_in_float32() -> None:
 
 
 def test_torch_takes_algorithms_that_repeat_their_results() -> None:
-    """In lock-step it does, with one thread unless the run file says otherwise; else it may choose."""
+    """Lock-step uses deterministic algorithms and one thread by default."""
     options = {"torch_settings": {"device": "cpu"}}
     choose_device(RunOptions.model_validate(options))
     assert not torch.are_deterministic_algorithms_enabled()
@@ -70,7 +72,7 @@ def test_torch_takes_algorithms_that_repeat_their_results() -> None:
 
 
 def test_cuda_gets_the_workspace_that_it_needs() -> None:
-    """Where nobody chose one it is set; one under which sums differ is refused, with the one that would do."""
+    """CUBLAS_WORKSPACE_CONFIG is set in lock-step if absent, and refused if not deterministic."""
     make_deterministic(CUDA, {})
     assert os.environ[WORKSPACE_VARIABLE] == ":4096:8"
     make_deterministic(CUDA, {WORKSPACE_VARIABLE: ":16:8"})
@@ -81,14 +83,15 @@ def test_cuda_gets_the_workspace_that_it_needs() -> None:
 
 
 def test_several_learners_are_refused() -> None:
-    """The variable of torchrun says how many there are."""
+    """Several processes of torchrun are refused."""
     make_deterministic(CPU, {"WORLD_SIZE": "1"})
     with pytest.raises(UserError, match="WORLD_SIZE is 2"):
         make_deterministic(CPU, {"WORLD_SIZE": "2"})
 
 
+@pytest.mark.slow
 def test_freed_memory_is_kept() -> None:
-    """Forty blocks of 1 MiB that are taken and freed five times are the same pages each time; else 20,000 would be new."""
+    """Freed memory is reused: repeated allocations cause no new page faults."""
     program = (
         "import resource, torch\n"
         "from learner.run.setup import keep_freed_memory\n"

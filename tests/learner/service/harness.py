@@ -1,4 +1,4 @@
-"""A learner's service on real sockets, and a small actor to try it with."""
+"""Runs a learner's service on real sockets with a small actor."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from rollcast.auth import authorization
 from rollcast.channels import channel_options
 from rollcast.errors import WireError, from_rpc_error
 from rollcast.specs import BehaviorSpec
+from rollcast.tls import ClientSecurity
 from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import (
     control_pb2_grpc,
@@ -25,28 +27,35 @@ from rollcast.v1 import (
     trajectory_pb2_grpc,
 )
 
+from learner.checkpoints.snapshots import SnapshotFiles
+from learner.front.run_status import RunStatus
+from learner.identity.setup import Identity
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.judgements import Judge
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable, restore
-from learner.link.commands import CommandChannel
-from learner.link.experience import Pace
+from learner.link.channel import Link
+from learner.link.control import Ending
+from learner.link.policies import StoredPolicy
+from learner.link.to_front import Pace, Policy
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import RunState, RunView
 from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
 from learner.settings.options import RunOptions
-from learner.trainers.judge import judge
 from tests.exposition import samples
+from tests.learner.judging import accept
+from tests.learner.link.far_side import Trainers
 from tests.learner.service.samples import make_options, make_policy, make_spec
+from tests.pickled_link import pickled
 
 SECONDS = 20.0
 """No step of a test waits longer; a limit for hangs, not a measurement."""
 
 
 def async_test(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Runs a test in an event loop of its own."""
+    """Runs a test in its own event loop."""
 
     @functools.wraps(scenario)
     def run(*args: object, **kwargs: object) -> None:
@@ -61,7 +70,7 @@ def async_test(scenario: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 @dataclass
 class Hooks:
-    """What operators' calls do in these tests: they are noted."""
+    """Records the operators' calls."""
 
     calls: list[str] = field(default_factory=list)
     error: Exception | None = None
@@ -72,22 +81,22 @@ class Hooks:
         return self.view
 
     def pause(self) -> None:
-        """Notes the call."""
+        """Records the call."""
         self.calls.append("pause")
 
     def resume(self) -> None:
-        """Notes the call."""
+        """Records the call."""
         self.calls.append("resume")
 
     def save_checkpoint(self, timeout_seconds: float) -> str:
-        """Notes the call, and fails if it shall."""
+        """Records the call and fails if the test says so."""
         self.calls.append("save")
         if self.error is not None:
             raise self.error
         return f"/checkpoint after {timeout_seconds > 0}"
 
     def drain(self, *, final: bool) -> None:
-        """Notes the call."""
+        """Records the call."""
         self.calls.append(f"drain {final}")
 
 
@@ -105,12 +114,17 @@ class Learner:
         has_policy: bool = True,
         hooks: Hooks | None = None,
         task: policy_pb2.BehaviorAssignment | None = None,
-        judge_declaration: Judge = judge,
+        judge_declaration: Judge = accept,
+        snapshots: SnapshotFiles | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self.options = options
         self.expected_incidents = 0
         self.ledger = Ledger()
-        self.behaviors = BehaviorTable(options, self.ledger, judge_declaration)
+        self.link = Link(pickled)
+        self.trainers = Trainers(self.link)
+        self.ends: list[Ending] = []
+        self.behaviors = BehaviorTable(options, self.ledger, judge_declaration, self.link.to_trainers.send)
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation)
         if state is not None:
             restore(state, self.behaviors, self.sessions, self.ledger)
@@ -119,7 +133,15 @@ class Learner:
             self.store.publish(make_policy(0, generation=generation))
         self.hooks = hooks or Hooks()
         self.metrics = LearnerMetrics()
-        self.commands = CommandChannel()
+        self.run_status = RunStatus(
+            self.behaviors,
+            self.sessions,
+            self.ledger,
+            self.store,
+            options.rollcast,
+            run_id="run",
+            generation=generation,
+        )
         self.server = LearnerServer(
             address=address,
             control_address="127.0.0.1:0",
@@ -133,29 +155,37 @@ class Learner:
             ),
             control=self.hooks,
             metrics=self.metrics,
-            commands=self.commands,
+            link=self.link,
+            status=self.run_status,
+            on_end=self.ends.append,
             task=task,
+            snapshots=snapshots,
+            identity=identity,
         )
 
     def metric(self, name: str, **labels: str) -> float:
-        """One sample of the metrics, as a scrape would see it."""
+        """Returns one sample of the metrics."""
         return samples(self.metrics.exposition())[name, tuple(sorted(labels.items()))]
 
     @property
     def behavior(self) -> Behavior:
-        """The first behavior."""
+        """Returns the first behavior."""
         behavior = self.behaviors.by_index(0)
         assert behavior is not None
         return behavior
 
+    def publish(self, policy: StoredPolicy) -> None:
+        """Sends a policy as a trainer does."""
+        self.link.to_front.send(Policy(policy))
+
     def pace(self, **values: Any) -> None:
         """Sets the pace of the first behavior, as its trainer would."""
-        self.behavior.queue.set_pace(Pace(**values))
+        self.trainers.settle(pace=Pace(**values))
 
 
 @asynccontextmanager
 async def running(options: RunOptions | None = None, **parts: Any) -> AsyncIterator[Learner]:
-    """A learner's service that listens, for the time of a block, and must not fail unexpectedly in it."""
+    """Starts a learner's service for a block and checks that it has no unexpected error."""
     learner = Learner(options or make_options(), **parts)
     try:
         await learner.server.start()
@@ -163,10 +193,11 @@ async def running(options: RunOptions | None = None, **parts: Any) -> AsyncItera
     finally:
         await learner.server.stop()
     assert learner.server.incidents == learner.expected_incidents
+    assert learner.ends == []
 
 
 class Upload:
-    """An upload stream, as an actor has it."""
+    """An actor's upload stream."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
@@ -183,7 +214,7 @@ class Upload:
         """Reads one response.
 
         Raises:
-            WireError: the stream ended with a status.
+            WireError: The stream ended with a status.
         """
         try:
             async with asyncio.timeout(SECONDS):
@@ -222,7 +253,7 @@ class Upload:
                 return error
 
     async def finish(self) -> None:
-        """Half-closes and reads to the end."""
+        """Half-closes the stream and reads it to the end."""
         await self.call.done_writing()
         while True:
             try:
@@ -231,14 +262,34 @@ class Upload:
                 return
 
 
-class Actor:
-    """A client with a channel of its own."""
+class _Signed:
+    """A stub whose calls carry metadata."""
 
-    def __init__(self, port: int, name: str = "actor", options: Sequence[tuple[str, Any]] | None = None) -> None:
-        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options or channel_options())
-        self.sessions: Any = session_pb2_grpc.SessionServiceStub(self.channel)
-        self.trajectories: Any = trajectory_pb2_grpc.TrajectoryServiceStub(self.channel)
-        self.policies: Any = policy_pb2_grpc.PolicyServiceStub(self.channel)
+    def __init__(self, stub: Any, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._stub = stub
+        self._metadata = metadata
+
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(getattr(self._stub, name), metadata=self._metadata)
+
+
+class Actor:
+    """A client with its own channel."""
+
+    def __init__(
+        self,
+        port: int,
+        name: str = "actor",
+        options: Sequence[tuple[str, Any]] | None = None,
+        *,
+        token: str | None = None,
+        security: ClientSecurity = ClientSecurity(),  # noqa: B008 - frozen
+    ) -> None:
+        self.channel = security.aio_channel(f"127.0.0.1:{port}", options or channel_options())
+        metadata = security.metadata() if token is None else authorization(token)
+        self.sessions: Any = _Signed(session_pb2_grpc.SessionServiceStub(self.channel), metadata)
+        self.trajectories: Any = _Signed(trajectory_pb2_grpc.TrajectoryServiceStub(self.channel), metadata)
+        self.policies: Any = _Signed(policy_pb2_grpc.PolicyServiceStub(self.channel), metadata)
         self.name = name
         self.instance_id = str(uuid.uuid4())
         self.session_id = ""
@@ -254,7 +305,7 @@ class Actor:
         """Makes a unary call.
 
         Raises:
-            WireError: it failed.
+            WireError: It failed.
         """
         try:
             return await method(request, timeout=SECONDS, wait_for_ready=True)
@@ -274,7 +325,7 @@ class Actor:
         return response
 
     async def declare(
-        self, spec: BehaviorSpec | None = None, *, team: int = 0, agents: int = 1
+        self, spec: BehaviorSpec | None = None, *, team: int = 0, agents: int = 1, follows_quota: bool = False
     ) -> session_pb2.DeclareBehaviorResponse:
         """Declares a behavior."""
         response = await self.call(
@@ -285,6 +336,7 @@ class Actor:
                 spec=(spec or make_spec()).to_message(),
                 team=team,
                 agents=agents,
+                follows_quota=follows_quota,
             ),
         )
         assert isinstance(response, session_pb2.DeclareBehaviorResponse)
@@ -303,7 +355,7 @@ class Actor:
         await self.call(self.sessions.CloseSession, request)
 
     async def upload(self, *, epoch: int | None = None) -> Upload:
-        """Begins an upload; the first response is still to be read."""
+        """Starts an upload without reading the first response."""
         upload = Upload(self.trajectories.Upload())
         opening = trajectory_pb2.UploadOpen(session_id=self.session_id, epoch=self.epoch if epoch is None else epoch)
         await upload.call.write(trajectory_pb2.UploadRequest(open=opening))
@@ -318,7 +370,7 @@ class Actor:
         return upload
 
     def subscribe(self, *held: policy_pb2.HeldPolicy) -> Any:
-        """Begins a subscription."""
+        """Starts a subscription."""
         return self.policies.Subscribe(
             policy_pb2.SubscribeRequest(session_id=self.session_id, epoch=self.epoch, held=held)
         )
@@ -345,8 +397,9 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def operator(learner: Learner) -> AsyncIterator[Any]:
-    """A stub of the ControlService."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{learner.server.control_port}") as channel:
+    """Returns a stub of the ControlService, with a connection of its own."""
+    address, options = f"127.0.0.1:{learner.server.control_port}", [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
         yield control_pb2_grpc.ControlServiceStub(channel)
 
 

@@ -1,4 +1,4 @@
-"""Specs, chunks, policies and run files that tests of the service and the ingest are made of."""
+"""Makes specs, chunks, policies and run files for tests of service and ingest."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NAME = "CartPole"
 
 
 def make_spec(name: str = NAME, size: int = 4) -> BehaviorSpec:
-    """A behavior that observes `size` numbers and has one branch of two choices."""
+    """Returns a behavior with `size` numbers and one branch of two choices."""
     return BehaviorSpec(
         name, (ObservationSpec("state", np.dtype(np.float32), (size,)),), ActionSpec(discrete_branches=(2,))
     )
 
 
 def make_chunk(rows: int = 3, *, sequence: int = 1, generation: int = 1, size: int = 4, **changes: Any) -> Chunk:
-    """A chunk of one segment."""
+    """Returns a chunk of one segment."""
     columns: dict[str, npt.NDArray[Any]] = {
         "obs/state": np.ones((rows, size), np.float32),
         "discrete_action": np.zeros((rows, 1), np.int32),
@@ -57,7 +57,7 @@ def make_chunk(rows: int = 3, *, sequence: int = 1, generation: int = 1, size: i
 
 
 def make_policy(version: int, *, generation: int = 1, size: int = 1000, name: str = NAME) -> StoredPolicy:
-    """A policy whose payload is `size` bytes that mean nothing."""
+    """Returns a policy with `size` arbitrary bytes."""
     payload = bytes([version % 256]) * size
     description = PolicyDescription(
         behavior_index=0,
@@ -73,5 +73,5 @@ def make_policy(version: int, *, generation: int = 1, size: int = 1000, name: st
 
 
 def make_options(**service: Any) -> RunOptions:
-    """A run file with one behavior."""
+    """Returns a run file with one behavior."""
     return RunOptions.model_validate({"behaviors": {NAME: {"time_horizon": 8}}, "rollcast": service})

@@ -1,4 +1,4 @@
-"""What the service counts: calls with their codes, sessions by outcome, chunks by what became of them."""
+"""Tests the metrics of calls, sessions and chunks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rollcast.enums import HoldReason
 from rollcast.trajectories import encode_chunk
 from rollcast.v1 import control_pb2, control_pb2_grpc
 
-from learner.link.commands import SetHold
+from learner.link.to_front import SetHold
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, read_policy, running
 from tests.learner.service.samples import make_chunk, make_options, make_policy, make_spec
 
@@ -29,7 +29,7 @@ def messages(learner: Learner, direction: str, kind: str, service: str, method: 
 
 @async_test
 async def test_methods_are_there_before_anybody_calls() -> None:
-    """Every method of both addresses has its series, with every code, at zero."""
+    """Every method of both addresses has series with every code at zero."""
     async with running() as learner:
         for kind, service, method in (
             ("unary", "SessionService", "OpenSession"),
@@ -43,12 +43,12 @@ async def test_methods_are_there_before_anybody_calls() -> None:
 
 @async_test
 async def test_unary_calls_count_with_their_codes() -> None:
-    """A good answer is OK, a refusal has its code, and both have a duration and an error's reason is counted."""
+    """Unary calls are counted by code with a duration, and errors by reason."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         assert (await failure(actor.open(protocol_revision=0))).reason == "PROTOCOL_TOO_OLD"
         assert handled(learner, "unary", "SessionService", "OpenSession", "OK") == 1
-        # A refusal is counted when its call returns, and by then it is on its way to the client.
+        # A refusal is counted when its call returns, after it was sent to the client.
         await eventually(lambda: handled(learner, "unary", "SessionService", "OpenSession", "FailedPrecondition") == 1)
         labels = {"grpc_service": "rollcast.v1.SessionService", "grpc_method": "OpenSession", "grpc_type": "unary"}
         assert learner.metric("grpc_server_started_total", **labels) == 2
@@ -60,7 +60,7 @@ async def test_unary_calls_count_with_their_codes() -> None:
 
 @async_test
 async def test_operators_count_too() -> None:
-    """The control address is part of the same server to whoever watches it."""
+    """Calls at the control address are counted too."""
     async with running() as learner:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{learner.server.control_port}") as channel:
             stub = control_pb2_grpc.ControlServiceStub(channel)
@@ -70,7 +70,7 @@ async def test_operators_count_too() -> None:
 
 @async_test
 async def test_streams_count_their_messages_and_ends() -> None:
-    """An upload counts what comes and goes; it ends OK when the actor half-closes, and cancelled when it vanishes."""
+    """An upload counts its messages, and ends with OK or cancelled."""
     async with running() as learner:
         port = learner.server.port
         async with Actor(port, "polite") as actor:
@@ -90,7 +90,7 @@ async def test_streams_count_their_messages_and_ends() -> None:
 
 @async_test
 async def test_a_stream_that_fails_counts_its_reason() -> None:
-    """A malformed chunk ends the stream with its code, and counts as a rejected chunk and as an error."""
+    """A malformed chunk counts as a code of the stream, a rejected chunk and an error."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         message = encode_chunk(make_chunk(2))
@@ -104,7 +104,7 @@ async def test_a_stream_that_fails_counts_its_reason() -> None:
 
 @async_test
 async def test_sessions_count_by_outcome() -> None:
-    """New, resumed, one too many, refused: every attempt counts once."""
+    """New, resumed, excess and refused sessions are each counted once."""
     async with running(make_options(max_sessions=1)) as learner:
         port = learner.server.port
 
@@ -130,7 +130,7 @@ async def test_sessions_count_by_outcome() -> None:
 
 @async_test
 async def test_chunks_count_by_what_became_of_them() -> None:
-    """Queued, refused, duplicate: sizes and settlement times with them."""
+    """Queued, refused and duplicate chunks are counted with sizes and times."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         good = make_chunk(3, sequence=1)
@@ -150,13 +150,13 @@ async def test_chunks_count_by_what_became_of_them() -> None:
 
 @async_test
 async def test_policies_count_as_they_are_sent() -> None:
-    """Every version that a subscriber gets counts once, with its bytes; assignments do not."""
+    """Each sent version counts once with its bytes; assignments do not."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
         call = actor.subscribe()
         _, payload = await read_policy(call)
-        learner.store.publish(make_policy(1))
+        learner.publish(make_policy(1))
         await read_policy(call)
         await eventually(lambda: learner.metric(f"{PREFIX}policy_sends_total", outcome="ok") == 2)
         assert learner.metric(f"{PREFIX}policy_sent_bytes_total") > 2 * len(payload)
@@ -165,11 +165,11 @@ async def test_policies_count_as_they_are_sent() -> None:
 
 @async_test
 async def test_holds_of_the_run_count_their_time() -> None:
-    """A pause and the farewell show while they hold."""
+    """Holds of a pause and a drain are timed."""
     async with running() as learner:
-        learner.commands.send(SetHold(HoldReason.PAUSED, active=True))
+        learner.link.to_front.send(SetHold(HoldReason.PAUSED, active=True))
         await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 1)
-        learner.commands.send(SetHold(HoldReason.PAUSED, active=False))
+        learner.link.to_front.send(SetHold(HoldReason.PAUSED, active=False))
         await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 0)
         assert learner.metric(f"{PREFIX}held_seconds_total", reason="paused") > 0
         await learner.server.drain(final=True, seconds=0.1)
@@ -178,6 +178,22 @@ async def test_holds_of_the_run_count_their_time() -> None:
 
 @async_test
 async def test_the_event_loop_is_watched() -> None:
-    """How late the service's timer rings is noted with each tick."""
+    """The delay of the event loop is measured with each tick."""
     async with running(make_options(lease_seconds=0.2)) as learner:
         await eventually(lambda: learner.metric(f"{PREFIX}event_loop_lag_seconds_count") > 1)
+
+
+@async_test
+async def test_an_update_holds_until_its_version_is_there() -> None:
+    """An update holds actors until its version is published."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.join()
+        learner.pace(hold=HoldReason.UPDATING, until_version=1, ahead_limit_steps=100)
+        await eventually(lambda: learner.metric(f"{PREFIX}held", reason="updating") == 1)
+        learner.publish(make_policy(1))
+        await eventually(lambda: learner.metric(f"{PREFIX}held", reason="updating") == 0)
+        held_seconds = learner.metric(f"{PREFIX}held_seconds_total", reason="updating")
+        assert held_seconds > 0
+        learner.pace(hold=HoldReason.UPDATING, until_version=1, ahead_limit_steps=99)
+        await eventually(lambda: learner.behavior.queue.pace.ahead_limit_steps == 99)
+        assert learner.metric(f"{PREFIX}held_seconds_total", reason="updating") == held_seconds

@@ -1,4 +1,4 @@
-"""ControlService on its own loopback address."""
+"""Tests ControlService at its loopback address."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import grpc
 from rollcast.errors import CheckpointFailed, NothingToSave
 from rollcast.v1 import control_pb2, session_pb2
 
-from learner.observe.view import BehaviorView, Bottleneck
+from learner.observe.behavior_state import BehaviorState
+from learner.observe.view import Bottleneck
 from tests.learner.service.harness import Actor, async_test, failure, operator, running
 from tests.learner.service.samples import make_chunk, make_policy
 
 
 @async_test
 async def test_status_shows_the_run_and_its_actors() -> None:
-    """Status answers with the run's state, and each actor's books, policies, credit and connection."""
+    """Status has the run's state and each actor's books, policies, credit and connection."""
     async with running() as learner, Actor(learner.server.port, "mine") as actor, operator(learner) as control:
         upload = await actor.join()
         await upload.send(make_chunk(4))
@@ -36,20 +37,20 @@ async def test_status_shows_the_run_and_its_actors() -> None:
 
 @async_test
 async def test_status_shows_where_the_time_goes() -> None:
-    """The verdict with its figures, and for each actor how long it waits, what for, its round trip and its lag."""
+    """Status has the verdict with its figures, and each actor's waits, round trip and lag."""
     async with running() as learner, Actor(learner.server.port) as actor, operator(learner) as control:
         await actor.join()
-        learner.store.publish(make_policy(5))
+        learner.publish(make_policy(5))
         learner.hooks.view = replace(
             learner.hooks.view,
-            behaviors=(BehaviorView("CartPole", version=5),),
+            behaviors=(BehaviorState("CartPole", version=5),),
             bottleneck=Bottleneck("network", "network-bound: so it is", 0.1, 0.2, 0.7),
         )
         policy = session_pb2.PolicyReport(generation=1, version=3)
         for wall in (1.0, 2.0):
             times = session_pb2.ActorTimes(wall_seconds=wall, policy_seconds=wall / 4, round_trip_seconds=0.5)
             await actor.renew(policies=[policy], times=times)
-        learner.store.publish(make_policy(9))  # versions that came since say nothing of what the actor has now
+        learner.publish(make_policy(9))  # versions that came since say nothing of what the actor has now
         status = await control.Status(control_pb2.StatusRequest())
         (shown,) = status.actors
         assert (shown.wait_ratio, shown.waits_for, shown.round_trip_seconds) == (0.25, "policy", 0.5)
@@ -61,7 +62,7 @@ async def test_status_shows_where_the_time_goes() -> None:
 
 @async_test
 async def test_orders_reach_the_hooks() -> None:
-    """Pause, resume, save and drain call what the learner hung in, and answer."""
+    """Pause, resume, save and drain call the learner's hooks and return."""
     async with running() as learner, operator(learner) as control:
         await control.Pause(control_pb2.PauseRequest())
         await control.Resume(control_pb2.ResumeRequest())
@@ -73,7 +74,7 @@ async def test_orders_reach_the_hooks() -> None:
 
 @async_test
 async def test_a_save_that_fails_says_why() -> None:
-    """What keeps a checkpoint from being saved reaches the operator as a reason."""
+    """A failed save returns its reason."""
     async with running() as learner, operator(learner) as control:
         expected = {
             NothingToSave("nothing was declared"): (grpc.StatusCode.FAILED_PRECONDITION, "NOTHING_TO_SAVE"),
@@ -88,7 +89,7 @@ async def test_a_save_that_fails_says_why() -> None:
 
 @async_test
 async def test_a_bug_in_a_hook_shows_no_traceback() -> None:
-    """An unexpected error is INTERNAL UNEXPECTED with an incident id, and its text stays in the log."""
+    """An unexpected error is INTERNAL UNEXPECTED with an incident id; its text is only logged."""
     async with running() as learner, operator(learner) as control:
         learner.hooks.error = ZeroDivisionError("secret detail")
         error = await failure(control.SaveCheckpoint(control_pb2.SaveCheckpointRequest()))

@@ -1,4 +1,4 @@
-"""The interceptor, with handlers of all four kinds that fail in every way."""
+"""Tests the interceptor with failing handlers of all four kinds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.learner.service.harness import async_test, failure
 
 
 def fail(how: bytes) -> None:
-    """Raises what a request asks for."""
+    """Raises the requested error."""
     if how == b"wire":
         raise Draining("the learner stops", retry_after_seconds=2.5, metadata={"a": "b"})
     if how == b"bug":
@@ -25,7 +25,7 @@ def fail(how: bytes) -> None:
 
 
 async def answer(request: bytes, context: Any) -> bytes:
-    """A unary answer."""
+    """Returns a unary response."""
     if request == b"abort":
         await context.abort(grpc.StatusCode.ALREADY_EXISTS, "by hand")
     fail(request)
@@ -33,25 +33,25 @@ async def answer(request: bytes, context: Any) -> bytes:
 
 
 async def answer_stream(requests: AsyncIterator[bytes], context: Any) -> bytes:
-    """A unary answer to a stream."""
+    """Returns a unary response to a stream."""
     return await answer(b"".join([request async for request in requests]), context)
 
 
 async def write(request: bytes, context: Any) -> None:
-    """A stream written by a coroutine."""
+    """Writes a stream from a coroutine."""
     await context.write(b"first")
     await context.write(await answer(request, context))
 
 
 async def generate(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-    """A stream made by a generator."""
+    """Yields a stream from a generator."""
     yield b"first"
     yield await answer_stream(requests, context)
 
 
 @asynccontextmanager
 async def guarded() -> AsyncIterator[tuple[CallGuard, Any]]:
-    """A server with one method of each kind, and a channel to it."""
+    """Starts a server with one method of each kind, and a channel to it."""
     guard = CallGuard(lambda _: None, ServerCallMetrics(CollectorRegistry()))
     server = grpc.aio.server(interceptors=[guard])
     handlers: dict[str, Any] = {
@@ -84,7 +84,7 @@ CALLS: dict[str, Callable[[Any, bytes], Any]] = {
 @pytest.mark.parametrize("kind", CALLS)
 @async_test
 async def test_errors_become_statuses(kind: str) -> None:
-    """A WireError arrives whole, a bug only as an incident, an abort as it is, and good answers pass."""
+    """A WireError is sent with its details, a bug as an incident, and an abort unchanged."""
     async with guarded() as (guard, channel):
         call = CALLS[kind]
         result = await call(channel, b"well")
@@ -102,7 +102,7 @@ async def test_errors_become_statuses(kind: str) -> None:
 
 @async_test
 async def test_unknown_methods_are_unimplemented() -> None:
-    """A method that nobody hung in is UNIMPLEMENTED, which is no incident."""
+    """An unknown method is UNIMPLEMENTED and no incident."""
     async with guarded() as (guard, channel):
         error = await failure(channel.unary_unary("/t.T/Nothing")(b""))
         assert error.code is grpc.StatusCode.UNIMPLEMENTED
@@ -111,7 +111,7 @@ async def test_unknown_methods_are_unimplemented() -> None:
 
 @async_test
 async def test_a_client_that_leaves_is_no_incident() -> None:
-    """A client that cancels while it is being written to causes no incident."""
+    """A client that cancels a stream causes no incident."""
     async with guarded() as (guard, channel):
         call = channel.stream_stream("/t.T/SS")()
         await call.write(b"well")

@@ -1,24 +1,27 @@
-"""Subscriptions and pinned versions on real sockets."""
+"""Tests subscriptions and pinned versions on real sockets."""
 
 from __future__ import annotations
 
 import asyncio
 
 import grpc
+from rollcast.errors import VersionEvicted
 from rollcast.policies import PolicyAssembler
 from rollcast.v1 import policy_pb2, session_pb2
 
-from learner.link.commands import Assign
+from learner.common.exits import ExitCode
+from learner.link.control import Failed
+from learner.link.to_front import Assign, Policy, Release
 from tests.learner.service.harness import Actor, async_test, eventually, failure, read_policy, running
-from tests.learner.service.samples import make_options, make_policy, make_spec
+from tests.learner.service.samples import NAME, make_options, make_policy, make_spec
 
 
 @async_test
 async def test_the_newest_policy_comes_first_and_then_each_new_one() -> None:
-    """A subscriber gets the newest version at once, verified by its digest, and later ones as they are published."""
+    """A subscriber gets the newest version first and then each new one, with a valid digest."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
-        learner.store.publish(make_policy(0))
-        learner.store.publish(make_policy(1, size=2_500_000))
+        learner.publish(make_policy(0))
+        learner.publish(make_policy(1, size=2_500_000))
         await actor.open()
         await actor.declare()
         call = actor.subscribe()
@@ -29,28 +32,28 @@ async def test_the_newest_policy_comes_first_and_then_each_new_one() -> None:
         for offset in range(0, len(payload), 2**20):
             done = assembler.add(policy_pb2.PolicyFrame(offset=offset, data=payload[offset : offset + 2**20]))
         assert done is not None
-        learner.store.publish(make_policy(2))
+        learner.publish(make_policy(2))
         assert (await read_policy(call))[0].version == 2
 
 
 @async_test
 async def test_what_the_subscriber_holds_is_not_sent_again() -> None:
-    """A subscriber that names the version it holds gets only newer ones."""
+    """A subscriber gets only versions newer than the one it holds."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
-        learner.store.publish(make_policy(1))
+        learner.publish(make_policy(1))
         await actor.open()
         await actor.declare()
         call = actor.subscribe(policy_pb2.HeldPolicy(behavior_index=0, generation=1, version=1))
         await eventually(lambda: bool(learner.server._hub._subscriptions))
-        learner.store.publish(make_policy(2))
+        learner.publish(make_policy(2))
         assert (await read_policy(call))[0].version == 2
 
 
 @async_test
 async def test_a_newer_generation_is_always_sent() -> None:
-    """Version 3 of the last generation does not keep version 0 of this one from being sent."""
+    """A newer generation is sent whatever its version."""
     async with running(has_policy=False, generation=2) as learner, Actor(learner.server.port) as actor:
-        learner.store.publish(make_policy(0, generation=2))
+        learner.publish(make_policy(0, generation=2))
         await actor.open()
         await actor.declare()
         call = actor.subscribe(policy_pb2.HeldPolicy(behavior_index=0, generation=1, version=3))
@@ -60,19 +63,19 @@ async def test_a_newer_generation_is_always_sent() -> None:
 
 @async_test
 async def test_a_behavior_declared_late_joins_the_subscription() -> None:
-    """A subscription that began before the declaration carries the policy as soon as the behavior is declared."""
+    """A behavior declared during a subscription is added to it."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         call = actor.subscribe()
         await eventually(lambda: bool(learner.server._hub._subscriptions))
         await actor.declare()
-        learner.store.publish(make_policy(0))
+        learner.publish(make_policy(0))
         assert (await read_policy(call))[0].version == 0
 
 
 @async_test
 async def test_policies_of_other_behaviors_are_not_sent() -> None:
-    """A session gets the policies of the behaviors that it declared, and no others."""
+    """A session gets only policies of its declared behaviors."""
     options = make_options()
     options = options.model_copy(update={"default_settings": options.behaviors["CartPole"]})
     async with (
@@ -85,7 +88,7 @@ async def test_policies_of_other_behaviors_are_not_sent() -> None:
         await second.open()
         assert (await second.declare(make_spec("Walker"))).behavior_index == 1
         call = first.subscribe()
-        learner.store.publish(make_policy(4))
+        learner.publish(make_policy(4))
         assert (await read_policy(call))[0].behavior == "CartPole"
         other = second.subscribe()
         await eventually(lambda: learner.server._hub._broadcast.subscribers == 2)
@@ -95,17 +98,17 @@ async def test_policies_of_other_behaviors_are_not_sent() -> None:
 
 @async_test
 async def test_a_slow_subscriber_finishes_its_transfer_and_then_gets_the_newest() -> None:
-    """While one large transfer stands still, twenty versions come and go: one waits, and only the newest is sent."""
+    """During a slow transfer only the newest of later versions waits."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         size = 24_000_000
-        learner.store.publish(make_policy(1, size=size))
+        learner.publish(make_policy(1, size=size))
         await actor.open()
         await actor.declare()
         call = actor.subscribe()
         header = (await call.read()).header
         assert header.version == 1
         for version in range(2, 22):
-            learner.store.publish(make_policy(version))
+            learner.publish(make_policy(version))
             await asyncio.sleep(0)
         (subscription,) = learner.server._hub._subscriptions.values()
         await eventually(lambda: subscription.waiting == 1)
@@ -118,7 +121,7 @@ async def test_a_slow_subscriber_finishes_its_transfer_and_then_gets_the_newest(
 
 @async_test
 async def test_a_second_subscription_supersedes_the_first() -> None:
-    """The newer subscription of a session goes on, the older one ends with STREAM_SUPERSEDED."""
+    """A newer subscription ends the older one with STREAM_SUPERSEDED."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
@@ -127,13 +130,13 @@ async def test_a_second_subscription_supersedes_the_first() -> None:
         new = actor.subscribe()
         error = await failure(old.read())
         assert error.reason == "STREAM_SUPERSEDED"
-        learner.store.publish(make_policy(0))
+        learner.publish(make_policy(0))
         assert (await read_policy(new))[0].version == 0
 
 
 @async_test
 async def test_a_subscription_ends_with_its_session() -> None:
-    """A subscription ends well when its session is closed, and with SESSION_EXPIRED when its lease runs out."""
+    """A subscription ends with OK when its session closes and with SESSION_EXPIRED when the lease ends."""
     async with (
         running(make_options(lease_seconds=0.3), has_policy=False) as learner,
         Actor(learner.server.port) as actor,
@@ -150,12 +153,12 @@ async def test_a_subscription_ends_with_its_session() -> None:
 
 @async_test
 async def test_pinned_versions() -> None:
-    """GetPolicy brings a kept version, or the newest; an evicted one and an unknown behavior are NOT_FOUND."""
+    """GetPolicy returns a kept or the newest version; others are NOT_FOUND."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
         for version in range(1, 13):
-            learner.store.publish(make_policy(version, size=2000 + version))
+            learner.publish(make_policy(version, size=2000 + version))
 
         def get(**fields: object) -> object:
             request = policy_pb2.GetPolicyRequest(session_id=actor.session_id, **fields)  # type: ignore[arg-type]
@@ -175,9 +178,9 @@ async def test_pinned_versions() -> None:
 
 @async_test
 async def test_no_assignment_comes_unless_there_is_something_to_say() -> None:
-    """The first message of a subscription is the policy: an actor learns with the newest one without being told."""
+    """Without parameters a subscription starts with the policy."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
-        learner.store.publish(make_policy(0))
+        learner.publish(make_policy(0))
         await actor.open()
         await actor.declare()
         assert (await actor.subscribe().read()).WhichOneof("message") == "header"
@@ -185,7 +188,7 @@ async def test_no_assignment_comes_unless_there_is_something_to_say() -> None:
 
 @async_test
 async def test_assignments_come_first_and_are_sent_again_when_they_change() -> None:
-    """Environment parameters of the run are assigned under id 1, with LEARN for each behavior; a change is id 2."""
+    """Parameters are assigned under id 1, and a change is sent as id 2."""
     assignment = policy_pb2.Assignment()
     assignment.environment_parameters["gravity"].constant = 9.5
     async with running(has_policy=False, assignment=assignment) as learner, Actor(learner.server.port) as actor:
@@ -199,21 +202,21 @@ async def test_assignments_come_first_and_are_sent_again_when_they_change() -> N
         roles = [(entry.behavior, entry.team, entry.role) for entry in first.behaviors]
         assert roles == [("CartPole", team, policy_pb2.ASSIGNMENT_ROLE_LEARN) for team in (0, 1)]
         assignment.environment_parameters["gravity"].constant = 1.5
-        learner.commands.send(Assign(assignment))
+        learner.link.to_front.send(Assign(assignment))
         second = (await call.read()).assignment
         assert (second.id, second.environment_parameters["gravity"].constant) == (2, 1.5)
 
 
 @async_test
 async def test_openings_carry_the_present_assignment() -> None:
-    """A simulator knows its parameters before its first step; only who may have missed a reset is told to reset."""
+    """The answer to an opening has the current assignment, with a reset only if one was missed."""
     assignment = policy_pb2.Assignment(settings_revision=3, parameter_order=["gravity"])
     assignment.environment_parameters["gravity"].constant = 9.5
     async with running(assignment=assignment) as learner, Actor(learner.server.port) as actor:
         told = (await actor.open()).assignment
         assert (told.id, told.settings_revision, list(told.parameter_order)) == (1, 3, ["gravity"])
         assignment.reset = policy_pb2.RESET_MODE_NOW
-        learner.commands.send(Assign(assignment))
+        learner.link.to_front.send(Assign(assignment))
         resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=actor.epoch, generation=1)
         again = await actor.open(resume=resume)
         assert (again.resumed, again.assignment.id) == (True, 2)
@@ -226,6 +229,40 @@ async def test_openings_carry_the_present_assignment() -> None:
 
 @async_test
 async def test_an_opening_without_parameters_asks_for_nothing() -> None:
-    """Its assignment has id 0, which says: learn."""
+    """Without parameters the assignment has id 0: learn."""
     async with running() as learner, Actor(learner.server.port) as actor:
         assert (await actor.open()).assignment == policy_pb2.Assignment()
+
+
+@async_test
+async def test_a_kept_version_can_be_had_until_it_is_released() -> None:
+    """A kept version is available until it is released, and broadcast once."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare()
+        learner.publish(make_policy(1))
+        learner.link.to_front.send(Policy(make_policy(1), keep=True))
+        for version in range(2, 20):
+            learner.publish(make_policy(version))
+        request = policy_pb2.GetPolicyRequest(session_id=actor.session_id, behavior=NAME, generation=1, version=1)
+        header, _ = await read_policy(actor.policies.GetPolicy(request))
+        assert header.version == 1
+        learner.link.to_front.send(Release(NAME))
+        error = await failure(read_policy(actor.policies.GetPolicy(request)))
+        assert isinstance(error, VersionEvicted)
+
+
+@async_test
+async def test_a_version_out_of_order_is_a_fault_that_is_told() -> None:
+    """A version out of order is not published and logged; later messages still count."""
+    async with running() as learner:
+        learner.publish(make_policy(3))
+        learner.publish(make_policy(3))
+        learner.publish(make_policy(4))
+        await eventually(lambda: bool(learner.ends))
+        fault = learner.ends.pop()
+        assert isinstance(fault, Failed)
+        assert fault.exit_code is ExitCode.TRAINER_FAILED
+        newest = learner.store.latest(NAME)
+        assert newest is not None
+        assert newest.description.version == 4

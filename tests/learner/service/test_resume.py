@@ -1,4 +1,4 @@
-"""Breaks: the network's (same generation) and the learner's (a new generation, from a checkpoint)."""
+"""Tests disconnects (same generation) and restarts (a new generation from a checkpoint)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rollcast.v1 import session_pb2
 
 from learner.ingest.credit import step_allowance
 from learner.ingest.sessions import snapshot
-from tests.learner.service.harness import Actor, Learner, async_test, failure, running
+from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_spec
 
 
 def saved(learner: Learner) -> dict[str, Any]:
-    """What a checkpoint holds of the service."""
+    """Returns what a checkpoint holds of the service."""
     return snapshot(learner.behaviors, learner.sessions, learner.ledger)
 
 
 def resumption(actor: Actor, generation: int, acked: int, **books: Any) -> session_pb2.ResumeSession:
-    """What an actor reports when it comes back."""
+    """Returns what an actor reports at its return."""
     return session_pb2.ResumeSession(
         session_id=actor.session_id,
         epoch=actor.epoch,
@@ -38,7 +38,7 @@ def assert_balanced(learner: Learner, **expected: Mapping[str, int] | int) -> No
 
 @async_test
 async def test_same_generation_goes_on_where_it_was() -> None:
-    """After a break the session goes on: what was acked is not sent again, what was not comes once."""
+    """After a disconnect acked chunks are not sent again, and the others arrive once."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         for sequence in (1, 2):
@@ -56,7 +56,7 @@ async def test_same_generation_goes_on_where_it_was() -> None:
 
 @async_test
 async def test_an_unknown_session_is_a_new_one() -> None:
-    """An actor whose session the learner does not know gets a new one, in its old place, from sequence 1."""
+    """An unknown session is replaced by a new one at its former place, from sequence 1."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         resume = session_pb2.ResumeSession(session_id="gone", epoch=4, generation=1, acked_through=9)
@@ -67,7 +67,7 @@ async def test_an_unknown_session_is_a_new_one() -> None:
 
 @async_test
 async def test_another_process_cannot_resume_a_session() -> None:
-    """A session belongs to one process: another one that names it is fenced."""
+    """A session that another process names is fenced."""
     async with running() as learner, Actor(learner.server.port) as actor, Actor(learner.server.port) as thief:
         await actor.open()
         resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=1, generation=1)
@@ -76,13 +76,14 @@ async def test_another_process_cannot_resume_a_session() -> None:
 
 @async_test
 async def test_a_restart_from_a_checkpoint_balances_the_books() -> None:
-    """What was queued is lost{restart}, what was acked after the checkpoint is lost{rollback}; numbering goes on."""
+    """After a restart queued steps are lost as restart, and later acked ones as rollback."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         for sequence in (1, 2):
             await upload.send(make_chunk(5, sequence=sequence))
         await upload.ack(2)
-        learner.ledger.trained(NAME, 6)
+        learner.trainers.settle(trained=6)
+        await eventually(lambda: learner.ledger.books(NAME).trained == 6)
         state = saved(learner)
         await upload.send(make_chunk(7, sequence=3, produced_steps=17))
         await upload.ack(3)
@@ -108,7 +109,7 @@ async def test_a_restart_from_a_checkpoint_balances_the_books() -> None:
 
 @async_test
 async def test_the_same_return_twice_is_counted_once() -> None:
-    """An actor that repeats its return (the answer was lost) does not lose its steps twice."""
+    """A repeated return counts lost steps once."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await (await actor.join()).finish()
         state = saved(learner)
@@ -123,7 +124,7 @@ async def test_the_same_return_twice_is_counted_once() -> None:
 
 @async_test
 async def test_a_session_younger_than_the_checkpoint_is_settled() -> None:
-    """What a session sent that began after the checkpoint is lost{rollback}; its actor gets a new session."""
+    """A session from after the checkpoint counts as rollback, and its actor gets a new one."""
     async with running() as learner, Actor(learner.server.port, "first") as first:
         await first.open()
         await first.declare()
@@ -144,7 +145,7 @@ async def test_a_session_younger_than_the_checkpoint_is_settled() -> None:
 
 @async_test
 async def test_calls_without_a_return_are_refused() -> None:
-    """After a restart an actor must open again before anything else: its old session waits for it."""
+    """After a restart other calls are refused until the actor opens again."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
@@ -158,7 +159,7 @@ async def test_calls_without_a_return_are_refused() -> None:
 
 @async_test
 async def test_indices_of_behaviors_that_the_checkpoint_lacks_mean_nothing() -> None:
-    """A behavior declared after the checkpoint may have another index now: its steps are not booked elsewhere."""
+    """Steps of a behavior from after the checkpoint are not booked under its former index."""
     options = make_options()
     options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
     async with running(options) as learner, Actor(learner.server.port) as actor:
@@ -176,7 +177,7 @@ async def test_indices_of_behaviors_that_the_checkpoint_lacks_mean_nothing() -> 
 
 @async_test
 async def test_a_restarted_process_takes_its_place_again() -> None:
-    """A process that was killed and started again under its name gets its place, though its old lease still runs."""
+    """A restarted process of the same name gets its place before the old lease ends."""
     async with running() as learner, Actor(learner.server.port, "other") as other:
         await other.open()
         async with Actor(learner.server.port, "mine") as actor:

@@ -1,4 +1,4 @@
-"""The server as a whole: addresses, health, reflection, drain, stop."""
+"""Tests the server: addresses, health, reflection, drain and stop."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from rollcast.limits import PROTOCOL_REVISION
 from rollcast.v1 import session_pb2, trajectory_pb2
 
 from learner.common.exits import ExitCode, UserError
@@ -28,7 +29,7 @@ async def health_of(learner: Learner, service: str = "") -> int:
 
 @async_test
 async def test_a_port_in_use_is_an_error_for_the_user() -> None:
-    """A second learner on a taken port fails with PORT_IN_USE and says what to do; the first one goes on."""
+    """A taken port is PORT_IN_USE with the next step, and the first learner continues."""
     async with running() as first:
         address = f"127.0.0.1:{first.server.port}"
         second = Learner(make_options(), address=address)
@@ -37,13 +38,14 @@ async def test_a_port_in_use_is_an_error_for_the_user() -> None:
         await second.server.stop()
         assert caught.value.exit_code is ExitCode.PORT_IN_USE
         assert address in caught.value.message
-        assert "rollcast.address" in caught.value.message
+        assert "--address (rollcast.address in the run file)" in caught.value.message
+        assert "127.0.0.1:0" in caught.value.message
         assert await health_of(first) == health_pb2.HealthCheckResponse.SERVING
 
 
 @async_test
 async def test_a_port_is_free_again_after_a_stop() -> None:
-    """A learner that is started again at once gets its port, as after a crash."""
+    """A restarted learner gets its port immediately."""
     async with running() as first:
         address = f"127.0.0.1:{first.server.port}"
     async with running(address=address) as again:
@@ -52,7 +54,7 @@ async def test_a_port_is_free_again_after_a_stop() -> None:
 
 @async_test
 async def test_health_has_a_name_for_each_service() -> None:
-    """The process and each service are SERVING; an unknown name is NOT_FOUND."""
+    """The process and each service are SERVING, and an unknown name is NOT_FOUND."""
     async with running() as learner:
         kind = health_pb2.HealthCheckResponse
         for service in ("", "rollcast.v1.SessionService", "rollcast.v1.TrajectoryService", "rollcast.v1.PolicyService"):
@@ -72,7 +74,7 @@ async def services_of(learner: Learner) -> set[str]:
 
 @async_test
 async def test_reflection_is_on_only_if_asked_for() -> None:
-    """With rollcast.reflection the services of actors are listed; without it the method does not exist."""
+    """Reflection exists only with rollcast.reflection."""
     async with running(make_options(reflection=True)) as learner:
         names = await services_of(learner)
         assert "rollcast.v1.TrajectoryService" in names
@@ -83,7 +85,7 @@ async def test_reflection_is_on_only_if_asked_for() -> None:
 
 @async_test
 async def test_actors_cannot_reach_the_control_service() -> None:
-    """The operator's methods do not exist on the address of the actors."""
+    """The operators' methods do not exist at the actors' address."""
     async with running() as learner, Actor(learner.server.port) as actor:
         status: Any = actor.channel.unary_unary("/rollcast.v1.ControlService/Status")
         assert (await failure(status(b""))).code is grpc.StatusCode.UNIMPLEMENTED
@@ -91,7 +93,7 @@ async def test_actors_cannot_reach_the_control_service() -> None:
 
 @async_test
 async def test_garbage_is_a_bad_request() -> None:
-    """Bytes that are no message are refused with a reason, in unary calls too."""
+    """Bytes that are no message are refused with a reason."""
     async with running() as learner, Actor(learner.server.port) as actor:
         call: Any = actor.channel.unary_unary("/rollcast.v1.SessionService/OpenSession")
         error = await failure(call(b"\xff\xff\xff"))
@@ -100,12 +102,12 @@ async def test_garbage_is_a_bad_request() -> None:
 
 @async_test
 async def test_a_final_drain_waits_for_the_actors() -> None:
-    """At the end of a run actors hear of it, send what they have, close, and the last chunk is in the books."""
+    """A final drain says why, and waits until actors have sent their chunks and closed."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        draining = asyncio.create_task(learner.server.drain(final=True, seconds=20))
+        draining = asyncio.create_task(learner.server.drain(final=True, seconds=20, reason="max_steps"))
         farewell = await upload.until("drain")
-        assert farewell.final
+        assert (farewell.final, farewell.message) == (True, "the run has ended: max_steps")
         assert await health_of(learner) == health_pb2.HealthCheckResponse.NOT_SERVING
         async with Actor(learner.server.port) as late:
             error = await failure(late.open())
@@ -123,7 +125,7 @@ async def test_a_final_drain_waits_for_the_actors() -> None:
 
 @async_test
 async def test_a_drain_that_is_not_final_waits_for_the_streams_only() -> None:
-    """When the learner will be back, actors keep their sessions: it is enough that their uploads end."""
+    """A drain that is not final waits only for the uploads to end."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         draining = asyncio.create_task(learner.server.drain(final=False, seconds=20))
@@ -137,20 +139,20 @@ async def test_a_drain_that_is_not_final_waits_for_the_streams_only() -> None:
 
 @async_test
 async def test_a_learner_that_failed_does_not_promise_to_be_back() -> None:
-    """Actors may come back, and their users hear that somebody has to start it again."""
+    """After a failure of the learner actors may return, with a message that it must be restarted."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         draining = asyncio.create_task(learner.server.drain(final=False, seconds=20, has_failed=True))
         farewell = await upload.until("drain")
         assert not farewell.final
-        assert farewell.message == "the learner failed; it will be back if it is started again"
+        assert farewell.message == "the learner failed; actors can reconnect if it is restarted"
         upload.call.cancel()
         await draining
 
 
 @async_test
 async def test_a_drain_does_not_wait_for_ever() -> None:
-    """Actors that do not obey are cut off with DRAINING when the time is up."""
+    """Actors that ignore a drain are closed with DRAINING after the timeout."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         call = actor.subscribe()
@@ -162,18 +164,18 @@ async def test_a_drain_does_not_wait_for_ever() -> None:
 
 @async_test
 async def test_unknown_fields_are_ignored() -> None:
-    """A request of a newer revision, with fields that this one does not know, is served."""
+    """Unknown fields of a request are ignored."""
     async with running() as learner, Actor(learner.server.port) as actor:
         request = session_pb2.OpenSessionRequest(protocol_revision=99, actor_name="a", instance_id=actor.instance_id)
         raw = request.SerializeToString() + b"\xfa\x7f\x03new"
         call: Any = actor.channel.unary_unary("/rollcast.v1.SessionService/OpenSession")
         response = session_pb2.OpenSessionResponse.FromString(await call(raw))
-        assert response.protocol_revision == 1
+        assert response.protocol_revision == PROTOCOL_REVISION
         assert trajectory_pb2.UploadOpen(session_id=response.session_id)
 
 
 def test_the_service_imports_no_torch() -> None:
-    """Importing the whole service, in a process of its own, does not bring in torch."""
+    """Importing the service does not import torch."""
     code = "import sys, learner.service.server, learner.ingest.sessions; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""SessionService on real sockets: open, declare, renew, close."""
+"""Tests SessionService on real sockets: open, declare, renew, close."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import asyncio
 import math
 import threading
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import grpc
 import pytest
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
+from structlog.testing import capture_logs
 
+from learner.ingest.session import MAX_ERROR_CHARACTERS
 from learner.ingest.sessions import MAX_TEAMS
 from learner.link.footprint import Footprint
 from learner.settings.options import RunOptions
@@ -23,7 +27,7 @@ from tests.learner.service.samples import make_options, make_spec
 
 @async_test
 async def test_open_answers_with_the_run() -> None:
-    """An opening answers with the run, the place, the lease and the limits of the run file."""
+    """An opening returns run, place, lease and limits."""
     async with running(make_options(lease_seconds=9)) as learner, Actor(learner.server.port) as actor:
         opened = await actor.open()
         assert (opened.run_id, opened.generation, opened.run_seed, opened.actor_index) == ("run", 1, 7, 0)
@@ -37,7 +41,7 @@ async def test_open_answers_with_the_run() -> None:
 
 @async_test
 async def test_opening_twice_is_harmless() -> None:
-    """An actor that repeats an opening whose answer was lost gets the same session under a new epoch."""
+    """A repeated opening returns the same session with a new epoch."""
     async with running() as learner, Actor(learner.server.port) as actor:
         first, second = await actor.open(), await actor.open()
         assert second.session_id == first.session_id
@@ -57,7 +61,7 @@ async def test_opening_twice_is_harmless() -> None:
 )
 @async_test
 async def test_bad_openings_are_refused(fields: dict[str, object], reason: str) -> None:
-    """An opening with a field out of bounds is refused with the reason."""
+    """An opening with an invalid field is refused with the reason."""
     async with running() as learner, Actor(learner.server.port) as actor:
         assert (await failure(actor.open(**fields))).reason == reason
         assert not learner.sessions.live()
@@ -65,7 +69,7 @@ async def test_bad_openings_are_refused(fields: dict[str, object], reason: str) 
 
 @async_test
 async def test_a_full_learner_says_when_to_come_back() -> None:
-    """Above max_sessions an opening is refused with the limit and a time to wait."""
+    """Above max_sessions an opening is refused with the limit and a time to retry."""
     async with (
         running(make_options(max_sessions=1)) as learner,
         Actor(learner.server.port, "a") as first,
@@ -83,7 +87,7 @@ async def test_a_full_learner_says_when_to_come_back() -> None:
 
 @async_test
 async def test_declaration_answers_with_the_run_file() -> None:
-    """A declaration answers with how the learner wants segments, again with the same index."""
+    """A declaration returns how segments are cut, and the same index when repeated."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         declared = await actor.declare()
@@ -91,12 +95,12 @@ async def test_declaration_answers_with_the_run_file() -> None:
         assert declared.training
         assert not declared.cut_at_swap
         assert (await actor.declare(team=1)).behavior_index == 0
-        assert [behavior.name for behavior in learner.behaviors.take_new()] == ["CartPole"]
+        assert [behavior.name for behavior in learner.trainers.declared] == ["CartPole"]
 
 
 @async_test
 async def test_an_actor_that_waits_for_a_judgement_is_not_lost() -> None:
-    """A judgement may take longer than a lease, and other calls are answered meanwhile."""
+    """A session whose declaration takes longer than a lease stays, and other calls are answered."""
     may_answer = threading.Event()
 
     def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
@@ -120,7 +124,7 @@ async def test_an_actor_that_waits_for_a_judgement_is_not_lost() -> None:
 
 @async_test
 async def test_judgements_hold_up_neither_known_declarations_nor_each_other_for_long() -> None:
-    """One is made at a time; a behavior that is there waits for none, and the threads that encode policies are free."""
+    """Judgements run one at a time and delay neither known declarations nor the encoding of policies."""
     may_answer, at_once, most = threading.Event(), 0, 0
 
     def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
@@ -132,7 +136,9 @@ async def test_judgements_hold_up_neither_known_declarations_nor_each_other_for_
         at_once -= 1
         return Footprint(ring_rows=1, row_bytes=1)
 
-    options = RunOptions.model_validate({"default_settings": {"time_horizon": 8}})
+    options = RunOptions.model_validate(
+        {"default_settings": {"time_horizon": 8}, "rollcast": {"max_streams": 64}}  # one connection makes all calls
+    )
     async with (
         running(options, judge_declaration=judge) as learner,
         Actor(learner.server.port) as actor,
@@ -154,7 +160,7 @@ async def test_judgements_hold_up_neither_known_declarations_nor_each_other_for_
 
 @async_test
 async def test_spec_mismatch_shows_both_sides() -> None:
-    """An actor whose spec differs from the run's first one is told what differs, with both sides."""
+    """A spec mismatch has both sides and their difference."""
     async with (
         running() as learner,
         Actor(learner.server.port, "a") as first,
@@ -172,7 +178,7 @@ async def test_spec_mismatch_shows_both_sides() -> None:
 
 @async_test
 async def test_unknown_behavior_names_the_known_ones() -> None:
-    """A behavior that the run file lacks is refused with the names that it has."""
+    """An unknown behavior is refused with the known names."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         error = await failure(actor.declare(make_spec("Walker")))
@@ -193,7 +199,7 @@ async def test_a_broken_spec_is_refused() -> None:
 
 @async_test
 async def test_calls_of_strangers_are_refused() -> None:
-    """A session that nobody opened is SESSION_EXPIRED, in every call."""
+    """Every call with an unknown session is SESSION_EXPIRED."""
     async with running() as learner, Actor(learner.server.port) as actor:
         actor.session_id, actor.epoch = "stranger", 1
         for call in (actor.renew(), actor.close(), actor.declare()):
@@ -203,7 +209,7 @@ async def test_calls_of_strangers_are_refused() -> None:
 
 @async_test
 async def test_an_older_epoch_is_fenced() -> None:
-    """After a session was opened again, the older opening can do nothing with it."""
+    """After a second opening the older epoch is fenced."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         old_epoch = actor.epoch
@@ -215,7 +221,7 @@ async def test_an_older_epoch_is_fenced() -> None:
 
 @async_test
 async def test_renewal_keeps_a_short_lease_and_silence_ends_it() -> None:
-    """A session outlives its lease several times while it is renewed, and ends soon after it falls silent."""
+    """A renewed session outlives its lease, and a silent one ends."""
     async with running(make_options(lease_seconds=0.3)) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         born = learner.sessions.clock()
@@ -227,8 +233,20 @@ async def test_renewal_keeps_a_short_lease_and_silence_ends_it() -> None:
 
 
 @async_test
+async def test_the_error_of_an_actor_that_ended_is_kept() -> None:
+    """The error in a farewell is kept, up to a limit; a farewell without an error changes nothing."""
+    async with running() as learner, Actor(learner.server.port, "rig") as actor:
+        await actor.open()
+        await actor.close(reason=session_pb2.CLOSE_REASON_DONE, message="done")
+        assert not learner.sessions.last_failure
+        await actor.open()
+        await actor.close(reason=session_pb2.CLOSE_REASON_ENVIRONMENT_FAILED, message="x" * 10_000)
+        assert learner.sessions.last_failure == "actor rig ended: " + "x" * MAX_ERROR_CHARACTERS
+
+
+@async_test
 async def test_reports_are_kept_for_the_operator() -> None:
-    """What an actor reports in renewals and on leaving is counted as steps taken, after its end too."""
+    """Steps in renewals and in the closing report are counted."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
@@ -244,7 +262,7 @@ async def test_reports_are_kept_for_the_operator() -> None:
 
 @async_test
 async def test_absurd_counters_are_refused() -> None:
-    """A counter that no actor can reach is refused instead of entering sums."""
+    """An impossible counter is refused."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
@@ -255,7 +273,7 @@ async def test_absurd_counters_are_refused() -> None:
 
 @async_test
 async def test_times_are_kept_and_reports_are_asked_for() -> None:
-    """Each answer says when the next report is wanted; an actor that leaves its times out is not made to send them."""
+    """Each answer has the interval of the next report; reports without times are accepted."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         assert (await actor.renew()).report_ms == 2000
@@ -266,10 +284,65 @@ async def test_times_are_kept_and_reports_are_asked_for() -> None:
         assert (session.times.wait_share, session.times.waits_for) == (0.25, "hold")
 
 
+def _told(logs: Sequence[Mapping[str, Any]], event: str) -> list[Mapping[str, Any]]:
+    return [line for line in logs if line["event"] == event]
+
+
+@async_test
+async def test_failing_environments_are_warned_of() -> None:
+    """The newest failure is logged with the number of failures and the lost steps."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare()
+        given_up = session_pb2.ReasonCount(reason="env_error", steps=7)
+        books = session_pb2.ActorBooks(produced_steps=10, open_steps=3, discarded=[given_up], agents=1)
+        failed = session_pb2.EnvironmentReport(failures=1, error="environment 0 failed: ValueError: no (toy.py:3)")
+        with capture_logs() as logs:
+            for _ in range(3):
+                await actor.renew(books=[books], environments=failed)
+        (line,) = _told(logs, "environment_failed")
+        assert (line["failures"], line["error"]) == (1, failed.error)
+        assert (line["discarded_steps"], line["produced_steps"]) == (7, 10)
+        (session,) = learner.sessions.live()
+        assert session.environments.complaint(session.last_seen, 60.0) == failed.error
+        assert not session.environments.complaint(session.last_seen + 61.0, 60.0)
+
+
+@async_test
+async def test_a_hanging_environment_is_warned_of_in_growing_intervals() -> None:
+    """A hanging environment is logged after 30 s and at doubling times."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        with capture_logs() as logs:
+            for seconds in (10, 29, 31, 45, 63, 100, 130, 0, 20, 32):
+                hanging = f"environment {seconds} has been in step()" if seconds else ""
+                report = session_pb2.EnvironmentReport(hanging=hanging, hanging_seconds=seconds)
+                await actor.renew(environments=report)
+        told = [line["call"] for line in _told(logs, "environment_hangs")]
+        assert told == [f"environment {seconds} has been in step() for {seconds} s" for seconds in (31, 63, 130, 32)]
+        (session,) = learner.sessions.live()
+        assert session.environments.complaint(session.last_seen, 60.0) == told[-1]
+
+
+@async_test
+async def test_absurd_reports_of_environments_are_refused_and_long_ones_cut() -> None:
+    """Invalid numbers in reports of environments are refused, and long texts are cut."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        report = session_pb2.EnvironmentReport
+        for wrong in (report(failures=2**64 - 1), report(hanging_seconds=math.nan), report(hanging_seconds=-1.0)):
+            refused = await failure(actor.renew(environments=wrong))
+            assert (refused.reason, refused.metadata["field"]) == ("BAD_REQUEST", "environments")
+        await actor.renew(environments=report(failures=1, error="x" * 10_000, hanging="y" * 10_000))
+        state = learner.sessions.live()[0].environments.state
+        assert state is not None
+        assert (len(state.error), len(state.hanging)) == (512, 512)
+
+
 @pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf, 1e300])
 @async_test
 async def test_absurd_times_are_refused(seconds: float) -> None:
-    """Times that no clock can show are refused, with the books that came with them."""
+    """Impossible times are refused with their books."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare()
@@ -284,7 +357,7 @@ async def test_absurd_times_are_refused(seconds: float) -> None:
 
 @async_test
 async def test_a_learner_that_stood_still_blames_nobody() -> None:
-    """When the learner itself did not run for longer than a lease, its actors' sessions are still there afterwards."""
+    """If the learner itself was suspended, its actors' sessions stay."""
     async with running(make_options(lease_seconds=0.5)) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         time.sleep(1.2)  # noqa: ASYNC251 - the event loop shall stand still
@@ -294,7 +367,7 @@ async def test_a_learner_that_stood_still_blames_nobody() -> None:
 
 @async_test
 async def test_teams_are_bounded() -> None:
-    """A session cannot fill the learner's memory with teams."""
+    """The number of teams of a session is limited."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         for team in range(MAX_TEAMS):

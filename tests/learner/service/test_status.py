@@ -1,18 +1,20 @@
-"""Status is answered whatever actors claim and however much they report."""
+"""Tests that Status answers for any number of actors and reports."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import AsyncExitStack
 
 import pytest
 from rollcast.errors import BadRequest, MalformedChunk
-from rollcast.limits import MAX_STEPS
+from rollcast.limits import MAX_STEPS, MAX_STREAMS
 from rollcast.v1 import control_pb2, session_pb2
 
 from learner.ingest.session import MAX_REPORTED
 from learner.ingest.sessions import snapshot
-from learner.observe.view import BehaviorView, RunState, RunView
+from learner.observe.behavior_state import BehaviorState
+from learner.observe.view import RunState, RunView
 from learner.service.control_calls import MAX_BYTES, status_response
 from tests.learner.ingest.parts import Parts, open_default, report
 from tests.learner.service.harness import Actor, Hooks, async_test, eventually, failure, operator, running
@@ -20,12 +22,12 @@ from tests.learner.service.samples import NAME, make_chunk, make_options
 
 
 def test_counts_beyond_the_wire_are_shown_as_its_largest() -> None:
-    """Sums of claims may pass 2^64; the answer is built all the same."""
+    """Sums above 2^64 are shown as the largest value."""
     books = {
         "received": 2**65, "trained": 1, "dropped": {"stale": 2**64}, "queued": 0, "lost": {"rollback": 2**80},
         "duplicate": 2**64, "unknown": 3,
     }  # fmt: skip
-    behavior = BehaviorView(NAME, env_steps_taken=2**70, books=books)  # type: ignore[arg-type]
+    behavior = BehaviorState(NAME, env_steps_taken=2**70, books=books)  # type: ignore[arg-type]
     view = RunView("run", RunState.TRAINING, 1, 1.0, "", behaviors=(behavior,), last_error="x" * 10_000_000)
     parts = Parts()
     session = parts.open().session
@@ -40,7 +42,7 @@ def test_counts_beyond_the_wire_are_shown_as_its_largest() -> None:
 
 
 def test_what_does_not_fit_a_message_is_left_out() -> None:
-    """Books and policies of the last actors go first, then the last actors; the answer can always be sent."""
+    """A Status that exceeds a message drops books and policies of the last actors first."""
     parts = Parts(open_default(max_sessions=10_000))
     sessions = [parts.open("\U0001f600" * 250 + str(number)).session for number in range(2)]
     for session in sessions:
@@ -65,14 +67,14 @@ def test_what_does_not_fit_a_message_is_left_out() -> None:
 
 @async_test
 async def test_claims_without_bounds_are_refused_and_status_goes_on() -> None:
-    """Counters whose sum passes what is sane are BAD_REQUEST or MALFORMED_CHUNK; policies are kept of what was declared."""
+    """Counters beyond the bounds are BAD_REQUEST or MALFORMED_CHUNK, and undeclared policies are ignored."""
     async with running() as learner, Actor(learner.server.port) as actor, operator(learner) as control:
         upload = await actor.join()
         books = session_pb2.ActorBooks()
         for _ in range(3000):
             books.discarded.add(reason="reset", steps=MAX_STEPS)
         assert isinstance(await failure(actor.renew(books=[books])), BadRequest)
-        policies = [session_pb2.PolicyReport(behavior_index=index, error="x" * 500) for index in range(1000)]
+        policies = [session_pb2.PolicyReport(behavior_index=index, error="x" * 500) for index in range(100)]
         await actor.renew(policies=policies)
         status = await control.Status(control_pb2.StatusRequest())
         assert [policy.behavior_index for policy in status.actors[0].policies] == [0]
@@ -82,7 +84,7 @@ async def test_claims_without_bounds_are_refused_and_status_goes_on() -> None:
 
 @async_test
 async def test_unknown_sessions_cannot_flood_the_books() -> None:
-    """Actors that claim to have lost 2^53 steps with an earlier learner are believed up to a bound, once a session."""
+    """Lost steps claimed by unknown sessions are limited and counted once a session."""
     parts = Parts()
     parts.declared(parts.open().session)
     state = snapshot(parts.behaviors, parts.sessions, parts.ledger)
@@ -100,7 +102,7 @@ async def test_unknown_sessions_cannot_flood_the_books() -> None:
 
 
 class BusyHooks(Hooks):
-    """A learner in the middle of a long update."""
+    """A learner in a long update."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,20 +123,22 @@ class BusyHooks(Hooks):
 @pytest.mark.parametrize("method", ["SaveCheckpoint", "Pause"])
 @async_test
 async def test_a_storm_of_orders_does_not_hold_up_status(method: str) -> None:
-    """While hundreds wait for the end of an update, Status answers, and of all the saves two are made."""
-    async with running(hooks=BusyHooks()) as learner, operator(learner) as control:
+    """While hundreds of requests wait, Status answers, and their saves are two checkpoints."""
+    async with AsyncExitStack() as opened:
+        learner = await opened.enter_async_context(running(hooks=BusyHooks()))
+        control, *others = [await opened.enter_async_context(operator(learner)) for _ in range(14)]
         hooks = learner.hooks
         assert isinstance(hooks, BusyHooks)
         request = getattr(control_pb2, f"{method}Request")
         first = getattr(control, method)(request(), timeout=60)
         if method == "SaveCheckpoint":
             await eventually(lambda: hooks.calls == ["begun"])
-        storm = [getattr(control, method)(request(), timeout=60) for _ in range(200)]
+        storm = [getattr(other, method)(request(), timeout=60) for other in others for _ in range(MAX_STREAMS)]
         impatient = getattr(control, method)(request(), timeout=0.2)
         await failure(impatient)
         await control.Status(control_pb2.StatusRequest(), timeout=20)
         hooks.update_over.set()
         answers = await asyncio.gather(first, *storm)
-        assert len(answers) == 201
+        assert len(answers) == 1 + 13 * MAX_STREAMS
         if method == "SaveCheckpoint":
             assert hooks.calls.count("begun") == 2

@@ -1,4 +1,4 @@
-"""Uploads on real sockets: acks, credit, holds, faults, and who owns a stream."""
+"""Tests uploads on real sockets: acks, credit, holds, errors and ownership of streams."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import session_pb2, trajectory_pb2
 from structlog.testing import capture_logs
 
+from learner.common.exits import ExitCode
 from learner.ingest.credit import step_allowance
-from learner.link.commands import SetHold
+from learner.link.control import Failed
+from learner.link.to_front import Cut, SetHold
 from learner.service.trajectory import chunk_bytes
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec
 
 
 def take(learner: Learner) -> list[int]:
-    """Takes what waits and returns the sequences."""
-    return [item.chunk.sequence for item in learner.behavior.queue.get()]
+    """Takes what waits, which makes room, and returns the sequences."""
+    taken = [item.chunk.sequence for item in learner.trainers.take()]
+    learner.trainers.settle()
+    return taken
 
 
 @async_test
 async def test_a_full_session_life() -> None:
-    """Open, declare, upload, ack, renew, half-close, close: every step is in the queue and in the books."""
+    """Every step of a complete session is in the queue and in the books."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
         await actor.declare(agents=2)
@@ -42,7 +46,7 @@ async def test_a_full_session_life() -> None:
         await upload.ack(3)
         await upload.finish()
         await actor.close(books=[session_pb2.ActorBooks(produced_steps=15, acked_steps=15)])
-        items = learner.behavior.queue.get()
+        items = learner.trainers.take()
         assert [item.chunk.sequence for item in items] == [1, 2, 3]
         assert items[0].actor_index == 0
         assert items[0].session_id == actor.session_id
@@ -55,7 +59,7 @@ async def test_a_full_session_life() -> None:
 
 @async_test
 async def test_a_pace_brings_credit_at_once() -> None:
-    """A trainer that makes room is heard by a waiting actor without any ack, and taken steps bring no credit."""
+    """New limits of a trainer reach a waiting actor without an ack."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         allowance = step_allowance(1, 8)
@@ -65,9 +69,9 @@ async def test_a_pace_brings_credit_at_once() -> None:
         ack = await upload.ack(1)
         assert not ack.credit or ack.credit[0].steps_through == allowance + 100
         assert take(learner) == [1]
-        learner.pace(held_steps=30, ahead_limit_steps=100)
+        learner.pace(ahead_limit_steps=100)
         await actor.renew()
-        learner.pace(held_steps=0, ahead_limit_steps=100)
+        learner.trainers.settle(trained=30)
         steps_through = 0
         while steps_through < allowance + 130:
             before, steps_through = steps_through, (await upload.until("ack")).credit[0].steps_through
@@ -77,7 +81,7 @@ async def test_a_pace_brings_credit_at_once() -> None:
 
 @async_test
 async def test_two_actors_share_the_limit() -> None:
-    """What a trainer allows ahead is shared by all actors, beyond what each needs to finish its segments."""
+    """All actors share a trainer's limit in addition to their allowances."""
     async with running() as learner:
         learner_port = learner.server.port
         async with Actor(learner_port, "a") as first, Actor(learner_port, "b") as second:
@@ -89,7 +93,7 @@ async def test_two_actors_share_the_limit() -> None:
 
 @async_test
 async def test_holds_begin_and_end_at_once() -> None:
-    """A trainer's hold and its release reach the actor without any chunk, with the version that ends it."""
+    """A hold and its end reach the actor without a chunk, with the version that ends it."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         learner.pace(hold=HoldReason.UPDATING, until_version=5)
@@ -102,21 +106,21 @@ async def test_holds_begin_and_end_at_once() -> None:
 
 @async_test
 async def test_a_pause_holds_every_behavior() -> None:
-    """A hold of the run reaches open uploads, and is in the first message of later ones."""
+    """A pause reaches open uploads and is in the first message of later ones."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        learner.commands.send(SetHold(HoldReason.PAUSED, active=True))
+        learner.link.to_front.send(SetHold(HoldReason.PAUSED, active=True))
         assert (await upload.until("hold")).reason == trajectory_pb2.HOLD_REASON_PAUSED
         again = await actor.upload()
         opened = await again.until("opened")
         assert [hold.reason for hold in opened.holds] == [trajectory_pb2.HOLD_REASON_PAUSED]
-        learner.commands.send(SetHold(HoldReason.PAUSED, active=False))
+        learner.link.to_front.send(SetHold(HoldReason.PAUSED, active=False))
         assert not (await again.until("hold")).active
 
 
 @async_test
 async def test_a_duplicate_is_acked_again_and_not_queued_again() -> None:
-    """A chunk below the next sequence is acked, counted as duplicate, and otherwise ignored."""
+    """A chunk below the next sequence is acked, counted as a duplicate, and ignored."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         await upload.send(make_chunk(3, sequence=1))
@@ -130,7 +134,7 @@ async def test_a_duplicate_is_acked_again_and_not_queued_again() -> None:
 
 @async_test
 async def test_a_gap_ends_the_stream() -> None:
-    """A chunk whose predecessor is missing ends the stream with what was expected; the session goes on."""
+    """A gap ends the stream with the expected sequence, and the session continues."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         await upload.send(make_chunk(sequence=2))
@@ -143,7 +147,7 @@ async def test_a_gap_ends_the_stream() -> None:
 
 @async_test
 async def test_a_second_stream_supersedes_the_first() -> None:
-    """The newer upload of a session goes on, the older one ends with STREAM_SUPERSEDED."""
+    """A newer upload ends the older one with STREAM_SUPERSEDED."""
     async with running() as learner, Actor(learner.server.port) as actor:
         old = await actor.join()
         new = await actor.upload()
@@ -157,7 +161,7 @@ async def test_a_second_stream_supersedes_the_first() -> None:
 
 @async_test
 async def test_opening_again_fences_a_stream() -> None:
-    """When a session is opened again, the upload of the older epoch ends, and that epoch begins none."""
+    """A second opening ends the upload of the older epoch."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         old = actor.epoch
@@ -170,7 +174,7 @@ async def test_opening_again_fences_a_stream() -> None:
 
 @async_test
 async def test_an_expired_lease_ends_the_stream() -> None:
-    """An upload whose session falls silent ends with SESSION_EXPIRED."""
+    """An upload whose session is silent ends with SESSION_EXPIRED."""
     async with running(make_options(lease_seconds=0.2)) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         error = await upload.failure()
@@ -179,7 +183,7 @@ async def test_an_expired_lease_ends_the_stream() -> None:
 
 @async_test
 async def test_chunks_keep_the_lease() -> None:
-    """A session that sends chunks lives on without renewals."""
+    """Chunks renew the lease."""
     async with running(make_options(lease_seconds=0.3)) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         learner.pace(ahead_limit_steps=1_000_000)
@@ -194,7 +198,7 @@ async def test_chunks_keep_the_lease() -> None:
 
 @async_test
 async def test_a_malformed_chunk_ends_the_stream() -> None:
-    """A chunk that breaks the form ends the stream with the reason; what came before it is acked first."""
+    """A malformed chunk ends the stream with the reason after earlier chunks are acked."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         await upload.send(make_chunk(sequence=1))
@@ -221,9 +225,9 @@ async def test_a_malformed_chunk_ends_the_stream() -> None:
 )
 @async_test
 async def test_what_cannot_be_is_malformed(chunk: Chunk, part: str) -> None:
-    """Behaviors, teams, generations and versions that do not exist end the stream; the message names the value."""
+    """Unknown behaviors, teams, generations and versions end the stream with the value."""
     async with running() as learner, Actor(learner.server.port) as actor:
-        learner.store.publish(make_policy(5))
+        learner.publish(make_policy(5))
         upload = await actor.join()
         await upload.send(chunk)
         error = await upload.failure()
@@ -233,7 +237,7 @@ async def test_what_cannot_be_is_malformed(chunk: Chunk, part: str) -> None:
 
 @async_test
 async def test_nan_is_rejected_in_an_ack_and_the_stream_goes_on() -> None:
-    """A chunk with NaN is acked with a rejection that says where; the next chunk is queued."""
+    """A chunk with NaN is rejected in its ack with the place, and the stream continues."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         bad = make_chunk(3, sequence=1)
@@ -253,7 +257,7 @@ async def test_nan_is_rejected_in_an_ack_and_the_stream_goes_on() -> None:
 
 @async_test
 async def test_rows_of_an_older_generation_are_dropped() -> None:
-    """Rows that acted under an earlier start of the learner are dropped{generation}."""
+    """Rows of an earlier generation are dropped as generation."""
     async with running(generation=2) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         await upload.send(make_chunk(4, generation=1))
@@ -264,12 +268,12 @@ async def test_rows_of_an_older_generation_are_dropped() -> None:
 
 @async_test
 async def test_a_behavior_without_trainer_is_acked_as_not_training() -> None:
-    """After the training of a behavior ended, what waited and what comes is dropped without a warning; credit flows."""
+    """After the training of a behavior, its chunks are dropped as not_training and credit continues."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         await upload.send(make_chunk(4, sequence=1))
         await upload.ack(1)
-        assert learner.behaviors.stop_training(learner.behavior) == 4
+        learner.trainers.finish()
         credit = (await upload.until("ack")).credit[0]
         assert credit.steps_through > 1000
         with capture_logs() as logs:
@@ -284,7 +288,7 @@ async def test_a_behavior_without_trainer_is_acked_as_not_training() -> None:
 
 @async_test
 async def test_an_oversized_message_is_refused_by_grpc_itself() -> None:
-    """A message over the limit ends the stream without details; one that only passes our own limit gets a reason."""
+    """A message above gRPC's limit ends the stream without details; one above ours has a reason."""
     unlimited = [("grpc.max_send_message_length", -1)]
     options = make_options(max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024)
     async with running(options) as learner, Actor(learner.server.port, options=unlimited) as actor:
@@ -302,7 +306,7 @@ async def test_an_oversized_message_is_refused_by_grpc_itself() -> None:
 
 @async_test
 async def test_a_behavior_declared_late_gets_credit_on_the_open_stream() -> None:
-    """A behavior that is declared while the upload runs gets credit there, and its chunks are taken."""
+    """A behavior declared during an upload gets credit on it."""
     options = make_options()
     options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
     async with running(options) as learner, Actor(learner.server.port) as actor:
@@ -311,7 +315,7 @@ async def test_a_behavior_declared_late_gets_credit_on_the_open_stream() -> None
         assert declared.behavior_index == 1
         credit = (await upload.until("ack")).credit
         assert [entry.behavior_index for entry in credit] == [1]
-        learner.store.publish(make_policy(0, name="Walker"))
+        learner.publish(make_policy(0, name="Walker"))
         await upload.send(make_chunk(sequence=1, behavior_index=1))
         await upload.ack(1)
         assert learner.ledger.books("Walker").queued == 3
@@ -319,7 +323,7 @@ async def test_a_behavior_declared_late_gets_credit_on_the_open_stream() -> None
 
 @async_test
 async def test_messages_out_of_order_are_refused() -> None:
-    """A stream that does not begin with `open`, or opens twice, or sends garbage, ends with BAD_REQUEST."""
+    """A stream without `open` first, with two, or with garbage ends with BAD_REQUEST."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.join()
         opening = trajectory_pb2.UploadOpen(session_id=actor.session_id, epoch=actor.epoch)
@@ -340,8 +344,32 @@ async def test_messages_out_of_order_are_refused() -> None:
 
 
 @async_test
+async def test_what_trainers_say_is_carried_out_in_order() -> None:
+    """A cut has everything sent before it; after an invalid message no cut is made."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(10))
+        await upload.ack(1)
+        assert len(take(learner)) == 1
+        learner.trainers.settle(trained=4)
+        learner.link.to_front.send(Cut(3))
+        learner.trainers.settle(trained=7)
+        learner.link.to_front.send(Cut(4))
+        learner.trainers.settle(dropped={"stale": 6})
+        await eventually(lambda: learner.ledger.books(NAME).dropped == {"stale": 6})
+        (books,) = learner.trainers.books
+        row = books.state["ledger"][NAME]
+        assert (books.number, row["trained"], row["queued"], row["dropped"]) == (3, 4, 6, {})
+        assert learner.ledger.books(NAME).balanced
+        (failed,) = learner.ends
+        assert isinstance(failed, Failed)
+        assert failed.exit_code is ExitCode.TRAINER_FAILED
+        learner.ends.clear()
+
+
+@async_test
 async def test_a_full_queue_stops_reading_and_goes_on_when_there_is_room() -> None:
-    """An actor that ignores its credit in bytes is not read any further; nothing is lost, and it goes on in time."""
+    """A full queue stops reading from actors that ignore their credit, and nothing is lost."""
     options = make_options(queue_bytes=128 * 1024, max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024)
     async with running(options) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
@@ -368,7 +396,7 @@ async def test_a_full_queue_stops_reading_and_goes_on_when_there_is_room() -> No
 
 @async_test
 async def test_discarded_steps_do_not_use_up_credit() -> None:
-    """Steps that an actor gave up are off its account: a report of them brings credit for new ones."""
+    """Reported discards bring credit for new steps."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         allowance = step_allowance(1, 8)
@@ -380,7 +408,7 @@ async def test_discarded_steps_do_not_use_up_credit() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 16383, 16384, 2**21 - 1, 2**21])
 def test_the_size_of_a_chunk_follows_from_its_request(size: int) -> None:
-    """The encoded size of the chunk in a request is computed without encoding it again."""
+    """The encoded size of a chunk is computed from its request."""
     prefix = 1 if size < 128 else 2 if size < 16384 else 3 if size < 2**21 else 4
     assert chunk_bytes(1 + prefix + size) == size
 
@@ -395,7 +423,7 @@ LIMIT = 100
 
 @async_test
 async def test_a_flood_ends_at_its_credit() -> None:
-    """A client that never looks at its credit is cut off with a reason; what was covered is in the queue and the books."""
+    """A client that ignores its credit is closed with a reason; covered chunks are kept."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         learner.pace(ahead_limit_steps=LIMIT)
@@ -412,7 +440,7 @@ async def test_a_flood_ends_at_its_credit() -> None:
 
 @async_test
 async def test_after_a_flood_the_session_goes_on_if_it_obeys() -> None:
-    """The chunk that was refused is not taken: the stream opens again at its number, and new credit takes it."""
+    """After such an end the session can open a new stream at the refused chunk."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         await upload.send(make_chunk(100))

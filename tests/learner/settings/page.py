@@ -1,4 +1,4 @@
-"""The tables of the page about run files, as the settings classes give them.
+"""Renders the tables of the page about run files from the settings classes.
 
 ``python -m tests.learner.settings.page`` writes them into the page, below their headings.
 """
@@ -29,6 +29,7 @@ BLOCKS: dict[str, type[SettingsModel]] = {
     "network_settings": NetworkSettings,
     "network_settings.memory": MemorySettings,
     "network_settings.tower": TowerSettings,
+    "self_play": trainer.SelfPlaySettings,
     "behavioral_cloning": trainer.BehavioralCloningSettings,
     "env_settings": EnvironmentSettings,
     "engine_settings": EngineSettings,
@@ -47,8 +48,8 @@ BLOCKS: dict[str, type[SettingsModel]] = {
 }
 """The block behind each heading of the page that has a table."""
 
-ELSEWHERE = ("HyperparameterSettings", "RewardSignals", "SelfPlaySettings")
-"""Blocks that other pages have, or none because they are not built."""
+ELSEWHERE = ("HyperparameterSettings", "RewardSignals")
+"""Blocks that other pages have."""
 
 _UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 

@@ -1,4 +1,4 @@
-"""Numbers are read from text as ML-Agents does; what is no number is refused."""
+"""Tests how numbers are read from text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from learner.settings.base import to_bytes, to_real, to_whole
     [(7, 7), (5e5, 500000), ("5e5", 500000), (2.9, 2), ("-3", -3), ("12345678901234567", 12345678901234567)],
 )
 def test_whole_numbers_are_read_and_fractions_cut_off(written: object, expected: int) -> None:
-    """A whole number may be written as a float or as text; a fraction is cut off."""
+    """A whole number may be a float or text, and a fraction is truncated."""
     assert expected == to_whole(written)
 
 
 @pytest.mark.parametrize(("written", "expected"), [("3e-4", 3e-4), (1, 1), (0.5, 0.5), (" 2 ", 2.0)])
 def test_numbers_are_read_from_text(written: object, expected: float) -> None:
-    """YAML 1.1 takes 3e-4 for text; it is read as a number all the same."""
+    """Text such as 3e-4 (YAML 1.1) is read as a number."""
     assert expected == to_real(written)
 
 
@@ -27,7 +27,7 @@ def test_numbers_are_read_from_text(written: object, expected: float) -> None:
     "written", [True, "many", None, [1], float("nan"), float("inf"), "1e999", "", "9" * 5000, 10**30, "-1e30", "--5"]
 )
 def test_what_is_no_finite_number_is_refused(written: object) -> None:
-    """Booleans, words and infinite numbers are no numbers."""
+    """Booleans, words and infinities are refused."""
     with pytest.raises(PydanticCustomError, match=r"finite number|64 bits"):
         to_whole(written)
 

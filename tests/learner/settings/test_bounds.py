@@ -1,4 +1,4 @@
-"""No number of a run file is too large or too small to be said no to: what is accepted can be served."""
+"""Tests the bounds of numbers in run files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _accepted(model: type[SettingsModel], name: str, value: float) -> SettingsMo
     [("rollcast", ServiceSettings), ("env_settings", EnvironmentSettings), ("engine_settings", EngineSettings)],
 )
 def test_what_is_accepted_reaches_the_actors(block: str, model: type[SettingsModel], value: float) -> None:
-    """Every number that passes the check fits the messages that carry it, and the lease of a session."""
+    """Every accepted number fits the messages that carry it, and the lease of a session."""
     assert len(_numbers(model)) >= 5
     for name in _numbers(model):
         settings = _accepted(model, name, value)
@@ -55,39 +55,39 @@ def test_what_is_accepted_reaches_the_actors(block: str, model: type[SettingsMod
 
 @pytest.mark.parametrize("name", [name for name in _numbers(ServiceSettings) if name != "target_return"])
 def test_every_number_of_the_service_has_an_upper_bound(name: str) -> None:
-    """A typing error of some zeros is a message, not a crash an hour later."""
+    """Every number of the service has an upper bound."""
     with pytest.raises(ValidationError, match=r"less than or equal to|exceeds max_chunk_bytes"):
         ServiceSettings.model_validate({name: 2**63 - 1})
 
 
 @pytest.mark.parametrize("name", ["lease_seconds", "checkpoint_seconds", "summary_seconds"])
 def test_what_happens_again_and_again_has_a_lower_bound(name: str) -> None:
-    """A lease that no renewal can keep, or an interval that is none, is refused."""
+    """A too short lease or interval is refused."""
     with pytest.raises(ValidationError, match="greater than or equal to"):
         ServiceSettings.model_validate({name: 1e-9})
 
 
 @pytest.mark.parametrize("setting", ["hidden_units", "num_layers"])
 def test_networks_have_a_size(setting: str) -> None:
-    """A network that no machine can hold is refused before anybody tries to build it."""
+    """A network larger than any machine is refused."""
     with pytest.raises(ValidationError, match="less than or equal to"):
         NetworkSettings.model_validate({setting: 10**12})
 
 
 @pytest.mark.parametrize("signal", ["curiosity", "rnd"])
 def test_the_old_name_of_a_width_has_its_bound(signal: str, write_run: WriteRun) -> None:
-    """An `encoding_size` that is too large is told of under its own key, with the signal's name."""
+    """A too large `encoding_size` is reported under its own key with the signal's name."""
     run = write_run(f"behaviors: {{A: {{reward_signals: {{{signal}: {{encoding_size: 2097152}}}}}}}}\n")
     with pytest.raises(UserError, match=rf"{signal}\.encoding_size: must be less than or equal to 1048576"):
         load_run_options(run)
 
 
 def test_a_segment_has_an_end() -> None:
-    """The allowance that follows from the longest segment stays a number that the protocol can carry."""
+    """The allowance of the longest segment fits the protocol."""
     with pytest.raises(ValidationError, match="less than or equal to"):
         TrainerSettings(time_horizon=2**62)
 
 
 def test_never_can_be_written() -> None:
-    """Decades are as good as never, and are accepted."""
+    """Durations of decades are accepted."""
     assert ServiceSettings(checkpoint_seconds=MAX_SECONDS, max_wall_seconds=MAX_SECONDS).summary_seconds > 0

@@ -1,4 +1,4 @@
-"""ML-Agents' blocks about environments, the engine, checkpoints and torch."""
+"""Tests ML-Agents' blocks about environments, engine, checkpoints and torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_defaults_are_those_of_mlagents() -> None:
 
 
 def test_several_players_need_a_path() -> None:
-    """The editor is only one environment."""
+    """Several players without a path are refused, because there is one editor."""
     with pytest.raises(ValidationError, match=r"num_envs is 2.*set env_path"):
         EnvironmentSettings(num_envs=2)
     assert EnvironmentSettings(num_envs=2, env_path="game.x86_64").num_envs == 2
@@ -31,16 +31,16 @@ def test_several_players_need_a_path() -> None:
 @pytest.mark.parametrize("run_id", ["../escape", "", "a/b", ".git"])
 def test_a_run_id_is_a_folder_name(run_id: str) -> None:
     """A run id cannot lead out of the results folder."""
-    with pytest.raises(ValidationError, match="no name for a folder"):
+    with pytest.raises(ValidationError, match="not a valid folder name"):
         CheckpointSettings(run_id=run_id)
 
 
 def test_a_run_id_may_be_a_number() -> None:
-    """YAML reads run_id: 7 as a number; it is a name all the same."""
+    """A numeric run id is read as text."""
     assert CheckpointSettings.model_validate({"run_id": 7}).run_id == "7"
 
 
 @pytest.mark.parametrize(("written", "expected"), [(True, True), ("auto", "auto"), ("true", True), (False, False)])
 def test_resume_may_be_auto(written: object, expected: object) -> None:
-    """The word auto resumes if there is something to resume."""
+    """`resume: auto` resumes if there is something to resume."""
     assert expected == CheckpointSettings.model_validate({"resume": written}).resume

@@ -1,4 +1,4 @@
-"""Settings that packages bring: what is wrong with them is one line of check-config, whoever wrote it."""
+"""Tests settings of packages in check-config."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("failing", "RuntimeError: validator broken; the package must be repaired"),
         ("unresolved", "'NoSuchType' is not defined"),
         ("unwritable", "serializer broken"),
-        ("needing", "need: is required and missing"),
+        ("needing", "need: is required but missing"),
         ("raising", "RuntimeError: property broken"),
         ("number", "must be a subclass of learner.settings."),
     ],
 )
 @pytest.mark.parametrize("place", ["reward_signals: {%s: {}}", "trainer_type: %s"])
 def test_settings_that_fail_are_one_line(place: str, kind: str, said: str, write_run: WriteRun) -> None:
-    """Validators, annotations and properties of a package that raise are errors of the run file that name it."""
+    """Failing validators, annotations and properties of a package are errors that name it."""
     with pytest.raises(UserError) as caught:
         load_run_options(write_run(f"behaviors: {{A: {{{place % kind}}}}}\n"))
     assert caught.value.exit_code is ExitCode.RUN_FILE
@@ -101,21 +101,21 @@ def test_settings_that_fail_are_one_line(place: str, kind: str, said: str, write
 
 
 def test_what_a_trainer_requires_is_missing_in_its_block(write_run: WriteRun) -> None:
-    """Where the whole block is left out, too."""
-    with pytest.raises(UserError, match=r"behaviors\.A\.hyperparameters\.need: is required and missing"):
+    """A required key of a trainer is reported in its block, even if the block is absent."""
+    with pytest.raises(UserError, match=r"behaviors\.A\.hyperparameters\.need: is required but missing"):
         load_run_options(write_run("behaviors: {A: {trainer_type: needing}}\n"))
 
 
 @pytest.mark.parametrize("name", HIDING)
 def test_a_signal_cannot_hide_what_the_block_is_made_of(name: str, write_run: WriteRun) -> None:
-    """Names that the block of signals has itself are refused, and so are private ones."""
-    with pytest.raises(UserError, match=f"reward_signals names '{name}', which no signal can be called") as caught:
+    """Reserved and private names of signals are refused."""
+    with pytest.raises(UserError, match=f"reward_signals names '{name}', which is reserved") as caught:
         load_run_options(write_run(f"behaviors: {{A: {{reward_signals: {{{name}: {{}}}}}}}}\n"))
     assert caught.value.exit_code is ExitCode.RUN_FILE
 
 
 def test_settings_without_fault_are_built(write_run: WriteRun) -> None:
-    """Values that are wrong are told of at their own place; right ones are what the package gets."""
+    """Wrong values are reported at their place, and right ones reach the package."""
     run = "behaviors: {A: {reward_signals: {plain: {strength: %s}}}}\n"
     signals: Any = load_run_options(write_run(run % "2.5")).options.behaviors["A"].reward_signals
     assert signals.plain.strength == 2.5

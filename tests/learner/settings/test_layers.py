@@ -1,4 +1,4 @@
-"""What is laid over the run file: secrets, environment, flags, ``--set``; and what a run starts from."""
+"""Tests the layers over the run file: secrets, environment, flags and ``--set``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RUN = "behaviors: {Ball: {trainer_type: ppo}, My.Ball: }\nrollcast: {max_session
 
 @pytest.fixture
 def secrets(tmp_path: Path) -> Path:
-    """A secrets directory as Kubernetes mounts it, with one setting and the links beside it."""
+    """Makes a secrets directory as Kubernetes mounts it, with one setting and links."""
     folder = tmp_path / "secrets"
     (folder / "..data").mkdir(parents=True)
     (folder / "other_service_key").write_text("unrelated")
@@ -29,7 +29,7 @@ def secrets(tmp_path: Path) -> Path:
 
 
 def test_each_layer_wins_over_the_one_below(write_run: WriteRun, secrets: Path) -> None:
-    """Layers are added one by one, and each changes the value and its source."""
+    """Each layer overrides the ones below, with its source."""
     path = write_run(RUN)
     environ: dict[str, str] = {}
     cli: dict[str, object] = {}
@@ -71,7 +71,7 @@ def test_each_layer_wins_over_the_one_below(write_run: WriteRun, secrets: Path) 
     ],
 )
 def test_variables_set_single_values(write_run: WriteRun, name: str, value: str, dotted: str, expected: object) -> None:
-    """A variable's text is read by the type of its setting; an empty one counts as not set."""
+    """A variable is read by the type of its setting, and an empty one is ignored."""
     value_now: object = load_run_options(write_run(RUN), environ={name: value}).options.model_dump()
     for key in dotted.split("."):
         assert isinstance(value_now, dict)
@@ -85,12 +85,12 @@ def test_variables_set_single_values(write_run: WriteRun, name: str, value: str,
         ("ROLLCAST_ADRESS", "did you mean 'ROLLCAST_ADDRESS'?"),
         ("ROLLCAST_ENV_SETTINGS__SEDE", "did you mean 'ROLLCAST_ENV_SETTINGS__SEED'?"),
         ("ROLLCAST_BEHAVIORS__BALL__MAX_STEPS", "--set behaviors.KEY=VALUE"),
-        ("ROLLCAST_PORT", "sets nothing"),
-        ("ROLLCAST_", "sets nothing"),
+        ("ROLLCAST_PORT", "names no setting"),
+        ("ROLLCAST_", "names no setting"),
     ],
 )
 def test_a_misspelt_variable_is_an_error(write_run: WriteRun, name: str, expected: str) -> None:
-    """A setting that would silently do nothing is refused, with the nearest name."""
+    """An unknown variable is refused with the nearest name."""
     with pytest.raises(UserError) as caught:
         load_run_options(write_run(RUN), environ={name: "1"})
     assert name in str(caught.value)
@@ -110,18 +110,18 @@ def test_a_misspelt_variable_is_an_error(write_run: WriteRun, name: str, expecte
     ],
 )
 def test_variables_of_others_are_left_alone(write_run: WriteRun, name: str, value: str) -> None:
-    """Compose, actors and the links that Kubernetes makes for services have variables with the same prefix."""
+    """Variables of compose, actors and Kubernetes' service links are ignored."""
     assert load_run_options(write_run(RUN), environ={name: value}).options.rollcast.max_sessions == 1
 
 
 def test_no_variable_is_the_name_of_two_settings() -> None:
-    """The short names of the rollcast block meet no other block."""
+    """No short name of the rollcast block equals another block."""
     paths = list(variables().values())
     assert len(paths) == len(set(paths)) > 40
 
 
 def test_a_wrong_value_names_where_it_came_from(write_run: WriteRun, secrets: Path) -> None:
-    """The message names the variable or flag; a secret's value is not shown."""
+    """The message names the variable or flag, and hides the value of a secret."""
     (secrets / "rollcast_max_sessions").write_text("hunter2")
     environ = {"ROLLCAST_SECRETS_DIR": str(secrets), "ROLLCAST_LEASE_SECONDS": "-1"}
     with pytest.raises(UserError) as caught:
@@ -135,14 +135,14 @@ def test_a_wrong_value_names_where_it_came_from(write_run: WriteRun, secrets: Pa
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * 70_000])
 def test_a_secret_that_is_no_short_text_is_an_error(write_run: WriteRun, secrets: Path, content: bytes) -> None:
-    """A secret is a small text file."""
+    """A secret that is no small text file is an error."""
     (secrets / "rollcast_max_sessions").write_bytes(content)
     with pytest.raises(UserError, match=r"secret .*rollcast_max_sessions"):
         load_run_options(write_run(RUN), environ={"ROLLCAST_SECRETS_DIR": str(secrets)})
 
 
 def test_a_misspelt_secret_and_a_missing_directory_are_errors(write_run: WriteRun, secrets: Path) -> None:
-    """Neither is ignored in silence."""
+    """An unknown secret and a missing directory are errors."""
     (secrets / "rollcast_max_session").write_text("3")
     with pytest.raises(UserError, match="did you mean 'ROLLCAST_MAX_SESSIONS'"):
         load_run_options(write_run(RUN), environ={"ROLLCAST_SECRETS_DIR": str(secrets)})
@@ -151,19 +151,21 @@ def test_a_misspelt_secret_and_a_missing_directory_are_errors(write_run: WriteRu
 
 
 def test_set_reaches_behaviors(write_run: WriteRun) -> None:
-    """--set reaches every place, names with dots in quotes, blocks and lists as YAML."""
+    """--set reaches every key, with quoted names and YAML values."""
     items = [
         "behaviors.Ball.max_steps=1e5",
         'behaviors."My.Ball".network_settings.memory={sequence_length: 8}',
         "env_settings.env_args=[--level, 3]",
         "checkpoint_settings.run_id=010",
         "rollcast.max_wall_seconds=null",
+        "behaviors.Ball.network_settings.hidden_units=[64, 32]",
     ]
     options = load_run_options(write_run(RUN), set_items=items).options
     memory = options.behaviors["My.Ball"].network_settings.memory
     assert options.behaviors["Ball"].max_steps == 100000
     assert memory is not None
     assert memory.sequence_length == 8
+    assert options.behaviors["Ball"].network_settings.widths == (64, 32)
     assert options.env_settings.env_args == ("--level", "3")
     assert options.checkpoint_settings.run_id == "010"
 
@@ -171,20 +173,21 @@ def test_set_reaches_behaviors(write_run: WriteRun) -> None:
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
-        ("env_settings.seed", "must look like"),
-        ("=3", "must look like"),
-        ("env_settings..seed=3", "must look like"),
-        ("env_settings.=3", "must look like"),
+        ("env_settings.seed", "must have the form KEY=VALUE"),
+        ("=3", "must have the form KEY=VALUE"),
+        ("env_settings..seed=3", "must have the form KEY=VALUE"),
+        ("env_settings.=3", "must have the form KEY=VALUE"),
         ("env_settings.sede=3", "did you mean 'seed'?"),
         ("behaviors.Bal.max_steps=3", "no behavior 'Bal'; did you mean 'Ball'?"),
         ("behaviors.Xyz.max_steps=3", "it lists Ball, My.Ball"),
         ("env_settings.env_args=[1,", "cannot be read"),
         ("behaviors.Ball=3", "must be a map"),
+        ("behaviors.Ball.network_settings.hidden_units=[64", "cannot be read"),
         ("debug.more=3", "debug"),
     ],
 )
 def test_a_wrong_set_item_is_an_error(write_run: WriteRun, item: str, expected: str) -> None:
-    """The message shows the item or its path, and what was probably meant."""
+    """The message shows the item or its path, and a suggestion."""
     with pytest.raises(UserError) as caught:
         load_run_options(write_run(RUN), set_items=[item])
     assert "--set" in str(caught.value)
@@ -192,7 +195,7 @@ def test_a_wrong_set_item_is_an_error(write_run: WriteRun, item: str, expected: 
 
 
 def test_flags_are_known_by_name_or_path(write_run: WriteRun) -> None:
-    """Names as argparse keeps them, flag names and dotted paths are all understood; None is a flag not given."""
+    """Flags are given by argparse name, flag name or dotted path; None is an absent flag."""
     cli: dict[str, object] = {"run_id": "a", "env": "game", "rollcast.address": "127.0.0.1:0", "seed": None}
     loaded = load_run_options(write_run(RUN), cli=cli)
     assert loaded.options.checkpoint_settings.run_id == "a"
@@ -202,7 +205,7 @@ def test_flags_are_known_by_name_or_path(write_run: WriteRun) -> None:
 
 
 def test_a_flag_that_says_the_default_still_wins(write_run: WriteRun) -> None:
-    """What counts is that it was given, as in ML-Agents: a flag over the file, whatever its value."""
+    """A flag overrides the file even with a default value."""
     path = write_run("behaviors: {A: {}}\nenv_settings: {env_path: x, num_envs: 4, seed: 7}\n")
     loaded = load_run_options(path, cli={"num_envs": 1, "seed": -1, "base_port": None})
     assert (loaded.options.env_settings.num_envs, loaded.options.env_settings.seed) == (1, -1)
@@ -211,7 +214,7 @@ def test_a_flag_that_says_the_default_still_wins(write_run: WriteRun) -> None:
 
 
 def test_the_deterministic_flag_is_for_the_listed_behaviors(write_run: WriteRun) -> None:
-    """As in ML-Agents, --deterministic changes the behaviors of the file and not the defaults."""
+    """--deterministic changes the listed behaviors and not the defaults."""
     path = write_run("default_settings: {trainer_type: ppo}\nbehaviors: {A: }\n")
     options = load_run_options(path, cli={"deterministic": True}).options
     assert options.behaviors["A"].network_settings.deterministic
@@ -219,7 +222,7 @@ def test_the_deterministic_flag_is_for_the_listed_behaviors(write_run: WriteRun)
 
 
 def test_the_deterministic_flag_without_listed_behaviors_says_that_it_does_nothing(write_run: WriteRun) -> None:
-    """One warning with the setting to write; none where it has an effect."""
+    """--deterministic without listed behaviors is one warning with the setting to write."""
     (warning,) = load_run_options(write_run("default_settings: {}\n"), cli={"deterministic": True}).warnings
     assert warning.startswith("--deterministic has no effect")
     assert "default_settings.network_settings.deterministic" in warning
@@ -227,20 +230,20 @@ def test_the_deterministic_flag_without_listed_behaviors_says_that_it_does_nothi
 
 
 def test_an_unknown_flag_is_an_error(write_run: WriteRun) -> None:
-    """A caller's misspelt flag does not vanish."""
-    with pytest.raises(UserError, match="--runid: sets nothing in the run file; did you mean 'run-id'"):
+    """An unknown flag of a caller is an error."""
+    with pytest.raises(UserError, match="--runid: is not a setting of the run file; did you mean 'run-id'"):
         load_run_options(write_run(RUN), cli={"runid": "x"})
 
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_sets_a_place_in_the_run_file(flag: str) -> None:
-    """A renamed setting cannot leave its flag behind."""
+    """Every flag sets an existing key."""
     assert slot_at(RunOptions, {}, FLAGS[flag]) is not None
     assert flag == flag_name(flag)
 
 
 def test_the_flags_of_mlagents_are_there() -> None:
-    """Known command lines work."""
+    """Every flag of mlagents-learn exists."""
     known = {"env", "resume", "force", "run-id", "initialize-from", "seed", "inference", "base-port", "num-envs"}
     assert known | {"env-args", "results-dir", "time-scale", "no-graphics", "torch-device", "debug", "load"} <= set(
         FLAGS
@@ -264,7 +267,7 @@ def test_the_flags_of_mlagents_are_there() -> None:
 def test_a_run_starts_from_one_thing(
     write_run: WriteRun, file: str, cli: dict[str, Value], expected: tuple[object, ...]
 ) -> None:
-    """What is dropped, and every old name, is told in a warning."""
+    """Conflicting initial sources and old names are warnings."""
     path = write_run(f"behaviors: {{A: }}\ncheckpoint_settings: {file}\n")
     loaded = load_run_options(path, cli=cli)
     settings = loaded.options.checkpoint_settings

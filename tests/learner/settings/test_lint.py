@@ -1,4 +1,4 @@
-"""Unknown keys are errors where ML-Agents refuses them, warnings where it ignores them, with a suggestion."""
+"""Tests unknown keys in run files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BEHAVIOR = "behaviors:\n  Ball:\n    trainer_type: ppo\n"
     ],
 )
 def test_unknown_keys_are_errors_with_the_nearest_key(write_run: WriteRun, text: str, expected: str) -> None:
-    """The message has the line, the path and what was probably meant."""
+    """The error has line, path and the nearest key."""
     with pytest.raises(UserError) as caught:
         load_run_options(write_run(text))
     assert any(expected in line for line in [str(caught.value), *caught.value.details])
@@ -61,11 +61,11 @@ def test_unknown_keys_are_errors_with_the_nearest_key(write_run: WriteRun, text:
         ("    self_play: {windov: 3}\n", "did you mean 'window'?"),
         ("    behavioral_cloning: {demo_path: x, stepz: 3}\n", "did you mean 'steps'?"),
         ("torch_settings: {devise: cpu}\n", "did you mean 'device'?"),
-        ("checkpoint_settings: {train_model: true}\n", "old name without effect"),
+        ("checkpoint_settings: {train_model: true}\n", "old setting without effect"),
     ],
 )
 def test_keys_that_mlagents_ignores_are_warnings(write_run: WriteRun, text: str, expected: str) -> None:
-    """ML-Agents ignores them in silence; here the run goes on and the user is told."""
+    """Keys that ML-Agents ignores are warnings."""
     loaded = load_run_options(write_run(BEHAVIOR + text))
     assert len(loaded.warnings) == 1
     assert expected in loaded.warnings[0]
@@ -73,7 +73,7 @@ def test_keys_that_mlagents_ignores_are_warnings(write_run: WriteRun, text: str,
 
 
 def test_every_problem_is_told_at_once(write_run: WriteRun) -> None:
-    """Several mistakes need one attempt, not several."""
+    """Several mistakes are reported together."""
     with pytest.raises(UserError, match="and 2 more") as caught:
         load_run_options(write_run(BEHAVIOR + "    max_stepz: 1\n    time_horizon: soon\ndebugg: true\n"))
     assert len(caught.value.details) == 3
@@ -83,28 +83,28 @@ def test_every_problem_is_told_at_once(write_run: WriteRun) -> None:
     ("written", "expected", "warnings"), [('"false"', False, 1), ('"true"', True, 0), ("no", False, 0)]
 )
 def test_the_text_false_is_false(write_run: WriteRun, written: str, expected: bool, warnings: int) -> None:
-    """ML-Agents takes the text "false" for true; here it is what it says, with a warning."""
+    """The text "false" is False, with a warning, although ML-Agents reads it as true."""
     loaded = load_run_options(write_run(BEHAVIOR + f"    threaded: {written}\n"))
     assert expected == loaded.options.behaviors["Ball"].threaded
     assert warnings == len(loaded.warnings)
 
 
 def test_names_of_packages_are_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_run: WriteRun) -> None:
-    """A mistyped trainer or signal of an installed package is told as one of our own would be."""
+    """A misspelled name of a package's trainer or signal gets a suggestion."""
     points = {"rollcast.reward_signals": {"brightness": "x:y"}, "rollcast.trainers": {"cautious": "x:y"}}
     monkeypatch.syspath_prepend(str(install(tmp_path / "site", "suggested_of_a_test", "", points)))
     with pytest.raises(UserError, match=r"unknown key 'brightnes'; did you mean 'brightness'\?"):
         load_run_options(write_run(BEHAVIOR + "    reward_signals: {brightnes: {}}\n"))
     with pytest.raises(UserError, match=r"known keys: extrinsic, curiosity, rnd, gail, brightness$"):
         load_run_options(write_run(BEHAVIOR + "    reward_signals: {pride: {}}\n"))
-    with pytest.raises(UserError, match=r"'cautios'; did you mean 'cautious'\?; trainers that exist: appo, cautious, "):
+    with pytest.raises(UserError, match=r"'cautios'; did you mean 'cautious'\?; the trainers are appo, cautious, "):
         load_run_options(write_run("behaviors: {Ball: {trainer_type: cautios}}\n"))
 
 
 def test_an_unknown_trainer_is_one_error_whatever_its_hyperparameters(write_run: WriteRun) -> None:
-    """A run file for a trainer that does not exist says that, and nothing about its keys."""
+    """An unknown trainer is one error without errors about its hyperparameters."""
     text = "behaviors: {Ball: {trainer_type: dqn, hyperparameters: {tau: 0.005}}}\n"
-    with pytest.raises(UserError, match=r"no trainer 'dqn'; trainers that exist: appo, impala, ppo, sac$"):
+    with pytest.raises(UserError, match=r"no trainer 'dqn'; the trainers are appo, impala, poca, ppo, sac$"):
         load_run_options(write_run(text))
 
 
@@ -117,10 +117,10 @@ def test_an_unknown_trainer_is_one_error_whatever_its_hyperparameters(write_run:
     ],
 )
 def test_a_training_without_any_update_is_told_of(write_run: WriteRun, more: str, warnings: int) -> None:
-    """It would end with the model it began with: the warning names both numbers and what to change."""
+    """A run too short for one update is a warning with both numbers and the next step."""
     for text in (f"behaviors: {{Ball: {more}}}\n", f"default_settings: {more}\n"):
         found = load_run_options(write_run(text)).warnings
         assert len(found) == warnings
         for line in found:
             assert "max_steps is 2048" in line.replace(": is", " is")
-            assert "buffer_size 2048: nothing would be trained; raise it, or lower buffer_size" in line
+            assert "buffer_size 2048: nothing would be trained; raise max_steps, or lower buffer_size" in line

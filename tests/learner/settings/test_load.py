@@ -1,4 +1,4 @@
-"""Reading a whole run, and the resolved settings as documents."""
+"""Tests loading a run, and resolved settings as documents."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ import pytest
 
 from learner.common.exits import ExitCode, UserError
 from learner.settings.load import MASK, effective_document, load_run_options, to_yaml
+from learner.settings.rules import endless_lessons
 
 from .conftest import WriteRun
 
 
 def test_no_file_runs_the_defaults_with_a_warning() -> None:
-    """Without a run file any behavior is trained with ML-Agents' PPO."""
+    """Without a run file any behavior is trained with PPO, with a warning."""
     loaded = load_run_options(None)
     assert loaded.options.settings_for("Any").trainer_type == "ppo"
-    assert len(loaded.warnings) == 1
+    (warning,) = loaded.warnings
+    assert "every behavior that actors declare" in warning
+    assert "rollcast-learner serve RUN.yaml" in warning
     assert set(loaded.sources.values()) == {"default"}
 
 
 def test_a_file_without_behaviors_needs_defaults(write_run: WriteRun) -> None:
-    """A run file says what is trained."""
+    """A file without behaviors needs default_settings."""
     with pytest.raises(UserError, match="neither behaviors nor default_settings") as caught:
         load_run_options(write_run("debug: true\n"))
     assert caught.value.exit_code is ExitCode.RUN_FILE
@@ -32,7 +35,7 @@ def test_a_file_without_behaviors_needs_defaults(write_run: WriteRun) -> None:
 
 
 def test_blocks_with_nothing_in_them_are_empty(write_run: WriteRun) -> None:
-    """A block whose lines are commented out is a block of defaults; so is a behavior."""
+    """An empty block or behavior has the defaults."""
     loaded = load_run_options(write_run("behaviors:\n  A:\nenv_settings:\n  # seed: 3\nrollcast:\n"))
     assert loaded.options.env_settings.seed == -1
     assert list(loaded.options.behaviors) == ["A"]
@@ -40,7 +43,7 @@ def test_blocks_with_nothing_in_them_are_empty(write_run: WriteRun) -> None:
 
 
 def test_sources_tell_inherited_from_written_from_derived(write_run: WriteRun) -> None:
-    """Each value of a behavior knows where it came from."""
+    """Each value of a behavior has its source: inherited, written or derived."""
     sources = load_run_options(
         write_run("""
         default_settings:
@@ -79,7 +82,7 @@ def test_sources_tell_inherited_from_written_from_derived(write_run: WriteRun) -
     ],
 )
 def test_wrong_values_have_their_line(write_run: WriteRun, text: str, expected: str) -> None:
-    """The message has the line, the path, the rule and the value."""
+    """The message has line, path, rule and value."""
     with pytest.raises(UserError) as caught:
         load_run_options(write_run(f"behaviors: {{A: }}\n{text}\n"))
     shown = [str(caught.value), *caught.value.details]
@@ -87,14 +90,14 @@ def test_wrong_values_have_their_line(write_run: WriteRun, text: str, expected: 
 
 
 def test_a_long_value_is_cut_in_messages(write_run: WriteRun) -> None:
-    """A message stays one readable line."""
+    """A long value is cut in messages."""
     with pytest.raises(UserError) as caught:
         load_run_options(write_run(f"behaviors: {{A: }}\ndebug: {'x' * 5000}\n"))
     assert len(str(caught.value)) < 400
 
 
 def test_one_mistake_is_one_error(write_run: WriteRun) -> None:
-    """Defaults that depend on a wrong value are no errors of their own."""
+    """Defaults that depend on a wrong value are not reported."""
     path = write_run("behaviors: {A: {trainer_type: ppo, hyperparameters: {batch_size: lots}}}\n")
     with pytest.raises(UserError, match=r"batch_size: must be .*, got 'lots'$") as caught:
         load_run_options(path)
@@ -102,7 +105,7 @@ def test_one_mistake_is_one_error(write_run: WriteRun) -> None:
 
 
 def test_values_that_hardly_make_sense_are_warnings(write_run: WriteRun) -> None:
-    """A minibatch larger than the buffer, and criteria on a last lesson, are told and accepted."""
+    """A minibatch larger than the buffer, and criteria of a last lesson, are warnings."""
     loaded = load_run_options(
         write_run("""
         behaviors: {A: {trainer_type: ppo, hyperparameters: {batch_size: 64, buffer_size: 32}}}
@@ -125,26 +128,37 @@ def test_values_that_hardly_make_sense_are_warnings(write_run: WriteRun) -> None
         ("default_settings: {}\nbehaviors: {Walker: }", []),
     ],
 )
-def test_lessons_that_nothing_can_end_are_warnings(write_run: WriteRun, behaviors: str, told: list[str]) -> None:
-    """A behavior that the run cannot have is named, with the place; where any name is welcome there is no warning."""
+def test_lessons_that_nothing_can_end_are_found(write_run: WriteRun, behaviors: str, told: list[str]) -> None:
+    """A lesson whose behavior cannot exist is reported with its place."""
     criteria = "{behavior: Waker, threshold: 5}"
     lessons = f"[{{name: easy, value: 1, completion_criteria: {criteria}}}, {{name: hard, value: 2}}]"
     path = write_run(f"{behaviors}\nenvironment_parameters: {{mass: {{curriculum: {lessons}}}}}\n")
-    warnings = load_run_options(path).warnings
-    assert [warning.partition("lists ")[2] for warning in warnings] == told
-    assert all("environment_parameters.mass.curriculum.0.completion_criteria.behavior" in line for line in warnings)
-    assert all("lesson 'easy' never ends" in line for line in warnings)
+    found = list(endless_lessons(load_run_options(path).options))
+    assert [line.partition("lists ")[2] for line in found] == told
+    assert all("environment_parameters.mass.curriculum.0.completion_criteria.behavior" in line for line in found)
+    assert all("lesson 'easy' never ends" in line for line in found)
+
+
+def test_a_lesson_by_evaluations_needs_evaluations(write_run: WriteRun) -> None:
+    """Without an interval nothing is evaluated, and the line says what to set."""
+    criteria = "{behavior: A, measure: evaluation, threshold: 5}"
+    lessons = f"[{{name: easy, value: 1, completion_criteria: {criteria}}}, {{name: hard, value: 2}}]"
+    text = f"behaviors: {{A: }}\nenvironment_parameters: {{mass: {{curriculum: {lessons}}}}}\n"
+    (line,) = endless_lessons(load_run_options(write_run(text)).options)
+    assert line.endswith("nothing is evaluated; set rollcast.evaluation.interval_steps")
+    text += "rollcast: {evaluation: {interval_steps: 1000}}\n"
+    assert list(endless_lessons(load_run_options(write_run(text)).options)) == []
 
 
 def test_loading_changes_nothing_for_the_next_time(write_run: WriteRun) -> None:
-    """Two loads of one file, with different flags, do not know of each other."""
+    """Two loads of a file do not affect each other."""
     path = write_run("behaviors: {A: }\n")
     load_run_options(path, cli={"seed": 3}, set_items=["behaviors.A.max_steps=3"])
     assert load_run_options(path).options.behaviors["A"].max_steps == 500000
 
 
 def test_the_settings_need_no_torch() -> None:
-    """check-config answers fast because nothing heavy is imported."""
+    """Loading settings does not import torch."""
     code = "import sys, learner.settings; print(sorted({'torch', 'grpc', 'numpy', 'rich'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.strip() == "[]"
@@ -168,6 +182,7 @@ rollcast: {target_return: 100}
 
 NETWORK = {
     "normalize": False,
+    "observation_clip": 5.0,
     "hidden_units": 128,
     "num_layers": 2,
     "vis_encode_type": "simple",
@@ -177,6 +192,9 @@ NETWORK = {
     "deterministic": False,
     "activation": "tanh",
     "initialization": "orthogonal",
+    "log_std_init": None,
+    "std": None,
+    "critic_only": [],
 }
 
 BALL = {
@@ -186,6 +204,10 @@ BALL = {
         "buffer_size": 10240,
         "learning_rate": 0.001,
         "learning_rate_schedule": "constant",
+        "learning_rate_warmup": 0,
+        "desired_kl": 0.01,
+        "target_kl": None,
+        "weight_decay": 0.0,
         "beta": 0.005,
         "epsilon": 0.2,
         "lambd": 0.95,
@@ -196,6 +218,9 @@ BALL = {
         "max_grad_norm": None,
         "ratio": "per_action",
         "adam_epsilon": 1e-8,
+        "value_coefficient": 0.5,
+        "normalize_values": True,
+        "normalize_advantages": True,
         "gradient_accumulation": 1,
     },
     "network_settings": {
@@ -204,11 +229,11 @@ BALL = {
         "memory": {"sequence_length": 64, "memory_size": 128},
     },
     "reward_signals": {
-        "extrinsic": {"gamma": 0.99, "strength": 1.0, "network_settings": NETWORK},
+        "extrinsic": {"gamma": 0.99, "strength": 1.0, "reward_clip": None, "network_settings": NETWORK},
         "curiosity": {
             "gamma": 0.99,
             "strength": 0.02,
-            "network_settings": {**NETWORK, "hidden_units": 32},
+            "network_settings": {**NETWORK, "hidden_units": 32, "activation": "swish"},
             "learning_rate": 0.0003,
             "encoding_size": 32,
         },
@@ -228,13 +253,16 @@ BALL = {
         "window": 10,
         "play_against_latest_model_ratio": 0.5,
         "initial_elo": 1200.0,
+        "draw": "uniform",
+        "frozen_opponents": {},
+        "frozen_opponents_ratio": 0.25,
     },
     "behavioral_cloning": None,
 }
 
 
 def test_a_behavior_resolves_to_a_complete_tree(write_run: WriteRun) -> None:
-    """Every blank is filled, by the rules of ML-Agents."""
+    """A behavior resolves to a complete tree by ML-Agents' rules."""
     resolved = load_run_options(write_run(RUN)).options.model_dump(mode="json")
     assert resolved["behaviors"] == {"Ball": BALL}
     assert json.loads(json.dumps(resolved)) == resolved
@@ -252,7 +280,7 @@ def test_a_behavior_resolves_to_a_complete_tree(write_run: WriteRun) -> None:
 
 
 def test_what_is_written_into_the_run_folder_reads_back_the_same(write_run: WriteRun, tmp_path: Path) -> None:
-    """configuration.yaml of a run is a run file of the same run."""
+    """configuration.yaml of a run loads as the same run."""
     loaded = load_run_options(write_run(RUN))
     written = tmp_path / "configuration.yaml"
     written.write_text(to_yaml(effective_document(loaded)))
@@ -262,7 +290,7 @@ def test_what_is_written_into_the_run_folder_reads_back_the_same(write_run: Writ
 
 
 def test_every_value_has_a_source(write_run: WriteRun) -> None:
-    """The sources are complete and can be written as JSON."""
+    """Every value has a source, which is valid JSON."""
     loaded = load_run_options(write_run(RUN), environ={"ROLLCAST_DEBUG": "1"})
     sources = loaded.sources
     assert sources["debug"] == "env ROLLCAST_DEBUG"
@@ -272,7 +300,7 @@ def test_every_value_has_a_source(write_run: WriteRun) -> None:
 
 
 def test_values_from_the_secrets_directory_are_masked(write_run: WriteRun, tmp_path: Path) -> None:
-    """What came as a secret is written nowhere."""
+    """Secret values are never written."""
     secrets = tmp_path / "secrets"
     secrets.mkdir()
     (secrets / "ROLLCAST_ADDRESS").write_text("127.0.0.1:5999")

@@ -1,4 +1,4 @@
-"""Defaults combine as in ML-Agents: default_settings is completed first, then merged deeply."""
+"""Tests how defaults are merged."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .conftest import WriteRun
 
 
 def test_maps_merge_and_the_rest_is_replaced() -> None:
-    """Lists and single values are replaced, maps are merged at any depth."""
+    """Maps are merged at any depth, and other values are replaced."""
     base = deep_merge({"a": {"b": 1, "c": [1, 2]}, "d": 1}, {"a": {"c": [3]}, "d": {"e": 1}})
     assert base == {"a": {"b": 1, "c": [3]}, "d": {"e": 1}}
 
 
 def test_reward_signals_are_added_not_replaced(write_run: WriteRun) -> None:
-    """A signal of the defaults stays in every behavior."""
+    """A signal of the defaults is added to every behavior."""
     loaded = load_run_options(
         write_run("""
         default_settings: {reward_signals: {curiosity: {strength: 0.5}}}
@@ -34,7 +34,7 @@ def test_reward_signals_are_added_not_replaced(write_run: WriteRun) -> None:
 
 
 def test_schedules_of_the_defaults_do_not_follow_the_behavior(write_run: WriteRun) -> None:
-    """The defaults were complete before: only the written schedule changes."""
+    """Schedules of the defaults are resolved before the merge."""
     loaded = load_run_options(
         write_run("""
         default_settings: {trainer_type: ppo}
@@ -47,7 +47,7 @@ def test_schedules_of_the_defaults_do_not_follow_the_behavior(write_run: WriteRu
 
 
 def test_null_removes_a_map_of_the_defaults_where_it_may_be_written(write_run: WriteRun) -> None:
-    """memory: null turns off the memory of the defaults."""
+    """Null removes an optional map of the defaults."""
     loaded = load_run_options(
         write_run("""
         default_settings: {network_settings: {memory: {}}}
@@ -59,7 +59,7 @@ def test_null_removes_a_map_of_the_defaults_where_it_may_be_written(write_run: W
 
 
 def test_hyperparameters_need_a_trainer_type(write_run: WriteRun) -> None:
-    """Hyperparameters without a trainer type are an error, in the defaults too."""
+    """Hyperparameters without a trainer type are an error."""
     with pytest.raises(UserError, match=r"behaviors.A.hyperparameters: is given without a trainer_type"):
         load_run_options(write_run("behaviors: {A: {hyperparameters: {beta: 1}}}"))
     with pytest.raises(UserError, match=r"default_settings.hyperparameters: is given without a trainer_type"):
@@ -69,14 +69,14 @@ def test_hyperparameters_need_a_trainer_type(write_run: WriteRun) -> None:
 def test_inherited_hyperparameters_of_another_trainer_are_an_error(
     write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A behavior with another trainer than the defaults inherits hyperparameters that it does not know."""
+    """Inherited hyperparameters of another trainer are an error."""
 
     class OtherHyperparameters(HyperparameterSettings):
-        """A second trainer's."""
+        """The hyperparameters of a second trainer."""
 
         patience: Whole = 3
 
-    registry = {**hyperparameters.OWN_TRAINERS, "other": hyperparameters.OwnTrainer(OtherHyperparameters, None)}
+    registry = {**hyperparameters.OWN_TRAINERS, "other": hyperparameters.OwnTrainer(OtherHyperparameters, "")}
     monkeypatch.setattr(hyperparameters, "OWN_TRAINERS", registry)
     text = "default_settings: {trainer_type: ppo}\nbehaviors: {A: {trainer_type: other}}\n"
     with pytest.raises(UserError, match=r"run.yaml:2: behaviors.A.trainer_type: is 'other'.*'ppo'.*beta, num_epoch"):
@@ -87,6 +87,6 @@ def test_inherited_hyperparameters_of_another_trainer_are_an_error(
 
 @pytest.mark.parametrize("text", ["behaviors: 3", "behaviors: {A: 3}", "default_settings: [1]", "behaviors: {A: [x]}"])
 def test_blocks_that_are_no_maps_are_refused(write_run: WriteRun, text: str) -> None:
-    """A single value where a block belongs is an error with its path."""
+    """A single value in the place of a block is an error with its path."""
     with pytest.raises(UserError, match="must be a map"):
         load_run_options(write_run(text))

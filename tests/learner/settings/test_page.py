@@ -1,4 +1,4 @@
-"""The page about run files says what the settings classes say."""
+"""Tests that the page about run files agrees with the code."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def _below(model: type[SettingsModel]) -> Iterator[type[SettingsModel]]:
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    """Each has every key of its block with default, range and meaning: `python -m tests.learner.settings.page` writes them."""
+    """Each table has every key with default, range and meaning."""
     page = PAGE.read_text(encoding="utf-8")
     assert filled(page) == page
     assert set(re.findall(r"^#+ (.*)$", page, flags=re.MULTILINE)) >= set(BLOCKS)
 
 
 def test_every_block_has_a_table() -> None:
-    """What can be written in a run file is on the page, or on the page of trainers or signals."""
+    """Every block has a table on this page, or on those of trainers or signals."""
     named = {model.__name__ for model in _below(RunOptions)} | {model.__name__ for model in SAMPLERS.values()}
     spelled_otherwise = {ParameterSettings.__name__, "SamplerParameters"}
     assert named - spelled_otherwise == {model.__name__ for model in BLOCKS.values()}
 
 
 def test_the_file_of_the_page_is_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its examples pass `check-config`, without a warning."""
+    """The page's examples pass `check-config` without a warning."""
     blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks
     for block in blocks:
@@ -53,7 +53,7 @@ def test_the_file_of_the_page_is_valid(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_from_ppo_to_sac_names_every_key() -> None:
-    """The table has each hyperparameter that ppo has and sac has not; the others it names are in both."""
+    """The table has every hyperparameter that ppo has and sac lacks."""
     page = (FOLDER / "sac.md").read_text(encoding="utf-8")
     table = page.partition("### From ppo to sac")[2].partition("## What to watch")[0]
     keys = re.findall(r"^\| (.*?) \| leave out", table, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The three spellings of an environment parameter become one."""
+"""Tests the three forms of an environment parameter."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ CONSTANT = {"sampler_type": "constant", "sampler_parameters": {"seed": -1, "valu
 UNIFORM = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 2.0, "max_value": 3.0}}
 
 
+def lessons_until(**criteria: object) -> dict[str, object]:
+    """Returns a curriculum of two lessons with criteria of the first."""
+    first = {"name": "easy", "value": 1, "completion_criteria": {"behavior": "Ball", **criteria}}
+    return {"curriculum": [first, {"name": "hard", "value": 2}]}
+
+
 def resolve(value: object) -> object:
     """Returns one parameter, resolved, as plain data."""
     options = RunOptions.model_validate({"environment_parameters": {"mass": value}})
@@ -19,12 +25,12 @@ def resolve(value: object) -> object:
 
 @pytest.mark.parametrize("value", [3, 3.0, "3e0", CONSTANT])
 def test_a_number_is_one_lesson_of_a_constant(value: object) -> None:
-    """A constant is a curriculum of one lesson named after the parameter."""
+    """A number is a curriculum of one lesson."""
     assert resolve(value) == {"curriculum": [{"name": "mass", "value": CONSTANT, "completion_criteria": None}]}
 
 
 def test_a_sampler_gets_its_defaults() -> None:
-    """A sampler's blanks are filled."""
+    """A sampler gets its defaults."""
     lesson = {
         "sampler_type": "gaussian",
         "sampler_parameters": {"seed": -1, "mean": 2.0, "st_dev": 1.0},
@@ -47,6 +53,7 @@ def test_a_curriculum_fills_its_criteria() -> None:
     assert first["completion_criteria"] == {
         "behavior": "Ball",
         "measure": "reward",
+        "statistic": None,
         "min_lesson_length": 0,
         "signal_smoothing": True,
         "threshold": 0.5,
@@ -56,7 +63,7 @@ def test_a_curriculum_fills_its_criteria() -> None:
 
 
 def test_resolving_twice_changes_nothing() -> None:
-    """The resolved form is one of the spellings."""
+    """The resolved form resolves to itself."""
     assert resolve(resolve(UNIFORM)) == resolve(UNIFORM)
 
 
@@ -68,10 +75,13 @@ def test_resolving_twice_changes_nothing() -> None:
         ("heavy", "finite number"),
         ({"sampler_type": "poisson", "sampler_parameters": {}}, "'uniform', 'gaussian'"),
         ({"sampler_type": "uniform"}, "Field required"),
+        (lessons_until(measure="statistic"), "statistic is missing"),
+        (lessons_until(statistic="Goals"), "measure is reward"),
+        (lessons_until(measure="elo"), "'group_reward'"),
         ({"sampler_type": "uniform", "sampler_parameters": {"min_value": 2}}, "min_value 2.0 is more than"),
         (
             {"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": [[2, 1]]}},
-            "wrong way round",
+            "must have its minimum first",
         ),
         ({"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": []}}, "has no interval"),
         ({"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": [1, 2]}}, "must be two numbers"),
@@ -80,7 +90,10 @@ def test_resolving_twice_changes_nothing() -> None:
             "must be two numbers",
         ),
         ({"curriculum": []}, "has no lesson"),
-        ({"curriculum": [{"name": "a", "value": 1}, {"name": "b", "value": 2}]}, "'a' is not the last one"),
+        (
+            {"curriculum": [{"name": "a", "value": 1}, {"name": "b", "value": 2}]},
+            "'a' has no completion_criteria; every lesson but the last",
+        ),
         (
             {
                 "curriculum": [
@@ -91,11 +104,11 @@ def test_resolving_twice_changes_nothing() -> None:
                     }
                 ]
             },
-            "progress goes from 0 to 1",
+            "progress is between 0 and 1",
         ),
     ],
 )
 def test_what_is_no_parameter_is_refused(value: object, message: str) -> None:
-    """Each rule has a message that says what is wrong."""
+    """An invalid parameter is refused with a message for its rule."""
     with pytest.raises(ValidationError, match=message):
         resolve(value)

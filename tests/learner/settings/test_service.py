@@ -1,15 +1,16 @@
-"""The rollcast block keeps the service safe by default."""
+"""Tests that the rollcast block is safe by default."""
 
 from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
 
-from learner.settings.service import ServiceSettings, is_loopback, split_address
+from learner.settings.addresses import is_loopback, split_address
+from learner.settings.service import ServiceSettings
 
 
 def test_every_setting_is_described() -> None:
-    """The descriptions are the documentation."""
+    """Every setting has a description."""
     undescribed = [name for name, field in ServiceSettings.model_fields.items() if not field.description]
     assert undescribed == []
 
@@ -19,13 +20,13 @@ def test_every_setting_is_described() -> None:
     [("127.0.0.1:50051", ("127.0.0.1", 50051)), ("localhost:0", ("localhost", 0)), ("[::1]:7", ("::1", 7))],
 )
 def test_addresses_are_split(address: str, expected: tuple[str, int]) -> None:
-    """An address is a host and a port; IPv6 stands in brackets."""
+    """An address is a host and a port, with brackets around IPv6."""
     assert expected == split_address(address)
 
 
 @pytest.mark.parametrize("address", ["", "50051", "host", ":50051", "host:", "h:70000", "h:-1", "::1:50051", "h:٣"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    """The message shows the value and the form."""
+    """The message has the value and the expected form."""
     with pytest.raises(ValidationError, match=r"host:port|brackets"):
         ServiceSettings(address=address)
 
@@ -33,14 +34,14 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 @pytest.mark.parametrize("host", ["a..b", ".b", "x" * 64, "a.%s.b" % ("ä" * 60), "a b", "a\0b", "\udcff"])
 @pytest.mark.parametrize("setting", ["address", "http_address"])
 def test_a_host_that_nobody_can_look_up_is_refused(setting: str, host: str) -> None:
-    """Where the system's look-up would raise something odd, the settings say what is wrong with the name."""
+    """A host name that the system cannot process is refused."""
     with pytest.raises(ValidationError, match="whose parts have 1 to 63 characters"):
         ServiceSettings.model_validate({setting: f"{host}:0", "insecure": True})
 
 
 @pytest.mark.parametrize("host", ["a.b", "x" * 63, "bücher.example", "learner.", "[fe80::1%eth0]", "0.0.0.0"])  # noqa: S104
 def test_a_host_of_another_kind_is_none_of_our_business(host: str) -> None:
-    """Names of any language, with the dot at the end or with a zone, are left to the system."""
+    """Names of any language, with a final dot or with a zone, are accepted."""
     assert ServiceSettings(address=f"{host}:0", insecure=True).insecure
 
 
@@ -59,19 +60,19 @@ def test_a_host_of_another_kind_is_none_of_our_business(host: str) -> None:
     ],
 )
 def test_loopback_is_told_from_the_rest(address: str, expected: bool) -> None:
-    """Only this machine's own addresses are loopback."""
+    """Only addresses of this machine count as loopback."""
     assert expected == is_loopback(address)
 
 
 def test_plain_text_for_other_machines_needs_consent() -> None:
-    """An address others can reach is refused until insecure is set; the message says so."""
+    """An address that others can reach is refused without insecure."""
     with pytest.raises(ValidationError, match="--insecure"):
         ServiceSettings(address="0.0.0.0:50051")
     assert ServiceSettings(address="0.0.0.0:50051", insecure=True).insecure
 
 
 def test_the_page_for_other_machines_needs_consent() -> None:
-    """Its port is plain text, too; where there is no page, its address does not matter."""
+    """The page's address needs insecure too, unless the page is off."""
     with pytest.raises(ValidationError, match=r"http_address 0\.0\.0\.0:9464"):
         ServiceSettings(http_address="0.0.0.0:9464")
     assert ServiceSettings(http_address="0.0.0.0:9464", insecure=True).http
@@ -81,9 +82,46 @@ def test_the_page_for_other_machines_needs_consent() -> None:
 
 
 def test_control_is_always_local() -> None:
-    """Whoever reaches the control service can stop the run, so insecure does not open it."""
+    """A control address other than loopback is refused even with insecure."""
     with pytest.raises(ValidationError, match="loopback"):
         ServiceSettings(control_address="10.0.0.1:0", insecure=True)
+    with pytest.raises(ValidationError, match="loopback"):
+        ServiceSettings(control_address="10.0.0.1:0", tls_cert="c", tls_key="k")
+    assert ServiceSettings(control_address="10.0.0.1:0", certs="folder").certs
+
+
+def test_tls_for_other_machines_needs_identities() -> None:
+    """TLS alone does not open an address that others reach: clients need tokens or certificates, or consent."""
+    pair = {"tls_cert": "c", "tls_key": "k", "address": "0.0.0.0:50051"}
+    with pytest.raises(ValidationError, match="need not prove who they are"):
+        ServiceSettings.model_validate(pair)
+    for more in ({"token_file": "t"}, {"tls_client_ca": "a"}, {"insecure": True}):
+        assert ServiceSettings.model_validate(pair | more).tls_cert == "c"
+    with pytest.raises(ValidationError, match="plain text"):
+        ServiceSettings.model_validate({"address": "0.0.0.0:50051", "token_file": "t"})
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"tls_cert": "c"}, "tls_cert needs tls_key"),
+        ({"tls_key": "k"}, "tls_key needs tls_cert"),
+        ({"tls_client_ca": "a"}, "needs a certificate of the learner"),
+    ],
+)
+def test_an_identity_is_whole(written: dict[str, object], message: str) -> None:
+    """A part of an identity is refused."""
+    with pytest.raises(ValidationError, match=message):
+        ServiceSettings.model_validate(written)
+
+
+def test_the_files_of_a_folder() -> None:
+    """A folder stands for its files, and single settings replace them."""
+    files = ServiceSettings.model_validate({"certs": "d", "token_file": "mine"}).identity_files
+    assert [str(path) for path in (files.cert, files.key, files.ca, files.tokens)] == [
+        "d/server.pem", "d/server.key", "d/ca.pem", "mine",
+    ]  # fmt: skip
+    assert files.client_ca is None
 
 
 @pytest.mark.parametrize(
@@ -99,6 +137,6 @@ def test_control_is_always_local() -> None:
     ],
 )
 def test_limits_that_cannot_work_are_refused(written: dict[str, object], message: str) -> None:
-    """Sizes nest, times are positive."""
+    """Contradictory sizes and non-positive times are refused."""
     with pytest.raises(ValidationError, match=message):
         ServiceSettings.model_validate(written)

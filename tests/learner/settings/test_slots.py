@@ -1,4 +1,4 @@
-"""The shape of the run file is read from the models."""
+"""Tests how the shape of run files is read from the models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RAW: Tree = {"behaviors": {"A": {"trainer_type": "ppo"}, "B": {"trainer_type": "
     ],
 )
 def test_places_are_found(dotted: str, kind: str, nullable: bool) -> None:
-    """Every place in the run file has a kind, and may or may not be null."""
+    """Every key has a kind and says whether null is allowed."""
     slot = slot_at(RunOptions, RAW, tuple(dotted.split(".")))
     assert slot is not None
     assert (kind, nullable) == (slot.kind, slot.nullable)
@@ -37,12 +37,12 @@ def test_places_are_found(dotted: str, kind: str, nullable: bool) -> None:
 
 @pytest.mark.parametrize("dotted", ["nothing", "debug.more", "behaviors.A.hyperparameters.gamma", "rollcast.adress"])
 def test_places_that_do_not_exist_are_not_found(dotted: str) -> None:
-    """An unknown key, or a key below a single value, has no place."""
+    """An unknown key, or one below a single value, has no place."""
     assert slot_at(RunOptions, RAW, tuple(dotted.split("."))) is None
 
 
 def test_single_values_are_listed_without_lists_and_free_keys() -> None:
-    """These are what an environment variable can set."""
+    """The listed keys are those that an environment variable can set."""
     paths = set(scalar_paths(RunOptions))
     assert {("debug",), ("env_settings", "seed"), ("rollcast", "address"), ("torch_settings", "device")} <= paths
     assert ("env_settings", "env_args") not in paths

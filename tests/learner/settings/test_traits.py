@@ -1,4 +1,4 @@
-"""Traits of algorithms: settings models of installed packages inherit them, and the run file is read by them."""
+"""Tests the traits of settings models, also of installed packages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from learner.common.exits import UserError
 from learner.settings.hyperparameters import OWN_TRAINERS, PPOHyperparameters, Traits
 from learner.settings.load import load_run_options
+from learner.settings.rules import unsupported
 from learner.settings.trainer import TrainerSettings
 from tests.learner.installed import install
 
@@ -53,40 +54,47 @@ def read(write_run: WriteRun, name: str, more: str = "") -> TrainerSettings:
 
 @pytest.mark.parametrize(("name", "parent"), [("near", "ppo"), ("far", "appo")])
 def test_a_subclass_has_the_traits_of_its_parent(name: str, parent: str, write_run: WriteRun) -> None:
-    """All of them, and the default of `threaded` with them."""
+    """A subclass inherits all traits and the default of `threaded`."""
     settings = read(write_run, name)
     assert settings.traits == OWN_TRAINERS[parent].settings_model.traits
     assert settings.threaded is read(write_run, parent).threaded is (parent == "appo")
 
 
 def test_a_subclass_changes_what_it_declares(write_run: WriteRun) -> None:
-    """One trait is its own; the others are inherited."""
+    """A subclass changes one trait and inherits the others."""
     traits = read(write_run, "slow").traits
     assert (traits.max_policy_lag, traits.threaded, traits.repeatable) == (100, True, True)
 
 
 def test_a_replay_trainer_needs_no_critics(write_run: WriteRun) -> None:
-    """What replay memory needs is a settings model of its own, without a target network or an entropy coefficient."""
+    """A replay trainer's settings need neither a target network nor an entropy coefficient."""
     settings = read(write_run, "queue")
     assert (settings.traits.replay, settings.traits.squashed, settings.threaded) == (True, False, False)
     assert not {"tau", "init_entcoef"} & set(type(settings.hyperparameters).model_fields)
 
 
 def test_nothing_is_known_of_a_trainer_that_declares_nothing(write_run: WriteRun) -> None:
-    """It has no limit of lag, and lock-step refuses it."""
+    """A trainer without traits has no lag limit and is refused in lock-step."""
     assert read(write_run, "bare").traits == Traits()
-    with pytest.raises(UserError, match="bare cannot be trained in lock-step, only appo, impala, ppo, sac"):
+    with pytest.raises(UserError, match="bare cannot train in lock-step: use one of appo, impala, poca, ppo, sac"):
         read(write_run, "bare", "rollcast: {lockstep: {}}\n")
+
+
+def test_self_play_goes_by_traits(write_run: WriteRun) -> None:
+    """A trainer that does not declare it is refused with self-play, by name."""
+    loaded = load_run_options(write_run("behaviors: {A: {trainer_type: bare, self_play: {}}}"))
+    (line,) = unsupported(loaded.options)
+    assert line.startswith("behaviors.A.self_play: bare does not support self-play; remove it, or use one of: appo")
 
 
 @pytest.mark.parametrize("name", ["near", "queue"])
 def test_lock_step_takes_trainers_of_packages(name: str, write_run: WriteRun) -> None:
-    """A subclass of a model that can be repeated can be."""
+    """A subclass of a repeatable model is accepted in lock-step."""
     assert read(write_run, name, "rollcast: {lockstep: {}}\n").traits.repeatable
 
 
 def test_warnings_go_by_traits(write_run: WriteRun) -> None:
-    """A run that ends before its first update is told of, whoever wrote the trainer."""
+    """A too short run is a warning for trainers of packages too."""
     loaded = load_run_options(write_run("behaviors: {A: {trainer_type: near, max_steps: 100}}"))
     assert any("nothing would be trained" in line for line in loaded.warnings)
     loaded = load_run_options(write_run("behaviors: {A: {trainer_type: queue, max_steps: 100}}"))
@@ -94,7 +102,7 @@ def test_warnings_go_by_traits(write_run: WriteRun) -> None:
 
 
 def test_traits_are_no_setting(write_run: WriteRun) -> None:
-    """A run file cannot change them."""
+    """Traits cannot be set in a run file."""
     with pytest.raises(UserError, match="unknown key 'traits'"):
         load_run_options(write_run("behaviors: {A: {trainer_type: ppo, hyperparameters: {traits: {}}}}"))
     assert "traits" not in PPOHyperparameters().model_dump()

@@ -1,4 +1,4 @@
-"""For all tests of trainers."""
+"""Fixtures of the trainers' tests."""
 
 from tests.torch_threads import one_thread
 

@@ -1,4 +1,4 @@
-"""Networks, minibatches and losses whose gradients are compared with recorded ones.
+"""Networks, minibatches and losses for the recorded gradients.
 
 All numbers come from numpy's legacy generator, whose stream never changes, and fill parameters in the order of their
 names; so the recorded file holds gradients only.
@@ -33,14 +33,14 @@ BATCH_SIZES = (4, 3, 3)
 
 
 class Case(NamedTuple):
-    """A network and how it is trained.
+    """A network and its training.
 
     Attributes:
-        spec: what the behavior sees and does.
-        network: settings.
-        ratio: of the losses of actor-critics.
-        shared: whether the critic is a head on the policy's body.
-        masked: whether actions are forbidden.
+        spec: What the behavior sees and does.
+        network: Settings.
+        ratio: Of the losses of actor-critics.
+        shared: Whether the critic is a head on the policy's body.
+        masked: Whether actions are forbidden.
     """
 
     spec: BehaviorSpec
@@ -71,10 +71,10 @@ CASES = {
 
 
 class Numbers:
-    """Random numbers that are the same with every version of everything.
+    """Random numbers that do not depend on versions of libraries.
 
     Args:
-        seed: of the stream.
+        seed: Of the stream.
     """
 
     def __init__(self, seed: int) -> None:
@@ -90,7 +90,7 @@ class Numbers:
 
     @torch.no_grad()
     def fill(self, network: nn.Module) -> None:
-        """Fills all parameters, by their names' order."""
+        """Fills all parameters in the order of their names."""
         for _, parameter in sorted(network.named_parameters()):
             parameter.copy_(self.normal(*parameter.shape, scale=0.3))
 
@@ -104,7 +104,7 @@ class Numbers:
         ]
 
     def masks(self, branches: tuple[int, ...], rows: int) -> Tensor:
-        """Forbids about a third of the choices, and the first of no branch."""
+        """Forbids about a third of the choices, and never the first of a branch."""
         masks = (self.below(3, rows, sum(branches)) > 0).to(torch.uint8)
         masks[:, np.cumsum((0, *branches[:-1]))] = 1
         return masks
@@ -121,7 +121,7 @@ def _settings(case: Case) -> NetworkSettings:
 
 
 class ActorCriticCase(NamedTuple):
-    """What a loss of an actor-critic is given."""
+    """The inputs of an actor-critic's loss."""
 
     network: ActorCritic
     observations: list[Tensor]
@@ -155,7 +155,7 @@ def actor_critic(case: Case, *, rho_bar: float = 1.0, epsilon: float = 0.2) -> A
 
 
 class ReplayCase(NamedTuple):
-    """What the losses of SAC are given, beside noise from a generator of seed 0; the second signal ignores ends."""
+    """The inputs of SAC's losses without noise; the second signal ignores ends."""
 
     networks: SACNetworks
     batch: ReplayBatch

@@ -1,9 +1,10 @@
-"""An actor without a network: steps CartPole with the trainer's newest policy and puts chunks into its queue."""
+"""An actor without a network, which steps CartPole and fills the trainer's queue."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import gymnasium
@@ -11,19 +12,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rollcast.enums import ObservationKind, SegmentEnd
+from rollcast.policies import PolicyDescription, describe_payload
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.judgements import Judge
 from learner.ingest.ledger import Ledger
-from learner.link.experience import QueuedChunk
+from learner.link.channel import Link
+from learner.link.policies import StoredPolicy
+from learner.link.to_front import Policy, Send
+from learner.link.to_trainers import Experience
 from learner.networks.policy import PolicyNetwork
 from learner.observe.stats import StatsReporter
-from learner.publish.describe import Progress
+from learner.publish.describe import Progress, describe
+from learner.run.lockstep.round_queue import RoundQueue
 from learner.settings.options import RunOptions
 from learner.trainers.base import TrainerContext
-from learner.trainers.judge import judge
+from learner.trainers.settlement import ExperienceQueue, Settlement
+from tests.learner.judging import accept
+from tests.learner.link.far_side import serve
+from tests.pickled_link import pickled
 
 CARTPOLE = BehaviorSpec(
     name="CartPole",
@@ -33,52 +43,87 @@ CARTPOLE = BehaviorSpec(
 
 
 class Published:
-    """A publisher that keeps what was published last, and how often.
+    """A publisher that keeps the last policy and counts publications.
 
     Attributes:
-        progress: of each publication.
-        state: a copy of the newest state.
+        progress: Of each publication.
+        state: A copy of the newest state.
+        send: Told of each version, which has no bytes; None tells nobody.
     """
 
     def __init__(self) -> None:
         self.network: PolicyNetwork | None = None
         self.progress: list[Progress] = []
         self.state: dict[str, Tensor] = {}
+        self.send: Send | None = None
 
     def open(self, network: PolicyNetwork) -> Published:
-        """Remembers the network."""
+        """Keeps the network."""
         self.network = network
+        self._newest = describe(network, behavior_index=0, generation=1)
         return self
 
-    def publish(self, state: Mapping[str, Tensor], progress: Progress) -> None:
+    def publish(self, state: Mapping[str, Tensor], progress: Progress, *, keep: bool = False) -> PolicyDescription:
         """Copies the state."""
         self.state = {name: value.clone() for name, value in state.items()}
         self.progress.append(progress)
+        self._newest = replace(self._newest, version=progress.version)
+        self._tell(keep=keep)
+        return self._newest
+
+    @property
+    def newest(self) -> StoredPolicy:
+        """Returns the newest version, with bytes that name it."""
+        payload = f"{self._newest.generation}/{self._newest.version}".encode()
+        return StoredPolicy(describe_payload(self._newest, payload), payload)
+
+    def keep(self) -> None:
+        """Sends the newest version again."""
+        self._tell(keep=True)
+
+    def _tell(self, *, keep: bool) -> None:
+        if self.send is not None:
+            self.send(Policy(StoredPolicy(self._newest, b""), keep=keep))
 
 
 @dataclass
 class Bench:
-    """One behavior with everything around its trainer but the service.
+    """A behavior with its trainer and pickled messages, without the service.
 
     Attributes:
-        table: the behaviors.
-        behavior: the one behavior.
-        ledger: the books.
-        stats: what trainers report.
-        published: what was published.
+        link: What the service and the trainer say to each other; the former hears at once.
+        table: The behaviors.
+        behavior: The one behavior.
+        ledger: The books.
+        stats: What trainers report.
+        published: What was published.
+        is_looped: A `TrainerLoop` receives what the service sends.
     """
 
+    link: Link
     table: BehaviorTable
     behavior: Behavior
     ledger: Ledger
     stats: StatsReporter
     published: Published = field(default_factory=Published)
+    is_looped: bool = False
+
+    def __post_init__(self) -> None:
+        serve(self.link, self.table, self.ledger)
+
+    @cached_property
+    def queue(self) -> ExperienceQueue:
+        """Returns the queue of the trainer's experience."""
+        settlement = Settlement(self.behavior.index, self.link.to_front.send)
+        if self.table.service.lockstep is None:
+            return ExperienceQueue(settlement)
+        return RoundQueue(self.behavior.declared, settlement)
 
     def context(self, **changes: Any) -> TrainerContext:
         """Makes the context of a trainer."""
         values: dict[str, Any] = {
-            "behavior": self.behavior,
-            "ledger": self.ledger,
+            "behavior": self.behavior.declared,
+            "queue": self.queue,
             "stats": self.stats,
             "open_publisher": self.published.open,
             "generation": 1,
@@ -91,26 +136,41 @@ class Bench:
     def put(self, chunk: Chunk, actor_index: int = 0) -> None:
         """Accepts a chunk as the service does."""
         self.ledger.enqueue(self.behavior.name, chunk.rows)
-        self.behavior.queue.put(QueuedChunk(chunk, "session", actor_index, 1, 0.0))
+        self.behavior.queue.put(
+            chunk, session_id="session", actor_index=actor_index, encoded_bytes=1, resident_bytes=1, received_at=0.0
+        )
+        if not self.is_looped:
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Delivers the service's messages to the trainer."""
+        for message in self.link.to_trainers.receive():
+            if isinstance(message, Experience):
+                self.queue.put(message)
 
 
-def make_bench(settings: dict[str, Any], spec: BehaviorSpec = CARTPOLE, **service: Any) -> Bench:
+def make_bench(
+    settings: dict[str, Any], spec: BehaviorSpec = CARTPOLE, judge_declaration: Judge = accept, **service: Any
+) -> Bench:
     """Makes a bench from the settings of the behavior and those of the service."""
-    ledger = Ledger()
+    ledger, link = Ledger(), Link(pickled)
     table = BehaviorTable(
-        RunOptions.model_validate({"behaviors": {spec.name: settings}, "rollcast": service}), ledger, judge
+        RunOptions.model_validate({"behaviors": {spec.name: settings}, "rollcast": service}),
+        ledger,
+        judge_declaration,
+        link.to_trainers.send,
     )
     behavior = table.declare(spec, 0, 1)
-    return Bench(table, behavior, ledger, StatsReporter(spec.name))
+    return Bench(link, table, behavior, ledger, StatsReporter(spec.name))
 
 
 class CartPoleActor:
-    """Steps several CartPoles side by side.
+    """Steps several CartPoles.
 
     Args:
-        bench: where chunks go and policies come from.
-        environments: how many.
-        seed: of environments and actions.
+        bench: Where chunks go and policies come from.
+        environments: How many.
+        seed: Of environments and actions.
     """
 
     def __init__(self, bench: Bench, environments: int = 8, seed: int = 1) -> None:
@@ -185,6 +245,9 @@ class CartPoleActor:
             "reward": np.array([row[3] for row in rows], np.float32),
             "version_offset": (versions - versions.min()).astype(np.uint32),
             "length": np.array([len(segment) for segment, _, _ in self._closed], np.uint32),
+            "first_step": np.zeros(
+                len(self._closed), np.uint32
+            ),  # of no segment that was cut, which matters to none here
             "end": np.array([end for _, end, _ in self._closed], np.uint8),
             "final_obs/state": np.array([final for _, _, final in self._closed], np.float32),
             "episode/return": np.array([episode[0] for episode in self._episodes], np.float32),

@@ -1,4 +1,4 @@
-"""Outputs of a policy, minibatches for them, and the textbook's formulas of what losses are made of."""
+"""Outputs of a policy, minibatches and the formulas of losses."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BRANCHES = (3, 2)
 
 
 def make_output(batch: int = 50) -> PolicyOutput:
-    """Parameters of a hybrid behavior with 2 axes and 2 branches."""
+    """Returns parameters of a hybrid behavior with 2 axes and 2 branches."""
     generator = torch.Generator().manual_seed(1)
     mean, log_std = torch.randn(batch, 2, generator=generator), torch.randn(batch, 2, generator=generator) / 3
     return PolicyOutput(mean, log_std, normalized(torch.randn(batch, 5, generator=generator)), None)
 
 
 def make_batch(output: PolicyOutput, ratio: Ratio, shift: float = 0.3) -> Batch:
-    """Actions whose recorded log-probabilities differ from the present ones by up to ``shift``."""
+    """Returns actions whose recorded log-probabilities differ by up to ``shift``."""
     generator = torch.Generator().manual_seed(2)
     size = len(present(output))
     discrete = torch.stack([torch.randint(0, count, (size,), generator=generator) for count in BRANCHES], 1)
@@ -40,14 +40,14 @@ def make_batch(output: PolicyOutput, ratio: Ratio, shift: float = 0.3) -> Batch:
 
 
 class Scalar(NamedTuple):
-    """What a textbook's scalar loss is made of, for autograd.
+    """The parts of a scalar loss for autograd.
 
     Attributes:
-        leaves: mean, deviation, scores and values.
-        batch: the minibatch.
-        log_prob: now, per factor or per action.
-        entropy: the mean over the steps.
-        value_error: half the mean squared error.
+        leaves: Mean, deviation, scores and values.
+        batch: The minibatch.
+        log_prob: Now, per factor or per action.
+        entropy: The mean over the steps.
+        value_error: Half the mean squared error.
     """
 
     leaves: list[Tensor]
@@ -66,12 +66,12 @@ class Scalar(NamedTuple):
 
 
 def normalized(scores: Tensor) -> Tensor:
-    """Log-probabilities of the choices of each branch."""
+    """Returns log-probabilities of each branch's choices."""
     return torch.cat([torch.log_softmax(part, 1) for part in torch.split(scores, list(BRANCHES), 1)], 1)
 
 
 def make_scalar(ratio: Ratio, shift: float) -> Scalar:
-    """Parts of the loss of `make_output`."""
+    """Returns the parts of the loss of `make_output`."""
     output, batch = make_output(), make_batch(make_output(), ratio, shift)
     if output.mean is None or output.log_std is None:
         raise TypeError
@@ -95,19 +95,19 @@ def make_scalar(ratio: Ratio, shift: float) -> Scalar:
 
 
 def make_values() -> Tensor:
-    """What a critic says of the 50 steps of `make_output`."""
+    """Returns values of the 50 steps of `make_output`."""
     return torch.randn(50, 1, generator=torch.Generator().manual_seed(3))
 
 
 def present(output: PolicyOutput) -> Tensor:
-    """The logits, which this behavior has."""
+    """Returns the logits."""
     if output.logits is None:
         raise TypeError
     return output.logits
 
 
 def log_prob(output: PolicyOutput, batch: Batch) -> Tensor:
-    """Log-probability of every factor by the formulas of the textbook."""
+    """Returns the log-probability of every factor by the formulas."""
     if output.mean is None or output.log_std is None or batch.continuous is None or batch.discrete is None:
         raise TypeError
     std = output.log_std.exp()
@@ -116,7 +116,7 @@ def log_prob(output: PolicyOutput, batch: Batch) -> Tensor:
 
 
 def entropies(output: PolicyOutput) -> tuple[float, float]:
-    """Mean entropy as ML-Agents counts it, and of the whole action."""
+    """Returns the mean entropy as ML-Agents counts it, and of the whole action."""
     if output.log_std is None:
         raise TypeError
     axes = (output.log_std + 0.5 * np.log(2 * np.pi * np.e)).numpy()

@@ -1,4 +1,4 @@
-"""What a trainer's page says of its settings, and what its code says."""
+"""Reads the settings of a trainer's page and of its code."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SECTIONS = ("Loss", "Settings", "What to watch", "What goes wrong")
 
 
 class Row(NamedTuple):
-    """A line of the settings table.
+    """A row of the settings table.
 
     Attributes:
-        default: as YAML writes it.
-        range: in words.
-        text: what it does; empty for what the code says.
+        default: As YAML writes it.
+        range: In words.
+        text: What it does; empty for what the code says.
     """
 
     default: str
@@ -50,7 +50,7 @@ def rows_of_code(model: type[HyperparameterSettings]) -> dict[str, Row]:
 
 
 def range_in_words(schema: dict[str, Any]) -> str:
-    """Puts the JSON schema of a value into the words that pages use."""
+    """Describes the range in a JSON schema as pages do."""
     if "anyOf" in schema:
         inner = [part for part in schema["anyOf"] if part != {"type": "null"}]
         told = ", or ".join(range_in_words(part) for part in inner)
@@ -60,7 +60,7 @@ def range_in_words(schema: dict[str, Any]) -> str:
             "pairs of numbers"
             if "prefixItems" in schema["items"]
             else "numbers"
-            if schema["items"].get("type") == "number"
+            if schema["items"].get("type") in {"integer", "number"}
             else "text"
         )
     if "enum" in schema or "const" in schema:

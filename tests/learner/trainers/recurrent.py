@@ -1,4 +1,4 @@
-"""Chunks of agents with memories, acted step by step by the policy that was published last."""
+"""Chunks of agents with memories, acted step by step by the last published policy."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class RememberingAgent:
 
     Attributes:
         memory: ``[1, memory_size]``; None at the beginning.
-        episode: its number.
-        steps: of the episode.
+        episode: Its number.
+        steps: Of the episode.
     """
 
     memory: Tensor | None = None
@@ -39,9 +39,9 @@ class RecurrentActor(SyntheticActor):
     """Makes chunks of random observations with actions of a recurrent policy.
 
     Args:
-        bench: where policies come from.
-        seed: of everything random.
-        masked: whether random actions are forbidden.
+        bench: Where policies come from.
+        seed: Of everything random.
+        masked: Whether random actions are forbidden.
     """
 
     def __init__(self, bench: Bench, seed: int = 1, *, masked: bool = False) -> None:
@@ -51,7 +51,7 @@ class RecurrentActor(SyntheticActor):
         self._segments: list[Played] = []
 
     def play(self, segments: list[Played], **changes: Any) -> Chunk:
-        """Makes a chunk with these segments; what each agent remembers goes on from its last one."""
+        """Returns a chunk with these segments; memories continue between chunks."""
         lengths = [steps for _, steps, _ in segments]
         self._memories, self._segments = [], segments
         found = self.chunk(lengths)
@@ -79,7 +79,7 @@ class RecurrentActor(SyntheticActor):
 
     @torch.no_grad()
     def _act(self, columns: dict[str, NDArray[Any]], rows: int) -> dict[str, NDArray[Any]]:
-        """Goes through each segment step by step."""
+        """Acts in each segment step by step."""
         network = self._bench.published.network
         if network is None:
             raise RuntimeError("nothing was published")
@@ -105,7 +105,7 @@ class RecurrentActor(SyntheticActor):
 
 
 def recurrent_settings(**changes: Any) -> dict[str, Any]:
-    """Settings of a behavior with a small memory."""
+    """Returns settings with a small memory."""
     hyper = {"buffer_size": 40, "batch_size": 16, "num_epoch": 2, **changes.pop("hyper", {})}
     return {
         "trainer_type": changes.pop("trainer_type", "ppo"),

@@ -1,4 +1,4 @@
-"""Random ragged segments, and what plain float64 loops over each of them give."""
+"""Random ragged segments, and float64 loops over them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Segments:
-    """Segments one after another: of each its steps, then its final row.
+    """Consecutive segments: the steps of each, then its final row.
 
     Attributes:
-        lengths: steps of each segment.
-        ends: of each segment and signal, ``[S, K]``: True where nothing bootstraps.
+        lengths: Steps of each segment.
+        ends: Of each segment and signal, ``[S, K]``: True where nothing bootstraps.
         rewards: ``[R, K]``.
         values: ``[R, K]``.
         log_ratio: ``[R]``.
@@ -35,7 +35,7 @@ class Segments:
     gamma: Array
 
     def tensors(self) -> dict[str, Any]:
-        """What the functions in `learner.trainers.actor_critic.targets` take, but for the parameters of each."""
+        """Returns the common arguments of the functions in `learner.trainers.actor_critic.targets`."""
         finals = np.cumsum(np.array(self.lengths) + 1) - 1
         is_step = np.ones(len(self.values))
         is_step[finals] = 0.0
@@ -55,13 +55,13 @@ class Segments:
 
 
 def tensor(array: Array) -> Tensor:
-    """A float64 tensor."""
+    """Returns a float64 tensor."""
     return torch.from_numpy(np.asarray(array, np.float64))
 
 
 @st.composite
 def segments(draw: st.DrawFn) -> Segments:
-    """One to eight segments of one to forty steps, one to three signals with discounts from 0 to 1."""
+    """Returns one to eight segments of one to forty steps, with one to three signals."""
     lengths = tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=8)))
     signals = draw(st.integers(1, 3))
     gamma = draw(st.lists(st.floats(0.0, 1.0), min_size=signals, max_size=signals))
@@ -80,10 +80,10 @@ def segments(draw: st.DrawFn) -> Segments:
 
 @dataclass
 class Looped:
-    """What the loops give; numbers of final rows are left at 0.
+    """The results of the loops; final rows are 0.
 
     Attributes:
-        advantages: generalized advantages, ``[R, K]``.
+        advantages: Generalized advantages, ``[R, K]``.
         lambda_returns: ``[R, K]``.
         vtrace_values: ``[R, K]``.
         vtrace_advantages: ``[R, K]``.
@@ -96,7 +96,7 @@ class Looped:
 
 
 def loop(given: Segments, lambd: float, rho_bar: float, c_bar: float) -> Looped:
-    """Goes from the end of each segment to its start, step by step and signal by signal."""
+    """Loops from the end of each segment to its start, step by step and signal by signal."""
     found = Looped(*(np.zeros_like(given.values) for _ in range(4)))
     first = 0
     for segment, length in enumerate(given.lengths):

@@ -1,4 +1,4 @@
-"""Trainers that were started, with everything around them but the service."""
+"""Started trainers without the service."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from rollcast.specs import BehaviorSpec
 
+from learner.networks.value import ActorCritic
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.impala.trainer import IMPALATrainer
@@ -27,7 +28,7 @@ KINDS: Mapping[str, type[ActorCriticTrainer]] = MappingProxyType(
 def make(
     spec: BehaviorSpec = CONTINUOUS, service: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[Bench, PPOTrainer]:
-    """A bench and a started PPO trainer that updates after more than 60 steps."""
+    """A bench and a started PPO trainer that updates after 60 steps."""
     return make_kind(PPOTrainer, "ppo", spec, service, **changes)
 
 
@@ -38,7 +39,7 @@ def make_kind(
     service: dict[str, Any] | None = None,
     **changes: Any,
 ) -> tuple[Bench, Kind]:
-    """A bench and a started trainer of any kind that updates after more than 60 steps."""
+    """A bench and a started trainer of any kind that updates after 60 steps."""
     hyper = {"buffer_size": 60, "batch_size": 16, "num_epoch": 2, "learning_rate": 1e-3, **changes.pop("hyper", {})}
     network = {"hidden_units": 16, "normalize": True, **changes.pop("network", {})}
     settings = {
@@ -55,6 +56,13 @@ def make_kind(
     return bench, trainer
 
 
+def single_network(trainer: ActorCriticTrainer) -> ActorCritic:
+    """Returns the network of a trainer whose critic sees one agent."""
+    if not isinstance(trainer.network, ActorCritic):
+        raise TypeError
+    return trainer.network
+
+
 def feed(bench: Bench, actor: SyntheticActor, updates: int, trainer: ActorCriticTrainer) -> None:
     """Sends chunks of 20 steps until so many updates more are done."""
     end = trainer.version + updates
@@ -64,7 +72,7 @@ def feed(bench: Bench, actor: SyntheticActor, updates: int, trainer: ActorCritic
 
 
 def uninterrupted_and_resumed(**changes: Any) -> list[PPOTrainer]:
-    """Two trainers after five updates of equal experience; two updates of the second's were another trainer's.
+    """Returns two trainers after five equal updates, the second of which was saved and loaded.
 
     That one was saved to a file and loaded by one that had other random numbers.
     """

@@ -1,4 +1,4 @@
-"""Chunks of any behavior, acted by the policy that was published last."""
+"""Chunks of any behavior, acted by the last published policy."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class SyntheticActor:
     """Makes chunks of random observations and rewards, with actions of the published policy.
 
     Args:
-        bench: where policies come from.
-        seed: of everything random.
-        masked: whether random actions are forbidden.
+        bench: Where policies come from.
+        seed: Of everything random.
+        masked: Whether random actions are forbidden.
     """
 
     def __init__(self, bench: Bench, seed: int = 1, *, masked: bool = False) -> None:
@@ -47,6 +47,7 @@ class SyntheticActor:
         columns: dict[str, NDArray[Any]] = {
             "reward": self._rng.normal(size=rows).astype(np.float32),
             "length": np.array(lengths, np.uint32),
+            "first_step": np.zeros(len(lengths), np.uint32),
             "end": self._rng.choice([SegmentEnd.CUT, SegmentEnd.TERMINATED, SegmentEnd.TRUNCATED], len(lengths)).astype(
                 np.uint8
             ),

@@ -1,4 +1,4 @@
-"""Behavioral cloning: the loss, the schedule, how much of the demonstrations an update takes, and every trainer with it."""
+"""Tests behavioral cloning: loss, schedule, amount, and every trainer with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from rollcast.demonstrations.writing import Action
+from rollcast.demonstrations.writing import Action, DemonstrationWriter
 from rollcast.enums import Squash
 from rollcast.specs import ActionSpec, BehaviorSpec
 
@@ -21,10 +21,11 @@ from learner.networks.squashed import SquashedPolicyNetwork
 from learner.rewards.transitions import Transitions
 from learner.settings.network import NetworkSettings
 from learner.trainers.cloning import LEAST_LOG_STD, STATISTIC, BehavioralCloning, build_cloning, cloning_loss
+from learner.trainers.off_policy import CLONING_UPDATES
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, vector
 from tests.learner.rewards.recorded import demonstrate
-from tests.learner.trainers.in_process import make_bench
+from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.started import feed, make, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
@@ -32,7 +33,7 @@ STEPS = 64
 
 
 def by_sign(spec: BehaviorSpec, seen: list[NDArray[Any]]) -> Action:
-    """An expert whose actions follow from the first number that it sees."""
+    """An expert whose actions follow from its first number."""
     value = float(seen[0].ravel()[0])
     action = spec.action
     return Action(
@@ -44,13 +45,19 @@ def by_sign(spec: BehaviorSpec, seen: list[NDArray[Any]]) -> Action:
 
 
 def cloning(
-    path: Path, spec: BehaviorSpec, memory: dict[str, Any] | None = None, *, sac: bool = False, **changes: Any
+    path: Path,
+    spec: BehaviorSpec,
+    memory: dict[str, Any] | None = None,
+    *,
+    sac: bool = False,
+    critic_only: tuple[str, ...] = (),
+    **changes: Any,
 ) -> tuple[BehavioralCloning, PolicyNetwork]:
-    """Cloning of 64 steps of such an expert, and the policy that imitates."""
+    """Returns cloning of 64 steps of such an expert, and the imitating policy."""
     file = path / "expert.demo"
     if not file.exists():
         demonstrate(file, spec, [40, 24], lambda seen: by_sign(spec, seen))
-    network = {"hidden_units": 32, **({"memory": memory} if memory else {})}
+    network = {"hidden_units": 32, "critic_only": critic_only, **({"memory": memory} if memory else {})}
     settings = {
         "trainer_type": "sac" if sac else "ppo",
         "hyperparameters": {"batch_size": 16, "learning_rate": 3e-3},
@@ -66,12 +73,12 @@ def cloning(
 
 
 def steps_taken(made: BehavioralCloning) -> int:
-    """How many gradient steps were taken."""
+    """Returns the number of gradient steps."""
     return int(made.state_dict()["optimizer"]["steps"])
 
 
 def test_the_loss_is_the_likelihood_of_what_was_done() -> None:
-    """Equals torch's distributions, joint over axes and branches; below the floor the spread counts as the floor."""
+    """The loss equals torch's distributions, with a minimum standard deviation."""
     action = ActionSpec(continuous_size=2, discrete_branches=(3, 2))
     generator = torch.Generator().manual_seed(1)
     mean, draws = (torch.randn(7, 2, generator=generator) for _ in range(2))
@@ -89,7 +96,7 @@ def test_the_loss_is_the_likelihood_of_what_was_done() -> None:
 
 
 def test_likelihoods_are_among_the_choices_that_were_allowed(tmp_path: Path) -> None:
-    """The loss is the cross entropy over what the demonstrations' masks allow; a file without masks allows all."""
+    """The likelihood is normalized over the choices that the demonstrations' masks allow."""
     spec = behavior(vector(), branches=(3, 2))
     generator = np.random.default_rng(5)
     masks: list[NDArray[np.uint8]] = []
@@ -119,7 +126,7 @@ def test_likelihoods_are_among_the_choices_that_were_allowed(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("memory", [None, {"sequence_length": 8, "memory_size": 16}], ids=["plain", "memory"])
 def test_what_had_no_alternative_teaches_nothing(tmp_path: Path, memory: dict[str, Any] | None) -> None:
-    """Where a mask allows one choice alone, the loss is 0 and the policy stays as it is."""
+    """A step with one allowed choice has loss 0 and no gradient."""
     spec = behavior(vector(), branches=(3,))
 
     def only(seen: list[NDArray[Any]]) -> Action:
@@ -138,7 +145,7 @@ def test_what_had_no_alternative_teaches_nothing(tmp_path: Path, memory: dict[st
 @pytest.mark.parametrize("memory", [None, {"sequence_length": 8, "memory_size": 16}], ids=["plain", "memory"])
 @pytest.mark.parametrize("name", ["continuous", "branches", "hybrid"])
 def test_a_policy_becomes_its_expert(tmp_path: Path, name: str, memory: dict[str, Any] | None) -> None:
-    """The mean comes near the expert's actions and the likeliest choice is the expert's, with and without memory."""
+    """The policy's mean and mode approach the expert's, with and without memory."""
     spec = {
         "continuous": behavior(vector(), continuous=2),
         "branches": behavior(vector(), branches=(3, 2)),
@@ -163,8 +170,55 @@ def test_a_policy_becomes_its_expert(tmp_path: Path, name: str, memory: dict[str
     assert made.statistics() == {}
 
 
+@pytest.mark.parametrize("memory", [None, {"sequence_length": 8, "memory_size": 16}], ids=["plain", "memory"])
+@pytest.mark.parametrize("recorded", ["all", "those of the policy"])
+def test_demonstrations_may_lack_what_only_critics_see(
+    tmp_path: Path, recorded: str, memory: dict[str, Any] | None
+) -> None:
+    """A policy imitates demonstrations with and without the observations that it does not read, with the same result."""
+    spec = behavior(vector("secret", 3), vector("near", 4), branches=(3,))
+    lacking = behavior(vector("near", 4), branches=(3,))
+    given, plain = tmp_path / "given", tmp_path / "plain"
+    record_near(given, spec if recorded == "all" else lacking)
+    record_near(plain, lacking)
+    found = cloning(given, spec, memory, critic_only=("secret",)), cloning(plain, lacking, memory)
+    for made, _ in found:
+        made.update(0)
+        assert steps_taken(made) > 0
+    ours, theirs = (policy.state_dict() for _, policy in found)
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+def record_near(folder: Path, spec: BehaviorSpec) -> None:
+    """Writes two episodes in which the expert follows the last observation; one before it has the number of the step."""
+    folder.mkdir()
+    generator = np.random.default_rng(1)
+    with DemonstrationWriter(folder / "expert.demo", spec) as writer:
+        for length in (40, 24):
+            for step in range(length):
+                near = generator.normal(size=4).astype(np.float32)
+                seen = [np.full(3, step, np.float32), near][-len(spec.observations) :]
+                writer.step(1, seen, by_sign(spec, [near]), 0.0)
+            writer.end(1, seen, interrupted=False)
+
+
+def test_demonstrations_must_have_what_the_policy_reads(tmp_path: Path) -> None:
+    """A file with the critics' observation in place of the policy's is refused, and one with another number of them."""
+    spec = behavior(vector("near", 4), vector("secret", 4), branches=(3,))
+    for only, message in (
+        ((vector("secret", 4),), "it has secret; the run's behavior has near, secret: it must have all"),
+        ((vector("near"), vector("far"), vector("secret")), "has 3 observations; the run's behavior has 2, of which 1"),
+    ):
+        demonstrate(tmp_path / "expert.demo", behavior(*only, branches=(3,)))
+        with pytest.raises(UserError, match=message):
+            cloning(tmp_path, spec, critic_only=("secret",))
+        with pytest.raises(UserError, match="observations; the run's behavior has 2"):
+            cloning(tmp_path, spec)
+        (tmp_path / "expert.demo").unlink()
+
+
 def test_how_much_an_update_takes(tmp_path: Path) -> None:
-    """Three epochs over all minibatches; fewer if samples_per_update says so; one minibatch if all fit it."""
+    """An update takes three epochs, limited by samples_per_update, of at least one minibatch."""
     spec = behavior(vector(), branches=(3,))
     cases: tuple[tuple[dict[str, Any], int], ...] = (
         ({}, 3 * STEPS // 16),
@@ -180,7 +234,7 @@ def test_how_much_an_update_takes(tmp_path: Path) -> None:
 
 
 def test_the_strength_falls_to_nothing(tmp_path: Path) -> None:
-    """The learning rate is the trainer's times the strength, falls in a line over the steps, and then nothing is done."""
+    """The learning rate is the trainer's times strength, and falls linearly to nothing."""
     spec = behavior(vector(), branches=(3,))
 
     def moved(step: int, **changes: Any) -> float:
@@ -197,7 +251,7 @@ def test_the_strength_falls_to_nothing(tmp_path: Path) -> None:
 
 
 def test_nothing_asked_for_is_nothing(tmp_path: Path) -> None:
-    """Without the block there is no cloning; demonstrations of another behavior are told of with the setting."""
+    """Without its block there is no cloning; another behavior's demonstrations are an error."""
     bench, trainer = make()
     assert trainer.cloning is None
     file = demonstrate(tmp_path / "other.demo", behavior(vector(), branches=(3,)))
@@ -208,14 +262,14 @@ def test_nothing_asked_for_is_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", [CONTINUOUS, BRANCHES, HYBRID], ids=lambda spec: spec.name)
 def test_a_trainer_that_imitates(tmp_path: Path, spec: BehaviorSpec) -> None:
-    """Imitation comes after the epochs and before the policy is published: actors and learner agree all the time."""
+    """Imitation comes after the epochs and before publication, so that actors and learner agree."""
     file = demonstrate(tmp_path / "x.demo", spec, [40])
     bench, trainer = make(spec, behavioral_cloning={"demo_path": str(file), "num_epoch": 20})
     actor = SyntheticActor(bench)
     losses = []
     for _ in range(4):
         feed(bench, actor, 1, trainer)
-        assert trainer.log_prob_error_max < 1e-4
+        assert trainer.numbers["log_prob_error_max"] < 1e-4
         losses.append(bench.stats.write_stats(0)[STATISTIC].value)
     assert losses[-1] < losses[0]
     for name, value in trainer.policy.state_dict().items():
@@ -223,7 +277,7 @@ def test_a_trainer_that_imitates(tmp_path: Path, spec: BehaviorSpec) -> None:
 
 
 def test_a_resumed_trainer_imitates_on(tmp_path: Path) -> None:
-    """Five updates equal two, a save to a file, a new trainer, and three more, to the last bit."""
+    """Five updates equal two, a save, a load and three more, bit for bit."""
     file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [40])
     trainers = uninterrupted_and_resumed(behavioral_cloning={"demo_path": str(file)})
     first, second = (trainer.policy.state_dict() for trainer in trainers)
@@ -234,7 +288,7 @@ def test_a_resumed_trainer_imitates_on(tmp_path: Path) -> None:
 
 
 def test_an_update_that_is_not_finite_is_undone(tmp_path: Path) -> None:
-    """Imitation goes back with everything else."""
+    """A failed update also restores the imitated weights."""
     file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [40])
     bench, trainer = make(network={"normalize": False}, behavioral_cloning={"demo_path": str(file)})
     feed(bench, SyntheticActor(bench), 1, trainer)
@@ -247,7 +301,7 @@ def test_an_update_that_is_not_finite_is_undone(tmp_path: Path) -> None:
 
 
 def test_gail_and_cloning_together(tmp_path: Path) -> None:
-    """Both learn from one file, beside the environment's reward; both report."""
+    """GAIL and cloning learn from one file, and both report."""
     file = demonstrate(tmp_path / "x.demo", HYBRID, [40])
     bench, trainer = make(
         HYBRID,
@@ -259,18 +313,8 @@ def test_gail_and_cloning_together(tmp_path: Path) -> None:
     assert {STATISTIC, "Losses/GAIL Loss", "Policy/GAIL Beta", "Policy/Gail Value Estimate"} <= set(said)
 
 
-def test_sac_imitates(tmp_path: Path) -> None:
-    """A squashed policy comes near its expert; a SAC trainer imitates every 50 updates, and its checkpoint has it."""
-    spec = behavior(vector(), continuous=2)
-    made, policy = cloning(tmp_path, spec, sac=True, num_epoch=100)
-    made.update(0)
-    seen = torch.randn(200, 4, generator=torch.Generator().manual_seed(8))
-    with torch.no_grad():
-        mean = policy([seen]).mean
-    assert mean is not None
-    wanted = 0.6 * torch.tanh(seen[:, :1]).expand(-1, 2)
-    assert float((torch.tanh(mean) - wanted).abs().mean()) < 0.12
-    file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [40])
+def imitating_sac(file: Path, chunks: int) -> tuple[Bench, SACTrainer]:
+    """Trains sac with demonstrations on chunks of 20 steps."""
     bench = make_bench(
         {
             "trainer_type": "sac",
@@ -283,9 +327,32 @@ def test_sac_imitates(tmp_path: Path) -> None:
     trainer = SACTrainer(bench.context())
     trainer.start()
     actor = SyntheticActor(bench)
-    for _ in range(3):
+    for _ in range(chunks):
         bench.put(actor.chunk([20]))
         while trainer.advance():
             pass
+    return bench, trainer
+
+
+def test_sac_imitates(tmp_path: Path) -> None:
+    """A squashed policy approaches its expert; SAC imitates every 50 updates and saves the state."""
+    spec = behavior(vector(), continuous=2)
+    made, policy = cloning(tmp_path, spec, sac=True, num_epoch=100)
+    made.update(0)
+    seen = torch.randn(200, 4, generator=torch.Generator().manual_seed(8))
+    with torch.no_grad():
+        mean = policy([seen]).mean
+    assert mean is not None
+    wanted = 0.6 * torch.tanh(seen[:, :1]).expand(-1, 2)
+    assert float((torch.tanh(mean) - wanted).abs().mean()) < 0.12
+    bench, trainer = imitating_sac(demonstrate(tmp_path / "x.demo", CONTINUOUS, [40]), chunks=3)
     assert STATISTIC in bench.stats.write_stats(0)
     assert trainer.model_state()["cloning"]["optimizer"]["steps"] > 0
+
+
+def test_sac_imitates_in_proportion(tmp_path: Path) -> None:
+    """Imitation takes at most as many gradient steps as SAC, however many demonstrations there are."""
+    file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [1000])  # three passes are 186 minibatches
+    _, trainer = imitating_sac(file, chunks=7)
+    taken = trainer.model_state()["cloning"]["optimizer"]["steps"]
+    assert 0 < taken <= trainer.optimizer_steps + CLONING_UPDATES  # the first ones come with the first update

@@ -1,4 +1,4 @@
-"""From the queue to the update buffer, with every dropped step in the books."""
+"""Tests the way from the queue to the update buffer."""
 
 from __future__ import annotations
 
@@ -10,44 +10,57 @@ from rollcast.trajectories import Chunk
 from learner.buffers.buffer import UpdateBuffer
 from learner.buffers.columns import on_policy_columns
 from learner.ingest.ledger import Ledger
-from learner.link.experience import QueuedChunk
+from learner.link.to_front import Pace, Settled, ToFront
+from learner.link.to_trainers import Experience
 from learner.trainers.intake import BufferIntake
+from learner.trainers.settlement import Settlement
 from tests.learner.buffers.chunks import SPEC, make_chunk
 
 
 class Parts:
     """An intake with its buffer and books."""
 
-    def __init__(self, capacity_rows: int = 100) -> None:
+    def __init__(self, capacity_rows: int = 100, *, grouped: bool = False) -> None:
         self.ledger = Ledger()
-        self.buffer = UpdateBuffer(on_policy_columns(SPEC), capacity_rows, 16, torch.device("cpu"))
-        self.intake = BufferIntake("Test", self.buffer, self.ledger, generation=1)
+        self.buffer = UpdateBuffer(on_policy_columns(SPEC), capacity_rows, 16, torch.device("cpu"), grouped=grouped)
+        self.settlement = Settlement(0, self._book)
+        self.intake = BufferIntake(self.buffer, self.settlement, generation=1)
+
+    def _book(self, message: ToFront) -> None:
+        assert isinstance(message, Settled)
+        self.ledger.settle("Test", message.trained, message.dropped)
+
+    @property
+    def held_steps(self) -> int:
+        """Returns the received steps without an outcome."""
+        return self.intake.waiting_steps + self.buffer.waiting_steps + self.buffer.taken_steps
 
     def receive(self, chunk: Chunk) -> None:
         """Takes a chunk over that the service accepted."""
         self.ledger.enqueue("Test", chunk.rows)
-        self.intake.receive(QueuedChunk(chunk, "session", 3, 1, 0.0))
+        self.intake.receive(Experience(0, 1, chunk, "session", 3, 1, 0.0))
 
     def dropped(self) -> dict[str, int]:
-        """The books' reasons; and the books balance."""
+        """Returns the reasons in the books, which must balance."""
+        self.settlement.flush(Pace())
         books = self.ledger.books("Test")
         assert books.balanced
-        assert books.queued == self.intake.held_steps
+        assert books.queued == self.held_steps
         return dict(books.dropped)
 
 
 def test_everything_good_gets_there() -> None:
-    """Segments wait in the buffer; the chunk's actor is known."""
+    """Valid segments reach the buffer with their actor."""
     parts = Parts()
     parts.receive(make_chunk([3, 2]))
-    assert parts.intake.held_steps == 5
+    assert parts.held_steps == 5
     parts.intake.stage(0)
     assert parts.buffer.waiting_steps == 5
     assert parts.dropped() == {}
 
 
 def test_a_chunk_without_segments_is_no_experience() -> None:
-    """Episodes alone leave the buffer as it is."""
+    """A chunk with episodes alone leaves the buffer unchanged."""
     parts = Parts()
     parts.receive(Chunk(generation=1))
     parts.intake.stage(0)
@@ -55,7 +68,7 @@ def test_a_chunk_without_segments_is_no_experience() -> None:
 
 
 def test_another_generation_is_dropped() -> None:
-    """Steps under policies of an earlier start are never trained."""
+    """Steps of an earlier generation are dropped."""
     parts = Parts()
     chunk = make_chunk([3])
     chunk.generation = 7
@@ -64,7 +77,7 @@ def test_another_generation_is_dropped() -> None:
 
 
 def test_segments_are_as_old_as_their_oldest_row() -> None:
-    """A segment with one old row is dropped whole; its neighbours stay."""
+    """A segment with one old row is dropped whole."""
     parts = Parts()
     parts.receive(make_chunk([2, 3, 1], version=4, offsets=[1, 1, 0, 1, 1, 1]))
     parts.intake.stage(5)
@@ -73,7 +86,7 @@ def test_segments_are_as_old_as_their_oldest_row() -> None:
 
 
 def test_a_new_version_makes_waiting_steps_stale() -> None:
-    """What waits is checked again when a version was completed."""
+    """Waiting segments are checked again after each version."""
     parts = Parts()
     parts.receive(make_chunk([2, 3], version=4, offsets=[0, 0, 1, 1, 1]))
     parts.intake.stage(4)
@@ -82,7 +95,7 @@ def test_a_new_version_makes_waiting_steps_stale() -> None:
 
 
 def test_evaluation_and_demonstration_are_not_trained() -> None:
-    """Only segments for training enter the buffer."""
+    """Segments of evaluations and demonstrations are dropped."""
     parts = Parts()
     purposes = np.array([Purpose.TRAIN, Purpose.EVALUATE, Purpose.UNSPECIFIED, Purpose.DEMO], np.uint8)
     parts.receive(make_chunk([1, 2, 3, 4], purpose=purposes))
@@ -92,7 +105,7 @@ def test_evaluation_and_demonstration_are_not_trained() -> None:
 
 
 def test_a_segment_that_no_block_holds_is_dropped() -> None:
-    """An actor that ignores time_horizon cannot stop the trainer."""
+    """A segment that exceeds a block is dropped."""
     parts = Parts()
     parts.receive(make_chunk([16, 15]))
     parts.intake.stage(0)
@@ -100,24 +113,43 @@ def test_a_segment_that_no_block_holds_is_dropped() -> None:
     assert parts.buffer.waiting_steps == 15
 
 
+def test_a_dropped_segment_drops_those_of_its_mates() -> None:
+    """Mates of a segment that is too long, not for training or stale are dropped with it and counted."""
+    groups = np.array([7, 7, 8, 8, 0], np.uint64)
+    parts = Parts(grouped=True)
+    parts.receive(make_chunk([16, 1, 2, 3, 4], group=groups))
+    assert parts.dropped() == {"too_long": 16, "mate": 1}
+
+    purposes = np.array([Purpose.TRAIN, Purpose.TRAIN, Purpose.EVALUATE, Purpose.TRAIN, Purpose.TRAIN], np.uint8)
+    parts = Parts(grouped=True)
+    parts.receive(make_chunk([1, 1, 2, 3, 4], group=groups, purpose=purposes))
+    assert parts.dropped() == {"not_for_training": 2, "mate": 3}
+
+    parts = Parts(grouped=True)
+    parts.receive(make_chunk([1, 1, 1, 1, 1], group=groups, offsets=[1, 1, 0, 1, 0]))
+    parts.intake.stage(1)
+    assert parts.dropped() == {"stale": 2, "mate": 1}
+    assert parts.buffer.waiting_steps == 2
+
+
 def test_what_finds_no_room_waits_on_the_host() -> None:
-    """A full ring delays chunks, keeps their order, and loses nothing."""
+    """Chunks that do not fit the ring wait on the host in order."""
     parts = Parts(capacity_rows=20)
     for first in range(0, 40, 4):
         parts.receive(make_chunk([3, 1], first=first))
     received: list[float] = []
-    while parts.intake.held_steps:
+    while parts.held_steps:
         parts.intake.stage(0)
         parts.buffer.take(5)
         rows = parts.buffer.plan().step_rows
         received.extend(parts.buffer.ring.storage["reward"].index_select(0, rows).tolist())
-        parts.ledger.trained("Test", parts.buffer.settle())
+        parts.settlement.trained(parts.buffer.settle())
         assert parts.dropped() == {}
     assert received == list(range(40))
 
 
 def test_everything_can_be_forgotten_with_a_reason() -> None:
-    """What is staged, taken and waiting on the host leaves the books."""
+    """Staged, taken and waiting steps are dropped with a reason."""
     parts = Parts(capacity_rows=20)
     for _ in range(6):
         parts.receive(make_chunk([3, 1]))
@@ -125,4 +157,4 @@ def test_everything_can_be_forgotten_with_a_reason() -> None:
     parts.buffer.take(2)
     parts.intake.clear("reset")
     assert parts.dropped() == {"reset": 24}
-    assert parts.intake.held_steps == 0
+    assert parts.held_steps == 0

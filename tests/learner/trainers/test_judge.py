@@ -1,10 +1,11 @@
-"""What training takes is counted by building it without memory, and what cannot be trained here is refused at its declaration."""
+"""Tests that the memory of a training is counted at its declaration, and refused if too large."""
 
 from __future__ import annotations
 
 import itertools
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +21,11 @@ from torch.utils._pytree import tree_leaves
 from learner.buffers.replay import replay_row_bytes, replay_size
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
+from learner.link.channel import Link
 from learner.networks.twin import TwinCritic
 from learner.networks.visual import MIN_SIDE_PIXELS
-from learner.settings.network import NetworkSettings
 from learner.settings.options import RunOptions
-from learner.settings.rewards import RewardSignals, RNDSettings
+from learner.settings.rewards import FeatureSettings, RewardSignals, RNDSettings
 from learner.trainers.judge import judge
 from tests.learner.ingest.parts import NAME, make_options, make_spec, open_default
 from tests.learner.networks.specs import behavior as specified
@@ -33,23 +34,23 @@ from tests.learner.networks.specs import goal as goal_of
 
 
 def table(options: RunOptions | None = None) -> BehaviorTable:
-    """An empty table."""
-    return BehaviorTable(options or make_options(), Ledger(), judge)
+    """Returns an empty table."""
+    return BehaviorTable(options or make_options(), Ledger(), judge, Link().to_trainers.send)
 
 
 def seeing(*observations: ObservationSpec, branches: tuple[int, ...] = (2,)) -> BehaviorSpec:
-    """A behavior with these observations."""
+    """Returns a behavior with these observations."""
     return BehaviorSpec(NAME, observations, ActionSpec(discrete_branches=branches))
 
 
 def picture(height: int, width: int, layout: ImageLayout = ImageLayout.HWC) -> ObservationSpec:
-    """A picture of bytes with three channels."""
+    """Returns an image of bytes with three channels."""
     shape = (3, height, width) if layout == ImageLayout.CHW else (height, width, 3)
     return ObservationSpec("pixels", np.dtype(np.uint8), shape, ObservationKind.IMAGE, layout=layout)
 
 
 def encoding(kind: str) -> RunOptions:
-    """A run file with an encoder of pictures."""
+    """Returns a run file with an image encoder."""
     block = {"time_horizon": 8, "network_settings": {"vis_encode_type": kind}}
     return RunOptions.model_validate({"behaviors": {NAME: block}})
 
@@ -57,18 +58,20 @@ def encoding(kind: str) -> RunOptions:
 @pytest.mark.parametrize("kind", sorted(MIN_SIDE_PIXELS))
 @pytest.mark.parametrize("layout", [ImageLayout.HWC, ImageLayout.CHW])
 def test_pictures_smaller_than_their_encoder_are_refused(kind: str, layout: ImageLayout) -> None:
-    """UNTRAINABLE names the size, the encoder, its smallest side and the way out; the smallest picture is taken."""
+    """UNTRAINABLE names size, encoder, smallest side and next step; the smallest image is accepted."""
     side = MIN_SIDE_PIXELS[kind]
     behaviors = table(encoding(kind))
     if side > 1:
-        with pytest.raises(Untrainable, match=rf"{side}x{side - 1} pixels; .* {kind} needs at least {side} a side"):
+        with pytest.raises(
+            Untrainable, match=rf"{side}x{side - 1} pixels; .* {kind} needs at least {side} pixels on each side"
+        ):
             behaviors.declare(seeing(picture(side, side - 1, layout)), 0, 1)
     assert behaviors.all() == ()
     assert behaviors.declare(seeing(picture(side, side, layout)), 0, 1).index == 0
 
 
 def crowd(*shape: int, role: ObservationRole = ObservationRole.DEFAULT) -> ObservationSpec:
-    """A list of entities."""
+    """Returns a list of entities."""
     properties = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
     return ObservationSpec(
         "crowd", np.dtype(np.float32), shape, ObservationKind.ENTITIES, role, dimension_properties=properties
@@ -82,7 +85,7 @@ UNCONDITIONED = RunOptions.model_validate(
 
 
 def test_entities_and_goals_are_taken() -> None:
-    """Several lists, and goals of fixed length, whether these condition the network or not."""
+    """Lists of entities, and goals of fixed length, are accepted."""
     seen = (crowd(20, 5), GOAL, replace(crowd(3, 2), name="others"))
     for options in (None, UNCONDITIONED):
         assert table(options).declare(seeing(*seen), 0, 1).spec.observations == seen
@@ -90,7 +93,7 @@ def test_entities_and_goals_are_taken() -> None:
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 3, 4), (0, 3), (4, 0)])
 def test_entities_of_odd_shapes_are_refused_and_not_flattened(shape: tuple[int, ...]) -> None:
-    """UNTRAINABLE names the observation, its shape and the one that it shall have."""
+    """UNTRAINABLE names the observation, its shape and the required one."""
     behaviors = table()
     with pytest.raises(Untrainable, match=r"'crowd' is a list of entities of shape .*; it must be \[max, size\]"):
         behaviors.declare(seeing(crowd(*shape)), 0, 1)
@@ -98,7 +101,7 @@ def test_entities_of_odd_shapes_are_refused_and_not_flattened(shape: tuple[int, 
 
 
 def test_a_goal_of_variable_length_is_refused() -> None:
-    """UNTRAINABLE names it and the way out: with goal_conditioning_type none it is a list as any other."""
+    """UNTRAINABLE names the goal of variable length and the setting to change."""
     goals = crowd(20, 5, role=ObservationRole.GOAL)
     with pytest.raises(
         Untrainable, match=r"'crowd' is a goal and a list of up to 20 .*network_settings.goal_conditioning_type: none"
@@ -109,7 +112,7 @@ def test_a_goal_of_variable_length_is_refused() -> None:
 
 
 def test_a_ring_that_memory_cannot_hold_is_refused() -> None:
-    """The message says what is needed, what there is and what to change; the run file may allow more."""
+    """A ring that exceeds the memory is refused with required and available bytes."""
     spec = make_spec(size=500_000)
     with pytest.raises(Untrainable, match=r"rollcast\.max_training_bytes is 1073741824 .*lower buffer_size") as caught:
         table(make_options(max_training_bytes=2**30)).declare(spec, 0, 1)
@@ -119,36 +122,36 @@ def test_a_ring_that_memory_cannot_hold_is_refused() -> None:
 
 
 def test_behaviors_share_the_memory() -> None:
-    """Each fits, all together do not: the one too many is refused, and those that are there go on."""
+    """Behaviors share the memory, and the one that exceeds it is refused."""
     options = open_default()
     one = judge(make_spec(), options.behaviors[NAME], options.rollcast).total_bytes
     behaviors = table(open_default(max_training_bytes=2 * one))
     for name in ("A", "B"):
         behaviors.declare(make_spec(name), 0, 1)
-    with pytest.raises(Untrainable, match=f"beside {2 * one} of other behaviors"):
+    with pytest.raises(Untrainable, match=f"in addition to {2 * one} for other behaviors"):
         behaviors.declare(make_spec("C"), 0, 1)
     assert behaviors.declare(make_spec("A"), 0, 1).index == 0
 
 
 def test_policies_larger_than_actors_take_are_refused() -> None:
-    """A few bytes of categories may make a network of gigabytes."""
+    """A policy larger than actors accept is refused."""
     wide = tuple(
         ObservationSpec(f"c{number}", np.dtype(np.int32), (1,), ObservationKind.CATEGORICAL, categories=(65_536,))
         for number in range(64)
     )
-    with pytest.raises(Untrainable, match=r"more than \d{10} bytes; actors take at most 1073741824"):
+    with pytest.raises(Untrainable, match=r"more than \d{10} bytes; actors accept at most 1073741824"):
         table(make_options(max_training_bytes=2**50)).declare(seeing(*wide), 0, 1)
 
 
 def test_without_agents_a_ring_holds_one_of_them() -> None:
-    """A declaration without agents passes no ring that the trainer would refuse."""
+    """A declaration without agents counts one agent for the ring."""
     options = make_options(device_ring_steps=2 * 10_240 + 1000 + 7, max_chunk_steps=1000)
     with pytest.raises(RingTooSmall, match="device_ring_steps"):
         table(options).declare(make_spec(), 0, 0)
 
 
 def test_a_footprint_counts_ring_and_networks() -> None:
-    """More observations take more of both; the policy is what actors get, and each number of it is there seven times."""
+    """The footprint counts ring and networks, with seven copies of each trained number."""
     options = make_options()
     settings, service = options.behaviors[NAME], options.rollcast
     small, large = (judge(make_spec(size=size), settings, service) for size in (4, 400))
@@ -161,7 +164,7 @@ def test_a_footprint_counts_ring_and_networks() -> None:
 
 
 def with_network(network: dict[str, Any], trainer_type: str = "ppo", **changes: Any) -> RunOptions:
-    """A run file with a network, and enough memory for a small one."""
+    """Returns a run file with a network and memory for a small one."""
     block = {"trainer_type": trainer_type, "time_horizon": 8, "network_settings": network, **changes}
     return RunOptions.model_validate({"behaviors": {NAME: block}, "rollcast": {"max_training_bytes": 2**32}})
 
@@ -180,14 +183,14 @@ def with_network(network: dict[str, Any], trainer_type: str = "ppo", **changes: 
     ids=str,
 )
 def test_width_and_depth_are_part_of_it(network: dict[str, Any], trainer_type: str) -> None:
-    """Networks that the settings allow and this machine does not hold are refused, before anything is allocated."""
+    """A network that exceeds the memory is refused before anything is allocated."""
     with pytest.raises(Untrainable, match=r"hidden_units"):
         table(with_network(network, trainer_type)).declare(make_spec(), 0, 1)
     table(with_network({"hidden_units": 512, "num_layers": 3}, trainer_type)).declare(make_spec(), 0, 1)
 
 
 def test_a_minibatch_in_parts_takes_less() -> None:
-    """What is computed at once counts, and a minibatch is no larger than the ring."""
+    """A divided minibatch counts by its parts, and never exceeds the ring."""
     network = {"hidden_units": 4096, "num_layers": 1}
     whole, parts, huge = (
         with_network(network, hyperparameters={"buffer_size": 20_000, **hyper})
@@ -197,12 +200,32 @@ def test_a_minibatch_in_parts_takes_less() -> None:
     assert found[0].batch_bytes == pytest.approx(8 * found[1].batch_bytes, rel=0.01)
     assert found[1].network_bytes == found[0].network_bytes
     assert found[2].batch_bytes < found[2].ring_rows * 200_000
-    with pytest.raises(Untrainable, match=r"\d{15,} of a minibatch.*lower .*batch_size"):
+    with pytest.raises(Untrainable, match=r"\d{15,} for a minibatch.*lower .*batch_size"):
         table(with_network(network, "sac", hyperparameters={"batch_size": 2**40})).declare(make_spec(), 0, 1)
 
 
+@pytest.mark.parametrize("trainer_type", ["ppo", "appo", "impala", "sac"])
+def test_observations_of_critics_only_are_not_in_the_policy(trainer_type: str) -> None:
+    """The policy is as large as without them, critics and rows as with them; a name without an observation is refused."""
+    spec = specified(vector("near", 4), vector("secret", 300), branches=(2,))
+    lacking = specified(vector("near", 4), branches=(2,))
+    run, plain = with_network({"critic_only": ["secret"]}, trainer_type), with_network({}, trainer_type)
+    found, largest, least = (
+        judge(each, options.behaviors[NAME], options.rollcast)
+        for each, options in ((spec, run), (spec, plain), (lacking, plain))
+    )
+    assert found.policy_bytes == least.policy_bytes
+    assert found.row_bytes == largest.row_bytes
+    assert found.batch_bytes > least.batch_bytes
+    assert largest.network_bytes - found.network_bytes == 7 * (largest.policy_bytes - least.policy_bytes)
+    unknown = with_network({"critic_only": ["secrets"]}, trainer_type)
+    with pytest.raises(Untrainable, match="names 'secrets', but the observations are near, secret") as refused:
+        judge(spec, unknown.behaviors[NAME], unknown.rollcast)
+    assert refused.value.metadata["observation"] == "secrets"
+
+
 def test_a_shared_critic_is_a_head() -> None:
-    """It has hardly any parameters of its own."""
+    """A shared critic adds few parameters."""
     one, two = (
         judge(make_spec(), each.behaviors[NAME], each.rollcast)
         for each in (with_network({}, hyperparameters={"shared_critic": shared}) for shared in (True, False))
@@ -212,7 +235,7 @@ def test_a_shared_critic_is_a_head() -> None:
 
 
 def test_a_footprint_counts_what_a_minibatch_keeps() -> None:
-    """The square of a list's length, a layer of generated weights for each row, and a memory."""
+    """The footprint counts attention, generated weights and memories of a minibatch."""
     options = make_options()
     settings, service = options.behaviors[NAME], options.rollcast
     batch_size = settings.hyperparameters.batch_size
@@ -221,7 +244,7 @@ def test_a_footprint_counts_what_a_minibatch_keeps() -> None:
     # In actor and critic, and two gradients.
     assert 4 * generated < judge(seeing(GOAL), settings, service).batch_bytes < 4 * generated + 3 * plain
     assert judge(seeing(crowd(2000, 5)), settings, service).batch_bytes > 2000**2 * 4 * batch_size
-    with pytest.raises(Untrainable, match=r"\d{11,} of a minibatch.*lower .*batch_size"):
+    with pytest.raises(Untrainable, match=r"\d{11,} for a minibatch.*lower .*batch_size"):
         table(make_options(max_training_bytes=2**30)).declare(seeing(crowd(2000, 5)), 0, 1)
     memory = {"network_settings": {"memory": {"memory_size": 12}}, "time_horizon": 8}
     remembering = RunOptions.model_validate({"behaviors": {NAME: memory}}).behaviors[NAME]
@@ -232,18 +255,18 @@ def test_a_footprint_counts_what_a_minibatch_keeps() -> None:
 
 
 def test_layers_of_more_bytes_than_a_tensor_can_have_are_refused() -> None:
-    """Generated weights of 2^60 numbers in a policy, and in twin critics."""
+    """Layers larger than a tensor can be are refused."""
     for trainer_type in ("ppo", "sac"):
         run = with_network({"hidden_units": 2**20}, trainer_type)
-        with pytest.raises(Untrainable, match=r"more than \d{19} bytes; actors take at most"):
+        with pytest.raises(Untrainable, match=r"more than \d{19} bytes; actors accept at most"):
             table(run).declare(seeing(GOAL), 0, 1)
 
 
-SMALL = NetworkSettings(hidden_units=16)
+SMALL = FeatureSettings(hidden_units=16)
 
 
 def options(*, signal: dict[str, Any], **service: Any) -> RunOptions:
-    """A run file with curiosity."""
+    """Returns a run file with curiosity."""
     block = {
         "time_horizon": 8,
         "hyperparameters": {"batch_size": 32},
@@ -259,13 +282,13 @@ def declared(spec: BehaviorSpec, run: RunOptions) -> None:
 
 
 def named(*observations: Any) -> BehaviorSpec:
-    """A behavior of the run file."""
+    """Returns a behavior of the run file."""
     spec = specified(*observations, branches=(2,))
     return BehaviorSpec(NAME, spec.observations, spec.action)
 
 
 def test_a_footprint_counts_the_signals() -> None:
-    """Seven copies of all that they learn, two of what stays as it was drawn, and what a minibatch keeps."""
+    """The footprint counts signals: seven copies of trained parts, two of fixed ones, and their minibatch."""
     run = options(signal={"hidden_units": 16})
     spec, settings = named(vector(size=50)), run.behaviors[NAME]
     found = judge(spec, settings, run.rollcast)
@@ -281,14 +304,14 @@ def test_a_footprint_counts_the_signals() -> None:
 
 @pytest.mark.parametrize("signal", [{"hidden_units": 1_000_000}, {"hidden_units": 16_384, "num_layers": 3}], ids=str)
 def test_signals_that_memory_cannot_hold_are_refused(signal: dict[str, Any]) -> None:
-    """The message says how much of it is theirs: all of their layers, and not the first alone."""
+    """Signals that exceed the memory are refused with their share."""
     run = options(signal=signal, max_training_bytes=2**30)
-    with pytest.raises(Untrainable, match=r"and \d{11,} of reward signals\).*lower"):
+    with pytest.raises(Untrainable, match=r"and \d{11,} for reward signals\).*lower"):
         declared(named(vector(size=50)), run)
 
 
 def test_gail_sees_boards_by_its_own_encoder() -> None:
-    """It has no tower, whatever its settings say, so that its encoder must take the board: or one actor is refused."""
+    """GAIL uses its own encoder for boards, so a board that is too small for it is refused."""
     gail = {"demo_path": "x", "network_settings": {"tower": {}}}
     run = options(signal={"vis_encode_type": "match3"})
     block = run.behaviors[NAME].model_copy(update={"reward_signals": RewardSignals.model_validate({"gail": gail})})
@@ -298,7 +321,7 @@ def test_gail_sees_boards_by_its_own_encoder() -> None:
 
 
 def test_what_a_signal_cannot_see_is_refused() -> None:
-    """A goal that the policy takes and the signal's own network does not, and a picture too small for its encoder."""
+    """An observation that a signal cannot encode is refused."""
     lists = entities(role=goal_of().role)
     with pytest.raises(Untrainable, match="goal_conditioning_type: none"):
         declared(named(lists), options(signal={}))
@@ -309,7 +332,7 @@ def test_what_a_signal_cannot_see_is_refused() -> None:
 
 
 def test_signals_have_no_memory() -> None:
-    """A memory block of theirs is left out, as in ML-Agents."""
+    """A memory block of a signal is ignored."""
     spec, sizes = named(vector()), []
     signals: tuple[dict[str, Any], ...] = ({}, {"memory": {}})
     for signal in signals:
@@ -319,13 +342,13 @@ def test_signals_have_no_memory() -> None:
 
 
 def replaying(service: dict[str, Any] | None = None, **hyper: Any) -> RunOptions:
-    """A run file with sac."""
+    """Returns a run file with sac."""
     block = {"trainer_type": "sac", "hyperparameters": hyper, "time_horizon": 64}
     return RunOptions.model_validate({"behaviors": {NAME: block}, "rollcast": service or {}})
 
 
 def test_a_replay_memory_that_does_not_fit_is_refused_by_name() -> None:
-    """The message says what is too large and which setting makes it smaller."""
+    """A replay memory that exceeds the memory is refused with the setting to lower."""
     service = {"max_training_bytes": 2**28}
     with pytest.raises(Untrainable, match=r"a replay memory of \d+ rows of \d+ bytes.*lower buffer_size") as caught:
         table(replaying(service, buffer_size=10_000_000)).declare(make_spec(), 0, 1)
@@ -333,8 +356,22 @@ def test_a_replay_memory_that_does_not_fit_is_refused_by_name() -> None:
     assert table(replaying(service)).declare(make_spec(), 0, 1).index == 0
 
 
+def test_a_footprint_counts_the_burn_in() -> None:
+    """The observations of a burn-in are counted: with 24 of 32 steps, three for each trained step."""
+    spec, sizes = make_spec(size=5000), []
+    for burn_in in (0, 24):
+        block = {
+            "trainer_type": "sac",
+            "hyperparameters": {"burn_in": burn_in},
+            "network_settings": {"hidden_units": 4, "memory": {"sequence_length": 32, "memory_size": 4}},
+        }
+        run = RunOptions.model_validate({"behaviors": {NAME: block}})
+        sizes.append(judge(spec, run.behaviors[NAME], run.rollcast).batch_bytes)
+    assert sizes[1] - sizes[0] >= 128 * 3 * 4 * 5000
+
+
 def test_a_footprint_counts_every_row_of_a_replay_memory() -> None:
-    """Rows and their bytes are those of the memory itself; critics are there seven times, and their targets twice."""
+    """The footprint counts a replay memory's rows, critics seven times and targets twice."""
     run, spec = replaying(buffer_size=30_000), make_spec(size=50)
     found = judge(spec, run.behaviors[NAME], run.rollcast)
     size = replay_size(replay_row_bytes(spec), buffer_size=30_000, time_horizon=64)
@@ -346,20 +383,20 @@ def test_a_footprint_counts_every_row_of_a_replay_memory() -> None:
 
 
 def test_the_ring_of_other_trainers_is_no_concern_of_a_replay_memory() -> None:
-    """A fixed ring and a limit of the lag are for trainers that learn from fresh steps."""
+    """A ring size and a lag limit do not affect a replay trainer."""
     service = {"device_ring_steps": 100, "max_policy_lag": 3}
     assert table(replaying(service)).declare(make_spec(), 0, 16).max_policy_lag == 0
 
 
 class OffMeta(TorchDispatchMode):
-    """Notes every tensor that is not on the meta device."""
+    """Records every tensor that is not on the meta device."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.found: set[tuple[str, torch.dtype, int]] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Looks at what goes in and what comes out."""
+        """Checks inputs and outputs."""
         results = func(*args, **(kwargs or {}))
         for value in tree_leaves((args, kwargs, results)):
             if isinstance(value, torch.Tensor) and not value.is_meta:
@@ -387,7 +424,7 @@ TOWERED = specified(BOARD, vector(), continuous=1, branches=(5,))
 
 
 def settings_of(trainer_type: str, network: dict[str, Any]) -> RunOptions:
-    """A run file with a network that every reward signal has, too."""
+    """Returns a run file with a network for the policy and every signal."""
     signals = {name: {"network_settings": network} for name in ("curiosity", "rnd")}
     gail = {"demo_path": "none", "use_actions": True, "use_vail": True, "network_settings": network}
     block = {
@@ -398,14 +435,21 @@ def settings_of(trainer_type: str, network: dict[str, Any]) -> RunOptions:
     return RunOptions.model_validate({"behaviors": {"Test": block}})
 
 
-@pytest.mark.parametrize("trainer_type", ["ppo", "appo", "impala", "sac"])
-@pytest.mark.parametrize(
-    ("spec", "network"),
-    [*itertools.product(SPECS.values(), NETWORKS.values()), (TOWERED, TOWER)],
-    ids=[*(f"{spec}, {network}" for spec, network in itertools.product(SPECS, NETWORKS)), "tower"],
-)
-def test_nothing_is_on_another_device_than_meta(spec: BehaviorSpec, network: dict[str, Any], trainer_type: str) -> None:
-    """But for constants, and the lengths of one sequence of a few steps, which LSTMs read on the host."""
+def judged() -> Iterator[Any]:
+    """Yields each network with each spec for ppo and sac; the others differ from ppo in their loss only."""
+    for trainer_type in ("ppo", "sac"):
+        for spec, network in itertools.product(SPECS, NETWORKS):
+            yield pytest.param(trainer_type, SPECS[spec], NETWORKS[network], id=f"{spec}, {network}-{trainer_type}")
+    for trainer_type in ("appo", "impala"):
+        for spec, network in zip(SPECS, itertools.cycle(NETWORKS), strict=False):
+            yield pytest.param(trainer_type, SPECS[spec], NETWORKS[network], id=f"{spec}, {network}-{trainer_type}")
+    for trainer_type in ("ppo", "appo", "impala", "sac"):
+        yield pytest.param(trainer_type, TOWERED, TOWER, id=f"tower-{trainer_type}")
+
+
+@pytest.mark.parametrize(("trainer_type", "spec", "network"), list(judged()))
+def test_nothing_is_on_another_device_than_meta(trainer_type: str, spec: BehaviorSpec, network: dict[str, Any]) -> None:
+    """All tensors are on the meta device, except for constants and sequence lengths."""
     run, seen = settings_of(trainer_type, network), OffMeta()
     with seen:
         found = judge(spec, run.behaviors["Test"], run.rollcast)
@@ -417,7 +461,7 @@ def test_nothing_is_on_another_device_than_meta(spec: BehaviorSpec, network: dic
 
 
 def test_random_numbers_are_left_alone() -> None:
-    """A judgement draws none from torch's own generator."""
+    """A judgement does not use torch's global generator."""
     before = torch.get_rng_state()
     for trainer_type in ("ppo", "sac"):
         run = settings_of(trainer_type, NETWORKS["plain"])
@@ -433,11 +477,12 @@ from rollcast.errors import Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
+from learner.link.channel import Link
 from learner.settings.options import RunOptions
 from learner.trainers.judge import judge
 def table(**network):
     block = {"trainer_type": "sac", "time_horizon": 64, "network_settings": network}
-    return BehaviorTable(RunOptions.model_validate({"behaviors": {"A": block}, "rollcast": {"max_training_bytes": 2**32}}), Ledger(), judge)
+    return BehaviorTable(RunOptions.model_validate({"behaviors": {"A": block}, "rollcast": {"max_training_bytes": 2**32}}), Ledger(), judge, Link().to_trainers.send)
 def seen(name, dtype, shape, kind=ObservationKind.VECTOR, **more):
     return ObservationSpec(name, np.dtype(dtype), shape, kind, **more)
 categories = tuple(seen(f"c{n}", "int32", (1,), ObservationKind.CATEGORICAL, categories=(65_536,)) for n in range(63))
@@ -465,7 +510,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.slow
 def test_the_largest_declarations_are_refused_in_little_memory() -> None:
-    """Of all that the wire and the run file allow, nothing is allocated; what torch loads for the first of them counts, too."""
+    """The largest possible declarations are refused without large allocations."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", HOSTILE], capture_output=True, text=True, timeout=100, check=False
     )
@@ -475,7 +520,7 @@ def test_the_largest_declarations_are_refused_in_little_memory() -> None:
 
 
 def test_weights_that_a_goal_makes_count_although_nothing_saves_them() -> None:
-    """Right behind the observations, which have no gradient, only these are kept; the weights, and their gradient, are there."""
+    """Generated weights and their gradients count even if autograd saves only the observations."""
     units, numbers = 32, 3000
     block = {"network_settings": {"num_layers": 1, "hidden_units": units}, "hyperparameters": {"batch_size": 64}}
     options = RunOptions.model_validate({"behaviors": {NAME: block}})
@@ -485,3 +530,23 @@ def test_weights_that_a_goal_makes_count_although_nothing_saves_them() -> None:
         options.rollcast,
     )
     assert found.batch_bytes > 2 * 64 * 4 * numbers * units
+
+
+@pytest.mark.slow
+def test_nothing_of_torch_is_left_to_load_at_the_first_declaration() -> None:
+    """The modules that torch needs for the meta device are imported before the first declaration."""
+    script = """
+import sys
+from collections.abc import Iterator
+from learner.settings.load import load_run_options
+from learner.trainers.judge import judge, load_meta_device
+from tests.protos.builders import CARTPOLE
+
+load_meta_device()
+before = set(sys.modules)
+options = load_run_options(None).options
+judge(CARTPOLE, options.settings_for("CartPole"), options.rollcast)
+print(sorted(name for name in set(sys.modules) - before if name.split(".")[0] in {"torch", "sympy", "mpmath"}))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout.split("\n")[0]) == (0, "[]"), ended.stderr

@@ -1,4 +1,4 @@
-"""What installed packages add is judged with everything else."""
+"""Tests that parts of installed packages are judged too."""
 
 from __future__ import annotations
 
@@ -70,6 +70,11 @@ TRAINERS = """
         def build_networks(cls, spec, settings, generator):
             return spec.nothing
 
+    class Leaving(Nothing):
+        @classmethod
+        def build_networks(cls, spec, settings, generator):
+            raise SystemExit(3)
+
     class Bound(Nothing):
         def build_networks(self, spec, settings, generator):
             return None
@@ -81,20 +86,21 @@ SPEC = behavior(image(shape=(20, 20, 3)), branches=(2,))
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoders = {name.lower(): f"judged_encoders:{name}" for name in ("Filtered", "Reading", "Nothing", "Whole")}
     trainers = {
-        name.lower(): f"judged_trainers:{name}" for name in ("Nothing", "Headless", "Foreign", "Faulty", "Bound")
+        name.lower(): f"judged_trainers:{name}"
+        for name in ("Nothing", "Headless", "Foreign", "Faulty", "Leaving", "Bound")
     }
     monkeypatch.syspath_prepend(str(install(tmp_path, "judged_encoders", ENCODERS, {"rollcast.encoders": encoders})))
     monkeypatch.syspath_prepend(str(install(tmp_path, "judged_trainers", TRAINERS, {"rollcast.trainers": trainers})))
 
 
 def options(encoder: str) -> RunOptions:
-    """A run file with an encoder of the package."""
+    """Returns a run file with an encoder of the package."""
     block = {"network_settings": {"vis_encode_type": encoder, "hidden_units": 64}}
     return RunOptions.model_validate({"behaviors": {"Test": block}})
 
 
 def test_an_encoder_of_a_package_is_counted() -> None:
-    """Its layers, whichever way they were made; what it read from elsewhere moves with it."""
+    """Layers of a package's encoder are counted."""
     run = options("filtered")
     found = judge(SPEC, run.behaviors["Test"], run.rollcast)
     policy = PolicyNetwork(SPEC, run.behaviors["Test"].network_settings, torch.Generator().manual_seed(1))
@@ -103,7 +109,7 @@ def test_an_encoder_of_a_package_is_counted() -> None:
 
 
 def test_an_encoder_that_reads_its_weights_is_refused_in_one_line() -> None:
-    """Those that are judged have none; the message names it."""
+    """An encoder that reads values of its weights is refused in one line."""
     run = options("reading")
     with pytest.raises(
         Untrainable, match=r"Test: network_settings.vis_encode_type names 'reading', which failed: "
@@ -116,24 +122,28 @@ def test_an_encoder_that_reads_its_weights_is_refused_in_one_line() -> None:
     ("encoder", "made"), [("nothing", "a value of type NoneType"), ("whole", r"\[2, 64\] torch.int64")]
 )
 def test_an_encoder_that_makes_something_else_is_refused(encoder: str, made: str) -> None:
-    """Whatever it returns, the message says what that is and what it must be."""
+    """An encoder with a wrong output is refused with what it returned and must return."""
     run = options(encoder)
-    with pytest.raises(Untrainable, match=rf"which makes {made} of .* it must be \[2, 64\] torch.float32"):
+    with pytest.raises(Untrainable, match=rf"which turns .* into {made}: the result must be \[2, 64\] torch.float32"):
         judge(SPEC, run.behaviors["Test"], run.rollcast)
 
 
 @pytest.mark.parametrize(
     ("trainer", "fault"),
     [
-        ("nothing", "build_networks made a value of type NoneType"),
-        ("headless", "build_networks made a Linear without an attribute policy"),
-        ("foreign", "minibatch_bytes failed: TypeError: Foreign.build_networks made a policy that is no PolicyNetwork"),
+        ("nothing", "build_networks returned a value of type NoneType"),
+        ("headless", "build_networks returned a Linear without an attribute policy"),
+        (
+            "foreign",
+            "minibatch_bytes failed: TypeError: Foreign.build_networks returned a policy that is not a PolicyNetwork",
+        ),
         ("faulty", "build_networks failed: AttributeError: 'BehaviorSpec' object has no attribute 'nothing'"),
+        ("leaving", "build_networks failed: SystemExit: 3"),
         ("bound", "build_networks failed: TypeError"),
     ],
 )
 def test_a_trainer_whose_networks_cannot_be_judged_is_refused_in_one_line(trainer: str, fault: str) -> None:
-    """Its actor is told what is wrong with the package, and does not try again."""
+    """A trainer whose networks cannot be judged is refused in one line, without retries of the actor."""
     run = RunOptions.model_validate({"behaviors": {"Test": {"trainer_type": trainer}}})
     with pytest.raises(Untrainable) as found:
         judge(SPEC, run.behaviors["Test"], run.rollcast)

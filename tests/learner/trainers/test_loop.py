@@ -1,22 +1,30 @@
-"""The one thread in which all trainers take their turns."""
+"""Tests the loop that gives all trainers their turns."""
 
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from learner.checkpoints.documents import CheckpointFailed
 from learner.common.exits import UserError
-from learner.ingest.behaviors import Behavior
+from learner.ingest.sessions import SessionTable
+from learner.link.control import Request, RequestKind
+from learner.link.to_trainers import Books, Declared, ToTrainers
 from learner.trainers.base import Trainer
-from learner.trainers.loop import BusyClock, RequestQueue, RequestsClosedError, TrainerLoop
+from learner.trainers.loop import BusyClock, TrainerLoop
+from learner.trainers.parts import RunPart, Trainers
 from learner.trainers.registry import build
+from learner.trainers.settlement import ExperienceQueue
+from tests.learner.link.far_side import serve
 from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 
@@ -30,33 +38,49 @@ SETTINGS = {
 LONG_SECONDS = 30.0  # after this a test has failed; never reached otherwise
 
 
-class Running:
-    """A loop in a thread, with everything around it.
+class Running(RunPart):
+    """A loop in a thread.
 
     Attributes:
-        failures: what ended the loop.
+        failures: What ended the loop.
     """
 
     def __init__(self, make: Callable[[Bench], Trainer] | None = None) -> None:
         self.bench = make_bench(SETTINGS, CONTINUOUS)
+        self.bench.is_looped = True
         self.failures: list[BaseException] = []
         self.turns = 0
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._make = make
-        self.loop = TrainerLoop(
-            self.bench.table, self._build, on_failure=self.failures.append, after_turn=self._after_turn
-        )
+        self.loop = TrainerLoop(self.bench.link, self._build, (self,), on_failure=self.failures.append)
         self.thread = threading.Thread(target=self.loop.run, daemon=True)
 
-    def _build(self, behavior: Behavior) -> Trainer:
-        assert behavior is self.bench.behavior
+    def _build(self, declared: Declared, queue: ExperienceQueue) -> Trainer:
+        assert declared == self.bench.behavior.declared
+        self.bench.queue = queue
         return build(self.bench.context()) if self._make is None else self._make(self.bench)
 
-    def _after_turn(self) -> None:
+    def after_turn(self, trainers: Trainers) -> None:
+        """Counts turns."""
+        del trainers
         self.turns += 1
+        while not self._calls.empty():
+            call, result = self._calls.get()
+            try:
+                result.set_result(call())
+            except Exception as error:  # noqa: BLE001 - it belongs to whoever asked
+                result.set_exception(error)
 
     def ask(self, call: Callable[[], Any]) -> Any:
-        """Runs a call in the loop's thread."""
-        return self.loop.submit(call).result(LONG_SECONDS)
+        """Runs a call in the loop's thread, between two turns."""
+        result: Future[Any] = Future()
+        self._calls.put((call, result))
+        self.tell(Books(0, {}))  # which no thread awaits
+        return result.result(LONG_SECONDS)
+
+    def tell(self, message: ToTrainers) -> None:
+        """Sends the loop a message."""
+        self.bench.link.to_trainers.send(message)
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Waits for a condition, looked at in the loop's thread."""
@@ -68,7 +92,7 @@ class Running:
 
 @contextmanager
 def running(make: Callable[[Bench], Trainer] | None = None) -> Iterator[Running]:
-    """Runs a loop; whatever happens it is stopped, and must end."""
+    """Runs a loop and stops it at the end."""
     parts = Running(make)
     parts.thread.start()
     try:
@@ -86,8 +110,16 @@ def send(bench: Bench, chunks: int = 4) -> None:
         bench.put(actor.chunk([20]))
 
 
+def test_a_behavior_that_is_declared_at_the_end_gets_no_trainer() -> None:
+    """A behavior declared while the loop ends gets no trainer."""
+    parts = Running(make=lambda _: pytest.fail("a trainer is built for nothing"))
+    parts.loop.stop()
+    parts.loop.run()
+    assert (parts.failures, dict(parts.loop.trainers)) == ([], {})
+
+
 def test_a_declared_behavior_gets_a_trainer_that_trains() -> None:
-    """A behavior leads to a published policy, and its chunks to a new version."""
+    """A declaration leads to a published policy, and chunks to a new version."""
     with running() as parts:
         parts.until(lambda: "Continuous" in parts.loop.trainers)
         assert parts.bench.published.progress[0].version == 0
@@ -98,37 +130,100 @@ def test_a_declared_behavior_gets_a_trainer_that_trains() -> None:
 
 
 def test_a_paused_loop_takes_no_turns_but_answers() -> None:
-    """While paused nothing is trained and requests are answered; afterwards training goes on."""
+    """A paused loop trains nothing and answers requests."""
     with running() as parts:
         parts.until(lambda: "Continuous" in parts.loop.trainers)
-        parts.loop.pause().result(LONG_SECONDS)
-        parts.loop.pause().result(LONG_SECONDS)
-        assert parts.loop.is_paused
+        parts.tell(Request(1, RequestKind.PAUSE))
+        parts.tell(Request(2, RequestKind.PAUSE))
+        parts.until(lambda: parts.loop.is_paused)
         parts.ask(lambda: send(parts.bench))
         for _ in range(5):
             assert parts.ask(lambda: parts.bench.behavior.queue.queued_chunks) == 4
-        parts.loop.resume().result(LONG_SECONDS)
+        parts.tell(Request(3, RequestKind.RESUME))
         parts.until(lambda: parts.loop.trainers["Continuous"].version == 1)
     assert parts.failures == []
 
 
 def test_a_finished_behavior_is_taken_off_the_books() -> None:
-    """Behind max_steps the behavior is no longer trained, nothing stays queued, and the loop says that it is finished."""
+    """A finished behavior is reported, and no step stays queued."""
     with running() as parts:
         parts.until(lambda: "Continuous" in parts.loop.trainers)
-        assert not parts.loop.is_finished
-        while not parts.ask(lambda: parts.loop.is_finished):
+        while not parts.ask(lambda: parts.bench.table.has_ended_training):
             parts.ask(lambda: send(parts.bench))
         books = parts.bench.ledger.books("Continuous")
         assert not parts.bench.behavior.training
         assert books.balanced
         assert books.queued == 0
-        assert books.dropped["not_training"] > 0
+        assert books.trained >= 960
+    assert parts.failures == []
+
+
+def test_what_was_on_its_way_at_the_end_of_training_is_dropped() -> None:
+    """Steps that arrive after the end of training are dropped."""
+    with running() as parts:
+        parts.until(lambda: "Continuous" in parts.loop.trainers)
+        while not parts.ask(lambda: parts.bench.table.has_ended_training):
+            parts.ask(lambda: send(parts.bench))
+        trained = parts.bench.ledger.books("Continuous").trained
+        for _ in range(2):
+            parts.ask(lambda: send(parts.bench))
+            parts.until(lambda: parts.bench.ledger.books("Continuous").queued == 0)
+
+        def at_last(trainers: Trainers) -> None:
+            del trainers
+            send(parts.bench)
+            parts.loop.stop()
+
+        parts.after_turn = at_last  # type: ignore[method-assign]
+        parts.thread.join(LONG_SECONDS)
+    books = parts.bench.ledger.books("Continuous")
+    assert (books.balanced, books.trained) == (True, trained)
+    assert books.dropped["not_training"] >= 240
+    assert parts.bench.behavior.queue.queued_bytes == parts.bench.ledger.queued("Continuous") == 0
+    assert parts.failures == []
+
+
+def test_a_cut_has_everything_that_was_settled() -> None:
+    """A cut has books and trainers of one moment."""
+    with running() as parts:
+        sessions = SessionTable(parts.bench.table, parts.bench.ledger, generation=1)
+        serve(parts.bench.link, parts.bench.table, parts.bench.ledger, sessions)
+        parts.until(lambda: "Continuous" in parts.loop.trainers)
+        for _ in range(3):
+            send(parts.bench, 3)
+
+            def cut() -> tuple[int, Any]:
+                send(parts.bench, 1)
+                return parts.loop.trainers["Continuous"].steps_trained, parts.loop.cut()
+
+            trained, state = parts.ask(cut)
+            assert state["ledger"]["Continuous"]["trained"] == trained
+        parts.until(lambda: parts.bench.ledger.books("Continuous").trained > 180)  # an update may have 60 or 80 steps
+    assert parts.failures == []
+
+
+def test_a_service_that_does_not_answer_costs_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut that the service does not answer times out, and its late answer is ignored."""
+    monkeypatch.setattr("learner.trainers.loop._CUT_SECONDS", 0.05)
+    with running() as parts:
+        link = parts.bench.link
+        link.to_front.connect(lambda: None)
+        with pytest.raises(CheckpointFailed, match="did not answer"):
+            parts.ask(parts.loop.cut)
+        link.to_front.receive()
+
+        def answer() -> None:
+            for number in (1, 2):
+                link.to_trainers.send(Books(number, {"n": number}))
+
+        link.to_front.connect(answer)
+        assert parts.ask(parts.loop.cut) == {"n": 2}
+        parts.ask(lambda: None)
     assert parts.failures == []
 
 
 def test_a_behavior_that_has_nothing_left_to_train_says_so() -> None:
-    """Resumed behind max_steps it takes no chunk: one line names the setting to raise, and the loop is finished."""
+    """A behavior resumed after max_steps logs the setting to raise."""
 
     def resumed(bench: Bench) -> Trainer:
         trainer = build(bench.context())
@@ -136,7 +231,7 @@ def test_a_behavior_that_has_nothing_left_to_train_says_so() -> None:
         return trainer
 
     with capture_logs() as logs, running(resumed) as parts:
-        parts.until(lambda: parts.loop.is_finished)
+        parts.until(lambda: parts.bench.table.has_ended_training)
         assert not parts.bench.behavior.training
     assert parts.failures == []
     (line,) = (line for line in logs if line["log_level"] == "warning")
@@ -145,9 +240,9 @@ def test_a_behavior_that_has_nothing_left_to_train_says_so() -> None:
     assert "raise it" in line["action"]
 
 
-@pytest.mark.parametrize(("max_steps", "told"), [(50, 1), (1000, 0)])
+@pytest.mark.parametrize(("max_steps", "told"), [(40, 1), (1000, 0)])
 def test_a_training_that_ends_before_its_first_update_says_so(max_steps: int, told: int) -> None:
-    """A model comes of it all the same: the warning names steps, max_steps and what an update needs."""
+    """A training without an update warns with steps, max_steps and the required number."""
 
     def short(bench: Bench) -> Trainer:
         bench.behavior.settings.__dict__["max_steps"] = max_steps
@@ -155,18 +250,18 @@ def test_a_training_that_ends_before_its_first_update_says_so(max_steps: int, to
 
     with capture_logs() as logs, running(short) as parts:
         parts.until(lambda: "Continuous" in parts.loop.trainers)
-        while not parts.ask(lambda: parts.loop.is_finished):
-            parts.ask(lambda: send(parts.bench))
+        while not parts.ask(lambda: parts.bench.table.has_ended_training):
+            parts.ask(lambda: send(parts.bench, chunks=1))
     warnings = [line for line in logs if line["event"] == "nothing_was_trained"]
     assert len(warnings) == told
     for line in warnings:
-        assert (line["max_steps"], line["buffer_size"]) == (50, 60)
-        assert line["step"] >= 50
+        assert (line["max_steps"], line["buffer_size"]) == (40, 60)
+        assert line["step"] >= 40
         assert "above buffer_size" in line["action"]
 
 
 def test_a_trainer_that_raises_is_reported() -> None:
-    """The error reaches whoever started the loop, the thread ends, and later requests are refused at once."""
+    """An error of a trainer reaches the loop's owner."""
 
     def broken(bench: Bench) -> Trainer:
         trainer = build(bench.context())
@@ -178,12 +273,10 @@ def test_a_trainer_that_raises_is_reported() -> None:
         send(parts.bench)
         parts.thread.join(LONG_SECONDS)
         assert [type(error) for error in parts.failures] == [ZeroDivisionError]
-        with pytest.raises(RequestsClosedError):
-            parts.ask(lambda: None)
 
 
 def test_a_trainer_that_cannot_be_built_is_reported() -> None:
-    """Settings that do not fit the behavior end the run with their message, not in silence."""
+    """A trainer that cannot be built ends the run with its message."""
     bench = make_bench({**SETTINGS, "reward_signals": {"gail": {"demo_path": "d"}}}, CONTINUOUS)
     with running(lambda _: build(bench.context())) as parts:
         parts.thread.join(LONG_SECONDS)
@@ -191,18 +284,8 @@ def test_a_trainer_that_cannot_be_built_is_reported() -> None:
     assert "gail" in str(parts.failures[0])
 
 
-def test_a_failing_request_does_not_end_the_loop() -> None:
-    """A checkpoint that cannot be written is the business of whoever asked for it."""
-    with running() as parts:
-        future = parts.loop.submit(lambda: 1 // 0)
-        with pytest.raises(ZeroDivisionError):
-            future.result(LONG_SECONDS)
-        assert parts.ask(lambda: 5) == 5
-    assert parts.failures == []
-
-
 def test_what_is_not_waited_is_work() -> None:
-    """Waits are left out, the one that goes on too; a turn that goes on counts while it goes on."""
+    """Work is the time without waits, including the current turn."""
     now = [10.0]
     clock = BusyClock(lambda: now[0])
     now[0] = 13.0
@@ -215,7 +298,7 @@ def test_what_is_not_waited_is_work() -> None:
 
 
 def test_a_wait_that_raises_ends_too() -> None:
-    """Whatever ends a wait, work goes on after it."""
+    """A wait that raises ends the wait."""
     now = [0.0]
     clock = BusyClock(lambda: now[0])
     with contextlib.suppress(KeyError), clock.waiting():
@@ -223,47 +306,3 @@ def test_a_wait_that_raises_ends_too() -> None:
         raise KeyError
     now[0] = 3.0
     assert clock.busy_seconds == 2.0
-
-
-def test_calls_run_in_the_thread_that_runs_them() -> None:
-    """A call asked for elsewhere runs where the queue is run, and its result goes back."""
-    woken = threading.Event()
-    queue = RequestQueue(woken.set)
-    futures = []
-    asking = threading.Thread(target=lambda: futures.append(queue.submit(threading.get_ident)))
-    asking.start()
-    asking.join()
-    assert woken.is_set()
-    assert queue.run_pending()
-    assert futures[0].result(timeout=0) == threading.get_ident()
-    assert not queue.run_pending()
-
-
-def test_an_error_goes_to_whoever_asked() -> None:
-    """What a call raises is raised by its future, and the next call runs all the same."""
-    queue = RequestQueue(lambda: None)
-    failed, fine = queue.submit(lambda: 1 // 0), queue.submit(lambda: 5)
-    queue.run_pending()
-    with pytest.raises(ZeroDivisionError):
-        failed.result(timeout=0)
-    assert fine.result(timeout=0) == 5
-
-
-def test_a_cancelled_call_does_not_run() -> None:
-    """Whoever gave up waiting causes no work."""
-    queue = RequestQueue(lambda: None)
-    ran: list[int] = []
-    queue.submit(lambda: ran.append(1)).cancel()
-    queue.run_pending()
-    assert ran == []
-
-
-def test_a_closed_queue_answers_at_once() -> None:
-    """Nobody waits for ever: what was asked for before the end, and after it, is refused."""
-    queue = RequestQueue(lambda: None)
-    before = queue.submit(lambda: 1)
-    queue.close()
-    after = queue.submit(lambda: 1)
-    for future in (before, after):
-        with pytest.raises(RequestsClosedError):
-            future.result(timeout=0)

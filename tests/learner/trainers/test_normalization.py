@@ -1,4 +1,4 @@
-"""What running statistics of observations leave out."""
+"""Tests what running statistics of observations leave out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.learner.trainers.synthetic import SyntheticActor
 
 
 def test_an_infinite_observation_does_not_reach_the_normalizer() -> None:
-    """The update is sound, for normalized values are clamped; its moments are not, and are left out."""
+    """Infinite observations are clamped in the update and left out of the statistics."""
     bench, trainer = make()
     actor = SyntheticActor(bench)
     feed(bench, actor, 1, trainer)
@@ -38,7 +38,7 @@ def test_an_infinite_observation_does_not_reach_the_normalizer() -> None:
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_left_out_moments_are_told_once_per_interval(value: float) -> None:
-    """A warning names the column and how many were left out so far; the next one comes an interval later."""
+    """Left-out moments are logged once per interval with column and number."""
     bench, trainer = make()
     now = [100.0]
     statistics = ObservationStatistics(
@@ -58,7 +58,7 @@ def test_left_out_moments_are_told_once_per_interval(value: float) -> None:
 
 @pytest.mark.parametrize(("shared", "expected"), [(False, [0, 1, 0, 1]), (True, [0, 1])])
 def test_every_normalizer_is_found(shared: bool, expected: list[int]) -> None:
-    """A critic of its own has normalizers of its own, one for each vector observation."""
+    """Every normalizer is found, also those of a separate critic."""
     settings = NetworkSettings(hidden_units=8, normalize=True)
     policy = PolicyNetwork(behavior(vector(), vector("other", 2), branches=(3,)), settings)
     network = ActorCritic(policy, build_critic(policy, settings, signals=2, shared=shared))

@@ -1,4 +1,4 @@
-"""How far actors may run ahead."""
+"""Tests the limits for actors of on-policy trainers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from learner.trainers.on_policy import ahead_limit_steps
 @pytest.mark.parametrize("threaded", [False, True])
 @pytest.mark.parametrize(("buffer_size", "time_horizon"), [(1, 1), (2048, 64), (100, 1000)])
 def test_the_limit_is_never_reached_without_an_update(threaded: bool, buffer_size: int, time_horizon: int) -> None:
-    """An update needs more than buffer_size steps, so that credit must reach further; or both sides would wait."""
+    """An update needs buffer_size steps, and credit reaches further; otherwise both sides would wait."""
     settings = TrainerSettings(
         hyperparameters=PPOHyperparameters(buffer_size=buffer_size), time_horizon=time_horizon, threaded=threaded
     )

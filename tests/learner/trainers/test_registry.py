@@ -1,4 +1,4 @@
-"""Trainers by name, and the page that each has beside its code."""
+"""Tests trainers by name, and their pages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.learner.trainers.pages import FOLDER, SECTIONS, rows_of_code, rows_of
 
 @pytest.mark.parametrize("trainer_type", built_trainers())
 def test_every_trainer_that_is_not_refused_exists(trainer_type: str) -> None:
-    """What a start does not refuse can be built."""
+    """Every trainer that a start accepts can be built."""
     trainer = build(make_bench({"trainer_type": trainer_type}).context())
     assert trainer.trainer_settings.trainer_type == trainer_type
     assert type(trainer).__name__.lower() == f"{trainer_type}trainer"
 
 
 def test_an_unknown_trainer_is_refused() -> None:
-    """The message names the behavior, the value and what there is."""
+    """An unknown trainer is refused with the behavior, the value and the known ones."""
     bench = make_bench({})
     settings = bench.behavior.settings.model_copy(update={"trainer_type": "dqn"})
     behavior = dataclasses.replace(bench.behavior, settings=settings)
@@ -36,7 +36,7 @@ PAGES = sorted(FOLDER.glob("*.md"))
 
 @pytest.mark.parametrize("name", sorted(own_trainers()))
 def test_every_trainer_has_a_page(name: str) -> None:
-    """Whoever can name a trainer in a run file can read what it does: loss, settings, what to watch, what goes wrong."""
+    """Every trainer has a page with loss, settings and advice."""
     page = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {name}: ")
     assert tuple(sections(page)) == SECTIONS
@@ -45,7 +45,7 @@ def test_every_trainer_has_a_page(name: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_settings_of_a_page_are_those_of_the_code(page: str) -> None:
-    """The table has every hyperparameter of the trainer and no other, with its default, its range and a text."""
+    """The settings table has every hyperparameter with default, range and text."""
     told = rows_of_page((FOLDER / page).read_text(encoding="utf-8"))
     known = rows_of_code(OWN_TRAINERS[(FOLDER / page).stem].settings_model)
     assert set(told) == set(known)
@@ -55,7 +55,7 @@ def test_the_settings_of_a_page_are_those_of_the_code(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
-    """Files that a page names are there."""
+    """Files that a page links to exist."""
     text = (FOLDER / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?://)([^)#]+)", text):
         assert (FOLDER / target).exists(), f"{page} links to {target}"

@@ -1,4 +1,4 @@
-"""Updates that are owed."""
+"""Tests the count of owed updates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from learner.trainers.replay import UpdateDebt
     free_steps=st.integers(0, 300),
 )
 def test_updates_follow_the_steps_exactly(steps: list[int], steps_per_update: float, free_steps: int) -> None:
-    """However steps come, as many updates are made in all as the steps beyond the free ones pay for."""
+    """The number of updates follows exactly from the number of steps."""
     debt = UpdateDebt(steps_per_update, free_steps)
     made = total = 0
     for count in steps:
@@ -29,7 +29,7 @@ def test_updates_follow_the_steps_exactly(steps: list[int], steps_per_update: fl
 
 @pytest.mark.parametrize(("steps_per_update", "expected"), [(0.1, 1000), (1.0, 100), (3.0, 33), (0.7, 142), (30.0, 3)])
 def test_a_hundred_steps(steps_per_update: float, expected: int) -> None:
-    """Tenths that binary numbers cannot hold lose no update."""
+    """Fractions such as 0.1 lose no update."""
     debt = UpdateDebt(steps_per_update, 0)
     for _ in range(100):
         debt.add(1)
@@ -37,7 +37,7 @@ def test_a_hundred_steps(steps_per_update: float, expected: int) -> None:
 
 
 def test_a_restart_forgets_no_debt_and_pays_none_twice() -> None:
-    """What was unpaid goes on; another steps_per_update counts for what comes, not for what was paid."""
+    """A restart keeps owed updates, and another steps_per_update applies to later steps."""
     debt = UpdateDebt(10.0, 0)
     debt.add(1037)
     debt.pay(100)
@@ -50,6 +50,6 @@ def test_a_restart_forgets_no_debt_and_pays_none_twice() -> None:
 
 
 def test_a_state_that_fits_nothing_is_refused() -> None:
-    """As every other part of a checkpoint."""
+    """An invalid state is refused."""
     with pytest.raises(KeyError):
         UpdateDebt(1.0, 0).load_state_dict({})

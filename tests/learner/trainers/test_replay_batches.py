@@ -1,4 +1,4 @@
-"""Minibatches as losses get them."""
+"""Tests minibatches as losses get them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.learner.trainers.synthetic import CONTINUOUS, HYBRID, SyntheticActor
 
 
 def test_only_a_terminal_step_ends_what_is_to_come() -> None:
-    """There the discount is 0, but for a signal that ignores ends; elsewhere it is the signal's gamma."""
+    """The discount is 0 at a terminal step, except for signals that ignore ends, and else gamma."""
     signals = {"extrinsic": {"gamma": 0.9}, "curiosity": {"gamma": 0.8}, "rnd": {"gamma": 0.5}}
     bench, trainer = make(reward_signals=signals, hyper={"buffer_init_steps": 1000})
     feed(bench, SyntheticActor(bench), trainer, 3)
@@ -28,10 +28,10 @@ def test_only_a_terminal_step_ends_what_is_to_come() -> None:
 
 @pytest.mark.parametrize("squash", [Squash.TANH, Squash.CLIP3_DIV3])
 def test_actions_are_what_actors_made_of_their_draws(squash: Squash) -> None:
-    """A policy that is not squashed by tanh is clipped; choices count from the offsets of their branches."""
+    """Actions without tanh are clipped, and choices have the offsets of their branches."""
     bench, trainer = make(HYBRID, hyper={"buffer_init_steps": 1000})
     feed(bench, SyntheticActor(bench), trainer)
-    maker = BatchMaker(HYBRID, trainer.memory, trainer.signals, squash)
+    maker = BatchMaker(HYBRID, trainer.memory, trainer.signals, squash, torch.Generator())
     (part,) = maker.draw(16)
     batch, rows = maker.read(part), part.places.rows
     draws = trainer.memory.storage["continuous_action"][rows]
@@ -45,7 +45,7 @@ def test_actions_are_what_actors_made_of_their_draws(squash: Squash) -> None:
 
 
 def test_a_behavior_has_the_actions_it_has() -> None:
-    """Without branches there are no choices, and no masks."""
+    """A behavior without branches has no choices and no masks."""
     bench, trainer = make(CONTINUOUS, hyper={"buffer_init_steps": 1000})
     feed(bench, SyntheticActor(bench), trainer)
     batch = trainer._batches.read(trainer._batches.draw(8)[0])

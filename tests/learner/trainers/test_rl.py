@@ -1,18 +1,21 @@
-"""What an update takes, what is too old for it, and who waits for it."""
+"""Tests which steps an update takes, which are stale, and which actors wait."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 from rollcast.enums import HoldReason
+from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
+from torch import Tensor
 
-from learner.observe.metrics.learner import unobserved
+from learner.observe.meters import BehaviorMeters
 from learner.observe.stats import StatsReporter
+from learner.publish.describe import Progress
 from learner.settings.hyperparameters import OWN_TRAINERS
 from learner.trainers import registry
 from learner.trainers.base import Trainer
@@ -26,24 +29,25 @@ from tests.learner.trainers.synthetic import SyntheticActor
 
 
 class HoldRecorder(Published):
-    """Notes what the trainer asked of the actors when it published."""
+    """Records the requested holds at each publication."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bench: Bench | None = None
         self.holds: list[tuple[HoldReason | None, int]] = []
 
-    def publish(self, *arguments: Any) -> None:
-        """Copies the state and looks at the pace."""
-        super().publish(*arguments)
+    def publish(self, state: Mapping[str, Tensor], progress: Progress, *, keep: bool = False) -> PolicyDescription:
+        """Copies the state and records the pace."""
+        header = super().publish(state, progress, keep=keep)
         if self.bench is not None:
             pace = self.bench.behavior.queue.pace
             self.holds.append((pace.hold, pace.until_version))
+        return header
 
 
 @pytest.mark.parametrize("on_policy", ["relaxed", "strict"])
 def test_actors_that_take_turns_leave_nothing_behind(on_policy: str) -> None:
-    """Not threaded, an update takes all that waits, however much more than buffer_size that is."""
+    """Without threads an update takes all waiting steps, even far beyond buffer_size."""
     bench, trainer = make(service={"on_policy": on_policy})
     bench.put(SyntheticActor(bench).chunk([20] * 100))
     trainer.advance()
@@ -52,7 +56,7 @@ def test_actors_that_take_turns_leave_nothing_behind(on_policy: str) -> None:
 
 
 def test_threaded_actors_that_fall_behind_wait() -> None:
-    """Threaded, an actor waits for a newer version once its steps would be too old for the version after this one."""
+    """Threaded actors wait when their steps would be too old for the version after the next."""
     bench, trainer = make(threaded=True, service={"max_policy_lag": 2})
     actor, pace = SyntheticActor(bench), []
     for _ in range(4):
@@ -62,14 +66,14 @@ def test_threaded_actors_that_fall_behind_wait() -> None:
 
 
 def test_threaded_strict_never_waits_for_a_version_to_come() -> None:
-    """With on_policy: strict actors wait for the newest version there is, not for one that needs their steps."""
+    """With on_policy: strict actors wait only for the newest published version."""
     bench, trainer = make(threaded=True, service={"on_policy": "strict"})
     feed(bench, SyntheticActor(bench), 3, trainer)
     assert bench.behavior.queue.pace.until_version == 3
 
 
 def test_a_threaded_update_takes_what_the_next_one_could_not() -> None:
-    """Waiting steps that the next version would make stale are trained by this one, with what came before them."""
+    """A threaded update takes steps that would be stale for the next one."""
     bench, trainer = make(threaded=True, service={"max_policy_lag": 1})
     actor = SyntheticActor(bench)
     feed(bench, actor, 1, trainer)
@@ -84,7 +88,7 @@ def test_a_threaded_update_takes_what_the_next_one_could_not() -> None:
 
 @pytest.mark.parametrize("threaded", [False, True])
 def test_actors_wait_while_an_update_runs_unless_threaded(*, threaded: bool) -> None:
-    """Not threaded, actors wait for the next version from before the update on; its arrival ends the wait."""
+    """Without threads actors wait from before an update until its version arrives."""
     bench, _ = make(threaded=threaded)
     recorder = HoldRecorder()
     trainer = PPOTrainer(bench.context(open_publisher=recorder.open))
@@ -96,20 +100,21 @@ def test_actors_wait_while_an_update_runs_unless_threaded(*, threaded: bool) -> 
 
 
 def test_the_service_knows_what_is_held() -> None:
-    """Steps out of the queue stay in the pace until they are trained."""
+    """Staged steps count as unsettled until they are trained, and their bytes are free."""
     bench, trainer = make()
     actor = SyntheticActor(bench)
     bench.put(actor.chunk([20, 20]))
     trainer.advance()
-    assert bench.behavior.queue.unsettled_steps == bench.behavior.queue.pace.held_steps == 40
+    assert bench.table.unsettled_steps(bench.behavior) == bench.ledger.queued("Continuous") == 40
+    assert bench.behavior.queue.queued_bytes == 0
     bench.put(actor.chunk([20, 20]))
     trainer.advance()
-    assert (trainer.version, bench.behavior.queue.unsettled_steps) == (1, 0)
+    assert (trainer.version, bench.table.unsettled_steps(bench.behavior)) == (1, 0)
 
 
 @pytest.mark.parametrize("threaded", [False, True])
 def test_steps_beyond_the_lag_are_dropped(*, threaded: bool) -> None:
-    """max_policy_lag 1: steps of the last version are trained, older ones not; without threads those of one more."""
+    """Steps older than max_policy_lag are dropped; without threads one more version is accepted."""
     bench, trainer = make(threaded=threaded, service={"max_policy_lag": 1})
     actor = SyntheticActor(bench)
     feed(bench, actor, 3, trainer)
@@ -123,7 +128,7 @@ def test_steps_beyond_the_lag_are_dropped(*, threaded: bool) -> None:
 
 @pytest.mark.parametrize("threaded", [False, True])
 def test_strict_trains_only_the_present_version(*, threaded: bool) -> None:
-    """With on_policy: strict what was on its way during an update is dropped."""
+    """With on_policy: strict steps in flight during an update are dropped."""
     bench, trainer = make(threaded=threaded, service={"on_policy": "strict"})
     actor = SyntheticActor(bench)
     late = actor.chunk([20])
@@ -134,10 +139,10 @@ def test_strict_trains_only_the_present_version(*, threaded: bool) -> None:
 
 
 def test_phases_are_measured_and_pauses_are_not() -> None:
-    """Two seconds of collection around a pause, and one of update."""
+    """Collection and update are timed without pauses."""
     now = 100.0
     stats = StatsReporter("Test")
-    clock = UpdateClock(stats, unobserved(), lambda: now)
+    clock = UpdateClock(stats, BehaviorMeters(), lambda: now)
     now += 0.5
     clock.pause()
     now += 1000
@@ -163,7 +168,7 @@ BOTH = [(1, 40, CUT), (2, 40, CUT)]
 def test_a_policy_that_cannot_act_is_undone_and_not_published(
     trainer_type: str, network: dict[str, Any], spec: BehaviorSpec
 ) -> None:
-    """Whatever is published acts, although such steps leave parameters that are numbers; the third in a row ends it."""
+    """A policy with non-finite outputs is undone and not published; the third in a row raises."""
     own = {} if trainer_type == "sac" else {"num_epoch": 1}
     bench = make_bench(
         {
@@ -228,7 +233,7 @@ def _advance(trainer_type: str, hyper: dict[str, Any], *, chunks: int, **setting
     """Takes a few steps and updates.
 
     Raises:
-        TrainerFailedError: too many updates are not finite.
+        TrainerFailedError: Too many updates are not finite.
     """
     bench = make_bench(
         {
@@ -252,27 +257,25 @@ def _advance(trainer_type: str, hyper: dict[str, Any], *, chunks: int, **setting
 
 @pytest.mark.parametrize(("trainer_type", "name", "value"), list(_cases()))
 def test_what_is_accepted_can_be_trained(trainer_type: str, name: str, value: float) -> None:
-    """Updates are made, or given up as not finite; nothing overflows on the way."""
+    """Any accepted steps are trained or given up as not finite."""
     _trains(trainer_type, {name: value})
 
 
 @pytest.mark.parametrize("strength", [1e-300, -1e-300, 3e-39, 0.0])
 def test_curiosity_may_count_next_to_nothing(strength: float) -> None:
-    """Its reward is cut where it would count 1, and never beyond the largest number there is."""
+    """Curiosity with a tiny strength has a finite limit of its reward."""
     assert _trains("ppo", {}, reward_signals={"extrinsic": {}, "curiosity": {"strength": strength}})
 
 
 @pytest.mark.parametrize("steps", [1e-6, 1e9])
 def test_any_debt_of_updates_can_be_counted(steps: float) -> None:
-    """The largest debt at both ends of what an update may pay for."""
+    """The largest debts are counted without overflow."""
     assert _trains("sac", {"steps_per_update": steps, "max_update_debt": 10**9})
 
 
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
 def test_a_signal_whose_rewards_are_not_finite_is_named(trainer_type: str) -> None:
-    """Updates that come to nothing by it end the run with the name of the signal, and not with advice about others."""
+    """A signal with non-finite rewards is named in the error that ends the run."""
     signals = {"extrinsic": {}, "rnd": {"strength": 1e300}}
-    with pytest.raises(
-        TrainerFailedError, match=r"not finite, and so were rewards of the reward signal rnd: lower its"
-    ):
+    with pytest.raises(TrainerFailedError, match=r"not finite, as were rewards of the reward signal rnd: lower its"):
         _advance(trainer_type, {}, chunks=8, reward_signals=signals)

@@ -1,35 +1,35 @@
-"""Episodes and statistics records."""
+"""Tests the tally of episodes and statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from prometheus_client.parser import text_string_to_metric_families
-from rollcast.enums import Purpose, StatAggregation
+from rollcast.enums import GroupEnd, Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 from structlog.testing import capture_logs
 
-from learner.curriculum.lessons import Lessons
+from learner.curriculum.lessons import Lessons, no_lessons
 from learner.link.evaluation import Played
-from learner.observe.metrics.learner import LearnerMetrics
+from learner.observe.meters import BehaviorCounts, BehaviorMeters, no_values
+from learner.observe.metrics.values import WAIT_SECONDS
 from learner.observe.stats import StatsReporter, StatSummary
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.ppo.trainer import PPOTrainer
 from learner.trainers.rl import RLTrainer
 from learner.trainers.sac.trainer import SACTrainer
 from learner.trainers.tally import MAX_KEYS, MAX_METRIC_KEYS, EpisodeRewards, EpisodeTally, RecordTally
-from tests.exposition import samples
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.trainers.in_process import make_bench
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 
 
 def make_chunk(returns: list[float], **columns: Any) -> Chunk:
-    """A chunk with nothing but episodes."""
+    """Returns a chunk with episodes only."""
     values = {
         "episode/return": np.array(returns, np.float32),
         "episode/length": np.full(len(returns), 7, np.uint32),
@@ -39,13 +39,13 @@ def make_chunk(returns: list[float], **columns: Any) -> Chunk:
 
 
 def mean_of(stats: StatsReporter, key: str) -> float | None:
-    """The mean of a statistic, None if nothing was added."""
+    """Returns the mean of a statistic, or None."""
     summary = stats.summary(key)
     return None if summary is None else summary.mean
 
 
 def test_training_episodes_are_counted_and_the_newest_kept() -> None:
-    """The mean is over the newest episodes; the count over all."""
+    """The mean is over the newest episodes, and the count over all."""
     stats = StatsReporter("Test")
     tally = EpisodeTally(stats, 3, strength=2.0)
     assert tally.mean() is None
@@ -59,7 +59,7 @@ def test_training_episodes_are_counted_and_the_newest_kept() -> None:
 
 
 def test_other_episodes_enter_no_mean() -> None:
-    """Evaluations are handed on with their assignment, return and length; demonstrations count nowhere."""
+    """Evaluated episodes are forwarded, and those of demonstrations ignored."""
 
     class Sink:
         """Keeps what is handed on."""
@@ -81,7 +81,7 @@ def test_other_episodes_enter_no_mean() -> None:
 
 
 def test_a_chunk_of_evaluations_alone_changes_nothing() -> None:
-    """No statistic of training appears, not even an empty one, and no count moves."""
+    """A chunk of evaluations changes no statistic of training."""
     stats = StatsReporter("Test")
     tally = EpisodeTally(stats, 3)
     before = tally.state_dict()
@@ -91,7 +91,7 @@ def test_a_chunk_of_evaluations_alone_changes_nothing() -> None:
 
 
 def test_groups_and_infos_are_reported() -> None:
-    """Group returns have a statistic of their own and count as extrinsic reward; absent infos (NaN) do not count."""
+    """Group returns are a statistic and count as extrinsic reward; NaN infos are ignored."""
     stats = StatsReporter("Test")
     columns = {
         "episode/group_return": np.array([5.0, 7.0], np.float32),
@@ -103,8 +103,56 @@ def test_groups_and_infos_are_reported() -> None:
     assert mean_of(stats, "Environment/goals") == 3.0
 
 
+@pytest.mark.parametrize("is_told", [False, True])
+def test_group_returns_of_agents_that_end_early_are_parts(*, is_told: bool) -> None:
+    """The curve and lessons leave out group returns of agents whose mates play on; in matches records say which."""
+    lessons = lessons_of_test(measure="group_reward", threshold=6.5, signal_smoothing=False)
+    stats = StatsReporter("Test")
+    columns: dict[str, Any] = {
+        "episode/group_return": np.array([5.0, 7.0], np.float32),
+        "episode/agent": np.array([3, 4], np.uint64),
+        "episode/episode": np.array([8, 9], np.uint64),
+        "episode/settings_revision": np.array([1, 1], np.uint64),
+    }
+    stands = np.array([GroupEnd.CONTINUES, GroupEnd.TERMINATED], np.uint8)
+    if is_told:
+        columns["episode/group_end"] = stands
+    else:
+        columns |= {"agent": columns["episode/agent"], "episode": columns["episode/episode"]}
+        columns |= {"group": np.array([1, 1], np.uint64), "group_end": stands}
+    EpisodeTally(stats, 3, lessons=lessons, grouped=True).add(make_chunk([1.0, 1.0], **columns))
+    assert mean_of(stats, "Environment/Group Cumulative Reward") == 7.0
+    assert lessons.numbers() == {"mass": 1}
+
+
+def test_training_returns_are_those_of_evaluation() -> None:
+    """The return of a group counts in targets, lessons and metrics; scenes with group rewards alone would see 0."""
+
+    class Sink:
+        """Keeps the returns of evaluated episodes."""
+
+        def __init__(self) -> None:
+            self.returns: list[float] = []
+
+        def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
+            self.returns.append(played.total)
+
+    sink, metrics, groups = Sink(), BehaviorMeters(), {"episode/group_return": np.array([5.0, 7.0], np.float32)}
+    lessons = Lessons(
+        parameters(mass=curriculum(1, 2, behavior="Test", measure="reward", threshold=5.5, min_lesson_length=1)), seed=0
+    )
+    tally = EpisodeTally(StatsReporter("Test"), 3, metrics=metrics, lessons=lessons, evaluations=sink)
+    tally.add(make_chunk([0.0, 0.0], **groups, **{"episode/purpose": np.full(2, Purpose.EVALUATE, np.uint8)}))
+    tally.add(make_chunk([0.0, 0.0], **groups, **{"episode/settings_revision": np.array([1, 1], np.uint64)}))
+    assert lessons.numbers() == {"mass": 1}
+    tally = EpisodeTally(StatsReporter("Test"), 3)
+    tally.add(make_chunk([0.0, 0.0], **groups))
+    assert list(tally.returns) == sink.returns == [5.0, 7.0]
+    assert (tally.mean(), tally.mean_since_update()) == (6.0, 6.0)
+
+
 def test_records_of_the_environment_are_passed_on() -> None:
-    """Each record goes to its key with its aggregation."""
+    """Each record is added under its key with its aggregation."""
     stats = StatsReporter("Test")
     columns: dict[str, Any] = {
         "stat/key": np.array([1, 0, 1], np.uint32),
@@ -118,7 +166,7 @@ def test_records_of_the_environment_are_passed_on() -> None:
 
 
 def test_the_tally_survives_a_round_trip() -> None:
-    """Count and kept returns come back."""
+    """Count and returns are restored."""
     tally, other = EpisodeTally(StatsReporter("Test"), 3), EpisodeTally(StatsReporter("Test"), 3)
     tally.add(make_chunk([1.0, 2.5, 3.0, 4.0]))
     other.load_state_dict(tally.state_dict())
@@ -126,21 +174,21 @@ def test_the_tally_survives_a_round_trip() -> None:
 
 
 def test_huge_returns_add_up() -> None:
-    """The largest float32 of an agent and of its group are a finite number together."""
+    """Two returns near the largest float32 have a finite sum."""
     stats, largest = StatsReporter("Test"), float(np.finfo(np.float32).max)
     tally = EpisodeTally(stats, 3, strength=2.0)
     tally.add(make_chunk([largest] * 3, **{"episode/group_return": np.full(3, largest, np.float32)}))
-    assert tally.mean() == largest
+    assert tally.mean() == 2 * largest
     assert mean_of(stats, "Policy/Extrinsic Reward") == pytest.approx(4 * largest)
 
 
 def lessons_of_test(**criteria: Any) -> Lessons:
-    """A curriculum of three lessons for the behavior Test."""
+    """Returns a curriculum of three lessons for the behavior Test."""
     return Lessons(parameters(mass=curriculum(1, 2, 3, behavior="Test", **criteria)), seed=0)
 
 
 def test_episodes_of_earlier_lessons_enter_no_mean() -> None:
-    """A lesson begins with no returns; what began before it counts as an episode and no more."""
+    """Episodes of an earlier lesson count, but not in the mean."""
     lessons = lessons_of_test(threshold=50)
     tally = EpisodeTally(StatsReporter("Test"), 100, lessons=lessons)
     revisions = np.array([1, 1, 1], np.uint64)
@@ -155,7 +203,7 @@ def test_episodes_of_earlier_lessons_enter_no_mean() -> None:
 
 
 def test_only_training_episodes_end_a_lesson() -> None:
-    """Evaluation and demonstration do not."""
+    """Evaluations and demonstrations do not end a lesson."""
     lessons = lessons_of_test(threshold=50)
     purposes = np.array([Purpose.EVALUATE, Purpose.TRAIN], np.uint8)
     columns = {"episode/purpose": purposes, "episode/settings_revision": np.array([1, 1], np.uint64)}
@@ -163,8 +211,32 @@ def test_only_training_episodes_end_a_lesson() -> None:
     assert lessons.revision == 1
 
 
+@pytest.mark.parametrize(
+    ("criteria", "columns", "chunk_values"),
+    [
+        ({"measure": "group_reward"}, {"episode/group_return": [60.0, 70.0]}, {}),
+        ({"measure": "statistic", "statistic": "Environment/goals"}, {"info/goals": [np.nan, 60.0]}, {}),
+        ({"measure": "statistic", "statistic": "Goals"}, {}, {"Goals": 60.0}),
+    ],
+    ids=["group-reward", "info", "record"],
+)
+def test_a_lesson_ends_by_its_measure(
+    criteria: dict[str, str], columns: dict[str, list[float]], chunk_values: dict[str, float]
+) -> None:
+    """Returns of the agents themselves do not end it."""
+    lessons = lessons_of_test(threshold=50, signal_smoothing=False, **criteria)
+    tally = EpisodeTally(StatsReporter("Test"), 100, lessons=lessons)
+    begun = {"episode/settings_revision": np.array([1, 1], np.uint64)}
+    tally.add(make_chunk([90.0, 90.0], **begun))
+    assert lessons.numbers()["mass"] == 0
+    tally.add(make_chunk([0.0, 0.0], **begun, **{name: np.array(each, np.float32) for name, each in columns.items()}))
+    for name, value in chunk_values.items():
+        tally.add(records([name, "Other"], (1, 99.0, 1), (0, value, 1)))
+    assert lessons.numbers()["mass"] == 1
+
+
 def test_a_lesson_that_another_behavior_ended_empties_the_mean_too() -> None:
-    """The environments of all behaviors have changed."""
+    """A lesson that another behavior ended clears the mean too."""
     lessons = lessons_of_test(threshold=50)
     tally = EpisodeTally(StatsReporter("Other"), 100, lessons=lessons)
     tally.add(make_chunk([1.0], **{"episode/settings_revision": np.array([1], np.uint64)}))
@@ -174,7 +246,7 @@ def test_a_lesson_that_another_behavior_ended_empties_the_mean_too() -> None:
 
 
 def test_returns_of_an_earlier_lesson_are_not_resumed() -> None:
-    """A run that goes on in a later lesson than its saved state begins with no returns."""
+    """Returns of an earlier lesson are not restored."""
     lessons = lessons_of_test(threshold=50)
     before = EpisodeTally(StatsReporter("Test"), 100, lessons=lessons)
     before.add(make_chunk([1.0], **{"episode/settings_revision": np.array([1], np.uint64)}))
@@ -187,7 +259,7 @@ def test_returns_of_an_earlier_lesson_are_not_resumed() -> None:
 
 
 def test_lessons_are_statistics_of_every_behavior() -> None:
-    """One for each parameter, constants too, under ML-Agents' name; progress moves them."""
+    """Each parameter's lesson is a statistic of every behavior under ML-Agents' name."""
     lessons = Lessons(
         parameters(mass=curriculum(1, 2, behavior="Test", measure="progress", threshold=0.3), wind=5), seed=0
     )
@@ -200,7 +272,7 @@ def test_lessons_are_statistics_of_every_behavior() -> None:
 
 
 def records(keys: Sequence[str], *values: tuple[int, float, int]) -> Chunk:
-    """A chunk with records: index of the key, value, aggregation."""
+    """Returns a chunk with records: index of the key, value, aggregation."""
     numbers, numerics, kinds = zip(*values, strict=True)
     columns: dict[str, Any] = {
         "stat/key": np.array(numbers, np.uint32),
@@ -210,13 +282,9 @@ def records(keys: Sequence[str], *values: tuple[int, float, int]) -> Chunk:
     return Chunk(columns=columns, stat_keys=tuple(keys))
 
 
-def shown(metrics: LearnerMetrics) -> dict[str, float]:
-    """The statistics in the metrics, by key."""
-    return {
-        dict(labels)["key"]: value
-        for (name, labels), value in samples(metrics.exposition()).items()
-        if name == "rollcast_learner_environment_statistic"
-    }
+def shown(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Returns the shown statistics by key."""
+    return {name.removeprefix("environment_statistic/"): value for name, value in numbers.items()}
 
 
 @pytest.mark.parametrize(
@@ -229,20 +297,20 @@ def shown(metrics: LearnerMetrics) -> dict[str, float]:
     ],
 )
 def test_records_reach_trackers_and_metrics_under_their_own_keys(aggregation: int, expected: float) -> None:
-    """The value is what the aggregation says, of all chunks since the last summary."""
-    stats, metrics = StatsReporter("Test"), LearnerMetrics()
-    tally = RecordTally(stats, metrics.behavior("Test"))
+    """Records are aggregated over all chunks since the last summary under their keys."""
+    stats, numbers = StatsReporter("Test"), dict[str, float]()
+    tally = RecordTally(stats, numbers, no_lessons())
     tally.add(records(["a/b c"], (0, 1.0, aggregation), (0, 6.0, aggregation)))
     tally.add(records(["other", "a/b c"], (1, 2.0, aggregation)))
-    assert shown(metrics) == {"a/b c": expected}
+    assert shown(numbers) == {"a/b c": expected}
     summary = stats.write_stats(1)["a/b c"]
     assert (summary.value, summary.count) == (expected, 3)
 
 
 def test_hostile_keys_do_not_become_endless_series() -> None:
-    """The first keys stay known, across summaries; later ones are left out with one line, and fewer are metrics."""
-    stats, metrics = StatsReporter("Test"), LearnerMetrics()
-    tally = RecordTally(stats, metrics.behavior("Test"))
+    """The number of keys is limited, with one warning, and that of metrics further."""
+    stats, numbers = StatsReporter("Test"), dict[str, float]()
+    tally = RecordTally(stats, numbers, no_lessons())
     written: set[str] = set()
     with capture_logs() as logs:
         for start in range(0, 3 * MAX_KEYS, 100):
@@ -250,23 +318,23 @@ def test_hostile_keys_do_not_become_endless_series() -> None:
             tally.add(records(keys, *((number, 1.0, StatAggregation.AVERAGE) for number in range(100))))
             written.update(stats.write_stats(start))
     assert written == {f"key{number}" for number in range(MAX_KEYS)}
-    assert set(shown(metrics)) == {f"key{number}" for number in range(MAX_METRIC_KEYS)}
+    assert set(shown(numbers)) == {f"key{number}" for number in range(MAX_METRIC_KEYS)}
     assert [line["event"] for line in logs] == ["statistics_refused"]
     tally.add(records(["key7", "new"], (0, 5.0, StatAggregation.AVERAGE), (1, 5.0, StatAggregation.AVERAGE)))
     assert set(stats.write_stats(1)) == {"key7"}
 
 
 def test_a_value_that_is_no_number_shows_as_none() -> None:
-    """NaN in a chunk neither raises nor hides the others."""
-    stats, metrics = StatsReporter("Test"), LearnerMetrics()
-    RecordTally(stats, metrics.behavior("Test")).add(
+    """NaN is shown as None and does not affect other values."""
+    stats, numbers = StatsReporter("Test"), dict[str, float]()
+    RecordTally(stats, numbers, no_lessons()).add(
         records(["a", "b"], (0, float("nan"), StatAggregation.AVERAGE), (1, 2.0, StatAggregation.AVERAGE))
     )
-    assert shown(metrics)["b"] == 2.0
+    assert shown(numbers)["b"] == 2.0
 
 
 def test_sums_wait_for_an_end() -> None:
-    """Nothing is said before an episode has ended; then all sums since the last end are divided by the ends."""
+    """Sums are divided by the number of ended episodes and absent before the first end."""
     rewards = EpisodeRewards()
     assert rewards.add({"rnd": 3.0, "curiosity": 1.0}, 0) == {}
     assert rewards.add({"rnd": 5.0, "curiosity": 1.0}, 4) == {"rnd": 2.0, "curiosity": 0.5}
@@ -275,7 +343,7 @@ def test_sums_wait_for_an_end() -> None:
 
 
 def test_weighted_means_are_those_of_the_episodes() -> None:
-    """Agents whose episodes are of any length and end at any time: the mean is that of the sums of whole episodes."""
+    """Weighted means are means of the sums of whole episodes."""
     random = np.random.default_rng(1)
     rewards, shown, whole = EpisodeRewards(), [], []
     running = np.zeros(8)
@@ -296,7 +364,7 @@ HYPERPARAMETERS = {"sac": {"buffer_size": 500, "batch_size": 16, "buffer_init_st
 
 
 class Keeping:
-    """A writer and a sink that keep what they are given."""
+    """A writer and sink that keep their inputs."""
 
     def __init__(self) -> None:
         self.written: list[tuple[int, dict[str, tuple[int, float, float]]]] = []
@@ -308,13 +376,13 @@ class Keeping:
         self.written.append((step, {key: (kept[key].count, kept[key].mean, kept[key].std) for key in sorted(kept)}))
 
     def write_text(self, category: str, title: str, text: str, step: int) -> None:
-        """Is no number."""
+        """Does nothing."""
 
     def restart(self, category: str, step: int) -> None:
-        """Does not happen."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Has nothing to close."""
+        """Does nothing."""
 
     def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
         """Keeps an episode of an evaluation."""
@@ -322,7 +390,7 @@ class Keeping:
 
 
 def episodes(purpose: Purpose, returns: list[float]) -> dict[str, Any]:
-    """Columns of finished episodes, of the first lesson and with a number that the environment reported."""
+    """Returns columns of finished episodes of the first lesson, with an info."""
     count = len(returns)
     return {
         "episode/return": np.array(returns, np.float32),
@@ -335,7 +403,7 @@ def episodes(purpose: Purpose, returns: list[float]) -> dict[str, Any]:
 
 
 def others(*, has_steps: bool) -> list[Chunk]:
-    """What an actor that evaluates sends, and what one that records demonstrations may send; huge returns, all of it."""
+    """Returns chunks of evaluations and demonstrations with huge returns."""
     found = []
     for purpose in (Purpose.EVALUATE, Purpose.DEMO):
         found.append(Chunk(generation=1, episodes=2, columns=episodes(purpose, [1e6, 2e6])))
@@ -349,6 +417,7 @@ def others(*, has_steps: bool) -> list[Chunk]:
                 "reward": 1e6 * np.ones(20, np.float32),
                 "length": np.array([12, 8], np.uint32),
                 "end": np.array([1, 2], np.uint8),
+                "first_step": np.zeros(2, np.uint32),
                 "purpose": np.full(2, purpose, np.uint8),
             }
             found.append(Chunk(generation=1, segments=2, rows=20, columns=columns))
@@ -356,7 +425,7 @@ def others(*, has_steps: bool) -> list[Chunk]:
 
 
 class Trained:
-    """A trainer that was fed with the same training chunks, and perhaps with others between them."""
+    """A trainer fed with the same training chunks, with or without others between them."""
 
     def __init__(self, kind: type[RLTrainer], trainer_type: str, between: list[Chunk]) -> None:
         settings = {
@@ -370,11 +439,11 @@ class Trained:
         self.bench = bench = make_bench(settings, CONTINUOUS)
         self.keeping = Keeping()
         self.lessons = Lessons(parameters(mass=curriculum(1, 2, behavior="Continuous", threshold=1e3)), seed=0)
-        self.metrics = LearnerMetrics()
+        self.metrics = BehaviorMeters()
         context = bench.context(
             stats=StatsReporter("Continuous", [self.keeping]),
             lessons=self.lessons,
-            metrics=self.metrics.behavior("Continuous"),
+            metrics=self.metrics,
             evaluations=self.keeping,
         )
         self.trainer = kind(context)
@@ -388,14 +457,10 @@ class Trained:
             while self.trainer.advance():
                 pass
 
-    def numbers(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-        """All metrics but times."""
-        return {
-            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-            for family in text_string_to_metric_families(self.metrics.exposition().decode())
-            for sample in family.samples
-            if family.name.startswith("rollcast_learner") and "seconds" not in family.name
-        }
+    def numbers(self) -> BehaviorCounts:
+        """Returns all counters except for times."""
+        none = no_values(WAIT_SECONDS)
+        return replace(self.metrics.counts(), queue_wait=none, batch_wait=none, phase_seconds={})
 
 
 def assert_equal(ours: Any, theirs: Any, where: str = "state") -> None:
@@ -419,7 +484,7 @@ def assert_equal(ours: Any, theirs: Any, where: str = "state") -> None:
 def test_it_changes_nothing_of_training(
     monkeypatch: pytest.MonkeyPatch, kind: type[RLTrainer], trainer_type: str, has_steps: bool
 ) -> None:
-    """Weights, optimizer, normalizer, generators, counts, summaries, metrics and lessons are those of a run without."""
+    """Evaluations change neither weights, optimizer, normalizer, generators, statistics nor lessons."""
     monkeypatch.setattr("learner.trainers.replay.PUBLISH_SECONDS", 1e9)  # else updates a turn go by the clock
     alone = Trained(kind, trainer_type, [])
     beside = Trained(kind, trainer_type, others(has_steps=has_steps))
@@ -435,14 +500,15 @@ def test_it_changes_nothing_of_training(
 
 
 def test_records_alone_stand_in_no_book() -> None:
-    """What actors send of an evaluation has no steps: the books are those of a run without, entry by entry."""
+    """Records of evaluations do not change the books."""
     alone, beside = Trained(PPOTrainer, "ppo", []), Trained(PPOTrainer, "ppo", others(has_steps=False))
     assert alone.bench.ledger.state_dict() == beside.bench.ledger.state_dict()
-    assert alone.bench.behavior.queue.unsettled_steps == beside.bench.behavior.queue.unsettled_steps
+    ours, theirs = (each.bench.table.unsettled_steps(each.bench.behavior) for each in (alone, beside))
+    assert ours == theirs
 
 
 def test_steps_that_are_sent_all_the_same_are_dropped_as_not_for_training() -> None:
-    """A client that sends them loses nothing in the books: received and dropped grow, and nothing else."""
+    """Steps of evaluations are dropped as not_training, and nothing else changes."""
     alone, beside = Trained(PPOTrainer, "ppo", []), Trained(PPOTrainer, "ppo", others(has_steps=True))
     ours, theirs = (each.bench.ledger.books("Continuous") for each in (alone, beside))
     assert theirs.balanced

@@ -1,4 +1,4 @@
-"""A real HTTP port, with a learner behind it that notes what it is asked to do."""
+"""Starts a real HTTP port with a learner that records its calls."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from learner.observe.behavior_state import BehaviorState
 from learner.observe.history import History, HistoryView
-from learner.observe.view import ActorView, BehaviorView, RunState, RunView
+from learner.observe.view import ActorView, RunState, RunView
 from learner.web.hooks import StatusView
 from learner.web.operator_token import OperatorToken
 from learner.web.server import WebServer
@@ -26,7 +27,7 @@ NAME = "CartPole"
 
 @dataclass
 class Hooks:
-    """A learner in which nothing happens."""
+    """A learner without activity."""
 
     calls: list[str] = field(default_factory=list)
     history_: History = field(default_factory=History)
@@ -42,7 +43,7 @@ class Hooks:
         """Returns a run with one behavior and one actor."""
         self.views += 1
         self._fail()
-        behavior = BehaviorView(NAME, version=self.views, mean_lag=math.nan)
+        behavior = BehaviorState(NAME, version=self.views, numbers={"mean_lag": math.nan})
         run = RunView("run", RunState.TRAINING, 1, 12.5, "127.0.0.1:1", 1, "", (behavior,))
         return StatusView(run, (ActorView("actor", 0, connected=True, last_seen_seconds=0.5),), "1.2.3")
 
@@ -58,19 +59,19 @@ class Hooks:
         return b"# TYPE up gauge\nup 1.0\n"
 
     def is_serving(self) -> bool:
-        """Says what it was told to say."""
+        """Returns the value set by the test."""
         return self.serving
 
     def pause(self) -> None:
-        """Notes the call, and waits if it shall."""
+        """Records the call and waits if the test says so."""
         self._note("pause")
 
     def resume(self) -> None:
-        """Notes the call."""
+        """Records the call."""
         self._note("resume")
 
     def save_checkpoint(self, timeout_seconds: float) -> str:
-        """Notes the call."""
+        """Records the call."""
         self._note("checkpoint")
         return f"/there/within/{timeout_seconds:g}"
 
@@ -88,7 +89,7 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: dict[str, str]
@@ -96,19 +97,19 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The document."""
+        """Returns the JSON document."""
         assert self.headers["content-type"].startswith("application/json")
         return json.loads(self.body)
 
     @property
     def reason(self) -> str:
-        """Why it is an error."""
+        """Returns the reason of an error."""
         return str(self.json["error"]["reason"])
 
 
 @dataclass(frozen=True)
 class Site:
-    """A port that listens."""
+    """A listening port."""
 
     server: WebServer
     hooks: Hooks
@@ -116,13 +117,13 @@ class Site:
 
     @property
     def port(self) -> int:
-        """Where."""
+        """Returns the port number."""
         return int(self.server.address.rpartition(":")[2])
 
     def ask(
         self, path: str, method: str = "GET", headers: Mapping[str, str] | None = None, *, body: bytes | None = None
     ) -> Answer:
-        """Sends a request over a connection of its own."""
+        """Sends a request over a new connection."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
@@ -135,7 +136,7 @@ class Site:
 
 @contextmanager
 def serving(hooks: Hooks | None = None, *, address: str = "127.0.0.1:0", **settings: Any) -> Iterator[Site]:
-    """A port for the time of a block, in an event loop of its own."""
+    """Starts a port for a block in its own event loop."""
     hooks = hooks or Hooks()
     server = WebServer(hooks, address=address, token=OperatorToken(TOKEN), **settings)
     loop = asyncio.new_event_loop()

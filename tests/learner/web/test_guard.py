@@ -1,4 +1,4 @@
-"""What holds for every answer of the HTTP port."""
+"""Tests the common rules of all responses of the HTTP port."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.learner.web.site import OPERATOR, Hooks, serving
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/api/status", "/nothing", "/api/history"])
 def test_headers_of_every_answer(path: str) -> None:
-    """No answer is kept, framed, sniffed, or says what software it comes from; errors are no exception."""
+    """No response may be cached, framed or sniffed, or names its software, including errors."""
     with serving() as site:
         headers = site.ask(path).headers
     assert headers["cache-control"] == "no-store"
@@ -25,7 +25,7 @@ def test_headers_of_every_answer(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/api", "/api/", "/..%2f..%2fetc%2fpasswd", "//", "/%00"])
 def test_unknown_paths(path: str) -> None:
-    """Only what is there is answered; the error is JSON."""
+    """An unknown path is a JSON error."""
     with serving() as site:
         answer = site.ask(path)
     assert (answer.status, answer.reason) == (404, "NOT_FOUND")
@@ -52,13 +52,13 @@ def test_unknown_paths(path: str) -> None:
     ],
 )
 def test_names_of_this_machine(host: str, is_local: bool) -> None:
-    """A port that is for this machine alone answers to its names alone; the port number may be a tunnel's."""
+    """A loopback port answers only to names of this machine, with any port number."""
     assert is_local_name([host]) is is_local
     assert not is_local_name([host, host])
 
 
 def test_another_name_reads_nothing() -> None:
-    """A site whose name was made to lead here (DNS rebinding) is refused, token or not."""
+    """A request with another host name (DNS rebinding) is refused, even with the token."""
     with serving() as site:
         for path, method in (("/", "GET"), ("/api/status", "GET"), ("/api/pause", "POST")):
             answer = site.ask(path, method, {**OPERATOR, "Host": "evil.example"})
@@ -67,7 +67,7 @@ def test_another_name_reads_nothing() -> None:
 
 
 def test_a_port_for_other_machines_answers_to_any_name() -> None:
-    """Which names lead to it, it cannot know."""
+    """A port for other machines answers to any host name."""
     with serving(address="0.0.0.0:0") as site:
         assert site.ask("/healthz", "GET", {"Host": "learner:9464"}).status == 200
         assert site.server.url == f"http://127.0.0.1:{site.port}/"
@@ -87,7 +87,7 @@ def test_bodies_are_not_wanted() -> None:
 
 @pytest.mark.parametrize("path", ["/metrics", "/api/status"])
 def test_an_error_nobody_foresaw(path: str) -> None:
-    """The answer has a number, the log has the rest; a traceback stays here."""
+    """An unexpected error has an incident number, and its traceback is only logged."""
     with serving(Hooks(error=RuntimeError("a secret thing"))) as site, structlog.testing.capture_logs() as lines:
         answer = site.ask(path)
     assert (answer.status, answer.reason) == (500, "INTERNAL")

@@ -1,21 +1,24 @@
-"""What the page shows of a learner, put together from its real parts."""
+"""Tests the page's data from a learner's real parts."""
 
 from __future__ import annotations
 
 from rollcast.enums import HoldReason
 
+from learner.front.run_status import RunStatus
+from learner.ingest.environments import EnvironmentState
 from learner.ingest.session import PolicyState
 from learner.ingest.times import ActorTimes
-from learner.observe.metrics.behaviors import LossNumbers
+from learner.link.to_front import Stats
+from learner.observe.behavior_state import TrainerStats
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import Bottleneck, RunState, RunView
-from learner.status.run_status import RunStatus, TrainerStats
-from learner.web.learner_hooks import RunHooks
+from learner.publish.store import PolicyStore
+from learner.web.learner_hooks import FAILURE_SHOWN_SECONDS, RunHooks
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
 
 
 class Control:
-    """The operator's side of a learner that has no trainers."""
+    """The operator's side of a learner without trainers."""
 
     def __init__(self, run_status: RunStatus) -> None:
         self.calls: list[str] = []
@@ -26,37 +29,42 @@ class Control:
         return self._run_status.run_view(RunState.TRAINING, "127.0.0.1:1")
 
     def pause(self) -> None:
-        """Notes the call."""
+        """Records the call."""
         self.calls.append("pause")
 
     def resume(self) -> None:
-        """Notes the call."""
+        """Records the call."""
         self.calls.append("resume")
 
     def save_checkpoint(self, timeout_seconds: float) -> str:
-        """Notes the call."""
+        """Records the call."""
         self.calls.append(f"save {timeout_seconds:g}")
         return "/there"
 
     def drain(self, *, final: bool) -> None:
-        """Nothing on the page does it."""
+        """Fails, because the page has no such action."""
         raise AssertionError(HoldReason.DRAINING)
 
 
 class Rig:
-    """A learner with one behavior, in version 3, and its hooks."""
+    """A learner with one behavior at version 3, and its hooks."""
 
     def __init__(self) -> None:
         self.parts = parts = Parts(generation=2)
         service = make_options().rollcast
         self.run_status = RunStatus(
-            parts.behaviors, parts.sessions, parts.ledger, service, run_id="run", generation=2, clock=lambda: parts.now
+            parts.behaviors,
+            parts.sessions,
+            parts.ledger,
+            PolicyStore(),
+            service,
+            run_id="run",
+            generation=2,
+            clock=lambda: parts.now,
         )
         self.run_status.bottleneck = Bottleneck("actors", "they are slow")
         self.control = Control(self.run_status)
         self.metrics = LearnerMetrics()
-        losses = LossNumbers(0.5, 0.25, -0.25, *[0.0] * 7)
-        self.metrics.behavior(NAME).note_losses(losses)
         self.hooks = RunHooks(
             self.control,
             parts.behaviors,
@@ -68,13 +76,12 @@ class Rig:
         )
         self.session = parts.open("rig").session
         parts.declared(self.session)
-        self.run_status.note_trainer(
-            parts.behaviors.all()[0], TrainerStats(version=3, env_steps_trained=40, episodes=2)
-        )
+        stats = TrainerStats(version=3, env_steps_trained=40, episodes=2, numbers={"loss": 0.5})
+        self.run_status.take_stats(Stats(parts.now, {NAME: stats}))
 
 
 def test_an_actor() -> None:
-    """Its books, its lag behind the newest version, and what keeps its policy from acting."""
+    """An actor has its books, its lag, and what keeps its policy from acting."""
     rig = Rig()
     parts, session = rig.parts, rig.session
     books = report(produced=10, open=2, unacked=3, acked=4, discarded={"env_error": 1})
@@ -92,8 +99,23 @@ def test_an_actor() -> None:
     assert (status.version, status.run.run_id) == ("1.0", "run")
 
 
+def test_the_page_shows_what_is_wrong_with_environments() -> None:
+    """A hanging call is shown before a failure, and both before a policy's error."""
+    rig = Rig()
+    rig.session.note_policies([PolicyState(0, generation=2, version=1, error="broken")], lambda _: 3, 2)
+    rig.session.note_environments(EnvironmentState(failures=1, error="environment 0 failed: no"))
+    assert rig.hooks.status().actors[0].error == "environment 0 failed: no"
+    rig.session.note_environments(
+        EnvironmentState(1, "environment 0 failed: no", "environment 3 has been in step()", 45)
+    )
+    assert rig.hooks.status().actors[0].error == "environment 3 has been in step() for 45 s"
+    rig.session.note_environments(EnvironmentState(failures=1, error="environment 0 failed: no"))
+    rig.parts.now += FAILURE_SHOWN_SECONDS + 1
+    assert rig.hooks.status().actors[0].error == "broken"
+
+
 def test_where_its_time_goes() -> None:
-    """Its waits and its round trip stand beside its books, once it has said them twice."""
+    """Waits and round trip of an actor are shown after two reports."""
     rig = Rig()
     assert rig.hooks.status().actors[0].wait_share is None
     for wall, waited in ((1.0, 0.0), (5.0, 1.0)):
@@ -104,14 +126,14 @@ def test_where_its_time_goes() -> None:
 
 
 def test_a_policy_of_another_start_has_no_lag() -> None:
-    """Versions compare only within one generation."""
+    """A policy of another generation has no lag."""
     rig = Rig()
     rig.session.note_policies([PolicyState(0, generation=1, version=900)], lambda _: 3, 2)
     assert rig.hooks.status().actors[0].lag is None
 
 
 def test_actors_are_in_the_order_of_their_places() -> None:
-    """The table does not jump when one comes back."""
+    """Actors are sorted by their places."""
     rig = Rig()
     for name in ("c", "b", "a"):
         rig.parts.open(name)
@@ -119,7 +141,7 @@ def test_actors_are_in_the_order_of_their_places() -> None:
 
 
 def test_samples_become_curves() -> None:
-    """Counters, rates and the figures of the last update stand in one point."""
+    """A point of the history has counters, rates and the last update's numbers."""
     rig = Rig()
     assert rig.hooks.history(NAME, 0.0) is None
     for _ in range(3):
@@ -134,7 +156,7 @@ def test_samples_become_curves() -> None:
 
 
 def test_the_speed_of_an_actor() -> None:
-    """It is measured between two samples."""
+    """The speed of an actor is computed between two samples."""
     rig = Rig()
     for steps in (0, 100, 200):
         rig.parts.sessions.renew(rig.session, [report(produced=steps, acked=steps)])
@@ -144,11 +166,11 @@ def test_the_speed_of_an_actor() -> None:
 
 
 def test_what_operators_may_do() -> None:
-    """It goes to the learner as it is."""
+    """Operators' actions are forwarded to the learner."""
     rig = Rig()
     rig.hooks.pause()
     rig.hooks.resume()
     assert rig.hooks.save_checkpoint(5.0) == "/there"
     assert rig.control.calls == ["pause", "resume", "save 5"]
     assert rig.hooks.is_serving()
-    assert b"rollcast_learner_loss" in rig.hooks.metrics()
+    assert b"rollcast_learner_chunks_received" in rig.hooks.metrics()

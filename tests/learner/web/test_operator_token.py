@@ -1,4 +1,4 @@
-"""The operators' token: made once, kept in private, compared with care."""
+"""Tests the operators' token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from learner.web.operator_token import (
 
 
 def test_a_token_of_a_run(tmp_path: Path) -> None:
-    """It is long, its file is for its owner alone, and a restart finds it again."""
+    """The token is long, its file is private, and a restart reuses it."""
     token = token_of_run(tmp_path)
     file = tmp_path / TOKEN_FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -32,7 +32,7 @@ def test_a_token_of_a_run(tmp_path: Path) -> None:
 
 
 def test_two_runs_have_two_tokens(tmp_path: Path) -> None:
-    """A token of one run opens no other."""
+    """Two runs have different tokens."""
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
@@ -41,7 +41,7 @@ def test_two_runs_have_two_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o620, 0o604])
 def test_a_token_others_could_see_is_replaced(tmp_path: Path, mode: int) -> None:
-    """Whoever could read or write the file may know what is in it."""
+    """A token file that others can read or write is replaced."""
     known = token_of_run(tmp_path).reveal()
     (tmp_path / TOKEN_FILE).chmod(mode)
     assert read_token(tmp_path) is None
@@ -51,7 +51,7 @@ def test_a_token_others_could_see_is_replaced(tmp_path: Path, mode: int) -> None
 
 @pytest.mark.parametrize("content", [b"", b"short", b"two words of a token", b"\xff" * 40, b"x" * 513])
 def test_a_spoilt_file_is_replaced(tmp_path: Path, content: bytes) -> None:
-    """What is no token is not trusted as one."""
+    """An invalid token file is replaced."""
     file = tmp_path / TOKEN_FILE
     file.touch(0o600)
     file.write_bytes(content)
@@ -61,7 +61,7 @@ def test_a_spoilt_file_is_replaced(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """A link could lead to a file that somebody else chose; it is replaced, and what it led to stays."""
+    """A link in the place of the file is replaced, and its target is unchanged."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.touch(0o600)
     elsewhere.write_text("chosen-by-somebody-else")
@@ -72,13 +72,13 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """The caller hears of it, and decides."""
+    """A folder that cannot be written is an error for the caller."""
     with pytest.raises(WriteFailed):
         token_of_run(tmp_path / "gone")
 
 
 def test_a_token_of_the_user(tmp_path: Path) -> None:
-    """A file such as a Docker secret holds it; the line end does not count."""
+    """A token from a user's file has no line end."""
     file = tmp_path / "secret"
     file.write_text("0123456789abcdef\n")
     assert token_from_file(file).reveal() == "0123456789abcdef"
@@ -86,7 +86,7 @@ def test_a_token_of_the_user(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"0123456789abcde", b"0123 456789abcdef", b"x" * 5000, b"\x00" * 20])
 def test_what_is_no_token_of_the_user(tmp_path: Path, content: bytes) -> None:
-    """The message says what one looks like and how to make one, and does not show what was there."""
+    """An invalid token of the user is refused without showing it."""
     file = tmp_path / "secret"
     file.write_bytes(content)
     with pytest.raises(UserError, match="16 to 512 printable") as caught:
@@ -96,13 +96,13 @@ def test_what_is_no_token_of_the_user(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_file_of_the_user_that_is_not_there(tmp_path: Path) -> None:
-    """It is named, with the system's reason."""
+    """A missing file of the user is named with the system's reason."""
     with pytest.raises(UserError, match="No such file"):
         token_from_file(tmp_path / "secret")
 
 
 def test_a_forgotten_token(tmp_path: Path) -> None:
-    """Where the user's own token holds, the one that was made is no longer there to mislead."""
+    """With a user's token, the generated one is removed."""
     token_of_run(tmp_path)
     forget_token(tmp_path)
     forget_token(tmp_path)
@@ -110,7 +110,7 @@ def test_a_forgotten_token(tmp_path: Path) -> None:
 
 
 def test_a_token_does_not_show_itself() -> None:
-    """Not in a log line, and not in a traceback's variables."""
+    """The token appears neither in logs nor in tracebacks."""
     token = OperatorToken("0123456789abcdef")
     assert "0123" not in f"{token!r} {token!s} {vars(OperatorToken)}"
 
@@ -131,12 +131,12 @@ def test_a_token_does_not_show_itself() -> None:
     ],
 )
 def test_comparing(header: str | None, fits: bool) -> None:
-    """Only the whole token under its scheme counts; odd letters are no error."""
+    """Only the whole token with its scheme matches."""
     assert OperatorToken("0123456789abcdef").is_that_of(header) is fits
 
 
 def test_a_pipe_is_no_token(tmp_path: Path) -> None:
-    """One in the place of the token keeps nobody waiting, and is replaced."""
+    """A pipe in the place of the token file is replaced without waiting."""
     os.mkfifo(tmp_path / TOKEN_FILE, 0o600)
     assert read_token(tmp_path) is None
     made = token_of_run(tmp_path)

@@ -1,4 +1,4 @@
-"""The HTTP port itself: how it begins and ends, and what strangers cannot do to it."""
+"""Tests the start and end of the HTTP port, and its limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def everything(connection: socket.socket) -> bytes:
 
 
 def test_a_taken_port_that_was_asked_for() -> None:
-    """Somebody else's port is an error that names it; asking beforehand says the same."""
+    """A requested port that is taken is an error that names it, also in the check before a start."""
     with serving() as first:
         address = first.server.address
         with pytest.raises(UserError, match=address) as caught, serving(address=address):
@@ -43,7 +43,7 @@ def test_a_taken_port_that_was_asked_for() -> None:
 
 
 def test_a_taken_port_that_nobody_asked_for() -> None:
-    """A second learner on a machine takes another port, and says where it is."""
+    """A default port that is taken is replaced, and the new one is shown."""
     with serving() as first, serving(address=first.server.address, falls_back=True) as second:
         assert second.port not in {0, first.port}
         assert second.ask("/healthz").status == 200
@@ -52,20 +52,20 @@ def test_a_taken_port_that_nobody_asked_for() -> None:
 
 @pytest.mark.parametrize("address", ["no-such-host.invalid:0", "192.0.2.1:0"])
 def test_an_address_that_is_not_here(address: str) -> None:
-    """It is an error also where another port would do."""
+    """An address of another machine is an error."""
     with pytest.raises(UserError, match="cannot serve the status page"), serving(address=address, falls_back=True):
         pass
 
 
 def test_a_name_of_this_machine() -> None:
-    """A name works as a number does."""
+    """A host name of this machine is accepted."""
     with serving(address="localhost:0") as site:
         assert site.server.address == f"localhost:{site.port}"
         assert site.ask("/healthz").status == 200
 
 
 def test_who_reads_nothing_does_not_hold_the_port() -> None:
-    """A connection that is closed while its client reads nothing counts until it is gone, and gives its place away."""
+    """A closed connection whose client does not read counts until it is gone, and can be replaced."""
     request = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with serving(max_connections=4, idle_seconds=0.3, patience_seconds=0.1) as site, ExitStack() as stack:
         present = open_files()
@@ -105,7 +105,7 @@ def unsent_bytes(site: Site, client: socket.socket) -> int:
 
 
 def test_it_stops_with_open_connections() -> None:
-    """Viewers keep connections open; that keeps nothing from ending."""
+    """The port stops with open connections."""
     with serving() as site:
         idle = connect(site)
         asking = connect(site)
@@ -118,7 +118,7 @@ def test_it_stops_with_open_connections() -> None:
 
 
 def test_an_open_page_has_a_last_look() -> None:
-    """What looked a moment ago is waited for, so that it can tell an end from a loss; what never looked is not."""
+    """A page that polled recently gets a last response; others are not awaited."""
     with serving() as site:
         farewell = asyncio.run_coroutine_threadsafe(site.server.farewell(), site.loop)
         farewell.result(SECONDS)
@@ -131,7 +131,7 @@ def test_an_open_page_has_a_last_look() -> None:
 
 
 def test_a_page_that_was_closed_keeps_nobody_waiting() -> None:
-    """The wait for a last look ends by itself."""
+    """The wait for a last poll has a timeout."""
     with serving() as site:
         site.ask("/api/status")
         asyncio.run_coroutine_threadsafe(site.server.farewell(), site.loop).result(SECONDS)
@@ -139,7 +139,7 @@ def test_a_page_that_was_closed_keeps_nobody_waiting() -> None:
 
 
 def test_more_connections_than_there_may_be() -> None:
-    """One too many is answered and closed; when another leaves there is room again."""
+    """Above the limit a connection is answered and closed until another one ends."""
     with serving(max_connections=3) as site:
         held = [connect(site) for _ in range(3)]
         with connect(site) as late:
@@ -155,7 +155,7 @@ def test_more_connections_than_there_may_be() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_who_trickles_does_not_hold_the_port(is_first: bool) -> None:
-    """At the limit the one that has waited longest gives way, be it silent, idle after an answer, or ever so slow."""
+    """At the limit, the connection that has waited longest is closed."""
     with serving(max_connections=3, patience_seconds=0.2) as site, ExitStack() as stack:
         held = [stack.enter_context(connect(site)) for _ in range(3)]
         for connection in held:
@@ -178,7 +178,7 @@ def test_who_trickles_does_not_hold_the_port(is_first: bool) -> None:
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: loc"])
 def test_who_does_not_ask_is_not_waited_for(said: bytes) -> None:
-    """A connection without a whole request is closed after a time, so that a few cannot take all places."""
+    """A connection without a whole request is closed after a timeout."""
     with serving(idle_seconds=0.3) as site, connect(site) as connection:
         connection.sendall(said)
         assert everything(connection) == b""
@@ -197,7 +197,7 @@ def test_who_does_not_ask_is_not_waited_for(said: bytes) -> None:
     ],
 )
 def test_what_is_no_request(said: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Noise, and more than a header may be, is a 400 and the end of that connection; the log stays quiet."""
+    """An invalid or oversized request is a 400 and closes the connection without a log line."""
     caplog.set_level(logging.DEBUG)
     with serving() as site:
         with connect(site) as connection:

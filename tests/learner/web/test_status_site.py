@@ -1,4 +1,4 @@
-"""The page's port in a whole learner of this process: when it is there, where, and for whom."""
+"""Tests the page's port in a whole learner of this process."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SECONDS = 60.0
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """Puts back what a learner sets for its whole process."""
+    """Restores the process-wide settings of a learner."""
     with process_as_before():
         yield
 
 
 def load(results: Path, **service: Any) -> LoadedRun:
-    """Settings of a run that nobody comes to, and that lasts until it is looked at."""
+    """Returns settings of a run without actors that ends after the visit."""
     path = results / "run.yaml"
     block = {"address": "127.0.0.1:0", "max_wall_seconds": 2.0, **service}
     path.write_text(yaml.safe_dump({"behaviors": {NAME: {"trainer_type": "ppo", **SETTINGS}}, "rollcast": block}))
@@ -68,7 +68,7 @@ class Visitor(threading.Thread):
         self._results = results
 
     def run(self) -> None:
-        """Looks."""
+        """Visits the page."""
         deadline = time.monotonic() + SECONDS
         while (addresses := read_addresses(self._results / "run")) is None and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -93,7 +93,7 @@ def visited(results: Path, **service: Any) -> Visitor:
 
 
 def test_a_learner_serves_its_page(tmp_path: Path) -> None:
-    """Its address is in the run folder, `page` finds it with the token, and the run's metrics are there, too."""
+    """The run folder has the page's address, `page` prints its link with the token, and metrics are served."""
     visitor = visited(tmp_path, http_address="127.0.0.1:0")
     assert visitor.problem is None
     assert visitor.addresses is not None
@@ -107,7 +107,7 @@ def test_a_learner_serves_its_page(tmp_path: Path) -> None:
 
 
 def test_a_taken_default_port_is_no_obstacle(tmp_path: Path) -> None:
-    """Nobody asked for 9464: a second learner on a machine takes another port, and tells it."""
+    """If port 9464 is taken by default, another one is used and shown."""
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -123,7 +123,7 @@ def test_a_taken_default_port_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_that_was_asked_for(tmp_path: Path) -> None:
-    """It is an error, before there is a run folder."""
+    """A requested port that is taken is an error before the run folder is made."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UserError, match=address) as caught:
@@ -133,16 +133,16 @@ def test_a_taken_port_that_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_no_page(tmp_path: Path) -> None:
-    """Where it is switched off, nothing listens, no token is made, and `page` says how to have one."""
+    """With the page off nothing listens, commands still have their token, and `page` says how to enable it."""
     visitor = visited(tmp_path, http=False)
     assert visitor.addresses is not None
     assert visitor.addresses.http == ""
+    assert visitor.addresses.token == str(tmp_path / "run" / "operator_token")
     assert "rollcast.http: true" in str(visitor.problem)
-    assert not (tmp_path / "run" / "operator_token").exists()
 
 
 def test_a_token_of_the_user(tmp_path: Path) -> None:
-    """It holds instead of one in the run folder, and the link is without it."""
+    """A user's token replaces the generated one, and the link has no token."""
     secret = tmp_path / "secret"
     secret.write_text("a-token-of-the-user\n")
     (tmp_path / "run").mkdir()
@@ -154,7 +154,7 @@ def test_a_token_of_the_user(tmp_path: Path) -> None:
 
 
 def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
-    """It is an error, before there is a run folder."""
+    """A missing token file is an error before the run folder is made."""
     with pytest.raises(UserError, match="operator_token_file") as caught:
         serve(load(tmp_path, operator_token_file=str(tmp_path / "secret")))
     assert caught.value.exit_code is ExitCode.RUN_FILE

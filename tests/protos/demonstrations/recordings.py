@@ -1,15 +1,15 @@
-"""Behaviors, and files of demonstrations, for tests."""
+"""Behaviors and demonstration files for tests."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from communicator_objects.agent_pb2 import AgentActionProto, AgentInfoProto
-from communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
-from communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
-from communicator_objects.observation_pb2 import ObservationProto
 from rollcast.demonstrations.framing import BRAIN_POSITION, delimited
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.unity.communicator_objects.agent_pb2 import AgentActionProto, AgentInfoProto
+from rollcast.unity.communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
+from rollcast.unity.communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
+from rollcast.unity.communicator_objects.observation_pb2 import ObservationProto
 
 AXIS = BehaviorSpec("Axis", (ObservationSpec("state", np.dtype(np.float32), (1,)),), ActionSpec(continuous_size=1))
 BRANCH = BehaviorSpec(
@@ -25,7 +25,7 @@ def record(
     choices: Sequence[int] = (),
     **info: float,
 ) -> AgentInfoActionPairProto:
-    """A record of an agent with one observation."""
+    """Returns a record of an agent with one observation."""
     if not isinstance(seen, ObservationProto):
         data = ObservationProto.FloatData(data=[seen])
         seen = ObservationProto(shape=[1], dimension_properties=[1], float_data=data, name="state")

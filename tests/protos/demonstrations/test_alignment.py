@@ -1,4 +1,4 @@
-"""Which reward, end and action belong to which step, worked by hand."""
+"""Tests how rewards, ends and actions are assigned to steps."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.protos.demonstrations.recordings import AXIS, BRANCH, demonstration, 
 
 
 def test_reward_and_end_come_with_the_next_record(tmp_path: Path) -> None:
-    """Two episodes of ML-Agents' layout: the first record's reward is nobody's, an end is no step of the next episode.
+    """In ML-Agents' layout, a step's reward and end are in the next record.
 
     Episode 1 sees 10, 11, 12: it acts 0.1 and 0.2, is given 1 and 2, and ends by itself. Episode 2 sees 20, 21: it acts
     0.3, is given 3 and is interrupted. 77 and 88 are rewards from before, as Unity sums them up until the first
@@ -40,7 +40,7 @@ def test_reward_and_end_come_with_the_next_record(tmp_path: Path) -> None:
 
 
 def test_unitys_recorder_is_one_decision_late(tmp_path: Path) -> None:
-    """Unity writes a record before the decision: zeros first, the last action with the end. It is read right."""
+    """In Unity's layout, which writes a record before its decision, actions are read from the next record."""
     path = demonstration(
         tmp_path / "late.demo",
         BRANCH,
@@ -60,7 +60,7 @@ def test_unitys_recorder_is_one_decision_late(tmp_path: Path) -> None:
 
 
 def test_what_nothing_follows_is_no_step(tmp_path: Path) -> None:
-    """The last decision of a recording that was stopped amid an episode has no outcome."""
+    """The last decision of a stopped recording has no outcome and is no step."""
     path = demonstration(
         tmp_path / "open.demo",
         BRANCH,
@@ -74,7 +74,7 @@ def test_what_nothing_follows_is_no_step(tmp_path: Path) -> None:
 
 
 def test_agents_may_take_turns(tmp_path: Path) -> None:
-    """Records of several agents in one file are told apart by the agent's number; an end alone is no step."""
+    """Records of several agents are distinguished by number, and an end alone is no step."""
     path = demonstration(
         tmp_path / "mixed.demo",
         BRANCH,
@@ -94,6 +94,6 @@ def test_agents_may_take_turns(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_never_moves_is_not_late(tmp_path: Path) -> None:
-    """A file whose actions are all zeros says nothing of the order, and both readings are the same."""
+    """Both layouts give equal steps for a file with zero actions."""
     path = demonstration(tmp_path / "still.demo", BRANCH, [record(1, choices=[0]), record(2, True, choices=[0])])
     assert not read_demonstration(path, BRANCH).delayed

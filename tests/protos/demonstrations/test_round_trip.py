@@ -1,4 +1,4 @@
-"""What is written is what is read, for every kind of observation and action; damaged and hostile files are refused."""
+"""Tests that written files are read back equal and damaged ones are refused."""
 
 import os
 from collections.abc import Callable
@@ -6,9 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
-from communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
-from communicator_objects.observation_pb2 import PNG, ObservationProto
 from numpy.typing import NDArray
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.fields import MAX_FIELDS
@@ -18,6 +15,9 @@ from rollcast.demonstrations.units import ActionUnits
 from rollcast.demonstrations.writing import Action, DemonstrationWriter
 from rollcast.enums import ImageLayout, ObservationKind, ObservationRole
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.unity.communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
+from rollcast.unity.communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
+from rollcast.unity.communicator_objects.observation_pb2 import PNG, ObservationProto
 from rollcast.unity.floats import varint
 
 from tests.protos.demonstrations.recordings import AXIS, BRANCH, demonstration, record
@@ -42,7 +42,7 @@ SPEC = BehaviorSpec("Limb", OBSERVATIONS, LIMB)
 
 
 def seen(spec: ObservationSpec, generator: np.random.Generator) -> NDArray[np.generic]:
-    """A random observation."""
+    """Returns a random observation."""
     if spec.categories:
         return generator.integers(0, spec.categories, spec.shape).astype(spec.dtype)
     if spec.dtype.kind == "f":
@@ -51,7 +51,7 @@ def seen(spec: ObservationSpec, generator: np.random.Generator) -> NDArray[np.ge
 
 
 def test_every_kind(tmp_path: Path) -> None:
-    """Pictures, categories, entities, hybrid actions, masks, groups and both ends come back as they were."""
+    """Images, categories, entities, hybrid actions, masks, groups and ends are read back equal."""
     generator = np.random.default_rng(4)
     moments = [[seen(spec, generator) for spec in OBSERVATIONS] for _ in range(5)]
     axes = np.array([[-2, 17.5], [6, -3], [1.7, 0.25]], np.float32)
@@ -90,7 +90,7 @@ def test_every_kind(tmp_path: Path) -> None:
 
 
 def test_the_bytes_are_where_unity_has_them(tmp_path: Path) -> None:
-    """The head fits 32 bytes and counts records; the brain is at byte 33; ends carry no action."""
+    """The head has 32 bytes, the brain starts at byte 33, and ends have no action."""
     spec = BehaviorSpec("A long name, with a comma", (OBSERVATIONS[0],), ActionSpec(discrete_branches=(2,)))
     path = tmp_path / "plain.demo"
     with DemonstrationWriter(path, spec) as writer:
@@ -113,7 +113,7 @@ def test_the_bytes_are_where_unity_has_them(tmp_path: Path) -> None:
 
 
 def test_a_killed_recorder_leaves_its_episodes(tmp_path: Path) -> None:
-    """What was finished can be read while the recorder still writes."""
+    """Finished episodes can be read during the recording."""
     spec = BehaviorSpec("Kill", (OBSERVATIONS[0],), ActionSpec(discrete_branches=(2,)))
     writer = DemonstrationWriter(tmp_path / "kill.demo", spec)
     for _ in range(3):
@@ -128,7 +128,7 @@ def test_a_killed_recorder_leaves_its_episodes(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
-    """The ``.demo`` files of a folder, in the order of their names; others are left alone."""
+    """A folder is read as its ``.demo`` files in the order of names."""
     spec = BehaviorSpec("Many", (OBSERVATIONS[0],), ActionSpec(discrete_branches=(2,)))
     for name in ("b", "a"):
         with DemonstrationWriter(tmp_path / f"{name}.demo", spec) as writer:
@@ -136,7 +136,7 @@ def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
             writer.end(1, [np.zeros(3, np.float32)], interrupted=False)
     (tmp_path / "notes.txt").write_text("not a demonstration")
     assert [one.path.name for one in read_demonstrations(tmp_path, spec)] == ["a.demo", "b.demo"]
-    with pytest.raises(BadDemonstration, match=r"a\.demo: exists; choose another name"):
+    with pytest.raises(BadDemonstration, match=r"a\.demo: the file exists; choose another name"):
         DemonstrationWriter(tmp_path / "a.demo", spec)
 
 
@@ -149,7 +149,7 @@ PICTURE = BehaviorSpec(
 
 
 def refused(path: Path, spec: BehaviorSpec) -> str:
-    """The line, which names the file and is one line."""
+    """Returns the error of one line, which names the file."""
     with pytest.raises(BadDemonstration) as caught:
         read_demonstrations(path, spec)
     line = str(caught.value)
@@ -159,17 +159,17 @@ def refused(path: Path, spec: BehaviorSpec) -> str:
 
 
 def test_every_length_of_a_cut_file(tmp_path: Path) -> None:
-    """A file that ends anywhere is refused with the byte where what is missing should begin."""
+    """A truncated file is refused with the byte where data is missing."""
     whole = demonstration(tmp_path / "whole.demo", BRANCH, GOOD).read_bytes()
     cut = tmp_path / "cut.demo"
     for length in range(len(whole)):
         cut.write_bytes(whole[:length])
         line = refused(cut, BRANCH)
-        assert "empty" in line or "cut short" in line or "no demonstration" in line, line
+        assert "empty" in line or "cut short" in line or "not a demonstration" in line, line
 
 
 def test_every_changed_byte(tmp_path: Path) -> None:
-    """A file with a wrong byte is read or refused in one line; nothing else ever happens."""
+    """A file with a changed byte is read or refused in one line."""
     whole = demonstration(tmp_path / "whole.demo", BRANCH, GOOD).read_bytes()
     changed = tmp_path / "changed.demo"
     generator = np.random.default_rng(1)
@@ -186,25 +186,25 @@ def test_every_changed_byte(tmp_path: Path) -> None:
     ("data", "reason"),
     [
         (b"", "the file is empty"),
-        (b"This is a text, and not a short one at all, no.", "this is no demonstration"),
-        (b"\xff" * 64, "begins with no length"),
+        (b"This is a text, and not a short one at all, no.", "this is not a demonstration"),
+        (b"\xff" * 64, "the length of"),
         (delimited(DemonstrationMetaProto(api_version=7)).ljust(99, b"\0"), "has version 7 of the format"),
-        (delimited(DemonstrationMetaProto(number_steps=-1)).ljust(99, b"\0"), "its head says -1 records"),
+        (delimited(DemonstrationMetaProto(number_steps=-1)).ljust(99, b"\0"), "its head announces -1 records"),
         (
             delimited(DemonstrationMetaProto(api_version=1)).ljust(BRAIN_POSITION, b"\0") + varint(2**32 - 1) + b"abc",
-            "byte 33: the description of the behavior says 4294967295 bytes, and 3 follow",
+            "byte 33: the description of the behavior announces 4294967295 bytes, but 3 follow",
         ),
     ],
 )
 def test_what_is_no_demonstration(tmp_path: Path, data: bytes, reason: str) -> None:
-    """Wrong heads and lengths are told of before anything is allocated."""
+    """Wrong heads and lengths are refused before anything is allocated."""
     path = tmp_path / "odd.demo"
     path.write_bytes(data)
     assert reason in refused(path, BRANCH)
 
 
 def test_a_record_beyond_the_bound(tmp_path: Path) -> None:
-    """A record that is really there, and larger than any sensible one, is not read into memory."""
+    """An oversized record is not read into memory."""
     path = demonstration(tmp_path / "vast.demo", BRANCH, GOOD, announced=4)
     position = path.stat().st_size
     with path.open("ab") as stream:
@@ -217,25 +217,28 @@ def test_a_record_beyond_the_bound(tmp_path: Path) -> None:
     ("bad", "reason"),
     [
         (record(float("nan"), choices=[1]), "observation state has NaN or infinity"),
-        (record(1e20, choices=[1]), "observation state has a value beyond 1e+15"),
+        (record(1e20, choices=[1]), "observation state has a value above 1e+15"),
         (record(1, choices=[1], reward=float("inf")), "a reward is not finite"),
         (record(1, choices=[1], group_reward=float("nan")), "a reward is not finite"),
         (record(1, choices=[5]), "discrete action 0 is 5; it must be a whole number below 5"),
         (record(1, choices=[-1]), "discrete action 0 is -1"),
-        (record(1, choices=[1, 1]), "it has 0 continuous and 2 discrete actions; the run's behavior has 0 and 1"),
-        (record(1, axes=[0.5]), "it has 1 continuous and 0 discrete actions"),
-        (record(1), "it has no action"),
-        (AgentInfoActionPairProto(), "it has 0 observations; the run's behavior has 1"),
+        (
+            record(1, choices=[1, 1]),
+            "the record has 0 continuous and 2 discrete actions; the run's behavior has 0 and 1",
+        ),
+        (record(1, axes=[0.5]), "the record has 1 continuous and 0 discrete actions"),
+        (record(1), "the record has no action"),
+        (AgentInfoActionPairProto(), "the record has 0 observations; the run's behavior has 1"),
         (record(ObservationProto(shape=[2]), choices=[1]), "observation state has shape [2]"),
         (record(ObservationProto(shape=[1]), choices=[1]), "observation state has 0 values; its shape [1] needs 1"),
         (
             record(ObservationProto(shape=[1], compression_type=PNG, compressed_data=b"x"), choices=[1]),
-            "only pictures can have one",
+            "only images can be compressed",
         ),
     ],
 )
 def test_a_bad_record_is_named(tmp_path: Path, bad: AgentInfoActionPairProto, reason: str) -> None:
-    """The line has the byte at which the record begins, and what is wrong with it."""
+    """The error has the byte at which the record starts, and the cause."""
     path = demonstration(tmp_path / "bad.demo", BRANCH, [*GOOD, bad])
     position = path.stat().st_size - len(delimited(bad))
     assert f"byte {position}: " in (line := refused(path, BRANCH))
@@ -243,7 +246,7 @@ def test_a_bad_record_is_named(tmp_path: Path, bad: AgentInfoActionPairProto, re
 
 
 def test_axes_that_are_no_numbers(tmp_path: Path) -> None:
-    """Continuous actions must be finite; those outside of [-1, 1] are clipped and counted."""
+    """Continuous actions must be finite, and those outside of [-1, 1] are clipped and counted."""
     path = demonstration(tmp_path / "nan.demo", AXIS, [record(1, axes=[float("nan")]), record(2, True)])
     assert "continuous action 0 is nan" in refused(path, AXIS)
     path = demonstration(tmp_path / "far.demo", AXIS, [record(1, axes=[-7.0]), record(2, True)])
@@ -253,7 +256,7 @@ def test_axes_that_are_no_numbers(tmp_path: Path) -> None:
 
 
 def test_another_behavior(tmp_path: Path) -> None:
-    """Actions and shapes that differ from the run's are told of with both; an old file's one field is understood."""
+    """Actions and shapes that differ from the run's are refused with both; old fields are read."""
     path = demonstration(tmp_path / "axis.demo", AXIS, [record(1, axes=[0.5]), record(2, True)])
     assert "its behavior has 1 continuous actions and branches []; the run's has 0 and [5]" in refused(path, BRANCH)
     old = BrainParametersProto(brain_name="Old", vector_action_size_deprecated=[5])
@@ -269,13 +272,13 @@ def test_another_behavior(tmp_path: Path) -> None:
 
 
 def test_a_bomb_of_pictures(tmp_path: Path) -> None:
-    """Observations are bounded unpacked, whatever the file's size is; PNG files have their announced size."""
+    """Decompressed observations are limited, and PNG files must have their announced size."""
     small = ObservationProto(
         shape=[3, 8, 8], dimension_properties=[1, 2, 2], compression_type=PNG, compressed_data=b"x"
     )
     path = demonstration(tmp_path / "png.demo", PICTURE, [record(small, choices=[1]), record(small, True)])
-    assert "observation camera needs 1 PNG files one after another" in refused(path, PICTURE)
-    with pytest.raises(BadDemonstration, match="records take more than 0 MiB unpacked, 253 bytes each"):
+    assert "observation camera needs 1 consecutive PNG files" in refused(path, PICTURE)
+    with pytest.raises(BadDemonstration, match="records take more than 0 MiB unpacked, at 253 bytes each"):
         read_demonstration(path, PICTURE, max_bytes=300)
 
 
@@ -284,25 +287,25 @@ def test_a_bomb_of_pictures(tmp_path: Path) -> None:
     [
         (lambda path: None, "cannot be opened: No such file"),
         (lambda path: path.mkdir(), "this folder has no .demo files"),
-        (os.mkfifo, "is no regular file"),
-        (lambda path: demonstration(path, BRANCH, [record(1, choices=[1])]), "holds no step"),
-        (lambda path: demonstration(path, BRANCH, []), "holds no step"),
-        (lambda path: demonstration(path, BRANCH, GOOD, announced=9), "ends after 3 records, and its head says 9"),
+        (os.mkfifo, "not a regular file"),
+        (lambda path: demonstration(path, BRANCH, [record(1, choices=[1])]), "has no complete step"),
+        (lambda path: demonstration(path, BRANCH, []), "has no complete step"),
+        (lambda path: demonstration(path, BRANCH, GOOD, announced=9), "ends after 3 records, but its head announces 9"),
     ],
 )
 def test_nothing_to_read(tmp_path: Path, make: Callable[[Path], object], reason: str) -> None:
-    """Missing files, pipes, empty folders and recordings without a step end in one line."""
+    """Missing files, pipes, empty folders and recordings without steps are errors of one line."""
     make(tmp_path / "none.demo")
     assert reason in refused(tmp_path / "none.demo", BRANCH)
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field with a length."""
+    """Encodes a field with a length."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def test_a_number_without_end(tmp_path: Path) -> None:
-    """Its bytes are not put together, which would take the longer the more there are."""
+    """A varint without end is refused quickly."""
     path = demonstration(tmp_path / "endless.demo", BRANCH, [])
     path.write_bytes(path.read_bytes() + varint(60_000_000) + b"\x80" * 60_000_000)
     assert "record 0 cannot be read: the file is damaged" in refused(path, BRANCH)
@@ -310,7 +313,7 @@ def test_a_number_without_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_empty_messages_without_end(tmp_path: Path, nested: bool) -> None:
-    """A record of a few hundred kilobytes is not made fifty times as large in memory, to say then that it is wrong."""
+    """Many empty messages in a record are refused without large allocations."""
     fields = AgentInfoActionPairProto.DESCRIPTOR.fields_by_name
     agent = fields["agent_info"]
     seen = agent.message_type.fields_by_name["observations"].number
@@ -322,7 +325,7 @@ def test_empty_messages_without_end(tmp_path: Path, nested: bool) -> None:
 
 
 def test_large_records_with_few_fields_are_read(tmp_path: Path) -> None:
-    """Their numbers are packed, and not counted one by one."""
+    """Packed numbers of large records do not count as fields."""
     size = MAX_FIELDS + 1
     spec = BehaviorSpec(
         "Wide", (ObservationSpec("state", np.dtype(np.float32), (size,)),), ActionSpec(discrete_branches=(2,))

@@ -1,11 +1,11 @@
-"""NaN and infinity."""
+"""Tests the replacement of NaN and infinity."""
 
 import numpy as np
 from rollcast.unity.finite import FaultyRows, zero_what_is_not_finite
 
 
 def test_only_what_is_not_finite_is_replaced() -> None:
-    """The rows are told, their other values stay; the largest floats are finite."""
+    """Faulty rows are reported, and their other values stay."""
     values = np.array([[1.0, 2.0], [np.nan, 3.0], [3e38, 3e38], [-np.inf, np.inf]], np.float32)
     rows = zero_what_is_not_finite(values)
     assert rows is not None
@@ -15,13 +15,13 @@ def test_only_what_is_not_finite_is_replaced() -> None:
 
 
 def test_finite_values_are_left_alone() -> None:
-    """No rows are told; an empty array has none."""
+    """Finite values report no rows."""
     assert zero_what_is_not_finite(np.ones((3, 2), np.float32)) is None
     assert zero_what_is_not_finite(np.ones((0, 2), np.float32)) is None
 
 
 def test_lines_become_rare() -> None:
-    """The first faulty row is told, and then each doubling: a player that is broken for good does not fill the log."""
+    """Faulty rows are logged at the first one and at each doubling."""
     rows, counter = np.array([False, True]), FaultyRows()
     lines = [counter.line(np.array([3, 5]), {"the reward": rows}) for _ in range(1000)]
     told = [line for line in lines if line is not None]
@@ -31,7 +31,7 @@ def test_lines_become_rare() -> None:
 
 
 def test_a_line_names_a_few() -> None:
-    """All that is faulty is named, of the agents four."""
+    """The line names all faulty observations and at most four agents."""
     ids, rows = np.arange(10), np.ones(10, np.bool_)
     line = FaultyRows().line(ids, {"the reward": rows, "observation Ball": ~rows})
     assert line is not None

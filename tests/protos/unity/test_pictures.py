@@ -1,4 +1,4 @@
-"""PNG files, one after another, as channels of one picture."""
+"""Tests consecutive PNG files as channels of one image."""
 
 import io
 import struct
@@ -19,34 +19,34 @@ Bytes = NDArray[np.uint8]
 
 
 def read(files: bytes, channels: int, mapping: list[int] | None = None, size: tuple[int, int] = (6, 5)) -> Bytes:
-    """One picture of a sensor."""
+    """Returns an image of a sensor."""
     into = np.full((channels, *size), 77, np.uint8)
     PictureReader(channels, *size).read(files, mapping or [], into)
     return into
 
 
 def pillow_png(image: Image.Image) -> bytes:
-    """A file as another encoder writes it."""
+    """Returns a file of another encoder."""
     out = io.BytesIO()
     image.save(out, "PNG")
     return out.getvalue()
 
 
 def test_one_file_with_its_own_mapping() -> None:
-    """Colors come out as they are, rows from the top, channels first."""
+    """Colors are read unchanged, rows from the top and channels first."""
     image = pixels(6, 5)
     assert np.array_equal(read(png(image), 3, [0, 1, 2]), image.transpose(2, 0, 1))
 
 
 def test_files_one_after_another() -> None:
-    """Each file adds three channels; those with a negative target are dropped."""
+    """Each file adds three channels, and those with a negative target are dropped."""
     first, second = pixels(6, 5, 1), pixels(6, 5, 2)
     found = read(png(first) + png(second), 5, [0, 1, 2, 3, 4, -1])
     assert np.array_equal(found, np.concatenate((first, second), axis=2)[..., :5].transpose(2, 0, 1))
 
 
 def test_any_order() -> None:
-    """A mapping may put channels anywhere; one without a source is 0."""
+    """A mapping may reorder channels, and one without a source is 0."""
     image = pixels(6, 5)
     found = read(png(image), 4, [3, 0, 1])
     assert np.array_equal(found[[3, 0, 1]], image.transpose(2, 0, 1))
@@ -54,7 +54,7 @@ def test_any_order() -> None:
 
 
 def test_sources_of_one_channel_are_averaged() -> None:
-    """The average of three channels (a grey camera) and of two, rounded half up."""
+    """Sources of one channel are averaged and rounded half up."""
     image = pixels(6, 5)
     image[0, 0] = (0, 1, 1)
     image[0, 1] = (255, 255, 255)
@@ -65,7 +65,7 @@ def test_sources_of_one_channel_are_averaged() -> None:
 
 
 def test_stacked_grey_cameras() -> None:
-    """A stack of grey pictures has a file each, all channels of which go to one channel."""
+    """Each file of a stack of grey images becomes one channel."""
     images = [pixels(6, 5, seed) for seed in range(4)]
     found = read(b"".join(map(png, images)), 4, [target for target in range(4) for _ in range(3)])
     expected = [np.floor(image.astype(np.float64).mean(axis=2) + 0.5) for image in images]
@@ -73,14 +73,14 @@ def test_stacked_grey_cameras() -> None:
 
 
 def test_many_channels_of_a_grid() -> None:
-    """A grid of 20 channels comes as 7 files, the last of which is padded."""
+    """A grid of 20 channels has 7 files, the last of which is padded."""
     images = [pixels(6, 5, seed) for seed in range(7)]
     found = read(b"".join(map(png, images)), 20, [*range(20), -1])
     assert np.array_equal(found, np.concatenate(images, axis=2)[..., :20].transpose(2, 0, 1))
 
 
 def test_old_players_have_no_mapping() -> None:
-    """One channel is then the average of the first file; more are the first that come."""
+    """Without a mapping one channel is the first file's average, and several are the first ones."""
     first, second = pixels(6, 5, 1), pixels(6, 5, 2)
     assert np.array_equal(read(png(first), 1)[0], (2 * first.astype(int).sum(axis=2) + 3) // 6)
     assert np.array_equal(read(png(first), 2), first.transpose(2, 0, 1)[:2])
@@ -89,7 +89,7 @@ def test_old_players_have_no_mapping() -> None:
 
 
 def test_a_mapping_may_change() -> None:
-    """Each observation is read by the mapping that it comes with."""
+    """Each observation is read with its own mapping."""
     reader, image, into = PictureReader(3, 6, 5), pixels(6, 5), np.empty((3, 6, 5), np.uint8)
     for mapping in ([0, 1, 2], [2, 1, 0], [0, 1, 2]):
         reader.read(png(image), mapping, into)
@@ -105,14 +105,14 @@ def test_files_of_other_encoders(mode: str) -> None:
 
 
 def test_pillow_gets_nothing_but_the_picture() -> None:
-    """Texts and profiles, which can unpack to very much, are cut out; so is what follows the last file needed."""
+    """Texts, profiles and data after the last needed file are removed before Pillow reads it."""
     image, text = pixels(6, 5), part(b"zTXt", b"x\0\0" + zlib.compress(bytes(80 << 20), 9))
     profile = part(b"iCCP", b"x\0\0" + b"no zlib")
     assert np.array_equal(read(png(image, text, profile) + b"rest", 3), image.transpose(2, 0, 1))
 
 
 def test_a_file_of_another_size() -> None:
-    """Its size is compared before anything is unpacked: a bomb costs nothing."""
+    """A file of another size is refused before it is decompressed."""
     header = part(b"IHDR", struct.pack(">IIBBBBB", 2**31 - 1, 2**31 - 1, 8, 2, 0, 0, 0))
     bomb = b"\x89PNG\r\n\x1a\n" + header + part(b"IDAT", zlib.compress(bytes(1 << 20), 9)) + part(b"IEND", b"")
     with pytest.raises(BadPicture, match=r"2147483647 x 2147483647 pixels \(height x width\), not 6 x 5"):
@@ -122,7 +122,7 @@ def test_a_file_of_another_size() -> None:
 
 
 def test_announced_sizes_are_bounded() -> None:
-    """A sensor that announces too many pixels, or a mapping that needs too many files, is refused before decoding."""
+    """Too many announced pixels or files are refused before decoding."""
     reader = PictureReader(1, MAX_PIXELS, 2)
     with pytest.raises(BadPicture, match="pixels"):
         reader.read(png(pixels(2, 2)), [], np.empty((1, 1, 1), np.uint8))
@@ -135,10 +135,10 @@ def test_announced_sizes_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("files", "mapping", "words"),
     [
-        (b"", [], "only 0 came"),
-        (b"JFIF not a PNG at all", [], "byte 0 of 21 begins none"),
-        (png(pixels(6, 5)), [0, 1, 2, 0, 1, 2], "only 1 came"),
-        (png(pixels(6, 5)) + b"?", [0, 1, 2, 0, 1, 2], "begins none"),
+        (b"", [], "only 0 arrived"),
+        (b"JFIF not a PNG at all", [], "none begins at byte 0 of 21"),
+        (png(pixels(6, 5)), [0, 1, 2, 0, 1, 2], "only 1 arrived"),
+        (png(pixels(6, 5)) + b"?", [0, 1, 2, 0, 1, 2], "none begins"),
         (png(pixels(6, 5)), [0, 1, 3], "to channel 3; the picture has 3"),
         (png(pixels(6, 5))[:-5], [], "cut short"),
         (png(pixels(6, 5))[:20], [], "cut short"),
@@ -148,21 +148,21 @@ def test_announced_sizes_are_bounded() -> None:
     ],
 )
 def test_what_is_no_picture(files: bytes, mapping: list[int], words: str) -> None:
-    """Each is told by what is wrong."""
+    """The error says what is wrong with the file."""
     with pytest.raises(BadPicture, match=words):
         read(files, 3, mapping)
 
 
 def test_many_parts_end() -> None:
-    """A file of parts without end is given up."""
+    """A file with too many chunks is refused."""
     with pytest.raises(BadPicture, match="damaged"):
         read(png(pixels(6, 5), *[part(b"junk", b"")] * 70_000), 3)
 
 
 def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only pictures need Pillow; where it is missing, the line says how to get it."""
+    """Without Pillow the error of an image says how to install it."""
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(BadPicture, match=r"pip install '\.\[unity\]'"):
+    with pytest.raises(BadPicture, match=r"pip install 'rollcast\[unity\]'"):
         read(png(pixels(6, 5)), 3)
 
 
@@ -172,7 +172,7 @@ GOOD = png(pixels(6, 5))
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.binary(max_size=12)), max_size=3), st.integers(0, 20))
 def test_damage_is_an_error_or_a_picture(damage: list[tuple[int, bytes]], cut: int) -> None:
-    """Whatever is done to a file, it is read or told in one line; nothing else comes out."""
+    """A corrupted file is read or is an error of one line."""
     data = bytearray(GOOD)
     for at, replaced in damage:
         data[at : at + len(replaced)] = replaced
@@ -188,7 +188,7 @@ def test_damage_is_an_error_or_a_picture(damage: list[tuple[int, bytes]], cut: i
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60), st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-1, 3), max_size=9))
 def test_any_header_and_mapping(content: bytes, mapping: list[int]) -> None:
-    """The same for parts with correct checksums, which reach the decoder, and for any mapping."""
+    """Any header with correct checksums, and any mapping, is read or an error of one line."""
     header = part(b"IHDR", struct.pack(">II", 5, 6) + content[:5].ljust(5, b"\0"))
     data = b"\x89PNG\r\n\x1a\n" + header + part(b"PLTE", content[5:20]) + part(b"IDAT", zlib.compress(content))
     line = ""

@@ -1,13 +1,13 @@
-"""One observation of many agents as one array."""
+"""Tests that an observation of many agents becomes one array."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from communicator_objects import observation_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollcast.specs import BehaviorSpec
+from rollcast.unity.communicator_objects import observation_pb2
 from rollcast.unity.forms import action_spec, observation_spec, wire_layout
 from rollcast.unity.sensors import MAX_BATCH_BYTES, BadSensorData, SensorReader, sensor_readers
 
@@ -15,13 +15,13 @@ from tests.actor_client.unity.agents import CHANNELS_FIRST, CHANNELS_LAST, ENTIT
 
 
 def reader(first: observation_pb2.ObservationProto, version: str = "3.0.0") -> SensorReader:
-    """The reader of a sensor whose first observation is this."""
+    """Returns the reader of a sensor with this first observation."""
     spec = BehaviorSpec("A", (observation_spec(first, "Sensor", version),), action_spec(brain(1)))
     return sensor_readers(spec, [first], [wire_layout(first, version)])[0]
 
 
 def test_vectors() -> None:
-    """Floats arrive bit by bit, one row an agent."""
+    """Floats arrive bit by bit, one row per agent."""
     values = np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32)
     rows = [floats(row) for row in values]
     found, bad = reader(rows[0]).read(rows)
@@ -34,14 +34,14 @@ def test_vectors() -> None:
 
 @pytest.mark.parametrize("size", [1, 31, 32, 127, 128, 5000, 600_000])
 def test_vectors_of_any_length(size: int) -> None:
-    """The length before the floats takes one to four bytes on the wire."""
+    """Lengths of one to four bytes on the wire are read."""
     values = np.arange(size, dtype=np.float32)
     found, _ = reader(floats(values)).read([floats(values)])
     assert np.array_equal(found[0], values)
 
 
 def test_floats_that_were_not_packed() -> None:
-    """The other form that protobuf allows, and fields that nobody knows, are read too."""
+    """Unpacked floats and unknown fields are read."""
     first = floats([1.0, 2.0])
     unpacked = b"\x0d" + np.float32(3.0).tobytes() + b"\x0d" + np.float32(4.0).tobytes()
     stranger = b"\x0a\x08" + np.array([5.0, 6.0], "<f4").tobytes() + b"\x78\x07"
@@ -55,7 +55,7 @@ def test_floats_that_were_not_packed() -> None:
 
 
 def test_entities() -> None:
-    """Entities keep their two axes, padding and all."""
+    """Entities keep their two axes with padding."""
     values = np.zeros((4, 3), np.float32)
     values[0] = (1, 2, 3)
     found, _ = reader(floats(values, ENTITIES)).read([floats(values, ENTITIES)] * 2)
@@ -63,7 +63,7 @@ def test_entities() -> None:
 
 
 def test_float_pictures_of_either_order() -> None:
-    """What comes as [H, W, C] is turned, what comes as [C, H, W] stays."""
+    """[H, W, C] is transposed and [C, H, W] is kept."""
     values = np.random.default_rng(3).random((2, 6, 5, 3), np.float32)
     last = [floats(picture, CHANNELS_LAST) for picture in values]
     first = [floats(picture.transpose(2, 0, 1), CHANNELS_FIRST) for picture in values]
@@ -75,7 +75,7 @@ def test_float_pictures_of_either_order() -> None:
 
 @pytest.mark.parametrize(("shape", "properties"), [((3, 6, 5), CHANNELS_FIRST), ((6, 5, 3), CHANNELS_LAST)])
 def test_png_of_either_order(shape: Sequence[int], properties: Sequence[int]) -> None:
-    """A PNG has rows of pixels in any case; bytes arrive with channels first."""
+    """PNG images of either order become bytes with channels first."""
     images = [pixels(6, 5, seed) for seed in range(3)]
     rows = [packed(png(image), shape, [0, 1, 2], properties) for image in images]
     found, bad = reader(rows[0]).read(rows)
@@ -86,7 +86,7 @@ def test_png_of_either_order(shape: Sequence[int], properties: Sequence[int]) ->
 
 @pytest.mark.parametrize("compressed_first", [False, True])
 def test_compression_may_change(compressed_first: bool) -> None:
-    """A player may switch compression while it runs, or for some agents; the type of the spec stays."""
+    """Compression may change between messages and agents; the spec's type stays."""
     image = pixels(6, 5)
     small, large = packed(png(image), (3, 6, 5), [0, 1, 2]), floats(image.transpose(2, 0, 1) / 255.0, CHANNELS_FIRST)
     sensor = reader(small if compressed_first else large)
@@ -99,7 +99,7 @@ def test_compression_may_change(compressed_first: bool) -> None:
 
 
 def test_rows_that_are_not_finite() -> None:
-    """NaN and infinity become 0 and their rows are told, in pictures too, whatever their neighbours are."""
+    """NaN and infinity become 0 and their rows are reported, also in images."""
     bad = np.ones((3, 6, 5))
     bad[1, 2, 3] = np.nan
     small, large = packed(png(pixels(6, 5)), (3, 6, 5), [0, 1, 2]), floats(bad, CHANNELS_FIRST)
@@ -118,8 +118,8 @@ def test_rows_that_are_not_finite() -> None:
         (floats([1.0, 2.0]), floats([[1.0, 2.0]]), r"has shape \[1, 2\]"),
         (floats([1.0, 2.0]), floats([1.0], shape=[2]), r"has 1 values; its shape \[2\] needs 2"),
         (floats([1.0, 2.0]), floats([], shape=[2]), "has 0 values"),
-        (floats([1.0, 2.0]), packed(png(pixels(1, 2)), [2]), "only pictures can have one"),
-        (packed(png(pixels(6, 5)), [3, 6, 5]), packed(b"x", [3, 6, 5]), "begins none"),
+        (floats([1.0, 2.0]), packed(png(pixels(1, 2)), [2]), "only images can be compressed"),
+        (packed(png(pixels(6, 5)), [3, 6, 5]), packed(b"x", [3, 6, 5]), "none begins"),
         (packed(png(pixels(6, 5)), [3, 6, 5]), packed(png(pixels(7, 5)), [3, 6, 5]), "7 x 5 pixels"),
         (
             packed(png(pixels(6, 5)), [3, 6, 5]),
@@ -131,17 +131,19 @@ def test_rows_that_are_not_finite() -> None:
 def test_what_cannot_be_read(
     first: observation_pb2.ObservationProto, bad: observation_pb2.ObservationProto, words: str
 ) -> None:
-    """The line says what is wrong, and of which row."""
+    """The error has the cause and the row."""
     with pytest.raises(BadSensorData, match=words) as caught:
         reader(first).read([first, bad])
     assert caught.value.row == 1
 
 
 def test_what_is_unpacked_is_bounded() -> None:
-    """Many agents that announce large observations in a small message take no memory."""
+    """Large announced observations in a small message allocate no memory."""
     side = 2000
     one = packed(b"", (3, side, side))
-    with pytest.raises(BadSensorData, match=f"of 100 agents takes {3 * side * side} bytes each; {MAX_BATCH_BYTES}"):
+    with pytest.raises(
+        BadSensorData, match=f"of 100 agents takes {3 * side * side} bytes each; at most {MAX_BATCH_BYTES}"
+    ):
         reader(one).read([one] * 100)
 
 
@@ -159,7 +161,7 @@ OBSERVATIONS = st.builds(
 def test_anything_is_an_array_or_one_line(
     first: observation_pb2.ObservationProto, rows: list[observation_pb2.ObservationProto]
 ) -> None:
-    """Whatever comes is finite and of the type and shape of the spec, or one line about one row."""
+    """Any observation becomes a finite array of the spec or an error about one row."""
     sensor, line = reader(first), ""
     try:
         found, _ = sensor.read(rows)

@@ -1,4 +1,4 @@
-"""A recorder of agents whose time and messages are set by hand."""
+"""A recorder of agents whose time and messages the test sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPEC = BehaviorSpec(
 
 @dataclass
 class Driver:
-    """Begins with version 0 of generation 1, unless there shall be no policy."""
+    """Starts with version 0 of generation 1, unless it is made without a policy."""
 
     link: KeepingLink = field(default_factory=lambda: KeepingLink(SPEC))
     now: float = 100.0
@@ -52,7 +52,7 @@ class Driver:
         revision: int = 0,
         faulty: Sequence[int] = (),
     ) -> NDArray[np.int64]:
-        """Agents ask, showing one number each, and are answered unless the test does that."""
+        """Lets agents ask with one number each, and answers them unless the test does."""
         count = len(seen)
         batch = DecisionBatch(
             ids=np.array(list(seen), np.int64),
@@ -78,7 +78,7 @@ class Driver:
         cut_off: Sequence[int] = (),
         faulty: bool = False,
     ) -> None:
-        """Episodes of agents end, some of them from outside."""
+        """Ends episodes of agents, some of them truncated."""
         count = len(seen)
         batch = TerminalBatch(
             ids=np.array(list(seen), np.int64),
@@ -92,31 +92,31 @@ class Driver:
         self.recorder.finish(env, batch)
 
     def pieces(self) -> list[Piece]:
-        """What arrived, after everything that is closed was sent."""
+        """Returns what arrived, after everything that is closed was sent."""
         self.recorder.flush()
         return pieces(self.link.chunks)
 
     def column(self, name: str) -> list[Any]:
-        """One column of all chunks that have it."""
+        """Returns a column of all chunks that have it."""
         self.recorder.flush()
         return [value for chunk in self.link.chunks if name in chunk.columns for value in chunk.columns[name].tolist()]
 
 
 def observed(numbers: Any) -> list[NDArray[Any]]:
-    """One number an agent."""
+    """Returns one number for each agent."""
     return [np.array(list(numbers), np.float32)[:, None]]
 
 
 def answers(count: int) -> Actions:
-    """Always the second choice."""
+    """Returns the second choice for each agent."""
     return Actions(None, np.ones((count, 1), np.int32), np.full((count, 1), -0.5, np.float32), None)
 
 
 def seen_in(piece: Piece) -> list[float]:
-    """The numbers that were shown, the final one at the end."""
+    """Returns the observations of a segment, the final one last."""
     return [*piece.rows["obs/state"][:, 0].tolist(), float(piece.final["final_obs/state"][0])]
 
 
 def story(driver: Driver) -> list[tuple[list[float], SegmentEnd]]:
-    """What was seen in each segment that arrived, and how it ended."""
+    """Returns what was seen in each segment that arrived, and how it ended."""
     return [(seen_in(piece), piece.end) for piece in driver.pieces()]

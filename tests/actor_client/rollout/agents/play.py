@@ -1,4 +1,4 @@
-"""A random game of agents that come, ask, act and go, and what really happened in it."""
+"""Plays random games of agents that arrive, ask, act and leave, and records the true events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SPEC = BehaviorSpec(
 
 @dataclass(frozen=True)
 class Case:
-    """One random game: its size, its limits, and how often things happen."""
+    """One random game: its size, its limits and the frequencies of its events."""
 
     seed: int
     envs: int
@@ -50,7 +50,7 @@ class Case:
 
 @dataclass
 class Step:
-    """What one agent did once."""
+    """One step of one agent."""
 
     episode: Episode
     index: int
@@ -69,7 +69,7 @@ class Step:
 
 @dataclass
 class Episode:
-    """One episode of one agent; `waiting` and `flying` are what it saw and did last."""
+    """One episode of one agent; `waiting` and `flying` are its latest observation and action."""
 
     env: int
     identity: int
@@ -87,7 +87,7 @@ class Episode:
 
 @dataclass
 class Play:
-    """Feeds a recorder, and remembers everything."""
+    """Feeds a recorder and records all events."""
 
     case: Case
     random: np.random.Generator = field(init=False)
@@ -106,7 +106,7 @@ class Play:
     stats: list[tuple[str, int, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Begins with version 0 of generation 1."""
+        """Starts with version 0 of generation 1."""
         case = self.case
         self.random = np.random.default_rng(case.seed)
         self.link = KeepingLink(
@@ -138,17 +138,17 @@ class Play:
         self.check_books()
 
     def check_books(self) -> None:
-        """Every produced row has one fate, and the recorder knows how many are open."""
+        """Checks that every row has one outcome and that the recorder counts open rows."""
         assert all(books.balanced for books in (self.link.books, *self.old_books))
         assert self.link.books.view().open == self.recorder.open_steps
         assert self.recorder.in_flight == sum(episode.flying is not None for episode in self.running.values())
         assert self.recorder.agents == len(self.running)
-        # What credit always suffices for, whatever is held back for group mates.
+        # Credit always suffices for these rows, including those held back for group mates.
         possible = self.recorder.most_agents * self.recorder.horizon
         assert self.recorder._segments.rows + self.recorder.agents <= possible
 
     def message(self, env: int) -> None:
-        """One environment says who ended and who asks, after it was answered."""
+        """Sends the message of one environment: agents that ended and agents that ask."""
         self.messages += 1
         self.answer(env)
         mine = {identity: episode for (where, identity), episode in self.running.items() if where == env}
@@ -163,7 +163,7 @@ class Play:
             self.recorder.add_stats(env, [(key, value, StatAggregation.SUM)])
 
     def finish(self, env: int, identities: list[int]) -> None:
-        """Some agents end; a stranger is among them now and then."""
+        """Ends some agents, sometimes including an unknown one."""
         strangers = [1000] if self.random.random() < 0.1 else []
         ids = identities + strangers
         count = len(ids)
@@ -187,7 +187,7 @@ class Play:
         self.recorder.finish(env, batch)
 
     def stands(self, env: int, ending: list[tuple[int, Episode]], cut_off: NDArray[np.bool_]) -> dict[int, GroupEnd]:
-        """How the groups of agents that end stand afterwards."""
+        """Returns how the groups of agents that end stand afterwards."""
         left = {episode.group for (where, _), episode in self.running.items() if where == env}
         found = {}
         for group in {episode.group for _, episode in ending} - left - {0}:
@@ -196,7 +196,7 @@ class Play:
         return found
 
     def observe(self, env: int, identities: list[int]) -> None:
-        """Some agents ask, new ones among them."""
+        """Lets some agents ask, including new ones."""
         count = len(identities)
         seen, rewards, group_rewards = self.take(count), self.rewards(count), self.rewards(count)
         faulty = self.random.random(count) < self.case.fault_share
@@ -224,7 +224,7 @@ class Play:
         self.slots[env] = list(zip(slots.tolist(), episodes, strict=True))
 
     def complete(self, episode: Episode, reward: float, group_reward: float, seen: float) -> None:
-        """An agent shows up again."""
+        """Completes the pending step of an agent that appears again."""
         step, episode.flying = episode.flying, None
         if step is not None:
             step.reward, step.group_reward, step.next_seen = reward, group_reward, seen
@@ -232,7 +232,7 @@ class Play:
             self.taken[step.seen] = step
 
     def answer(self, env: int) -> None:
-        """Answers who waits in an environment, and perhaps in others with it, in any order."""
+        """Answers the waiting agents of one or more environments in random order."""
         envs = [env, *(other for other in self.slots if other != env and self.random.random() < 0.3)]
         waiting = [entry for where in envs for entry in self.slots.pop(where, [])]
         self.random.shuffle(waiting)
@@ -240,7 +240,7 @@ class Play:
         acts = self.random.integers(0, 2, count)
         for (_, episode), act in zip(waiting, acts.tolist(), strict=True):
             if self.running.get((episode.env, episode.identity)) is not episode or episode.waiting is None:
-                continue  # forgotten meanwhile
+                continue  # forgotten in the meantime
             (seen, masks), episode.waiting = episode.waiting, None
             episode.flying = Step(
                 episode, len(episode.steps), seen, masks, episode.group, self.version, self.generation, act, self.messages
@@ -258,12 +258,12 @@ class Play:
         self.recorder.act(np.array([slot for slot, _ in waiting], np.int64), actions)
 
     def swap(self) -> None:
-        """A version that is 1 to 3 newer acts from now on."""
+        """Swaps to a version that is 1 to 3 newer."""
         self.version += int(self.random.integers(1, 4))
         self.recorder.swap(self.generation, self.version)
 
     def lose_generation(self) -> None:
-        """The learner has begun again, perhaps at a lower version."""
+        """Starts a new generation, perhaps at a lower version."""
         self.generation += 1
         self.version = int(self.random.integers(3))
         self.recorder.swap(self.generation, self.version)
@@ -272,33 +272,33 @@ class Play:
                 episode.first_version = episode.last_version = self.version
 
     def lose_session(self) -> None:
-        """The learner knows the session no more."""
+        """Makes the learner forget the session."""
         self.recorder.discard("session_lost")
         self.old_books.append(self.link.books)
         assert self.link.books.view().open == 0
         self.link.begin_session()
 
     def lose_env(self) -> None:
-        """An environment is gone, perhaps while its agents wait."""
+        """Removes an environment, perhaps while its agents wait."""
         env = int(self.random.integers(self.case.envs))
         self.recorder.drop_env(env, "reset")
         self.running = {key: episode for key, episode in self.running.items() if key[0] != env}
 
     def number(self) -> float:
-        """A number that occurs once."""
+        """Returns a number that occurs once."""
         self.numbers += 1
         return self.numbers
 
     def take(self, count: int) -> NDArray[np.float32]:
-        """Numbers that occur once."""
+        """Returns numbers that occur once."""
         return np.array([self.number() for _ in range(count)], np.float32)
 
     def rewards(self, count: int) -> NDArray[np.float32]:
-        """Small whole numbers, whose sums are exact."""
+        """Returns small whole numbers, whose sums are exact."""
         return self.random.integers(-5, 6, count).astype(np.float32)
 
 
 def observed(numbers: NDArray[np.float32]) -> list[NDArray[Any]]:
-    """Both observations, made from one number an agent."""
+    """Returns both observations, made from one number for each agent."""
     wide = np.broadcast_to((numbers % 251).astype(np.uint8)[:, None, None], (len(numbers), 2, 3))
     return [numbers[:, None], wide.copy()]

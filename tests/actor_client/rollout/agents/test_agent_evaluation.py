@@ -1,4 +1,4 @@
-"""An evaluation of agents that step when they like: which episodes count, and what their records say."""
+"""Tests evaluations of agents that step at different times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.actor_client.rollout.harness import RulePolicy
 
 
 def evaluating(episodes: int, *, stale: tuple[int, ...] = ()) -> tuple[Driver, AgentEvaluationRound]:
-    """A driver whose agents are evaluating with version 4."""
+    """Returns a driver whose agents are evaluated with version 4."""
     driver = Driver()
     task = Task(assignment=9, evaluates=True, episodes=episodes)
     evaluation = AgentEvaluationRound(task, SPEC, driver.link, stale=stale, clock=lambda: driver.now)
@@ -24,7 +24,7 @@ def evaluating(episodes: int, *, stale: tuple[int, ...] = ()) -> tuple[Driver, A
 
 
 def test_a_record_says_what_a_whole_episode_came_to() -> None:
-    """Rewards from the first answer on count, of the agent and of its group; no step is in the books."""
+    """A record has the rewards since the first answer, of agent and group; no steps are in the books."""
     driver, evaluation = evaluating(1)
     driver.ask({7: 0.0}, reward=100.0, revision=3)  # belongs to no action
     driver.ask({7: 1.0}, reward=2.0, group_reward=0.5)
@@ -48,7 +48,7 @@ def test_a_record_says_what_a_whole_episode_came_to() -> None:
 
 
 def test_the_first_episodes_to_begin_count() -> None:
-    """A long episode that began early counts, a short one that began late does not."""
+    """Episodes count in the order of their starts."""
     driver, evaluation = evaluating(2)
     driver.ask({1: 0.0, 2: 0.0})
     driver.ask({1: 0.0, 2: 0.0})
@@ -63,7 +63,7 @@ def test_the_first_episodes_to_begin_count() -> None:
 
 
 def test_episodes_that_began_before_the_reset_count_nowhere() -> None:
-    """Of an environment that was not reset yet nothing counts; from the reset on everything does."""
+    """Episodes that started before the reset of their environment do not count."""
     driver, evaluation = evaluating(1, stale=(0,))
     driver.ask({1: 0.0})
     driver.end({1: 0.0})
@@ -75,7 +75,7 @@ def test_episodes_that_began_before_the_reset_count_nowhere() -> None:
 
 
 def test_a_lost_environment_and_a_faulty_episode_are_played_again() -> None:
-    """Neither makes the evaluation smaller, and what waits in other environments is still answered."""
+    """A lost environment and a faulty episode are replayed; agents of other environments are still answered."""
     driver, evaluation = evaluating(2)
     slots = driver.ask({5: 0.0}, env=1, act=False)
     driver.ask({1: 0.0}, env=0)
@@ -92,7 +92,7 @@ def test_a_lost_environment_and_a_faulty_episode_are_played_again() -> None:
 
 
 def test_records_go_out_in_time() -> None:
-    """A record waits for company for half a second at most."""
+    """A record is sent after at most half a second."""
     driver, evaluation = evaluating(0)
     driver.ask({1: 0.0})
     driver.end({1: 0.0})
@@ -103,7 +103,7 @@ def test_records_go_out_in_time() -> None:
 
 
 def test_another_start_of_the_learner_begins_it_anew() -> None:
-    """What ran under the old one counts no more, and what was not sent is forgotten."""
+    """After a restart of the learner the evaluation starts again, and unsent records are dropped."""
     driver, evaluation = evaluating(1)
     driver.ask({1: 0.0})
     driver.end({1: 0.0})

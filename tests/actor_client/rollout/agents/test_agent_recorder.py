@@ -1,4 +1,4 @@
-"""Agents that come, ask and go, case by case."""
+"""Tests recordings of agents that arrive, ask and leave."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CUT, TERMINATED, TRUNCATED = SegmentEnd.CUT, SegmentEnd.TERMINATED, SegmentEnd.T
 
 
 def test_a_row_is_complete_when_its_agent_shows_up_again() -> None:
-    """Two agents at different paces: each row has the reward that came with the agent's next message."""
+    """A row is complete when its agent appears again, with the reward of that message."""
     driver = Driver()
     driver.ask({1: 10.0, 2: 20.0}, reward=9.0)
     driver.ask({1: 11.0}, reward=1.0)
@@ -42,7 +42,7 @@ def test_a_row_is_complete_when_its_agent_shows_up_again() -> None:
 
 
 def test_segments_are_cut_at_the_time_horizon() -> None:
-    """Each agent's segments are cut at its own time, and the observation that is answered next is the final one."""
+    """Each agent's segments are cut at its own time horizon; the next observation becomes the final one."""
     driver = Driver(KeepingLink(SPEC, time_horizon=3))
     driver.ask({1: 10.0})
     for step in range(1, 8):
@@ -61,7 +61,7 @@ def test_segments_are_cut_at_the_time_horizon() -> None:
 
 
 def test_an_agent_may_begin_again_in_the_message_that_ended_it() -> None:
-    """The same id is then another episode, with its own number, steps and settings."""
+    """An agent that ends and asks in one message starts a new episode with the same id."""
     driver = Driver()
     driver.ask({1: 10.0}, revision=4)
     driver.ask({1: 11.0}, revision=5)
@@ -91,7 +91,7 @@ def test_agents_of_all_environments_have_numbers_of_their_own() -> None:
 
 
 def test_environments_are_answered_together_and_in_any_order() -> None:
-    """Slots of several environments make one batch; each row gets its own action."""
+    """Agents of several environments are answered in one batch, and each row gets its own action."""
     driver = Driver()
     slots = np.concatenate([driver.ask({1: 10.0 * env, 2: 10.0 * env + 1}, env=env, act=False) for env in (1, 2)])
     order = np.array([2, 0, 3, 1])
@@ -106,7 +106,7 @@ def test_environments_are_answered_together_and_in_any_order() -> None:
 
 
 def test_who_asks_twice_is_answered_once() -> None:
-    """A second question without an answer between replaces the first; strangers that end are left out."""
+    """A second question before the answer replaces the first; unknown agents that end are ignored."""
     driver = Driver()
     first = driver.ask({1: 10.0}, act=False)
     driver.ask({1: 11.0})
@@ -120,7 +120,7 @@ def test_who_asks_twice_is_answered_once() -> None:
 
 
 def test_a_policy_that_is_swapped_in_cuts_what_would_grow_too_old() -> None:
-    """Whoever waits or is in flight at that moment shows the final observation; younger segments go on."""
+    """A swap cuts segments that would become too old; younger ones continue."""
     driver = Driver(KeepingLink(SPEC, max_policy_lag=2))
     driver.ask({1: 10.0, 2: 20.0})
     driver.ask({1: 11.0, 2: 21.0})
@@ -138,7 +138,7 @@ def test_a_policy_that_is_swapped_in_cuts_what_would_grow_too_old() -> None:
 
 
 def test_who_has_no_rows_cuts_nobody() -> None:
-    """An agent that was cut at a swap and has been in flight since is no reason to cut again."""
+    """An agent whose segment has no rows does not cause a cut at a swap."""
     driver = Driver(KeepingLink(SPEC, max_policy_lag=1))
     driver.ask({1: 10.0, 2: 20.0}, groups={1: 5, 2: 5})
     driver.ask({1: 11.0}, groups={1: 5})
@@ -150,7 +150,7 @@ def test_who_has_no_rows_cuts_nobody() -> None:
 
 
 def test_strict_runs_never_mix_versions() -> None:
-    """A row that is in flight at a swap is a segment of its own."""
+    """In a strict run a row in flight at a swap is its own segment."""
     driver = Driver(KeepingLink(SPEC, cut_at_swap=True))
     driver.ask({1: 10.0, 2: 20.0})
     driver.ask({1: 11.0})
@@ -170,7 +170,7 @@ def test_strict_runs_never_mix_versions() -> None:
 
 
 def test_masks_travel_only_where_something_is_forbidden() -> None:
-    """A chunk in which all is allowed has none; another has those of all its rows and of the final observations."""
+    """A chunk has masks only if one of its rows forbids something."""
     driver = Driver(KeepingLink(SPEC, time_horizon=2))
     for step in range(3):
         driver.ask({1: 10.0 + step})
@@ -191,7 +191,7 @@ def test_masks_travel_only_where_something_is_forbidden() -> None:
 
 
 def test_group_rewards_travel_without_groups_too() -> None:
-    """A behavior that did not look like one with groups gets them; the column is absent where all are 0."""
+    """Group rewards are sent even without groups; the column is absent if all are 0."""
     driver = Driver()
     driver.ask({1: 10.0})
     driver.end({1: 11.0})
@@ -209,7 +209,7 @@ def test_group_rewards_travel_without_groups_too() -> None:
 
 
 def test_a_chunk_is_sent_when_it_is_large_or_old_enough() -> None:
-    """By rows at once; by age when the next message comes, or at a look if none does; open segments stay."""
+    """A chunk is sent immediately when large enough, and by age with the next message or poll."""
     driver = Driver(KeepingLink(SPEC, time_horizon=2, limits=limits(steps=4, age=0.03)))
     for step in range(5):
         driver.ask({1: 10.0 + step})
@@ -227,7 +227,7 @@ def test_a_chunk_is_sent_when_it_is_large_or_old_enough() -> None:
 
 
 def test_an_actor_that_stops_sends_what_is_open() -> None:
-    """Segments end with the observations that wait for answers or were answered last."""
+    """An actor that stops sends its open segments."""
     driver = Driver()
     driver.ask({1: 10.0, 2: 20.0})
     driver.ask({1: 11.0})
@@ -239,7 +239,7 @@ def test_an_actor_that_stops_sends_what_is_open() -> None:
 
 
 def test_thousands_of_agents_and_long_segments() -> None:
-    """The pool grows with what is open; a message of a thousand agents is recorded whole."""
+    """The pool grows with the open rows, and a message of a thousand agents is recorded whole."""
     driver = Driver(KeepingLink(SPEC, time_horizon=1000))
     for step in range(6):
         driver.ask({identity: step * 1000.0 + identity for identity in range(1000)})
@@ -252,7 +252,7 @@ def test_thousands_of_agents_and_long_segments() -> None:
 
 
 def test_segments_are_shorter_where_longer_ones_would_not_fit_a_chunk() -> None:
-    """Large pictures cut segments before the time horizon, and spread them over chunks."""
+    """Large observations cut segments before the time horizon and spread them over chunks."""
     spec = replace(SPEC, observations=(ObservationSpec("picture", np.dtype(np.uint8), (3, 40, 40)),))
     driver = Driver(KeepingLink(spec, time_horizon=64, limits=limits(largest=40_000)))
     for step in range(20):
@@ -269,7 +269,7 @@ def test_segments_are_shorter_where_longer_ones_would_not_fit_a_chunk() -> None:
 
 
 def picture_batch(step: int) -> DecisionBatch:
-    """One agent that shows a picture of one color."""
+    """Returns one agent's image of one color."""
     numbers = np.zeros(1, np.float32)
     return DecisionBatch(
         np.array([1]), [np.full((1, 3, 40, 40), step, np.uint8)], None, numbers, np.zeros(1, np.int64), numbers
@@ -306,7 +306,7 @@ CASES = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(CASES)
 def test_rows_segments_and_books_are_what_happened(case: Case) -> None:
-    """Each row that arrives was taken once, with its own action, reward and version; segments are whole and end rightly.
+    """Each row arrives once with its action, reward and version, in segments that are whole and end correctly.
 
     The books balance after each message, no limit of a chunk is passed, and no row of the pool is forgotten.
     """
@@ -329,7 +329,7 @@ def test_rows_segments_and_books_are_what_happened(case: Case) -> None:
 @settings(max_examples=30, deadline=None)
 @given(CASES)
 def test_nothing_is_lost_without_a_loss(case: Case) -> None:
-    """Without faults and losses every completed row arrives, every ended episode is reported, and every statistic."""
+    """Without faults and losses, every row, episode and statistic arrives."""
     play = Play(replace(case, fault_share=0.0, loss_share=0.0))
     play.run()
 
@@ -364,7 +364,7 @@ def check_chunk(play: Play, chunk: Chunk) -> list[float]:
 
 
 def check_rows(chunk: Chunk, begin: int, steps: list[Step]) -> None:
-    """Each row holds what one agent saw, did and got."""
+    """Checks that each row holds what one agent observed, did and received."""
     columns = chunk.columns
     rows = slice(begin, begin + len(steps))
     offsets = columns.get("version_offset", np.zeros(chunk.rows, np.uint32))[rows]
@@ -381,7 +381,7 @@ def check_rows(chunk: Chunk, begin: int, steps: list[Step]) -> None:
 
 
 def check_segment(chunk: Chunk, index: int, steps: list[Step]) -> None:
-    """A segment is consecutive steps of one agent, and ends as the last of them did."""
+    """Checks that a segment is consecutive steps of one agent and ends as its last step did."""
     columns = chunk.columns
     of = {name: columns[name][index].item() for name, role in chunk.roles.items() if role.name == "SEGMENT"}
     episode, last = steps[0].episode, steps[-1]
@@ -401,7 +401,7 @@ def check_segment(chunk: Chunk, index: int, steps: list[Step]) -> None:
 
 
 def check_records(play: Play) -> None:
-    """Each record is that of an episode that ended, and is there once."""
+    """Checks that each record belongs to an ended episode and occurs once."""
     found: set[int] = set()
     by_revision = {(episode.env, episode.identity, episode.revision): episode for episode in play.ended}
     numbers = []
@@ -419,7 +419,7 @@ def check_records(play: Play) -> None:
 
 
 def record(episode: Episode) -> dict[str, float]:
-    """What the record of an episode must say."""
+    """Returns what the record of an episode must say."""
     assert episode.is_known
     last = episode.steps[-1]
     assert episode.end is not None
@@ -437,7 +437,7 @@ def record(episode: Episode) -> dict[str, float]:
 
 
 def statistics(chunk: Chunk) -> list[tuple[str, int, float]]:
-    """Key, environment and value of each record."""
+    """Returns key, environment and value of each record."""
     if not chunk.stat_keys:
         return []
     columns = chunk.columns

@@ -1,4 +1,4 @@
-"""Agents in groups: cut together, sent together, and told how the group stood."""
+"""Tests agents in groups."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from rollcast.chunks import Chunk
 from rollcast.enums import GroupEnd, SegmentEnd
 
+from actor_client.rollout.assignment import Seat
 from tests.actor_client.rollout.agents.driver import SPEC, Driver, story
 from tests.actor_client.rollout.harness import KeepingLink, limits
 
@@ -14,12 +15,12 @@ MATES = {1: 5, 2: 5}
 
 
 def stood(driver: Driver) -> list[GroupEnd]:
-    """How the group stood at the end of each segment that arrived."""
+    """Returns how the group stood at the end of each segment that arrived."""
     return [GroupEnd(end) for end in driver.column("group_end")]
 
 
 def test_mates_are_cut_together() -> None:
-    """The horizon of one cuts the other, too, at what it waits for or was answered last; others are not concerned."""
+    """The time horizon of one agent cuts its group mates; other agents are not affected."""
     driver = Driver(KeepingLink(SPEC, time_horizon=3))
     driver.ask({1: 10.0, 9: 90.0}, groups=MATES)
     driver.ask({1: 11.0, 2: 20.0, 9: 91.0}, groups=MATES)
@@ -41,7 +42,7 @@ def test_mates_are_cut_together() -> None:
 
 
 def test_rows_of_mates_are_aligned() -> None:
-    """Rows that were begun in one message have one number, whoever asks; a new episode of the group begins at 0."""
+    """Rows that started in one message have the same number; a new episode of the group starts at 0."""
     driver = Driver()
     driver.ask({1: 10.0}, groups=MATES)
     driver.ask({1: 11.0, 2: 20.0}, groups=MATES)
@@ -59,7 +60,7 @@ def test_rows_of_mates_are_aligned() -> None:
 
 
 def test_who_ends_early_travels_with_the_mates() -> None:
-    """An early death is terminal for the agent while the group goes on; it waits for the group's next cut or end."""
+    """An agent that dies early is terminated, and its segment waits for the group's next cut or end."""
     driver = Driver(KeepingLink(SPEC, time_horizon=4, limits=limits(age=0.01)))
     for step in range(2):
         driver.ask({1: 10.0 + step, 2: 20.0 + step}, groups=MATES)
@@ -82,7 +83,7 @@ def test_who_ends_early_travels_with_the_mates() -> None:
 
 
 def test_the_end_of_a_group_is_that_of_its_last_agents() -> None:
-    """All of them end terminally, or the group was ended from outside; then the next one is another episode."""
+    """A group ends with its last agents: terminated, or truncated; the next one is another episode."""
     driver = Driver()
     for cut_off in ([], [1, 2], [2]):
         driver.ask({1: 10.0, 2: 20.0}, groups=MATES)
@@ -96,7 +97,7 @@ def test_the_end_of_a_group_is_that_of_its_last_agents() -> None:
 
 
 def test_an_agent_that_moves_is_cut_with_those_it_leaves() -> None:
-    """A segment has one group; who was left behind alone ends its group when it ends."""
+    """An agent that changes its group is cut with the mates it leaves."""
     driver = Driver()
     driver.ask({1: 10.0, 2: 20.0}, groups=MATES)
     driver.ask({1: 11.0, 2: 21.0}, groups=MATES)
@@ -120,7 +121,7 @@ def test_an_agent_that_moves_is_cut_with_those_it_leaves() -> None:
 
 
 def test_groups_of_two_environments_are_two() -> None:
-    """The same group id elsewhere is another group: its end cuts nobody here."""
+    """Equal group ids in two environments are two groups."""
     driver = Driver()
     for env in (0, 1):
         driver.ask({1: 10.0, 2: 20.0}, env=env, groups=MATES)
@@ -132,7 +133,7 @@ def test_groups_of_two_environments_are_two() -> None:
 
 
 def test_a_segment_that_is_held_is_not_lost_with_its_environment() -> None:
-    """The environment is gone: what was open is discarded, what was closed and waited for mates is sent."""
+    """When an environment is lost, open rows are discarded and closed segments of its groups are sent."""
     driver = Driver()
     driver.ask({1: 10.0, 2: 20.0}, groups=MATES)
     driver.ask({1: 11.0, 2: 21.0}, groups=MATES)
@@ -145,7 +146,7 @@ def test_a_segment_that_is_held_is_not_lost_with_its_environment() -> None:
 
 
 def test_a_segment_that_is_held_grows_no_older_than_the_lag_allows() -> None:
-    """A swap cuts the mates of a segment that waits and would become too old; a lost session discards it."""
+    """A swap cuts the mates of a waiting segment that would become too old; a lost session discards it."""
     driver = Driver(KeepingLink(SPEC, max_policy_lag=2))
     driver.ask({1: 10.0, 2: 20.0}, groups=MATES)
     driver.end({1: 11.0})
@@ -163,7 +164,7 @@ def test_a_segment_that_is_held_grows_no_older_than_the_lag_allows() -> None:
 
 
 def test_a_mate_that_seldom_asks_holds_nobody_up() -> None:
-    """Segments of mates that come and go are held only as long as credit suffices, which is that of all who were there."""
+    """Segments of mates that rarely ask are held only as long as credit suffices."""
     driver = Driver(KeepingLink(SPEC, time_horizon=8))
     driver.ask({1: 0.0}, groups={1: 5})
     for identity in range(2, 40):
@@ -178,20 +179,61 @@ def test_a_mate_that_seldom_asks_holds_nobody_up() -> None:
     assert len(set(driver.column("group_episode"))) == 1
 
 
-def test_mates_share_a_chunk_where_they_fit() -> None:
-    """A chunk is closed before a group that would be parted; only one that is too large for any chunk is."""
+def test_a_group_is_cut_before_it_exceeds_a_chunk() -> None:
+    """Mates always share a chunk: the whole group is cut when another row of each would not fit."""
     driver = Driver(KeepingLink(SPEC, time_horizon=4, limits=limits(steps=10)))
     groups = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2}
     for _ in range(5):
         driver.ask(dict.fromkeys([90, 1, 2, 3, 4, 5], 0.0), groups=groups)
     driver.recorder.flush()
 
-    assert [members(chunk) for chunk in driver.link.chunks] == [{0: 1}, {1: 2}, {2: 2}, {2: 1}]
-    assert [chunk.rows for chunk in driver.link.chunks] == [4, 8, 8, 4]
+    assert [members(chunk) for chunk in driver.link.chunks] == [{2: 3}, {0: 1}, {1: 2}]
+    assert [chunk.rows for chunk in driver.link.chunks] == [9, 4, 8]
+
+
+def test_segments_that_wait_for_mates_count_when_a_group_is_cut() -> None:
+    """The rows of a mate whose episode ended early travel in the chunk of the others."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=100, limits=limits(steps=10)))
+    groups = {1: 1, 2: 1, 3: 1}
+    for _ in range(3):
+        driver.ask(dict.fromkeys([1, 2, 3], 0.0), groups=groups)
+    driver.end({3: 0.0})
+    for _ in range(3):
+        driver.ask(dict.fromkeys([1, 2], 0.0), groups=groups)
+    driver.recorder.flush()
+
+    assert [chunk.columns["length"].tolist() for chunk in driver.link.chunks] == [[3, 3, 3]]
+    assert stood(driver) == [GroupEnd.CONTINUES] * 3
+
+
+def test_a_group_larger_than_any_chunk_is_split() -> None:
+    """If one row of each mate exceeds a chunk, mates share as few chunks as possible."""
+    driver = Driver(KeepingLink(SPEC, time_horizon=4, limits=limits(steps=2)))
+    groups = {1: 1, 2: 1, 3: 1}
+    for _ in range(3):
+        driver.ask(dict.fromkeys([1, 2, 3], 0.0), groups=groups)
+    driver.recorder.flush()
+
+    assert [chunk.rows for chunk in driver.link.chunks] == [2, 1, 2, 1]
 
 
 def members(chunk: Chunk) -> dict[int, int]:
-    """How many segments each group has in a chunk."""
+    """Returns how many segments each group has in a chunk."""
     groups = chunk.columns.get("group", np.zeros(chunk.segments, np.uint64))
     found, counts = np.unique(groups, return_counts=True)
     return dict(zip((found & 0xFFFFFFFF).tolist(), counts.tolist(), strict=True))
+
+
+def test_records_of_matches_tell_whether_the_group_ended() -> None:
+    """In a match, a record says whether mates are left, or how the group's episode ended with it."""
+    driver = Driver()
+    driver.recorder.assign(Seat(3, 0), told_by=1)
+    for cut_off in ((), (2,)):
+        driver.ask({1: 10.0, 2: 20.0, 9: 90.0}, groups=MATES)
+        driver.end({1: 11.0, 9: 91.0})
+        driver.ask({2: 21.0}, groups=MATES)
+        driver.end({2: 22.0}, cut_off=cut_off)
+    continues, ended, cut = GroupEnd.CONTINUES, GroupEnd.TERMINATED, GroupEnd.TRUNCATED
+    assert driver.column("episode/group_end") == [continues, continues, ended, continues, continues, cut]
+    groups = driver.column("episode/group")
+    assert [bool(group) for group in groups] == [True, False, True] * 2

@@ -1,4 +1,4 @@
-"""What agents' rows come to when something is lost: environments, sessions, generations, numbers, agents themselves."""
+"""Tests agents' rows after the loss of environments, sessions, generations and agents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CUT, TERMINATED = SegmentEnd.CUT, SegmentEnd.TERMINATED
 
 
 def test_answers_to_agents_that_are_gone_are_left_out() -> None:
-    """An environment is lost between question and answer: the others get theirs."""
+    """Answers to agents of a lost environment are dropped; other agents get theirs."""
     driver = Driver()
     gone = driver.ask({1: 10.0, 2: 11.0}, env=0, act=False)
     here = driver.ask({1: 20.0}, env=1, act=False)
@@ -32,7 +32,7 @@ def test_answers_to_agents_that_are_gone_are_left_out() -> None:
 
 
 def test_rows_of_an_old_generation_are_discarded_even_in_flight() -> None:
-    """They count as produced and as discarded; the episode goes on and its return is whole."""
+    """Rows of an old generation are discarded, also in flight; the episode continues with its whole return."""
     driver = Driver()
     driver.ask({1: 10.0})
     driver.ask({1: 11.0}, reward=1.0)
@@ -52,7 +52,7 @@ def test_rows_of_an_old_generation_are_discarded_even_in_flight() -> None:
 
 
 def test_a_lost_session_costs_what_was_not_sent() -> None:
-    """Open and closed rows and records are discarded in its books; the row in flight counts in the new ones."""
+    """A lost session discards open and closed rows and records in its books; rows in flight count in the new ones."""
     driver = Driver(KeepingLink(SPEC, time_horizon=2))
     driver.ask({1: 10.0, 2: 20.0})
     driver.end({2: 21.0})
@@ -71,7 +71,7 @@ def test_a_lost_session_costs_what_was_not_sent() -> None:
 
 
 def test_a_lost_environment_costs_its_open_rows() -> None:
-    """They are discarded by reason; closed ones and other environments stay, and no episode is reported."""
+    """A lost environment discards its open rows by reason; closed ones and other environments stay."""
     driver = Driver(KeepingLink(SPEC, time_horizon=2))
     for step in range(4):
         driver.ask({1: 10.0 + step}, env=0)
@@ -88,7 +88,7 @@ def test_a_lost_environment_costs_its_open_rows() -> None:
 
 
 def test_rows_that_are_not_finite_cost_the_open_segment() -> None:
-    """The faulty step, what was open before it, and the step whose observation was bad; then recording goes on."""
+    """A step with NaN discards the open segment; then recording continues."""
     driver = Driver()
     for step in range(3):
         driver.ask({1: 10.0 + step, 2: 20.0 + step})
@@ -105,7 +105,7 @@ def test_rows_that_are_not_finite_cost_the_open_segment() -> None:
 
 
 def test_an_end_that_is_not_finite_costs_the_open_segment() -> None:
-    """Nothing of it is sent, and no episode is reported."""
+    """An end with NaN discards the open segment, and no episode is reported."""
     driver = Driver()
     driver.ask({1: 10.0})
     driver.ask({1: 11.0})
@@ -119,7 +119,7 @@ def test_an_end_that_is_not_finite_costs_the_open_segment() -> None:
 
 
 def test_a_return_beyond_float32_is_not_reported() -> None:
-    """It would have the whole chunk refused; the rows are good."""
+    """A return beyond float32 is not reported, and its rows are sent."""
     driver = Driver()
     driver.ask({1: 10.0})
     driver.ask({1: 11.0}, reward=3e38)
@@ -131,7 +131,7 @@ def test_a_return_beyond_float32_is_not_reported() -> None:
 
 
 def test_agents_that_never_say_goodbye_are_forgotten() -> None:
-    """Beyond the limit of an environment the oldest of those that are absent go, by reason."""
+    """Beyond the limit of an environment, the oldest absent agents are forgotten, by reason."""
     driver = Driver(max_agents=3)
     driver.ask({1: 10.0, 2: 20.0, 3: 30.0})
     driver.ask({2: 21.0})
@@ -150,21 +150,21 @@ FORM = MemoryForm(size=2, stride=2)
 
 
 def answered(driver: Driver, numbers: dict[int, float], *, env: int = 0) -> None:
-    """Agents ask and are answered by a policy that remembered these numbers of them."""
+    """Answers agents with a policy that has these memories of them."""
     slots = driver.ask(dict.fromkeys(numbers, 0.0), env=env, act=False)
     memory = np.repeat(np.array(list(numbers.values()), np.float32)[:, None], 2, axis=1)
     driver.recorder.act(slots, answers(len(numbers))._replace(memory_in=memory))
 
 
 def make(time_horizon: int = 8) -> Driver:
-    """A recorder whose policy has a memory."""
+    """Returns a recorder whose policy has a memory."""
     driver = Driver(KeepingLink(SPEC, time_horizon, memory=FORM), has_policy=False)
     driver.recorder.swap(1, 0, FORM)
     return driver
 
 
 def test_memories_go_with_the_first_row_of_every_sequence() -> None:
-    """Those of each agent's own segments, every stride rows from their starts."""
+    """Memories are sent with the first row of each agent's sequences."""
     driver = make(5)
     for step in range(13):
         answered(driver, {1: step, 2: 100 + step} if step < 8 else {1: step})
@@ -176,7 +176,7 @@ def test_memories_go_with_the_first_row_of_every_sequence() -> None:
 
 
 def test_a_pool_that_grows_keeps_memories() -> None:
-    """Hundreds of open rows later each is where it was."""
+    """Memories stay with their rows when the pool grows."""
     driver = make(1000)
     for step in range(700):
         answered(driver, {1: step})
@@ -185,7 +185,7 @@ def test_a_pool_that_grows_keeps_memories() -> None:
 
 
 def test_another_generation_may_have_another_form() -> None:
-    """Agents that wait when it comes are answered, and recorded, in its form."""
+    """Agents that wait at a new generation are recorded with its memory size."""
     driver = make()
     slots = driver.ask({1: 0.0}, act=False)
     other = MemoryForm(size=3, stride=4)
@@ -198,7 +198,7 @@ def test_another_generation_may_have_another_form() -> None:
 
 
 def test_agents_that_were_forgotten_take_their_memories_along() -> None:
-    """Answers to agents that are gone are left out, with what was remembered of them."""
+    """Answers to forgotten agents are dropped with their memories."""
     driver = make()
     slots = driver.ask({1: 0.0, 2: 0.0, 3: 0.0}, act=False)
     driver.end({2: 0.0})

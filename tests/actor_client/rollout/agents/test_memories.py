@@ -1,4 +1,4 @@
-"""Memories of agents between messages."""
+"""Tests the memories of agents between messages."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ SPEC = BehaviorSpec("Case", (), ActionSpec(discrete_branches=(2,)))
 
 
 def policy(generation: int = 1, size: int = 2, version: int = 0) -> RulePolicy:
-    """A policy with a memory of this size."""
+    """Returns a policy with a memory of this size."""
     return RulePolicy(SPEC, version=version, generation=generation, memory=MemoryForm(size, 4 if size else 0))
 
 
 def asking(worker: int, ids: Sequence[int]) -> Any:
-    """Agents of a simulator that ask."""
+    """Returns agents of a simulator that ask."""
     return SimpleNamespace(worker=worker, asking=SimpleNamespace(ids=np.array(ids, np.int64)))
 
 
 def remembered(memories: AgentMemories, *everyone: Any, acting: RulePolicy | None = None) -> list[float]:
-    """The first number of each memory."""
+    """Returns the first number of each memory."""
     found = memories.of(acting or policy(), everyone)
     assert found is not None
     return [float(number) for number in found[:, 0]]
 
 
 def keep(memories: AgentMemories, numbers: Sequence[float], *everyone: Any) -> None:
-    """Agents were answered, and these numbers are remembered."""
+    """Keeps these numbers as the memories of answered agents."""
     memories.keep(everyone, np.repeat(np.array(numbers, np.float32)[:, None], 2, axis=1))
 
 
 def test_each_agent_remembers_its_own() -> None:
-    """By simulator and id, in whatever order they ask; agents without a memory have zeros."""
+    """Memories belong to simulator and id; agents without one have zeros."""
     memories = AgentMemories()
     everyone = (asking(0, [7, 8]), asking(1, [7]))
     assert remembered(memories, *everyone) == [0, 0, 0]
@@ -49,7 +49,7 @@ def test_each_agent_remembers_its_own() -> None:
 
 
 def test_episodes_and_simulators_that_end_are_forgotten() -> None:
-    """An id that comes again begins with zeros; nobody else does."""
+    """An id that returns after its episode or simulator ended starts with zeros."""
     memories = AgentMemories()
     remembered(memories, asking(0, [1]))
     keep(memories, [1, 2, 3], asking(0, [1, 2]), asking(1, [1]))
@@ -62,7 +62,7 @@ def test_episodes_and_simulators_that_end_are_forgotten() -> None:
 
 
 def test_versions_go_on_and_generations_begin() -> None:
-    """Another version remembers what the last one did; the first one of another generation nothing, in its own size."""
+    """A new version keeps memories; a new generation starts with zeros of its own size."""
     memories = AgentMemories()
     remembered(memories, asking(0, [1]))
     keep(memories, [5], asking(0, [1]))
@@ -73,12 +73,12 @@ def test_versions_go_on_and_generations_begin() -> None:
 
 
 def test_a_policy_without_memory_asks_for_none() -> None:
-    """Nothing is made for it."""
+    """A policy without memory gets no memory array."""
     assert AgentMemories().of(policy(size=0), [asking(0, [1])]) is None
 
 
 def test_agents_that_vanish_do_not_fill_the_machine() -> None:
-    """Beyond a number those that were answered longest ago are forgotten."""
+    """Beyond a limit, the agents that were answered longest ago are forgotten."""
     memories = AgentMemories(max_agents=3)
     remembered(memories, asking(0, [1]))
     keep(memories, [1, 2, 3], asking(0, [1, 2, 3]))
@@ -87,7 +87,7 @@ def test_agents_that_vanish_do_not_fill_the_machine() -> None:
 
 
 def test_memories_are_copies() -> None:
-    """What the policy does with its own array later changes nothing."""
+    """Later changes to the policy's own array have no effect."""
     memories = AgentMemories()
     remembered(memories, asking(0, [1]))
     values = np.ones((1, 2), np.float32)

@@ -1,4 +1,4 @@
-"""Statistics of simulators: none is lost on the way, none that the learner would refuse is sent."""
+"""Tests the statistics of simulators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AVERAGE, SUM = StatAggregation.AVERAGE, StatAggregation.SUM
 
 
 def test_they_ride_with_the_next_chunk() -> None:
-    """Keys, kinds, environments and values arrive in order, beside rows."""
+    """Statistics are sent in order with the next chunk."""
     driver = Driver()
     driver.recorder.add_stats(3, [("Jumps", 1.0, SUM), ("Height", 2.5, AVERAGE), ("Jumps", 4.0, SUM)])
     driver.ask({1: 10.0})
@@ -30,7 +30,7 @@ def test_they_ride_with_the_next_chunk() -> None:
 
 
 def test_they_leave_alone_after_a_second() -> None:
-    """Nobody shows up, or nothing is closed: a look sends them without rows."""
+    """Without rows, statistics are sent by the poll after a second."""
     driver = Driver()
     driver.recorder.add_stats(0, [("Jumps", 1.0, SUM)])
     driver.now += 0.9
@@ -44,7 +44,7 @@ def test_they_leave_alone_after_a_second() -> None:
 
 
 def test_before_the_first_policy_they_wait() -> None:
-    """Nothing can be sent without a generation; afterwards they go."""
+    """Statistics wait for the first policy."""
     driver = Driver(has_policy=False)
     driver.recorder.add_stats(0, [("Jumps", 1.0, SUM)])
     driver.now += 10.0
@@ -58,7 +58,7 @@ def test_before_the_first_policy_they_wait() -> None:
 
 
 def test_what_the_learner_would_refuse_is_left_out() -> None:
-    """Keys that are empty, too long or not printable are named once; numbers beyond float32 travel as infinite."""
+    """Invalid keys are dropped and reported once; numbers beyond float32 are sent as infinite."""
     driver = Driver()
     with structlog.testing.capture_logs() as lines:
         bad = [("", 1.0, SUM), ("k" * 257, 1.0, SUM), ("a\nb", 1.0, SUM)]
@@ -73,7 +73,7 @@ def test_what_the_learner_would_refuse_is_left_out() -> None:
 
 
 def test_many_keys_are_spread_over_chunks() -> None:
-    """No chunk has more keys than the contract allows, nor more bytes than the learner; the order stays."""
+    """Many keys are spread over chunks within the limits of contract and learner."""
     driver = Driver(KeepingLink(SPEC, limits=limits(largest=1 << 20)))
     keys = [f"key {number} {'ä' * 200}" for number in range(2500)]
     driver.recorder.add_stats(0, [(key, float(place), SUM) for place, key in enumerate(keys)])
@@ -85,7 +85,7 @@ def test_many_keys_are_spread_over_chunks() -> None:
 
 
 def test_a_flood_costs_the_oldest() -> None:
-    """While nothing can be sent, no more records wait than the limit; a warning says so."""
+    """While nothing can be sent, the oldest records beyond the limit are dropped with a warning."""
     driver = Driver(has_policy=False)
     with structlog.testing.capture_logs() as lines:
         driver.recorder.add_stats(0, [("Jumps", float(number), SUM) for number in range(MAX_WAITING_RECORDS + 100)])

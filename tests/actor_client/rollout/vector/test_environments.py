@@ -1,4 +1,4 @@
-"""Environments that are made anew must be what the first ones were, and may take a while to come back."""
+"""Tests environments that are remade after a failure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def raising(error: Exception) -> Make:
 def loop_over(
     first: Make, *others: Make, steps: int = 12, failures: int = 3, pause_seconds: float = 0.0
 ) -> tuple[RolloutLoop, KeepingLink, KeepingSession]:
-    """A loop whose environments are made by each of these in turn."""
+    """Returns a loop whose environments are made by each of these in turn."""
     waiting = list(others)
     batch = first()
     link = KeepingLink(batch.spec)
@@ -60,7 +60,7 @@ def loop_over(
     def make() -> EnvBatch:
         return waiting.pop(0)()
 
-    return RolloutLoop(make, batch, session, link, limits=limits), link, session
+    return RolloutLoop(make, batch, session, lambda: link, limits=limits), link, session
 
 
 TEN = spaces.Discrete(3, start=10)
@@ -70,13 +70,13 @@ DIFFERENT: dict[str, tuple[Make, Make, Make, str]] = {
         scalar(action_space=TEN, step_fails=(3,)),
         scalar(kind=toys.Masked),
         scalar(action_space=TEN),
-        "made anew, it has action masks, which the first one had not",
+        "remade with action masks, unlike the first one",
     ),
     "masks that go": (
         scalar(kind=toys.Masked, length=100, stuck_at=3),
         scalar(action_space=TEN),
         scalar(kind=toys.Masked, length=100),
-        "made anew, it lacks action masks, which the first one had",
+        "remade without action masks, unlike the first one",
     ),
     "another observation": (
         FAILING,
@@ -95,7 +95,7 @@ DIFFERENT: dict[str, tuple[Make, Make, Make, str]] = {
         vector(kind="masked", length=100, stuck_at=3),
         lambda: VectorBatch(unmasked_several(), "Toy"),
         vector(kind="masked", length=100),
-        "made anew, it lacks action masks",
+        "remade without action masks",
     ),
     "vector: another number": (vector(2, step_fails=(3,)), vector(3), vector(2), "num_envs: run 2, actor 3"),
     "reset without an info": (
@@ -120,7 +120,7 @@ DIFFERENT: dict[str, tuple[Make, Make, Make, str]] = {
 
 
 def unmasked_several() -> Any:
-    """A vector environment with the spaces of the masked one."""
+    """Returns a vector environment with the spaces of the masked one."""
     made = toys.several(1, kind="masked")
     reset = made.reset
 
@@ -133,7 +133,7 @@ def unmasked_several() -> Any:
 
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_what_differs_from_the_first_ones_is_a_failure_that_is_named(case: str) -> None:
-    """Nothing is recorded of such environments, and the actor ends with 40 and the difference if it stays."""
+    """Remade environments with other spaces are a failure; if it persists, the actor ends with code 40."""
     first, other, _, text = DIFFERENT[case]
     loop, link, _ = loop_over(first, other, failures=2)
     with pytest.raises(EnvironmentFailedTooOften, match=text) as caught:
@@ -147,7 +147,7 @@ def test_what_differs_from_the_first_ones_is_a_failure_that_is_named(case: str) 
 
 @pytest.mark.parametrize("case", DIFFERENT)
 def test_what_comes_back_as_it_was_goes_on(case: str) -> None:
-    """One attempt that failed, in whatever way, does not end the actor."""
+    """One failed attempt of any kind does not end the actor."""
     first, other, again, _ = DIFFERENT[case]
     loop, link, _ = loop_over(first, other, again)
     stats = loop.run()
@@ -159,8 +159,8 @@ def test_what_comes_back_as_it_was_goes_on(case: str) -> None:
 
 
 def test_failures_are_told_once_per_interval() -> None:
-    """An environment that fails again and again does not fill the log; the first line comes at once."""
-    loop, _, _ = loop_over(*[scalar(length=100, step_fails=(1,))] * 30, steps=30)
+    """Failures are logged immediately and then once per interval."""
+    loop, _, _ = loop_over(*[scalar(length=100, step_fails=(1,))] * 30, steps=30, failures=100)
     with capture_logs() as logs:
         assert loop.run().env_failures == 29
 
@@ -168,7 +168,7 @@ def test_failures_are_told_once_per_interval() -> None:
 
 
 def test_the_pause_grows_and_is_not_cut_short() -> None:
-    """What changes on the connection meanwhile (credit, policies) does not make the attempts follow in haste."""
+    """Credit and new policies do not shorten the pause between attempts."""
     waited: list[float] = []
     makes = [raising(UnknownEnvironment("port busy"))] * 3
     loop, _, session = loop_over(scalar(step_fails=(0,)), *makes, scalar(), failures=9, pause_seconds=1.0)
@@ -185,7 +185,7 @@ def test_the_pause_grows_and_is_not_cut_short() -> None:
 
 
 def test_a_stop_ends_the_attempts() -> None:
-    """A signal, which may have ended the simulators as well, is obeyed amid them, and is no failure."""
+    """A stop during the attempts ends the actor without an error."""
     loop, link, session = loop_over(FAILING, raising(UnknownEnvironment("gone")), failures=2, pause_seconds=1e9)
 
     def stop() -> None:
@@ -202,12 +202,12 @@ VECTOR_STEPS = 400
 
 
 def first_state(env: int, episode: int) -> NDArray[np.float64]:
-    """Where an episode begins, the same for both."""
+    """Returns where an episode begins, the same for both."""
     return np.random.default_rng((env, episode)).uniform(-0.05, 0.05, 4)
 
 
 class SetCartPole(CartPoleEnv):
-    """CartPole whose episodes begin at given states."""
+    """CartPole whose episodes start at given states."""
 
     def __init__(self, index: int) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class SetCartPole(CartPoleEnv):
         self.episode = 0
 
     def reset(self, **arguments: Any) -> Any:
-        """Begins at the state for the episode."""
+        """Starts at the state of the episode."""
         _, info = super().reset(**arguments)
         self.state = first_state(self.index, self.episode)
         self.episode += 1
@@ -223,7 +223,7 @@ class SetCartPole(CartPoleEnv):
 
 
 class SetCartPoleVector(CartPoleVectorEnv):
-    """The vector entry point of CartPole, whose episodes begin at given states."""
+    """The vector entry point of CartPole, with episodes that start at given states."""
 
     def __init__(self) -> None:
         super().__init__(num_envs=ENVS, max_episode_steps=TIME_LIMIT)
@@ -236,13 +236,13 @@ class SetCartPoleVector(CartPoleVectorEnv):
             self.episodes[env] += 1
 
     def reset(self, **arguments: Any) -> Any:
-        """Begins everywhere."""
+        """Starts an episode in every copy."""
         _, info = super().reset(**arguments)
         self._begin(range(ENVS))
         return self.state.T.astype(np.float32), info
 
     def step(self, action: Any) -> Any:
-        """Begins where the last step ended."""
+        """Starts an episode where the last one ended."""
         over = np.flatnonzero(self.prev_done).tolist()
         _, *rest = super().step(action)
         self._begin(over)
@@ -250,17 +250,17 @@ class SetCartPoleVector(CartPoleVectorEnv):
 
 
 def lean(observations: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Pushes towards where the pole leans: some episodes end early, some at the limit."""
+    """Pushes towards the pole's lean, so that some episodes end early and some at the limit."""
     angle = observations[0][:, 2]
     return np.asarray(angle > 0, np.int32)
 
 
 def by_env(batch: EnvBatch) -> tuple[dict[int, list[Piece]], KeepingLink]:
-    """The segments of each environment after so many vector steps."""
+    """Returns the segments of each environment after this many vector steps."""
     link = KeepingLink(batch.spec, time_horizon=7)
     link.policies.append(RulePolicy(batch.spec, rule=lean))
     limits = LoopLimits(max_steps=VECTOR_STEPS * ENVS)
-    RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=limits).run()
+    RolloutLoop(lambda: batch, batch, KeepingSession(), lambda: link, limits=limits).run()
     found: dict[int, list[Piece]] = defaultdict(list)
     for piece in pieces(link.chunks):
         found[piece.env].append(piece)
@@ -268,7 +268,7 @@ def by_env(batch: EnvBatch) -> tuple[dict[int, list[Piece]], KeepingLink]:
 
 
 def test_both_ways_give_the_same_segments() -> None:
-    """Lengths, ends, episodes, rows and final observations agree to float32 rounding; ignored rows are in neither."""
+    """Vector and single environments give equal lengths, ends, episodes, rows and final observations."""
     scalar = ScalarBatch([gymnasium.wrappers.TimeLimit(SetCartPole(env), TIME_LIMIT) for env in range(ENVS)], "Pole")
     one_by_one, scalar_link = by_env(scalar)
     at_once, vector_link = by_env(VectorBatch(SetCartPoleVector(), "Pole"))

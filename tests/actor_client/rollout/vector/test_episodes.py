@@ -26,7 +26,7 @@ class JudgingLink(KeepingLink):
     refused: list[str] = field(default_factory=list)
 
     def send(self, chunk: Chunk) -> None:
-        """Judges as a learner does."""
+        """Judges a chunk as the learner does."""
         chunk.sequence = 1
         fault = find_data_fault(decode_chunk(encode_chunk(chunk), self.spec, max_bytes=1 << 26), self.spec)
         if fault is None:
@@ -43,13 +43,13 @@ def played(*episodes: list[float]) -> tuple[JudgingLink, RolloutLoop]:
     link.limits = link.limits.__class__(1, 1 << 22, 1e9, 0)
     link.policies.append(RulePolicy(batch.spec))
     limits = LoopLimits(max_steps=len(rewards))
-    return link, RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=limits)
+    return link, RolloutLoop(lambda: batch, batch, KeepingSession(), lambda: link, limits=limits)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # inf - inf; see app.run_gym
 @pytest.mark.parametrize("bad", [[NAN, 1.0], [INF, 1.0], [INF, -INF]])
 def test_one_bad_reward_costs_one_chunk(bad: list[float]) -> None:
-    """The chunk of its row is refused; the one that the episode ends with is not, and only its record is missing."""
+    """A bad reward costs the chunk of its row and the episode's record."""
     link, loop = played([1.0, *bad, 1.0, 1.0, 1.0], [2.0] * 6)
     with capture_logs() as logs:
         stats = loop.run()
@@ -64,7 +64,7 @@ def test_one_bad_reward_costs_one_chunk(bad: list[float]) -> None:
 
 
 def test_a_return_beyond_float32_costs_no_rows() -> None:
-    """Each reward is a number in float32, and their sum is not: the rows are sent, the record is not; no warning."""
+    """If a return exceeds float32 but its rewards do not, the rows are sent without the record."""
     link, loop = played([3e38] * 6, [-3e38] * 6, [1.0] * 6)
     stats = loop.run()
 
@@ -75,7 +75,7 @@ def test_a_return_beyond_float32_costs_no_rows() -> None:
 
 
 def test_such_episodes_are_told_once_per_interval() -> None:
-    """However many there are; the total is counted."""
+    """Dropped records are logged once per interval, with the total."""
     _, loop = played(*[[3e38] * 2] * 50)
     with capture_logs() as logs:
         assert loop.run().unusable_episodes == 50
@@ -83,7 +83,7 @@ def test_such_episodes_are_told_once_per_interval() -> None:
 
 
 def test_infos_may_be_beyond_float32() -> None:
-    """They are only shown; numpy's remark on the conversion is not."""
+    """Infos beyond float32 are sent without a numpy warning."""
 
     class Telling(toys.Toy):
         def step(self, action: object) -> tuple[object, float, bool, bool, dict[str, float]]:
@@ -93,5 +93,5 @@ def test_infos_may_be_beyond_float32() -> None:
     batch = ScalarBatch([Telling(spaces.Box(-1.0, 1.0, (2,), np.float32), length=2)], "Toy")
     link = JudgingLink(batch.spec)
     link.policies.append(RulePolicy(batch.spec))
-    RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=LoopLimits(max_steps=2)).run()
+    RolloutLoop(lambda: batch, batch, KeepingSession(), lambda: link, limits=LoopLimits(max_steps=2)).run()
     assert np.isinf(link.chunks[0].columns["info/score"]).all()

@@ -1,4 +1,4 @@
-"""Evaluation in the loop: whole episodes of one policy, records alone, nothing in the books, and back to training."""
+"""Tests evaluations in the loop."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, Rule
 
 
 def evaluate(episodes: int = 0, **part: object) -> policy_pb2.Assignment:
-    """Asks for an evaluation."""
+    """Requests an evaluation."""
     entry = {"behavior": "Toy", "team": 1, "role": AssignmentRole.LEARN, "purpose": Purpose.EVALUATE, **part}
     return policy_pb2.Assignment(id=1, episodes=episodes, behaviors=[policy_pb2.BehaviorAssignment(**entry)])  # type: ignore[arg-type]
 
 
 class Scenario:
-    """A loop over toys whose assignment a test changes while it runs.
+    """A loop over toys whose assignment changes during the test.
 
     Args:
         environments: The first batch.
@@ -54,7 +54,7 @@ class Scenario:
         self.session.on_wait = lambda: script(self)
         limits = LoopLimits(max_steps=steps, remake_pause_seconds=0.0)
         self.loop = RolloutLoop(
-            lambda: ScalarBatch(waiting.pop(0), "Toy"), batch, self.session, self.link, limits=limits
+            lambda: ScalarBatch(waiting.pop(0), "Toy"), batch, self.session, lambda: self.link, limits=limits
         )
 
     def _look(self) -> bool:
@@ -63,20 +63,20 @@ class Scenario:
 
     @property
     def steps(self) -> int:
-        """Of all environments."""
+        """Returns the steps of all environments."""
         return self.loop.stats.steps
 
     def evaluations(self) -> list[Chunk]:
-        """The chunks of evaluations."""
+        """Returns the chunks of evaluations."""
         return [chunk for chunk in self.link.chunks if "episode/purpose" in chunk.columns]
 
     def records(self, name: str) -> list[float]:
-        """A column of the records of evaluations."""
+        """Returns a column of the records of evaluations."""
         return [value for chunk in self.evaluations() for value in chunk.columns[f"episode/{name}"].tolist()]
 
 
 def once(scenario: Scenario, step: int, assignment: policy_pb2.Assignment) -> None:
-    """Gives an assignment from a step on, until there is another one."""
+    """Returns a hook that sets an assignment from a step on."""
     if scenario.session.assignment is None and scenario.steps >= step:
         scenario.session.assignment = assignment
 
@@ -87,7 +87,7 @@ def stop_in_wait(scenario: Scenario, waits: int = 3) -> None:
 
 
 def test_an_evaluation_sends_whole_episodes_and_no_step() -> None:
-    """Open segments are cut and sent, environments begin anew, records come with purpose and number, then it waits."""
+    """An evaluation cuts and sends open segments, resets environments, sends records, and then waits."""
 
     def script(scenario: Scenario) -> None:
         once(scenario, 7, evaluate(3))
@@ -107,7 +107,7 @@ def test_an_evaluation_sends_whole_episodes_and_no_step() -> None:
 
 
 def test_the_first_episodes_to_begin_count_and_not_the_first_to_end() -> None:
-    """With one short and two long environments, three episodes are one of each: the short ones get no more."""
+    """The first episodes to start count: with one short and two long environments, one of each."""
     environments = (toys.Toy(length=2), toys.Toy(length=20), toys.Toy(length=20))
 
     def script(scenario: Scenario) -> None:
@@ -120,7 +120,7 @@ def test_the_first_episodes_to_begin_count_and_not_the_first_to_end() -> None:
 
 
 def test_one_policy_plays_the_evaluation_while_newer_ones_come() -> None:
-    """A version that arrives meanwhile acts in training afterwards, and in no episode of the evaluation."""
+    """A version that arrives during an evaluation acts only in training afterwards."""
 
     def script(scenario: Scenario) -> None:
         once(scenario, 0, evaluate(2))
@@ -136,7 +136,7 @@ def test_one_policy_plays_the_evaluation_while_newer_ones_come() -> None:
 
 
 def test_a_pinned_version_acts_in_its_mode() -> None:
-    """It waits for the version, asks for its mode, and says in the records which version played."""
+    """An evaluation waits for its pinned version, uses the requested mode and records the version."""
     pinned: list[RulePolicy] = []
 
     def script(scenario: Scenario) -> None:
@@ -153,7 +153,7 @@ def test_a_pinned_version_acts_in_its_mode() -> None:
 
 
 def test_training_goes_on_with_new_episodes_and_other_seeds() -> None:
-    """No episode is partly of both: the one that was cut is never reported, the next ones begin with their own seeds."""
+    """After an evaluation, training starts new episodes with other seeds."""
 
     def script(scenario: Scenario) -> None:
         once(scenario, 7, evaluate(1))
@@ -170,7 +170,7 @@ def test_training_goes_on_with_new_episodes_and_other_seeds() -> None:
 
 
 def test_two_evaluations_begin_with_the_same_seeds() -> None:
-    """What they measure differs by the policy, not by the starts."""
+    """Two evaluations start with equal seeds."""
 
     def script(scenario: Scenario) -> None:
         once(scenario, 0, evaluate(1))
@@ -189,7 +189,7 @@ def test_two_evaluations_begin_with_the_same_seeds() -> None:
 
 
 def test_an_idle_behavior_waits_and_goes_on_where_it_was() -> None:
-    """Open segments are sent, nothing is stepped, and the episode goes on afterwards."""
+    """An idle behavior sends its open segments, steps nothing, and then continues its episodes."""
 
     def script(scenario: Scenario) -> None:
         once(scenario, 3, evaluate(role=AssignmentRole.IDLE))
@@ -203,7 +203,7 @@ def test_an_idle_behavior_waits_and_goes_on_where_it_was() -> None:
 
 
 def test_a_failing_environment_costs_its_episode_and_not_the_evaluation() -> None:
-    """What had ended counts; what ran is played again in the environments that are made anew."""
+    """After a failure, ended episodes count and running ones are replayed."""
 
     def script(scenario: Scenario) -> None:
         once(scenario, 0, evaluate(3))
@@ -216,10 +216,10 @@ def test_a_failing_environment_costs_its_episode_and_not_the_evaluation() -> Non
 
 
 def test_an_episode_without_a_finite_return_is_played_again() -> None:
-    """The record could not be sent; another episode takes its place."""
+    """An episode with a non-finite return is replayed."""
 
     class Once(toys.Toy):
-        """Its first evaluated episode has a reward that is no number."""
+        """Gives NaN as a reward of its first evaluated episode."""
 
         def step(self, action: object) -> object:  # type: ignore[override]
             shown, reward, *rest = super().step(action)
@@ -251,7 +251,7 @@ def test_another_start_of_the_learner_begins_the_evaluation_anew() -> None:
 
 
 def test_a_quota_without_a_limit_is_never_done() -> None:
-    """An actor that acts for good reports every episode."""
+    """Without a quota, every episode is reported and the evaluation never ends."""
     quota = Quota(0)
     for _ in range(1000):
         assert quota.begin()

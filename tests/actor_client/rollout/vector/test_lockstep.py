@@ -1,4 +1,4 @@
-"""Rounds of lock-step on the actor: what begins one, what ends it, and what follows from what."""
+"""Tests lock-step rounds on the actor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUOTA = 6
 def asked(
     spec: BehaviorSpec, number: int, version: int = 0, *, checkpoint: int = 0, resets: bool = False, quota: int = QUOTA
 ) -> policy_pb2.Assignment:
-    """An assignment as the learner sends one a round."""
+    """Returns an assignment as the learner sends for a round."""
     return policy_pb2.Assignment(
         id=number + 1,
         behaviors=[
@@ -43,7 +43,7 @@ def asked(
 
 
 class Played:
-    """A loop over toys, and a learner that answers each of its waits with the next event, and then stops it."""
+    """A loop over toys; each wait takes the next event of the test."""
 
     def __init__(self, *environments: toys.Toy, **options: Any) -> None:
         waiting = list(environments)
@@ -56,7 +56,7 @@ class Played:
         self.link = KeepingLink(batch.spec, **options)
         self.session = KeepingSession()
         limits = LoopLimits(remake_pause_seconds=0.0)
-        self._loop = RolloutLoop(make, batch, self.session, self.link, limits=limits)
+        self._loop = RolloutLoop(make, batch, self.session, lambda: self.link, limits=limits)
         self.events: list[Callable[[], None]] = []
         self.session.on_wait = self._next
 
@@ -67,11 +67,11 @@ class Played:
             self.session.stopping = True
 
     def policy(self, version: int, generation: int = 1) -> None:
-        """Brings a version."""
+        """Publishes a version."""
         self.link.policies.append(RulePolicy(self.link.spec, version=version, generation=generation))
 
     def ask(self, number: int, version: int = 0, **options: Any) -> None:
-        """Begins a round."""
+        """Requests a round."""
         self.session.assignment = asked(self.link.spec, number, version, **options)
 
     def run(self) -> None:
@@ -80,7 +80,7 @@ class Played:
 
     @property
     def rounds(self) -> list[tuple[int, int]]:
-        """Rows before each end of a round, with its number."""
+        """Returns the number of rows before each end of a round, with the round's number."""
         found, rows = [], 0
         for chunk in self.link.chunks:
             rows += chunk.rows
@@ -92,7 +92,7 @@ class Played:
 
 
 def test_a_round_is_the_quota_and_no_step_more() -> None:
-    """The actor takes its steps, ends what is open, says so last of all, and waits."""
+    """The actor takes exactly its quota of steps, closes its segments, reports the end and waits."""
     played = Played(toys.Toy(length=4))
     played.policy(0)
     played.ask(1)
@@ -108,7 +108,7 @@ def test_a_round_is_the_quota_and_no_step_more() -> None:
 
 
 def test_it_waits_for_round_and_version() -> None:
-    """A quota without a round, a round without its version and a version without its round are waited out."""
+    """The actor waits until it has quota, round and version."""
     played = Played(toys.Toy(length=100))
     played.policy(0)
     played.ask(0)
@@ -138,7 +138,7 @@ def test_it_waits_for_round_and_version() -> None:
 
 
 def test_segments_are_cut_between_rounds_and_episodes_go_on() -> None:
-    """A round without a reset goes on in the episode that the one before left."""
+    """Without a reset, an episode continues in the next round, in a new segment."""
     played = Played(toys.Toy(length=100), time_horizon=4)
     played.policy(0)
     played.ask(1)
@@ -154,7 +154,7 @@ def test_segments_are_cut_between_rounds_and_episodes_go_on() -> None:
 
 
 def test_a_checkpoint_decides_the_seeds() -> None:
-    """Environments begin anew where a round asks for it: the same checkpoint gives the same seeds, whatever came before."""
+    """A round with a reset starts environments with seeds that follow from the checkpoint alone."""
     played = Played(toys.Toy(length=100), time_horizon=100)
     played.policy(0)
     played.ask(1, resets=True)
@@ -177,7 +177,7 @@ def test_a_checkpoint_decides_the_seeds() -> None:
 
 
 def test_environments_that_fail_cost_their_open_rows_and_the_round_goes_on() -> None:
-    """What is made anew has seeds of the checkpoint, too, and takes what is left of the quota."""
+    """Remade environments use the checkpoint's seeds and complete the quota."""
     played = Played(toys.Toy(length=100, step_fails=(2,)), toys.Toy(length=100))
     played.policy(0)
     played.ask(1, resets=True)
@@ -191,7 +191,7 @@ def test_environments_that_fail_cost_their_open_rows_and_the_round_goes_on() -> 
 
 
 def test_another_assignment_ends_the_round_that_is_played() -> None:
-    """A learner that was started anew may ask for the very same round: it is played from its beginning."""
+    """A new assignment, even of the same round, restarts the round."""
     environment = toys.Toy(length=100)
     played = Played(environment)
     played.policy(0)
@@ -213,7 +213,7 @@ def test_another_assignment_ends_the_round_that_is_played() -> None:
 
 
 def test_it_is_off_where_no_quota_is_asked_for() -> None:
-    """An assignment without a quota lets the actor step freely, and nothing says that a round is over."""
+    """Without a quota the actor steps freely and reports no end of a round."""
     lockstep = LockstepRounds("Toy", 0)
     policy = RulePolicy(models.spec(branches=(2,)))
     lockstep.follow(policy_pb2.Assignment(id=1))
@@ -224,7 +224,7 @@ def test_it_is_off_where_no_quota_is_asked_for() -> None:
 
 
 def test_a_behavior_that_is_not_named_waits() -> None:
-    """Without the version that the round is played under there is no round."""
+    """A round does not start without the version it names."""
     lockstep = LockstepRounds("Toy", 0)
     lockstep.follow(asked(models.spec(branches=(2,)), 1))
     assert lockstep.is_waiting
@@ -233,7 +233,7 @@ def test_a_behavior_that_is_not_named_waits() -> None:
 
 @contextmanager
 def acting(actor_index: int, envs: int) -> Iterator[tuple[KeepingSession, KeepingLink, RolloutLoop]]:
-    """A loop over real environments, with a real policy that draws its actions."""
+    """Returns a loop over real environments with a real policy."""
     batch = make_env_batch("MountainCar-v0", num_envs=envs, behavior="Tiny")
     behavior = models.spec(branches=(3,))
     link = KeepingLink(batch.spec, time_horizon=4)
@@ -242,11 +242,11 @@ def acting(actor_index: int, envs: int) -> Iterator[tuple[KeepingSession, Keepin
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
     model.graph.initializer[1].CopyFrom(models.tensor("scores_weight", models.weights((2, 3))))
     link.policies.append(Policy.load(*models.described(model, behavior), batch.spec))
-    yield session, link, RolloutLoop(lambda: batch, batch, session, link)
+    yield session, link, RolloutLoop(lambda: batch, batch, session, lambda: link)
 
 
 def sent(actor_index: int, envs: int, rounds: list[int]) -> dict[tuple[int, int], list[float]]:
-    """Observations and actions of each environment and round of an actor that plays rounds after one checkpoint."""
+    """Returns observations and actions of each environment and round after a checkpoint."""
     with acting(actor_index, envs) as (session, link, loop):
         left = list(rounds)
         versions = [policy.version for policy in link.policies]
@@ -271,7 +271,7 @@ def sent(actor_index: int, envs: int, rounds: list[int]) -> dict[tuple[int, int]
 
 
 def test_a_round_repeats_what_another_process_played() -> None:
-    """After a checkpoint, an actor that has played before and one that has not send the same; another index does not."""
+    """A restarted actor repeats the rounds after a checkpoint; another index gives others."""
     long = sent(0, 3, [1, 2, 3])
     short = sent(0, 3, [3])
     last, only = max(number for number, _ in long), max(number for number, _ in short)
@@ -285,7 +285,7 @@ def test_a_round_repeats_what_another_process_played() -> None:
 
 @pytest.mark.parametrize("envs", [1, 4])
 def test_an_environment_plays_the_same_beside_others(envs: int) -> None:
-    """How many environments an actor has changes nothing for the first one, but for the rounding of its policy."""
+    """The first environment's steps do not depend on the number of environments, except for rounding."""
     alone, beside = sent(0, 1, [1]), sent(0, envs, [1])
     (key,) = alone
     np.testing.assert_allclose(alone[key], beside[key], rtol=1e-6)

@@ -1,8 +1,9 @@
-"""The loop follows the link between two steps, survives failing environments, and ends cleanly."""
+"""Tests the loop: it follows the link, survives failing environments and ends cleanly."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.exits import ExitCode
 from actor_client.policy.runner import Policy
+from actor_client.rollout.vector.environments import STEPS_PER_FAILURE
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop, RolloutStats
 from tests.actor_client.envs import toys
 from tests.actor_client.policy import models
@@ -22,9 +24,9 @@ from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, Rule
 
 
 def toy_loop(
-    *environments: toys.Toy, limits: LoopLimits, **options: Any
+    *environments: toys.Toy, limits: LoopLimits, counts: RolloutCounts | None = None, **options: Any
 ) -> tuple[RolloutLoop, KeepingLink, KeepingSession]:
-    """A loop over the first environments; each remake takes one more, and there must be one."""
+    """Returns a loop over the first environments; each remake takes the next one."""
     waiting = list(environments)
 
     def make() -> ScalarBatch:
@@ -35,11 +37,11 @@ def toy_loop(
     link.policies.append(RulePolicy(batch.spec))
     session = KeepingSession()
     limits = dataclasses.replace(limits, remake_pause_seconds=0.0)
-    return RolloutLoop(make, batch, session, link, limits=limits), link, session
+    return RolloutLoop(make, batch, session, lambda: link, limits=limits, counts=counts), link, session
 
 
 def test_it_ends_after_so_many_steps_or_episodes() -> None:
-    """Both limits end it; what is open is cut and sent, so every step arrives; the environments are closed."""
+    """Both limits end the loop; open segments are sent and the environments are closed."""
     environment = toys.Toy(length=4)
     loop, link, _ = toy_loop(environment, limits=LoopLimits(max_steps=10))
     stats = loop.run()
@@ -55,7 +57,7 @@ def test_it_ends_after_so_many_steps_or_episodes() -> None:
 
 
 def test_it_waits_for_a_first_policy() -> None:
-    """Nothing is stepped before there is a policy; the wait ends when one comes."""
+    """Nothing is stepped before the first policy."""
     environment = toys.Toy()
     loop, link, session = toy_loop(environment, limits=LoopLimits(max_steps=3))
     link.policies.clear()
@@ -73,7 +75,7 @@ def test_it_waits_for_a_first_policy() -> None:
 
 
 def test_a_hold_sends_what_is_closed_and_waits() -> None:
-    """While it may not step it steps nothing, and closed segments do not wait with it; then it goes on."""
+    """A hold stops steps and sends closed segments; then the loop continues."""
     environment = toys.Toy(length=3)
     loop, link, session = toy_loop(environment, limits=LoopLimits(max_steps=8))
     link.allowed = lambda: environment.steps != 5 or session.waits >= 2
@@ -87,7 +89,7 @@ def test_a_hold_sends_what_is_closed_and_waits() -> None:
 
 
 def test_policies_are_swapped_between_steps() -> None:
-    """The newest policy acts from the next step on, amid episodes; each row says which one acted."""
+    """A new policy acts from the next step on, and each row has its version."""
     environment = toys.Toy(length=100)
     loop, link, _ = toy_loop(environment, limits=LoopLimits(max_steps=6), time_horizon=100)
     first, second = RulePolicy(link.spec), RulePolicy(link.spec, version=1)
@@ -107,7 +109,7 @@ def test_policies_are_swapped_between_steps() -> None:
 
 
 def test_a_lost_session_discards_and_begins_anew() -> None:
-    """Open rows are discarded in the old books, and the new session's books begin at zero."""
+    """A lost session discards open rows in the old books, and the new books start at zero."""
     environment = toys.Toy(length=100)
     loop, link, _ = toy_loop(environment, limits=LoopLimits(max_steps=10))
     old = link.books
@@ -127,7 +129,7 @@ def test_a_lost_session_discards_and_begins_anew() -> None:
 
 
 def test_it_stops_when_the_link_stops() -> None:
-    """A drain or a signal ends the loop between two steps; open rows are sent."""
+    """A drain or a signal ends the loop between two steps, and open rows are sent."""
     environment = toys.Toy(length=100)
     loop, link, session = toy_loop(environment, limits=LoopLimits())
 
@@ -149,7 +151,7 @@ def test_it_stops_when_the_link_stops() -> None:
     ],
 )
 def test_failed_environments_are_made_anew(first: Callable[[], toys.Toy], discarded: int) -> None:
-    """Open segments are discarded{env_error}, closed ones are sent, the next environment has other seeds."""
+    """After a failure open segments are discarded as env_error, closed ones are sent, and seeds change."""
     failing, fresh = first(), toys.Toy(length=4)
     loop, link, _ = toy_loop(failing, fresh, limits=LoopLimits(max_episodes=2))
     with capture_logs() as logs:
@@ -166,7 +168,7 @@ def test_failed_environments_are_made_anew(first: Callable[[], toys.Toy], discar
 
 
 def test_too_many_failures_in_a_row_end_it() -> None:
-    """After three failures without a good step between, it gives up with a documented code; closed rows are sent."""
+    """Three failures without a good step between them end the loop with a documented code."""
     environments = [toys.Toy(length=2, step_fails=(2,)), toys.Toy(step_fails=(0,)), toys.Toy(reset_fails=(0,))]
     loop, link, _ = toy_loop(*environments, limits=LoopLimits())
     with pytest.raises(EnvironmentFailedTooOften) as caught:
@@ -179,16 +181,85 @@ def test_too_many_failures_in_a_row_end_it() -> None:
     assert all(environment.closed for environment in environments)
 
 
-def test_failures_with_good_steps_between_do_not_end_it() -> None:
-    """A simulator that fails now and then is put up with for ever."""
-    environments = [toys.Toy(length=100, step_fails=(2,)) for _ in range(6)]
-    loop, _, _ = toy_loop(*environments, limits=LoopLimits(max_steps=12))
+def test_rare_failures_do_not_end_it() -> None:
+    """Failures rarer than one in `STEPS_PER_FAILURE` steps never end the loop."""
+    environments = [toys.Toy(length=1000, step_fails=(STEPS_PER_FAILURE,)) for _ in range(20)]
+    loop, _, _ = toy_loop(*environments, limits=LoopLimits(max_steps=20 * STEPS_PER_FAILURE))
 
-    assert loop.run().env_failures == 5
+    assert loop.run().env_failures == 19
+
+
+def test_failures_that_come_too_often_end_it_though_good_steps_lie_between() -> None:
+    """An environment that fails every eighth step ends the actor, which names the rate and the place."""
+    environments = [toys.Toy(length=100, step_fails=(7,)) for _ in range(20)]
+    counts = RolloutCounts()
+    loop, link, _ = toy_loop(*environments, limits=LoopLimits(), counts=counts)
+    with capture_logs() as logs, pytest.raises(EnvironmentFailedTooOften) as caught:
+        loop.run()
+
+    assert caught.value.exit_code is ExitCode.ENVIRONMENT_FAILED
+    assert re.search(
+        r"^4 failures in 21 steps; the last one: environment 0 failed: RuntimeError: step 7 fails \(.*toys\.py:\d+\)\.",
+        caught.value.message,
+    )
+    assert (counts.env_failures, counts.env_discarded_steps) == (4, 28)
+    assert counts.env_discarded_steps == link.books.view().discarded["env_error"]
+    (said,) = [log for log in logs if log["event"] == "environment_failed"]
+    assert (said["discarded_steps"], said["steps"]) == (7, 7)
+
+
+def test_a_failure_shows_the_traceback_of_the_users_code() -> None:
+    """The traceback starts in the environment's code, and an equal one is logged once."""
+    environments = [toys.Toy(step_fails=(0,)) for _ in range(3)]
+    loop, _, _ = toy_loop(*environments, limits=LoopLimits())
+    with capture_logs() as logs, pytest.raises(EnvironmentFailedTooOften) as caught:
+        loop.run()
+
+    (said,) = [log for log in logs if log["event"] == "environment_failed"]
+    header, place, *_, last = said["exception"].splitlines()
+    assert header == "  Traceback (most recent call last):"
+    assert re.search(r'File ".*toys\.py", line \d+, in step', place)
+    assert last == "  RuntimeError: step 0 fails"
+    assert "actor_client/rollout" not in said["exception"]
+    assert not caught.value.traceback
+
+
+def test_nothing_is_declared_before_a_reset_succeeds() -> None:
+    """Nothing is declared before a reset succeeds."""
+    environments = [toys.Toy(reset_fails=(0,)), toys.Toy(reset_fails=(0,)), toys.Toy()]
+    resets: list[list[int]] = []
+    waiting = [ScalarBatch([each], "Toy") for each in environments]
+    batch = waiting.pop(0)
+    link = KeepingLink(batch.spec)
+    link.policies.append(RulePolicy(batch.spec))
+
+    def declare() -> KeepingLink:
+        resets.append([each.resets for each in environments])
+        return link
+
+    limits = LoopLimits(max_steps=5, remake_pause_seconds=0.0)
+    RolloutLoop(lambda: waiting.pop(0), batch, KeepingSession(), declare, limits=limits).run()
+    assert resets == [[1, 1, 1]]
+
+
+def test_environments_that_never_reset_are_never_declared() -> None:
+    """Environments that never reset successfully are never declared."""
+    declared: list[int] = []
+    batch = ScalarBatch([toys.Toy(reset_fails=(0,))], "Toy")
+    link = KeepingLink(batch.spec)
+
+    def declare() -> KeepingLink:
+        declared.append(1)
+        return link
+
+    loop = RolloutLoop(lambda: batch, batch, KeepingSession(), declare, limits=LoopLimits(max_env_failures=1))
+    with pytest.raises(EnvironmentFailedTooOften):
+        loop.run()
+    assert not declared
 
 
 def test_masked_environments_get_allowed_actions_only() -> None:
-    """Masks reach the policy and the log; the environment itself refuses what they forbid."""
+    """Masks reach the policy and the log, and only allowed actions reach the environment."""
     loop, link, _ = toy_loop(toys.Masked(), limits=LoopLimits(max_steps=30))
     stats = loop.run()
 
@@ -200,11 +271,11 @@ def test_masked_environments_get_allowed_actions_only() -> None:
 
 @pytest.mark.parametrize("name", ["nested", "continuous", "bits"])
 def test_every_kind_of_space_goes_all_the_way(name: str) -> None:
-    """Nested observations, several branches, bits and continuous actions are stepped, recorded and decoded."""
+    """Nested observations, branches, bits and continuous actions are stepped, recorded and decoded."""
     batch = make_env_batch(f"{toys.MODULE}:{name}", num_envs=2)
     link = KeepingLink(batch.spec)
     link.policies.append(RulePolicy(batch.spec))
-    RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=LoopLimits(max_steps=22)).run()
+    RolloutLoop(lambda: batch, batch, KeepingSession(), lambda: link, limits=LoopLimits(max_steps=22)).run()
 
     assert sum(chunk.rows for chunk in link.chunks) == 22
     for spec in batch.spec.observations:
@@ -212,7 +283,7 @@ def test_every_kind_of_space_goes_all_the_way(name: str) -> None:
 
 
 def first_segment(run_seed: int, actor_index: int) -> list[float]:
-    """What an actor sends first, with a real policy that draws its actions."""
+    """Returns what an actor sends first, with a real policy that draws its actions."""
     batch = make_env_batch("MountainCar-v0", num_envs=1, behavior="Tiny")
     behavior = models.spec(branches=(3,))
     link = KeepingLink(batch.spec, time_horizon=16)
@@ -221,13 +292,13 @@ def first_segment(run_seed: int, actor_index: int) -> list[float]:
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2
     model.graph.initializer[1].CopyFrom(models.tensor("scores_weight", models.weights((2, 3))))
     link.policies.append(Policy.load(*models.described(model, behavior), batch.spec))
-    RolloutLoop(lambda: batch, batch, session, link, limits=LoopLimits(max_steps=16)).run()
+    RolloutLoop(lambda: batch, batch, session, lambda: link, limits=LoopLimits(max_steps=16)).run()
     piece = pieces(link.chunks)[0]
     return [*piece.rows["obs/obs"][:, 0].tolist(), *piece.rows["discrete_action"][:, 0].tolist()]
 
 
 def test_seeds_decide_what_an_actor_sends() -> None:
-    """Another run seed or actor index gives another first segment; the same ones give the same."""
+    """Equal seeds and indices give equal segments; others differ."""
     segments = [first_segment(1, 0), first_segment(2, 0), first_segment(1, 1)]
 
     assert first_segment(1, 0) == segments[0]
@@ -236,7 +307,7 @@ def test_seeds_decide_what_an_actor_sends() -> None:
 
 
 def test_stats_are_reported_now_and_then() -> None:
-    """The callback gets what was done so far; one step in sixteen is timed."""
+    """The callback gets the counters regularly; one step in sixteen is timed."""
     environment = toys.Toy(length=10)
     batch = ScalarBatch([environment], "Toy")
     link = KeepingLink(batch.spec)
@@ -247,7 +318,7 @@ def test_stats_are_reported_now_and_then() -> None:
         lambda: batch,
         batch,
         KeepingSession(),
-        link,
+        lambda: link,
         limits=LoopLimits(max_steps=64),
         on_stats=reports.append,
         stats_every_seconds=0.0,

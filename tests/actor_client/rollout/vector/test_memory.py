@@ -1,4 +1,4 @@
-"""Memories of environments that are stepped together: what a policy that counts remembers of each."""
+"""Tests the memories of environments that are stepped together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORM = MemoryForm(size=5, stride=3)
 
 
 def played(batch: EnvBatch, vector_steps: int, *, swap_every: int = 0, **options: Any) -> KeepingLink:
-    """Steps a batch with a policy that counts, and swaps it now and then."""
+    """Steps a batch with a policy that counts, with occasional swaps."""
     link = KeepingLink(batch.spec, memory=FORM, **options)
     versions = itertools.count(1)
     link.policies.append(RulePolicy(batch.spec, memory=FORM))
@@ -37,12 +37,12 @@ def played(batch: EnvBatch, vector_steps: int, *, swap_every: int = 0, **options
 
     link.allowed = allowed
     done = LoopLimits(max_steps=vector_steps * batch.num_envs)
-    RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=done).run()
+    RolloutLoop(lambda: batch, batch, KeepingSession(), lambda: link, limits=done).run()
     return link
 
 
 def check(link: KeepingLink) -> int:
-    """Each memory is as many steps old as its row is in its episode; returns how many there are."""
+    """Checks that each memory counts its row's steps, and returns the number of memories."""
     found = 0
     for chunk in link.chunks:
         if not chunk.segments:
@@ -59,13 +59,13 @@ def check(link: KeepingLink) -> int:
                                      {"time_horizon": 50, "cut_at_swap": True, "swap_every": 5},
                                      {"time_horizon": 50, "max_policy_lag": 2, "swap_every": 4}])  # fmt: skip
 def test_memories_go_with_the_first_row_of_every_sequence(options: dict[str, Any]) -> None:
-    """Whatever cuts segments, they are those of their rows; episodes begin with zeros, and swaps change nothing."""
+    """Memories match their rows at every cut and start with zeros in each episode."""
     batch = ScalarBatch([toys.Toy(length=length) for length in (4, 11, 30)], "Toy")
     assert check(played(batch, 60, **options)) >= 60
 
 
 def test_steps_that_environments_ignore_leave_no_memory() -> None:
-    """A vector entry point that resets with the next step begins episodes with zeros, too."""
+    """With NextStep resets, memories start with zeros in each episode."""
     batch = make_env_batch("CartPole-v1", num_envs=3, vector=True)
     link = played(batch, 100, time_horizon=8)
     assert check(link) > 60
@@ -73,7 +73,7 @@ def test_steps_that_environments_ignore_leave_no_memory() -> None:
 
 
 def test_chunks_with_memories_keep_to_their_limits() -> None:
-    """Memories count among the bytes of a chunk; a horizon that would not fit is cut (the link checks)."""
+    """Memories count towards the size of a chunk, and a horizon that would not fit is cut."""
     batch = ScalarBatch([toys.Toy(length=10_000)], "Toy")
     largest = 9_000
     link = played(batch, 800, time_horizon=1000, limits=limits(largest=largest))
@@ -82,7 +82,7 @@ def test_chunks_with_memories_keep_to_their_limits() -> None:
 
 
 def test_another_generation_remembers_nothing_and_may_have_another_form() -> None:
-    """Its first step in a running episode begins with zeros, in a column of its own size and stride."""
+    """A new generation starts with zeros of its own memory size, even within an episode."""
     batch = ScalarBatch([toys.Toy(length=100)], "Toy")
     link = KeepingLink(batch.spec, memory=FORM, time_horizon=4, limits=limits(steps=4))
     link.policies.append(RulePolicy(batch.spec, memory=FORM))
@@ -96,7 +96,7 @@ def test_another_generation_remembers_nothing_and_may_have_another_form() -> Non
         return True
 
     link.allowed = allowed
-    RolloutLoop(lambda: batch, batch, KeepingSession(), link, limits=LoopLimits(max_steps=16)).run()
+    RolloutLoop(lambda: batch, batch, KeepingSession(), lambda: link, limits=LoopLimits(max_steps=16)).run()
     before, after = (
         [chunk for chunk in link.chunks if chunk.generation == generation] for generation in (1, 2)
     )  # fmt: skip
@@ -106,13 +106,13 @@ def test_another_generation_remembers_nothing_and_may_have_another_form() -> Non
 
 
 def test_rows_that_carry_memories() -> None:
-    """The first of each segment, and every one a stride later."""
+    """Memories are recorded for the first row of each segment and every stride after it."""
     assert remembered_rows(np.array([4, 1, 6]), 3).tolist() == [0, 3, 4, 5, 8]
     assert remembered_rows(np.array([2, 2]), 1).tolist() == [0, 1, 2, 3]
 
 
 def test_a_form_knows_its_bytes() -> None:
-    """A segment's memories never take more than by row and by segment together."""
+    """A segment's memories never exceed the estimate by row and segment."""
     for size, stride, length in itertools.product((1, 5, 128), (1, 3, 64), (1, 2, 64, 65, 1000)):
         form = MemoryForm(size, stride)
         assert -(-length // stride) * 4 * size <= length * form.row_bytes + form.segment_bytes
@@ -120,12 +120,12 @@ def test_a_form_knows_its_bytes() -> None:
 
 
 def test_evaluations_remember_their_own_episodes() -> None:
-    """A policy under evaluation goes from zeros to the end of each episode, and what trains begins anew after it."""
+    """Evaluated episodes start with zeros, and training restarts after them."""
     seen: list[float] = []
 
     @dataclass
     class Listening(RulePolicy):
-        """Tells what it remembers of the first environment."""
+        """Records its memory of the first environment."""
 
         def act(self, *arguments: Any, **options: Any) -> Actions:
             """Acts as its rule says."""
@@ -145,7 +145,7 @@ def test_evaluations_remember_their_own_episodes() -> None:
         return True
 
     link.allowed = link.acts = look
-    loop = RolloutLoop(lambda: batch, batch, session, link, limits=LoopLimits(max_steps=40))
+    loop = RolloutLoop(lambda: batch, batch, session, lambda: link, limits=LoopLimits(max_steps=40))
     loop.run()
     assert seen[:7] == [0, 1, 2, 3, 4, 0, 1]
     begun = seen.index(0, 6)

@@ -1,4 +1,4 @@
-"""When segments end and chunks are sent, case by case."""
+"""Tests when segments end and chunks are sent, case by case."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROW_BYTES = 4 + 4 + 4 + 4 + 4  # observation, action, log-probability, reward, v
 
 @dataclass
 class Driver:
-    """A recorder whose time and steps are set by hand; observations are the step's number."""
+    """A recorder whose time and steps the test sets; observations are step numbers."""
 
     link: KeepingLink
     agents: int = 2
@@ -35,23 +35,23 @@ class Driver:
     recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begins with version 0 of generation 1."""
+        """Starts with version 0 of generation 1."""
         self.recorder = Recorder(self.link.spec, self.link, self.agents, masked=self.masked, clock=lambda: self.now)
         self.recorder.begin([7] * self.agents)
         self.swap(0)
 
     def observed(self) -> list[NDArray[Any]]:
-        """What is seen at present."""
+        """Returns what is seen at present."""
         return [np.full((self.agents, 1), self.step_number, np.float32)]
 
     def masks(self) -> NDArray[np.uint8] | None:
-        """Allowed choices at present: one by one in turn."""
+        """Returns masks that allow one choice at a time."""
         if not self.masked:
             return None
         return np.tile(np.array([[self.step_number % 2, 1]], np.uint8), (self.agents, 1))
 
     def step(self, *ended: int, steps: int = 1, end: SegmentEnd = SegmentEnd.TERMINATED) -> None:
-        """Steps; the given environments end their episodes at the last of the steps."""
+        """Steps; the given environments end their episodes at the last step."""
         for left in reversed(range(steps)):
             before, masks = self.observed(), self.masks()
             self.step_number += 1
@@ -71,21 +71,21 @@ class Driver:
             self.recorder.record(before, masks, actions, result, self.masks())
 
     def swap(self, version: int, generation: int = 1) -> None:
-        """Another policy acts."""
+        """Swaps to another version."""
         self.recorder.swap(generation, version, self.observed(), self.masks())
 
     def pieces(self) -> list[Piece]:
-        """What arrived so far."""
+        """Returns what arrived so far."""
         return pieces(self.link.chunks)
 
 
 def ends_of(driver: Driver) -> list[tuple[int, int, SegmentEnd]]:
-    """Environment, length and end of each segment that arrived."""
+    """Returns environment, length and end of each segment that arrived."""
     return [(piece.env, len(piece), piece.end) for piece in driver.pieces()]
 
 
 def test_segments_are_cut_at_the_time_horizon() -> None:
-    """A long episode arrives in pieces of the horizon; each continues where the last ended."""
+    """A long episode is cut at the time horizon, and each segment continues the previous one."""
     driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=1)
     driver.step(steps=10)
     driver.step(0)
@@ -102,7 +102,7 @@ def test_segments_are_cut_at_the_time_horizon() -> None:
 
 
 def test_a_chunk_says_whose_it_is() -> None:
-    """Behavior, team, generation, agents and age are filled in."""
+    """A chunk has behavior, team, generation, agents and age."""
     driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=3)
     driver.step()
     driver.now += 0.25
@@ -117,7 +117,7 @@ def test_a_chunk_says_whose_it_is() -> None:
 
 
 def test_a_chunk_is_sent_at_its_target_size() -> None:
-    """As soon as closed rows reach the target bytes, and not before."""
+    """A chunk is sent as soon as closed rows reach the target bytes."""
     driver = Driver(KeepingLink(SPEC, time_horizon=2, limits=limits(target=10 * ROW_BYTES)), agents=1)
     sent = []
     for _ in range(10):
@@ -129,7 +129,7 @@ def test_a_chunk_is_sent_at_its_target_size() -> None:
 
 
 def test_a_chunk_is_sent_at_its_most_rows() -> None:
-    """Closed rows never exceed the limit by a chunk: it is sent when they reach it."""
+    """A chunk is sent when closed rows reach the maximum."""
     driver = Driver(KeepingLink(SPEC, time_horizon=2, limits=limits(steps=4)), agents=1)
     driver.step(steps=8)
 
@@ -137,7 +137,7 @@ def test_a_chunk_is_sent_at_its_most_rows() -> None:
 
 
 def test_a_chunk_is_sent_when_its_oldest_segment_is_old() -> None:
-    """The age counts from the first segment that was closed, not from the last."""
+    """The age of a chunk counts from its first closed segment."""
     driver = Driver(KeepingLink(SPEC, time_horizon=2, limits=limits(age=0.03)), agents=1)
     driver.step(steps=2)
     driver.now += 0.02
@@ -150,7 +150,7 @@ def test_a_chunk_is_sent_when_its_oldest_segment_is_old() -> None:
 
 
 def test_versions_travel_as_offsets() -> None:
-    """Rows of one segment may be of several versions; the lowest of the chunk is the base."""
+    """Versions are offsets from the lowest version of a chunk."""
     driver = Driver(KeepingLink(SPEC, time_horizon=6), agents=1)
     driver.swap(40)
     driver.step(steps=2)
@@ -168,7 +168,7 @@ def test_versions_travel_as_offsets() -> None:
 
 
 def test_a_segment_is_cut_before_its_oldest_row_is_too_old() -> None:
-    """With a lag of 2, the swap that makes the oldest row 2 versions old ends the segment and sends it."""
+    """A swap that makes the oldest row too old ends and sends the segment."""
     driver = Driver(KeepingLink(SPEC, time_horizon=100, max_policy_lag=2), agents=2)
     driver.step()
     driver.swap(1)
@@ -185,7 +185,7 @@ def test_a_segment_is_cut_before_its_oldest_row_is_too_old() -> None:
 
 
 def test_a_lag_of_zero_is_no_limit() -> None:
-    """Without a limit segments go on over any number of swaps."""
+    """With a lag of zero, segments continue over any number of swaps."""
     driver = Driver(KeepingLink(SPEC, time_horizon=100), agents=1)
     for version in range(1, 50):
         driver.step()
@@ -195,7 +195,7 @@ def test_a_lag_of_zero_is_no_limit() -> None:
 
 
 def test_strict_runs_cut_at_each_swap() -> None:
-    """No segment holds rows of two versions; the swap sends what is there."""
+    """In a strict run each swap ends and sends all segments."""
     driver = Driver(KeepingLink(SPEC, time_horizon=100, cut_at_swap=True), agents=2)
     driver.step(steps=3)
     driver.swap(1)
@@ -213,7 +213,7 @@ def test_strict_runs_cut_at_each_swap() -> None:
 
 
 def test_a_swap_sends_what_is_closed() -> None:
-    """Closed segments do not wait for a chunk of the next version; open ones stay open."""
+    """A swap sends closed segments; open ones continue."""
     driver = Driver(KeepingLink(SPEC, time_horizon=100), agents=2)
     driver.step(0)
     driver.swap(1)
@@ -223,7 +223,7 @@ def test_a_swap_sends_what_is_closed() -> None:
 
 
 def test_rows_of_another_generation_are_discarded() -> None:
-    """A learner that came back has no use for them: open and closed rows are counted and given up."""
+    """After a restart of the learner, open and closed rows are discarded and counted."""
     driver = Driver(KeepingLink(SPEC, time_horizon=100), agents=2)
     driver.step(steps=3)
     driver.step(0)
@@ -239,7 +239,7 @@ def test_rows_of_another_generation_are_discarded() -> None:
 
 
 def test_open_rows_alone_can_be_given_up() -> None:
-    """Environments that failed spoil what was open; what was closed before is sent; the next episodes are new ones."""
+    """Discarding open rows sends closed ones; the next episodes are new."""
     driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=2)
     driver.step(steps=6)
     driver.recorder.discard_open("env_error")
@@ -257,7 +257,7 @@ def test_open_rows_alone_can_be_given_up() -> None:
 
 
 def test_episode_records_ride_with_their_last_segment() -> None:
-    """Return, length, end and versions are those of the whole episode, however many segments it took."""
+    """A record has the return, length, end and versions of the whole episode."""
     driver = Driver(KeepingLink(SPEC, time_horizon=3), agents=2)
     driver.swap(5)
     driver.step(steps=7)
@@ -278,7 +278,7 @@ def test_episode_records_ride_with_their_last_segment() -> None:
 
 
 def test_masks_are_recorded_with_the_choice_they_allowed() -> None:
-    """Each row has the mask that held when its action was chosen; each cut has the next one."""
+    """Each row has the mask of its choice, and each cut has the next mask."""
     driver = Driver(KeepingLink(SPEC, time_horizon=3), agents=1, masked=True)
     driver.step(steps=5)
     driver.step(0)
@@ -292,7 +292,7 @@ def test_masks_are_recorded_with_the_choice_they_allowed() -> None:
 
 
 def test_memory_is_bounded_without_a_flush() -> None:
-    """However long nothing is due, no row is overwritten: the log makes room by sending."""
+    """A full log sends rows before it overwrites them."""
     link = KeepingLink(SPEC, time_horizon=5, limits=limits(target=1 << 40))
     driver = Driver(link, agents=2)
     # The first environment's segments close out of step with the second's, so that the oldest is not the first closed.
@@ -306,7 +306,7 @@ def test_memory_is_bounded_without_a_flush() -> None:
 
 
 def test_a_segment_that_closes_late_but_began_early_is_kept() -> None:
-    """The log keeps what the oldest closed row needs, even if a younger segment was closed first."""
+    """The log keeps the oldest closed row even if a younger segment was closed first."""
     for horizon in range(17, 24):
         link = KeepingLink(SPEC, time_horizon=horizon, limits=limits(target=1 << 40))
         driver = Driver(link, agents=2)
@@ -319,7 +319,7 @@ def test_a_segment_that_closes_late_but_began_early_is_kept() -> None:
 
 
 def test_a_segment_never_exceeds_a_chunk() -> None:
-    """With wide observations the horizon shrinks to what fits the largest chunk, and at least to one row."""
+    """Wide observations shorten the horizon to fit the largest chunk, to at least one row."""
     wide = BehaviorSpec(
         name="Wide",
         observations=(ObservationSpec("state", np.dtype(np.float32), (500,)),),
@@ -337,7 +337,7 @@ def test_a_segment_never_exceeds_a_chunk() -> None:
 
 
 def test_a_new_learner_may_have_other_settings() -> None:
-    """After a change of generation the horizon, the limits and the behavior's number are the new learner's."""
+    """A new generation can change the horizon, the limits and the behavior's number."""
     link = KeepingLink(SPEC, time_horizon=4)
     driver = Driver(link, agents=1)
     driver.step(steps=6)
@@ -354,7 +354,7 @@ def test_a_new_learner_may_have_other_settings() -> None:
 
 
 def test_versions_of_an_older_learner_are_not_reported() -> None:
-    """An episode that began under another generation counts its versions from the present one."""
+    """An episode that started under an older generation reports only versions of the current one."""
     driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=1)
     driver.swap(500)
     driver.step()

@@ -1,4 +1,4 @@
-"""The recorder against a simple one that keeps a list an agent, over random ends, swaps, limits and flushes."""
+"""Compares the recorder with a simple one over random ends, swaps, limits and flushes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SPEC = BehaviorSpec(
 
 @dataclass(frozen=True, order=True)
 class Row:
-    """What one agent did in one step."""
+    """One step of one agent."""
 
     observed: float
     acted: int
@@ -51,7 +51,7 @@ class Agent:
 
 @dataclass
 class SimpleRecorder:
-    """Does what the design says in the plainest way."""
+    """Implements the design in the simplest way."""
 
     agents: list[Agent]
     horizon: int
@@ -72,7 +72,7 @@ class SimpleRecorder:
         agent.first_step = agent.steps
 
     def record(self, env: int, row: Row, end: SegmentEnd | None, final: float, ignored: bool) -> None:
-        """One agent's step: what it saw, how its episode ended, what it saw then."""
+        """Records one agent's step: observation, end and next observation."""
         agent = self.agents[env]
         if ignored:
             self.close(env, SegmentEnd.CUT, row.observed)
@@ -101,7 +101,7 @@ class SimpleRecorder:
             self.close(env, SegmentEnd.CUT, float(observed[env]))
 
     def discard(self) -> None:
-        """Gives up what is open."""
+        """Discards open rows."""
         for agent in self.agents:
             self.discarded += len(agent.rows)
             agent.rows = []
@@ -119,7 +119,7 @@ class Play:
     next_id: float = 0.0
 
     def step(self, end_share: float, ignore_share: float) -> None:
-        """One step of all agents; observations are numbers that occur once."""
+        """Steps all agents; observations are unique numbers."""
         agents = len(self.simple.agents)
         before = self.observed
         acts = self.random.integers(0, 3, agents)
@@ -153,7 +153,7 @@ class Play:
         self.observed = after
 
     def swap(self) -> None:
-        """A version that is 1 to 3 newer acts from now on."""
+        """Swaps to a version that is 1 to 3 newer."""
         version = self.simple.version + int(self.random.integers(1, 4))
         self.recorder.swap(1, version, observation(self.observed), None)
         self.simple.swap(version, self.observed)
@@ -164,13 +164,13 @@ class Play:
 
 
 def observation(ids: NDArray[np.float32]) -> list[NDArray[Any]]:
-    """Both observations of some agents, made from one number each."""
+    """Returns both observations of some agents, made from one number each."""
     return [ids[:, None], np.broadcast_to(ids[:, None, None], (len(ids), 5, 2)).copy()]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One random game: its size, its limits, and how often things happen."""
+    """One random game: its size, its limits and the frequencies of its events."""
 
     seed: int
     agents: int
@@ -212,7 +212,7 @@ CASES = st.builds(
 @settings(max_examples=80, deadline=None)
 @given(CASES)
 def test_every_row_arrives_once_in_the_right_segment(case: Case) -> None:
-    """Segments, rows, ends, final observations, versions, episode records and books equal those of the simple way.
+    """Segments, rows, ends, final observations, versions, records and books equal those of the simple recorder.
 
     Limits on bytes and rows shorten the horizon and split chunks; every chunk passes the contract's checks.
     """
@@ -254,7 +254,7 @@ def test_every_row_arrives_once_in_the_right_segment(case: Case) -> None:
 
 
 def arrived(link: KeepingLink) -> list[tuple[Any, ...]]:
-    """What the link was sent, in the simple recorder's words."""
+    """Returns what the link was sent, in the simple recorder's words."""
     found = []
     for piece in pieces(link.chunks):
         ids = piece.rows["obs/id"][:, 0]
@@ -270,7 +270,7 @@ def arrived(link: KeepingLink) -> list[tuple[Any, ...]]:
 
 
 def records(link: KeepingLink) -> list[tuple[Any, ...]]:
-    """The finished episodes, in the simple recorder's words; their seeds and infos are checked on the way."""
+    """Returns the finished episodes as simple records, after checking their seeds and infos."""
     found = []
     for chunk in link.chunks:
         for row in range(chunk.episodes):

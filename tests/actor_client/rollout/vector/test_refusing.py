@@ -1,4 +1,4 @@
-"""A policy that cannot act on what environments show never does: another one goes on, or they wait for one."""
+"""Tests policies that cannot act on the observations: another version acts, or environments wait."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Failing(RulePolicy):
 
 
 def failing(spec: BehaviorSpec, version: int, *, after: int, memory: int = 0) -> Failing:
-    """Such a policy."""
+    """Returns such a policy."""
     policy = Failing(spec, version, memory=MemoryForm(memory, 2 if memory else 0))
     policy.left = after
     return policy
@@ -56,15 +56,15 @@ def failing(spec: BehaviorSpec, version: int, *, after: int, memory: int = 0) ->
 def loop_of(
     environment: gymnasium.Env[Any, Any], steps: int, count: int = 1, **options: Any
 ) -> tuple[RolloutLoop, KeepingLink, KeepingSession]:
-    """A loop over so many of an environment."""
+    """Returns a loop over this many environments."""
     batch = ScalarBatch([environment] * count, "Toy")
     link, session = KeepingLink(batch.spec, **options), KeepingSession()
-    return RolloutLoop(lambda: batch, batch, session, link, limits=LoopLimits(max_steps=steps)), link, session
+    return RolloutLoop(lambda: batch, batch, session, lambda: link, limits=LoopLimits(max_steps=steps)), link, session
 
 
 @pytest.mark.parametrize("memory", [0, 4])
 def test_the_version_before_goes_on(memory: int) -> None:
-    """No step is lost or taken twice: those of the failed version end, and those of the one before follow."""
+    """The previous version takes over, and no step is lost or taken twice."""
     environment = toys.Toy(length=10)
     form = MemoryForm(memory, 2 if memory else 0)
     loop, link, _ = loop_of(environment, 6, memory=form, memory_stride=form.stride)
@@ -77,7 +77,7 @@ def test_the_version_before_goes_on(memory: int) -> None:
 
 
 def test_without_another_version_environments_wait_for_a_newer_one() -> None:
-    """Nothing is stepped meanwhile, and the episode goes on where it was."""
+    """Without another version, the environments wait and their episodes continue later."""
     environment = toys.Toy(length=10)
     loop, link, session = loop_of(environment, 5)
     link.policies.append(failing(link.spec, 5, after=2))
@@ -94,7 +94,7 @@ def test_without_another_version_environments_wait_for_a_newer_one() -> None:
 
 
 def test_in_lock_step_no_other_version_may_act() -> None:
-    """A round is of one version: the actor ends, and the environments are closed."""
+    """In lock-step the actor ends, because no other version may act."""
     environment = toys.Toy(length=10)
     loop, link, session = loop_of(environment, 6)
     link.instead = RulePolicy(link.spec, version=4)
@@ -106,7 +106,7 @@ def test_in_lock_step_no_other_version_may_act() -> None:
 
 
 def test_an_evaluation_is_of_one_version() -> None:
-    """Another one would be measured in its name: the actor ends."""
+    """In an evaluation the actor ends, because it measures one version."""
     environment = toys.Toy(length=10)
     loop, link, session = loop_of(environment, 6)
     link.policies.append(failing(link.spec, 5, after=2))
@@ -120,7 +120,7 @@ def test_an_evaluation_is_of_one_version() -> None:
 
 
 class Watching(gymnasium.Env[Any, Any]):
-    """Shows what it is told to, and keeps what it is told to do."""
+    """Shows the given observations and keeps its actions."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (models.OBSERVED,), np.float32)
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -130,7 +130,7 @@ class Watching(gymnasium.Env[Any, Any]):
         self.told: list[float] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins."""
+        """Starts an episode."""
         return np.zeros(models.OBSERVED, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -142,7 +142,7 @@ class Watching(gymnasium.Env[Any, Any]):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
 @pytest.mark.parametrize("count", [1, 3])
 def test_no_environment_is_ever_told_nan(count: int) -> None:
-    """With a real policy that overflows on what is seen from some step on."""
+    """A real policy that overflows on some observations never sends NaN to an environment."""
     environment = Watching(lambda step: 100.0 if step > 4 * count else 0.1)
     loop, link, session = loop_of(environment, 100, count)
     model = models.graph(models.spec(continuous=1))
@@ -157,7 +157,7 @@ def test_no_environment_is_ever_told_nan(count: int) -> None:
     session.on_wait = stop
     assert loop.run().steps == len(environment.told) == 5 * count
     assert np.isfinite(environment.told).all()
-    assert "its output mean is not finite" in link.refused[0]
+    assert "output mean is not finite" in link.refused[0]
 
 
 class Beats(Heartbeat):
@@ -182,12 +182,12 @@ def run(limits: LoopLimits, *environments: toys.Toy) -> tuple[RolloutCounts, Bea
     batch = make()
     link = KeepingLink(batch.spec)
     link.policies.append(RulePolicy(batch.spec))
-    RolloutLoop(make, batch, KeepingSession(), link, limits=limits, counts=counts, heartbeat=beats).run()
+    RolloutLoop(make, batch, KeepingSession(), lambda: link, limits=limits, counts=counts, heartbeat=beats).run()
     return counts, beats, link
 
 
 def test_steps_and_episodes_are_counted_as_they_happen() -> None:
-    """Every step counts and beats, one in sixteen is timed, an episode counts by how it ended."""
+    """Every step counts and beats, one in sixteen is timed, and episodes count by their end."""
     counts, beats, link = run(LoopLimits(max_steps=33), toys.Toy(length=4))
     assert counts.env_steps == beats.beats == link.books.view().produced == 33
     assert counts.episodes == {"terminated": 0, "truncated": 8, "env_error": 0}
@@ -197,7 +197,7 @@ def test_steps_and_episodes_are_counted_as_they_happen() -> None:
 
 
 def test_failed_environments_are_counted() -> None:
-    """A failure counts, and so does the episode that it cut off."""
+    """A failure counts, and so does the episode that it cut."""
     failing = toys.Toy(length=100, step_fails=(5,))
     limits = LoopLimits(max_steps=12, remake_pause_seconds=0.0)
     counts, _, link = run(limits, failing, toys.Toy(length=100))

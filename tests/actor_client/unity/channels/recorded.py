@@ -1,4 +1,4 @@
-"""Side-channel bytes as stock ML-Agents 1.1.0 wrote and read them, taken from a recorded exchange."""
+"""Side-channel bytes of stock ML-Agents 1.1.0, from a recorded exchange."""
 
 RESET_HEX = (
     "1e894c530f81ea11a9d082248586040010000000040000006d617373000000000000c03f"
@@ -16,4 +16,4 @@ RESET_HEX = (
 1..2 and 4..5 (seed 44); then the engine: 84 x 84, quality 5, time scale 20, frame rates -1 and 60."""
 
 STAT_HEX = "b7f7d8a1c8cef950b78bd3e165a785201400000008000000456e762f537461740000a03f00000000"
-"""What a player sent: Env/Stat = 1.25, an average."""
+"""A statistic sent by a player: Env/Stat = 1.25, an average."""

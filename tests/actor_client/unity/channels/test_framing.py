@@ -1,4 +1,4 @@
-"""Framing of side-channel bytes."""
+"""Tests the framing of side-channel bytes."""
 
 import random
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ SECOND = UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7")
 
 
 def test_records_come_back_as_they_were_packed() -> None:
-    """Any number of records, empty payloads included, survive the way there and back, in order."""
+    """Any number of records, including empty ones, survive a round trip in order."""
     records = [(FIRST, b""), (SECOND, b"x" * 1000), (FIRST, b"\0\xff")]
     assert unpack(pack(records)) == records
     assert pack([]) == b""
@@ -35,7 +35,7 @@ def test_the_uuid_is_in_the_byte_order_of_dot_net() -> None:
     ],
 )
 def test_a_length_that_cannot_be_is_refused_and_costs_no_record_before_it(tail: bytes, said: str) -> None:
-    """Hostile lengths raise one line, allocate nothing, and leave the good records in front of them."""
+    """An invalid length raises one line, allocates nothing and keeps the records before it."""
     good = [(SECOND, b"good")]
     with pytest.raises(BadSideChannel, match=said) as caught:
         unpack(pack(good) + tail)
@@ -44,7 +44,7 @@ def test_a_length_that_cannot_be_is_refused_and_costs_no_record_before_it(tail: 
 
 
 def test_random_bytes_either_mean_something_or_raise() -> None:
-    """Whatever a player sends, nothing but BadSideChannel is raised, and what was read stands at their beginning."""
+    """Random bytes only raise BadSideChannel, and the records read are a prefix."""
     draw = random.Random(5)
     for _ in range(2000):
         data = draw.randbytes(draw.randrange(120))
@@ -59,7 +59,7 @@ def _readable(data: bytes) -> Sequence[tuple[UUID, bytes]]:
 
 
 def test_primitives_are_read_in_the_order_they_were_written() -> None:
-    """Whole numbers, numbers and texts are little-endian; texts carry their length in bytes."""
+    """Numbers and texts are little-endian; texts carry their length in bytes."""
     reader = Reader(int32(-7) + float32(1.5) + string("key") + string(""))
     assert (reader.int32(), reader.float32(), reader.string(), reader.string()) == (-7, 1.5, "key", "")
     with pytest.raises(BadSideChannel, match="past the end"):
@@ -68,13 +68,13 @@ def test_primitives_are_read_in_the_order_they_were_written() -> None:
 
 @pytest.mark.parametrize("payload", [b"", b"\x01", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7fabc", b"\x04\0\0\0abc"])
 def test_a_text_whose_length_cannot_be_is_refused(payload: bytes) -> None:
-    """A text that claims more than there is, or less than nothing, raises one line."""
+    """A text with an invalid length raises one line."""
     with pytest.raises(BadSideChannel):
         Reader(payload).string()
 
 
 def test_what_does_not_fit_the_wire_becomes_the_nearest_that_does() -> None:
-    """Numbers beyond int32 and float32 and characters beyond ASCII are written, and never raise."""
+    """Numbers beyond int32 and float32 are clipped, and characters beyond ASCII are replaced."""
     assert Reader(int32(2**40)).int32() == 2**31 - 1
     assert Reader(int32(-(2**40))).int32() == -(2**31)
     assert Reader(float32(1e300)).float32() == Reader(float32(3.4028234663852886e38)).float32()

@@ -1,4 +1,4 @@
-"""Side channels of the user's own: found, made, checked."""
+"""Tests side-channel plug-ins of users."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def leaves():
 
 @pytest.fixture
 def channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module of the user's in the working directory; its name."""
+    """Writes a module in the working directory and returns its name."""
     name = f"user_channels_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(CHANNELS)
     monkeypatch.chdir(tmp_path)
@@ -49,7 +49,7 @@ def channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_plugin_of_the_working_directory_is_made(channels: str) -> None:
-    """`--side-channel module:callable` finds a module beside the run file."""
+    """`--side-channel module:callable` finds a module in the working directory."""
     (plugin,) = load_plugins([f"{channels}:Echo"])
     assert isinstance(plugin, ChannelPlugin)
 
@@ -58,17 +58,17 @@ def test_a_plugin_of_the_working_directory_is_made(channels: str) -> None:
     ("name", "said"),
     [
         ("Echo", "write module:callable"),
-        ("no_such_module_here:Echo", "cannot be made: ModuleNotFoundError"),
-        ("{}:Missing", "cannot be made: AttributeError"),
+        ("no_such_module_here:Echo", "cannot be created: ModuleNotFoundError"),
+        ("{}:Missing", "cannot be created: AttributeError"),
         ("{}:nothing", "returned NoneType, which has no channel_id, on_player, on_message"),
-        ("{}:Text", "channel_id is str"),
+        ("{}:Text", "channel_id has the type str"),
         ("{}:Engine", "belongs to Rollcast itself"),
         ("{}:raises", "RuntimeError: two lines"),
         ("{}:leaves", "SystemExit: 3"),
     ],
 )
 def test_what_is_no_plugin_is_one_line(channels: str, name: str, said: str) -> None:
-    """Whatever a user's module does, the actor ends with one line that names it, before any player starts."""
+    """A faulty plug-in ends the actor with one line that names it, before any player starts."""
     with pytest.raises(ActorError, match=said) as caught:
         load_plugins([name.format(channels)])
     assert caught.value.exit_code == ExitCode.USAGE
@@ -82,7 +82,7 @@ def test_two_plugins_cannot_have_one_channel(channels: str) -> None:
 
 
 def test_installed_packages_declare_plugins(tmp_path: Path) -> None:
-    """An entry point of the group `rollcast.side_channels` is found without a flag."""
+    """An entry point of the group `rollcast.side_channels` needs no flag."""
     (tmp_path / "their_channels.py").write_text(CHANNELS)
     info = tmp_path / "theirs-1.0.dist-info"
     info.mkdir()

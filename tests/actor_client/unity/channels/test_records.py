@@ -1,4 +1,4 @@
-"""What the engine and parameter channels write, and the statistics channel reads."""
+"""Tests the records of the engine, parameter and statistics channels."""
 
 import struct
 from uuid import UUID
@@ -13,7 +13,7 @@ from tests.actor_client.unity.channels.recorded import RESET_HEX, STAT_HEX
 
 
 def recorded_assignment() -> policy_pb2.Assignment:
-    """What the recorded run was about."""
+    """Returns what the recorded run was about."""
     interval = policy_pb2.UniformSampler
     return policy_pb2.Assignment(
         parameter_order=["mass", "scale", "g", "mr"],
@@ -35,13 +35,13 @@ RECORDED_ENGINE = session_pb2.EngineSettings(
 
 
 def test_a_reset_carries_the_recorded_bytes() -> None:
-    """Parameters in the run file's order, then the five engine settings: byte by byte what ML-Agents sent."""
+    """Parameters in the run file's order and the five engine settings are the bytes that ML-Agents sent."""
     records = parameter_records(recorded_assignment()) + engine_records(RECORDED_ENGINE)
     assert pack(records).hex() == RESET_HEX
 
 
 def test_parameters_without_a_place_in_the_order_follow_by_name() -> None:
-    """A learner that lists no order, or half of it, gets every parameter sent once, in an order that is always one."""
+    """Every parameter is sent once, in a fixed order, even if the learner lists no order."""
     assignment = recorded_assignment()
     del assignment.parameter_order[:]
     assignment.parameter_order.extend(["mr", "mr", "gone"])
@@ -50,7 +50,7 @@ def test_parameters_without_a_place_in_the_order_follow_by_name() -> None:
 
 
 def test_samplers_without_a_seed_get_one_from_the_run() -> None:
-    """Each gets the run's seed plus its place among those without; a seed of its own stays."""
+    """A sampler without a seed gets the run's seed plus its index; a configured seed is kept."""
     assignment = recorded_assignment()
     assignment.environment_parameters["scale"].seed = -1
     assignment.environment_parameters["mr"].seed = -1
@@ -64,7 +64,7 @@ def test_samplers_without_a_seed_get_one_from_the_run() -> None:
 
 
 def test_a_sampler_of_a_kind_that_is_not_known_is_left_out() -> None:
-    """A newer learner may know more kinds of samplers; the others still arrive."""
+    """Samplers of unknown kinds are left out."""
     assignment = policy_pb2.Assignment(
         environment_parameters={"a": policy_pb2.Sampler(), "b": policy_pb2.Sampler(constant=2)}
     )
@@ -72,7 +72,7 @@ def test_a_sampler_of_a_kind_that_is_not_known_is_left_out() -> None:
 
 
 def test_seeds_and_engine_settings_beyond_int32_are_sent_all_the_same() -> None:
-    """Large seeds lose their upper bits, large settings become the largest: a number of a message never raises."""
+    """Large seeds lose their upper bits, and large engine settings are clipped to int32."""
     assignment = policy_pb2.Assignment(
         environment_parameters={
             "a": policy_pb2.Sampler(uniform=policy_pb2.UniformSampler(low=0, high=1), seed=2**40 + 5)
@@ -85,7 +85,7 @@ def test_seeds_and_engine_settings_beyond_int32_are_sent_all_the_same() -> None:
 
 
 def test_a_recorded_statistic_is_read() -> None:
-    """The bytes of a player mean what the recorded trainer read."""
+    """A recorded statistic is decoded as the stock trainer does."""
     ((channel, payload),) = unpack(bytes.fromhex(STAT_HEX))
     assert channel == UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
     assert read_stat(payload) == StatRecord("Env/Stat", 1.25, StatAggregation.AVERAGE)
@@ -107,7 +107,7 @@ def test_a_recorded_statistic_is_read() -> None:
     ],
 )
 def test_a_statistic_that_no_learner_would_take_is_refused(payload: bytes, said: str) -> None:
-    """Keys, values and aggregations are checked here: a chunk that the learner refuses would cost its steps, too."""
+    """Invalid keys, values and aggregations of statistics are refused."""
     with pytest.raises(BadSideChannel, match=said) as caught:
         read_stat(payload)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The side channels of one player, both ways."""
+"""Tests the side channels of one player, in both directions."""
 
 import struct
 import threading
@@ -20,7 +20,7 @@ RAW = UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7")
 
 
 class Recording:
-    """A plug-in that remembers what it was told, greets each player, and raises when it gets `raise`."""
+    """A plug-in that records its messages, greets each player, and raises on `raise`."""
 
     channel_id = RAW
 
@@ -29,24 +29,24 @@ class Recording:
         self.senders: list[Callable[[bytes], None]] = []
 
     def on_player(self, worker: int, send: Callable[[bytes], None]) -> None:
-        """Greets it."""
+        """Greets the player."""
         self.senders.append(send)
         send(b"hello %d" % worker)
 
     def on_message(self, worker: int, data: bytes) -> None:
-        """Remembers it."""
+        """Records the message."""
         self.got.append((worker, data))
         if data == b"raise":
             raise RuntimeError("a fault of the user's")
 
 
 def stat(key: str, value: float, aggregation: int) -> bytes:
-    """One statistics record, packed."""
+    """Returns one packed statistics record."""
     return pack([(STATS_CHANNEL, string(key) + struct.pack("<fi", value, aggregation))])
 
 
 def test_a_player_begins_with_parameters_engine_and_greetings() -> None:
-    """The first reset carries the recorded bytes, then what the plug-ins say; nothing is left for the second one."""
+    """The first reset has the recorded bytes and the greetings of plug-ins; the second has none."""
     channels = SideChannels(2, [Recording()], first_of_run=False)
     channels.begin(RECORDED_ENGINE, recorded_assignment())
     assert channels.take().hex() == RESET_HEX + pack([(RAW, b"hello 2")]).hex()
@@ -54,7 +54,7 @@ def test_a_player_begins_with_parameters_engine_and_greetings() -> None:
 
 
 def test_parameters_go_out_again_when_they_changed() -> None:
-    """A new settings revision is sent whole with the next reply; the same one is not sent twice."""
+    """A new settings revision is sent whole with the next reply, and only once."""
     channels = SideChannels(0, first_of_run=True)
     assignment = recorded_assignment()
     channels.begin(RECORDED_ENGINE, assignment)
@@ -72,7 +72,7 @@ def test_parameters_go_out_again_when_they_changed() -> None:
 
 
 def test_a_player_that_begins_anew_gets_nothing_that_was_meant_for_the_one_before() -> None:
-    """What waits is forgotten, and a plug-in that still holds the old sender reaches nobody with it."""
+    """A restarted player gets no payloads of the previous one, and an old sender has no effect."""
     plugin = Recording()
     channels = SideChannels(0, [plugin], first_of_run=True)
     channels.begin(session_pb2.EngineSettings(), policy_pb2.Assignment())
@@ -85,14 +85,14 @@ def test_a_player_that_begins_anew_gets_nothing_that_was_meant_for_the_one_befor
 
 
 def test_replies_stay_within_their_budget() -> None:
-    """More than fits one reply is spread over several, in order; what fits none is refused where it is sent."""
+    """Payloads that exceed a reply are spread over several; a payload that exceeds every reply is refused."""
     plugin = Recording()
     channels = SideChannels(0, [plugin], first_of_run=True)
     channels.begin(session_pb2.EngineSettings(), policy_pb2.Assignment())
     channels.take()
     for number in range(10):
         plugin.senders[0](bytes([number]) * (REPLY_BUDGET_BYTES // 4))
-    with pytest.raises(ValueError, match="fit a reply"):
+    with pytest.raises(ValueError, match="a reply has space for"):
         plugin.senders[0](bytes(REPLY_BUDGET_BYTES))
     got = []
     while data := channels.take():
@@ -102,20 +102,20 @@ def test_replies_stay_within_their_budget() -> None:
 
 
 def test_a_plugin_that_sends_without_end_is_stopped_and_not_the_actor() -> None:
-    """What waits for one player is bounded; the plug-in is told so."""
+    """The waiting payloads of a player are limited, and the plug-in is notified."""
     plugin = Recording()
     channels = SideChannels(0, [plugin], first_of_run=True)
     channels.begin(session_pb2.EngineSettings(), policy_pb2.Assignment())
     largest = bytes(REPLY_BUDGET_BYTES // 2)
     for _ in range(MAX_WAITING_BYTES // len(largest)):
         plugin.senders[0](largest)
-    with pytest.raises(ValueError, match="wait for player 0 already"):
+    with pytest.raises(ValueError, match="messages that wait for player 0 would exceed"):
         plugin.senders[0](largest)
     assert channels.take()
 
 
 def test_plugins_may_send_from_threads_of_their_own() -> None:
-    """Nothing that threads send while the stepping thread takes is lost or doubled."""
+    """Payloads that threads send concurrently are neither lost nor duplicated."""
     plugin = Recording()
     channels = SideChannels(0, [plugin], first_of_run=True)
     channels.begin(session_pb2.EngineSettings(), policy_pb2.Assignment())
@@ -136,7 +136,7 @@ def test_plugins_may_send_from_threads_of_their_own() -> None:
 
 
 def test_what_comes_goes_to_whom_it_belongs() -> None:
-    """Statistics are returned, raw messages reach their plug-in with the player's number."""
+    """Statistics are returned, and raw messages reach their plug-in with the player's number."""
     plugin = Recording()
     channels = SideChannels(3, [plugin], first_of_run=False)
     stats = channels.receive(bytes.fromhex(STAT_HEX) + pack([(RAW, b"one")]) + stat("hits", 2.0, 2))
@@ -148,7 +148,7 @@ def test_what_comes_goes_to_whom_it_belongs() -> None:
 
 
 def test_only_the_first_player_of_the_run_says_what_is_most_recent() -> None:
-    """MOST_RECENT of other players is left out; every other aggregation is taken from all."""
+    """MOST_RECENT counts only from the first player; other aggregations count from all."""
     data = b"".join(stat("key", 1.0, number) for number in range(4))
     first = SideChannels(0, first_of_run=True).receive(data)
     other = SideChannels(1, first_of_run=False).receive(data)
@@ -157,7 +157,7 @@ def test_only_the_first_player_of_the_run_says_what_is_most_recent() -> None:
 
 
 def test_an_unknown_channel_is_told_of_once() -> None:
-    """Its records are skipped, and the others in the same message arrive; made-up channels do not fill the log."""
+    """Records of an unknown channel are skipped and reported once."""
     channels = SideChannels(0, first_of_run=True)
     unknown = UUID(int=5)
     with capture_logs() as logs:
@@ -170,7 +170,7 @@ def test_an_unknown_channel_is_told_of_once() -> None:
 
 
 def test_bytes_that_mean_nothing_cost_only_themselves() -> None:
-    """What precedes them is taken, and a thousand such messages are one line."""
+    """Records before malformed bytes are used, and a thousand such messages are logged once."""
     channels = SideChannels(0, first_of_run=True)
     with capture_logs() as logs:
         for _ in range(1000):
@@ -180,7 +180,7 @@ def test_bytes_that_mean_nothing_cost_only_themselves() -> None:
 
 
 def test_a_plugin_that_raises_ends_nothing() -> None:
-    """It is named in one line, and gets the next message all the same."""
+    """A plug-in that raises is named in one line and still gets the next message."""
     plugin = Recording()
     channels = SideChannels(0, [plugin], first_of_run=True)
     with capture_logs() as logs:

@@ -1,4 +1,4 @@
-"""Where the learner of a run listens, beside other runs and other learners."""
+"""Tests the choice of the learner's address when other runs and learners exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _free_port() -> int:
 
 
 def test_a_free_port_is_taken() -> None:
-    """The learner and its players get the address that was asked for; nobody listens there yet."""
+    """A free requested address is used for learner and players."""
     port = _free_port()
     with reserved_address(f"127.0.0.1:{port}", may_move=False) as found:
         assert found == (f"127.0.0.1:{port}", f"127.0.0.1:{port}", port, True, False)
@@ -28,7 +28,7 @@ def test_a_free_port_is_taken() -> None:
 
 
 def test_runs_side_by_side_get_ports_of_their_own() -> None:
-    """Two that start in the same moment, before either learner listens, never share one."""
+    """Two runs that start at the same time never share a port."""
     address = f"127.0.0.1:{_free_port()}"
     with reserved_address(address, may_move=True) as first, reserved_address(address, may_move=True) as second:
         assert first.is_usual
@@ -39,7 +39,7 @@ def test_runs_side_by_side_get_ports_of_their_own() -> None:
 
 
 def test_a_learner_that_runs_keeps_its_port() -> None:
-    """Another address is chosen, or refused where the user wanted this one."""
+    """A running learner keeps its port: another is chosen, or the requested one is refused."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -47,7 +47,7 @@ def test_a_learner_that_runs_keeps_its_port() -> None:
         with reserved_address(address, may_move=True) as found:
             assert found.listen != address
         with (
-            pytest.raises(DropInError, match=f"{address} .*--address") as caught,
+            pytest.raises(DropInError, match=f"{address}: .*--address") as caught,
             reserved_address(address, may_move=False),
         ):
             pass
@@ -55,7 +55,7 @@ def test_a_learner_that_runs_keeps_its_port() -> None:
 
 
 def test_a_learner_for_other_machines_is_found_on_this_one() -> None:
-    """Listening everywhere is no address to connect to."""
+    """A learner on 0.0.0.0 is reached at a loopback address."""
     with reserved_address("0.0.0.0:0", may_move=False) as found:
         assert found.listen == f"0.0.0.0:{found.port}"
         assert found.local == f"127.0.0.1:{found.port}"
@@ -63,7 +63,7 @@ def test_a_learner_for_other_machines_is_found_on_this_one() -> None:
 
 
 def test_an_address_of_another_machine() -> None:
-    """One line, not a traceback."""
+    """An address of another machine is refused in one line."""
     with pytest.raises(DropInError, match="--address") as caught, reserved_address("192.0.2.1:0", may_move=False):
         pass
     assert caught.value.exit_code == ExitCode.PORT_IN_USE

@@ -1,4 +1,4 @@
-"""What the two children are started with, from the flags and what the learner makes of the run file."""
+"""Tests the command lines of the two child processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _planned(folder: Path, *arguments: str, run: str = RUN) -> tuple[Given, Plan
 
 
 def test_the_run_file_tells_the_gateway(tmp_path: Path) -> None:
-    """It is told all that the run file says of its players, in flags that it has."""
+    """The gateway gets everything that the run file says of its players, as flags."""
     given, plan = _planned(tmp_path)
     assert plan.folder == Path("there/ball")
     words = commands.gateway(given, plan, HERE, tmp_path / "error")
@@ -51,7 +51,7 @@ def test_the_run_file_tells_the_gateway(tmp_path: Path) -> None:
 
 
 def test_flags_win_over_the_run_file(tmp_path: Path) -> None:
-    """Also those that say no more than the default does."""
+    """Flags override the run file, even with default values."""
     given, plan = _planned(tmp_path, "--num-envs=1", "--base-port", "5005", "--env-args", "--level", "9")
     told = vars(build_actor_parser().parse_args(commands.gateway(given, plan, HERE, tmp_path / "error")[3:]))
     assert (told["base_port"], told["num_envs"], told["env_args"]) == ("5005", "1", ["--level", "9"])
@@ -59,7 +59,7 @@ def test_flags_win_over_the_run_file(tmp_path: Path) -> None:
 
 
 def test_the_editor_has_a_port_of_its_own(tmp_path: Path) -> None:
-    """Without a build neither ports nor restarts are asked for: the gateway waits where editors call."""
+    """Without a build the gateway waits on the editor's port and restarts nothing."""
     given, plan = _planned(tmp_path, run="behaviors: {Ball: {trainer_type: ppo}}")
     words = commands.gateway(given, plan, HERE, tmp_path / "error")
     assert not [word for word in words if word.startswith(("--env", "--base-port", "--num-envs", "--timeout"))]
@@ -67,7 +67,7 @@ def test_the_editor_has_a_port_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("said", "wanted"), [([], "mlagents"), (["--log-format=json"], "json")])
 def test_the_console_is_that_of_mlagents_unless_told(tmp_path: Path, said: list[str], wanted: str) -> None:
-    """The learner prints ML-Agents' lines; with JSON both speak JSON."""
+    """The learner prints ML-Agents' lines by default; with JSON logs both print JSON."""
     given, plan = _planned(tmp_path, *said)
     formats = [word for word in commands.learner(given, plan, HERE) if word.startswith("--log-format")]
     assert formats == [f"--log-format={wanted}"]
@@ -75,16 +75,18 @@ def test_the_console_is_that_of_mlagents_unless_told(tmp_path: Path, said: list[
 
 
 def test_how_others_join(tmp_path: Path) -> None:
-    """The line is a command where others can come, and says how they could where they cannot."""
+    """The line for joining is a command, or says what the address lacks for that."""
     _, plan = _planned(tmp_path)
     assert "--address 0.0.0.0:50051 --insecure" in commands.another_machine(plan, HERE)
+    moved = HERE._replace(port=50091)
+    assert "--address 0.0.0.0:50091 --insecure" in commands.another_machine(plan, moved)
     joining = commands.another_machine(plan, SHARED)
     assert "rollcast-actor unity --env Build --num-envs 3 --learner " in joining
     assert joining.endswith(":50051 --insecure")
 
 
 def test_a_run_file_with_faults_is_the_learners_to_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its lines come through, and its code."""
+    """Errors of the run file are printed by the learner, with its exit code."""
     with pytest.raises(DropInError) as caught:
         _planned(tmp_path, run="behaviors: {Ball: {max_stesp: 3}}")
     assert caught.value.exit_code == ExitCode.RUN_FILE

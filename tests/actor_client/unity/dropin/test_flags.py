@@ -1,4 +1,4 @@
-"""Command lines of mlagents-learn, as rollcast-unity reads them."""
+"""Tests how rollcast-unity reads the command lines of mlagents-learn."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ def _options(parser: argparse.ArgumentParser) -> set[str]:
 
 @pytest.mark.parametrize("flag", OF_MLAGENTS)
 def test_every_flag_is_there(flag: str) -> None:
-    """None of the flags that a known command line may have is an error."""
+    """All flags of known mlagents-learn versions are accepted."""
     assert f"--{flag}" in _options(build_parser())
 
 
 def test_the_learner_takes_all_that_it_is_handed() -> None:
-    """What is passed on are flags of `serve` and `check-config`, with the same names."""
+    """All forwarded arguments are flags of `serve` and `check-config` with the same names."""
     switches = [f"--{flag}" for flag in ("force", "deterministic", "inference", "no-graphics", "no-graphics-monitor")]
     values = [f"--{flag}=1" for flag in OF_MLAGENTS if flag not in {"load", "train", "torch", "tensorflow", "env-args"}]
     values = [word for word in values if word.removesuffix("=1") not in {*switches, "--resume", "--debug"}]
-    own = ["--address=a:1", "--http-address=a:2", "--target-return=1", "--max-wall-seconds=9", "--log-format=json"]
+    own = ["--address=a:1", "--http-address=a:2", "--target-return=1", "--target-rating=2", "--max-wall-seconds=9"]
+    own.append("--log-format=json")
     given = parse([*switches, "--debug", "--insecure", "--set", "a=1", "--set=b=2", *values, *own])
     for command in ("serve", "check-config"):
         parsed = vars(build_learner_parser().parse_args([command, *given.learner]))
@@ -46,7 +47,7 @@ def test_the_learner_takes_all_that_it_is_handed() -> None:
 
 
 def test_only_what_was_given_is_passed_on() -> None:
-    """A flag that was not given leaves the run file's value; one with the default's value does not."""
+    """Only flags that were given are forwarded, even with default values."""
     assert parse(["run.yaml"]).learner == ()
     assert parse(["run.yaml", "--num-envs", "1"]).learner == ("--num-envs=1",)
 
@@ -55,14 +56,14 @@ def test_only_what_was_given_is_passed_on() -> None:
     "line", ["--resume run.yaml --run-id x", "run.yaml --resume --run-id=x", "--run-id x --resume run.yaml"]
 )
 def test_the_run_file_may_stand_anywhere(line: str) -> None:
-    """As mlagents-learn has it: --resume takes no value."""
+    """The run file may be anywhere among the flags; --resume takes no value."""
     given = parse(line.split())
     assert given.run_file == "run.yaml"
     assert sorted(given.learner) == ["--resume=true", "--run-id=x"]
 
 
 def test_resume_auto_is_for_who_does_not_know_of_a_checkpoint() -> None:
-    """As with the learner; the run file may follow, and who says both wants no new run."""
+    """`--resume auto` may precede the run file and contradicts --force."""
     assert parse(["--resume=auto", "run.yaml"]).learner == ("--resume=auto",)
     assert parse(["--resume=auto", "run.yaml"]).run_file == "run.yaml"
     assert parse(["--resume", "--resume=auto"]).learner == ("--resume=true",)
@@ -71,7 +72,7 @@ def test_resume_auto_is_for_who_does_not_know_of_a_checkpoint() -> None:
 
 
 def test_arguments_of_the_players_are_the_rest() -> None:
-    """All that follows --env-args is theirs, whatever it looks like."""
+    """All arguments after --env-args are the player's."""
     given = parse(["run.yaml", "--env", "B", "--env-args", "--seed", "3", "run2.yaml", "--env-args"])
     assert given.env_args == ("--seed", "3", "run2.yaml", "--env-args")
     assert given.learner == ("--env=B",)
@@ -79,12 +80,12 @@ def test_arguments_of_the_players_are_the_rest() -> None:
 
 
 def test_negative_numbers_are_values() -> None:
-    """-1 is no flag."""
+    """-1 is a value and not a flag."""
     assert parse(["--seed", "-1", "--max-lifetime-restarts=-1"]).learner == ("--seed=-1", "--max-lifetime-restarts=-1")
 
 
 def test_old_flags_are_taken_with_a_word() -> None:
-    """--load is --resume; the others change nothing; each is told."""
+    """--load is --resume; other old flags have no effect; each is reported."""
     given = parse(["--load", "--train", "--torch", "--tensorflow"])
     assert given.learner == ("--resume=true",)
     assert [note.split()[0] for note in given.notes] == ["--load", "--train", "--torch", "--tensorflow"]
@@ -92,7 +93,7 @@ def test_old_flags_are_taken_with_a_word() -> None:
 
 
 def test_what_is_the_gateways_goes_there() -> None:
-    """The run file has no values for these."""
+    """Flags of the gateway are forwarded to it."""
     given = parse(["--listen", "127.0.0.1", "--side-channel", "a:b", "--side-channel", "c:d", "--metrics-address=off"])
     assert given.gateway == ("--listen=127.0.0.1", "--metrics-address=off", "--side-channel=a:b", "--side-channel=c:d")
     assert given.learner == ()
@@ -100,7 +101,7 @@ def test_what_is_the_gateways_goes_there() -> None:
 
 @pytest.mark.parametrize("line", ["--num-env-s 3", "run.yaml more.yaml", "--run-id"])
 def test_a_wrong_command_line(line: str) -> None:
-    """One line and the code for it."""
+    """A wrong command line is one line with its exit code."""
     with pytest.raises(DropInError, match="--help") as caught:
         parse(line.split())
     assert caught.value.exit_code == ExitCode.USAGE
@@ -108,13 +109,13 @@ def test_a_wrong_command_line(line: str) -> None:
 
 
 def test_a_mistyped_flag_has_a_right_one() -> None:
-    """Whoever mistyped is told what is near."""
+    """A mistyped flag gets a suggestion."""
     with pytest.raises(DropInError, match=r"did you mean --num-envs\?; see rollcast-unity --help"):
         parse(["run.yaml", "--nun-envs", "3"])
 
 
 def test_help_names_flags_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever asks sees everything but the flags that have no effect any more."""
+    """Help shows all flags except those without effect."""
     with pytest.raises(SystemExit) as caught:
         parse(["--help"])
     assert caught.value.code == 0

@@ -1,4 +1,4 @@
-"""Two children from start to end, with small programs in the place of gateway and learner, and real signals."""
+"""Tests the two child processes with small programs and real signals."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ FOR_EVER = "\nwhile True: time.sleep(0.01)\n"
 
 
 class Family:
-    """A parent with two children.
+    """A parent with two child processes.
 
     Args:
-        folder: for what they say.
+        folder: For what they say.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,13 +76,13 @@ class Family:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, gateway: str, learner: str, error: str = "", *, serves: bool = False) -> subprocess.Popen[str]:
-        """Starts the parent with two programs, which go on after what all children begin with.
+        """Starts the parent with two programs, which continue after what all children begin with.
 
         Args:
-            gateway: the program.
-            learner: the program.
-            error: what the gateway leaves as the reason of its end.
-            serves: the learner serves once it runs.
+            gateway: The program.
+            learner: The program.
+            error: What the gateway leaves as the reason of its end.
+            serves: The learner serves once it runs.
         """
         programs = [
             CHILD.format(name=name, log=str(self._log)) + rest
@@ -98,15 +98,15 @@ class Family:
 
     @property
     def listen(self) -> str:
-        """The part of the gateway that opens its port."""
+        """Runs the part of the gateway that opens its port."""
         return LISTEN.format(port=self.port)
 
     def said(self) -> list[str]:
-        """What the children said, in order; without the numbers of processes."""
+        """Returns what the children said, in order; without the numbers of processes."""
         return [" ".join(line.split()[:2]) for line in self._log.read_text().splitlines()]
 
     def pids(self) -> list[int]:
-        """Their numbers, in the order of their starts."""
+        """Returns the process ids in the order of their starts."""
         return [int(line.split()[2]) for line in self._log.read_text().splitlines() if " started " in line]
 
     def wait_for(self, line: str, number: int = 1) -> None:
@@ -138,7 +138,7 @@ def _runs(pid: int) -> bool:
 
 @pytest.fixture
 def family(tmp_path: Path) -> Iterator[Family]:
-    """A parent, of whom nothing is left."""
+    """Starts a parent and kills what is left of it."""
     found = Family(tmp_path)
     yield found
     for pid in found.pids():
@@ -150,7 +150,7 @@ def family(tmp_path: Path) -> Iterator[Family]:
 
 
 def test_ports_first_then_the_learner(family: Family) -> None:
-    """The learner starts when the gateway listens; both end well, and so does the whole."""
+    """The learner starts once the gateway listens, and success of both is success."""
     process = family.start(
         "time.sleep(0.5)\n" + family.listen + "say('open')" + UNTIL_ASKED.format(times=1, code=0), "finish(0)\n"
     )
@@ -161,7 +161,7 @@ def test_ports_first_then_the_learner(family: Family) -> None:
 
 
 def test_the_first_signal_stops_players_then_the_learner(family: Family) -> None:
-    """So that what players have done is still trained or saved; the learner's code is that of the whole."""
+    """The first signal ends the gateway and then the learner, whose exit code is returned."""
     process = family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0))
     family.wait_for("learner started")
     process.send_signal(signal.SIGINT)
@@ -170,7 +170,7 @@ def test_the_first_signal_stops_players_then_the_learner(family: Family) -> None
 
 
 def test_a_signal_to_the_whole_terminal_reaches_no_child(family: Family) -> None:
-    """Children are in sessions of their own: Ctrl-C comes to them in order, and once."""
+    """Ctrl-C in the terminal reaches no child directly, because each has its own session."""
     family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0))
     family.wait_for("learner started")
     own = os.getsid(0)
@@ -182,7 +182,7 @@ def test_a_signal_to_the_whole_terminal_reaches_no_child(family: Family) -> None
 
 
 def test_a_second_signal_cuts_short(family: Family) -> None:
-    """A gateway that takes long is ended, and the learner is told to hurry."""
+    """A second signal kills the gateway and makes the learner end immediately."""
     process = family.start(family.listen + UNTIL_ASKED.format(times=2, code=0), UNTIL_ASKED.format(times=2, code=0))
     family.wait_for("learner started")
     process.send_signal(signal.SIGINT)
@@ -192,8 +192,21 @@ def test_a_second_signal_cuts_short(family: Family) -> None:
     assert family.said().count("learner asked") == 2
 
 
+def test_a_first_signal_during_the_end_is_the_first(family: Family) -> None:
+    """If a child already failed, the user's first signal does not hurry the other."""
+    process = family.start(family.listen + "time.sleep(0.3)\nfinish(3)\n", UNTIL_ASKED.format(times=2, code=0))
+    family.wait_for("learner asked")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert family.said().count("learner asked") == 1
+    process.send_signal(signal.SIGINT)
+    family.wait_for("learner asked", 2)
+    family.ends()
+    assert family.said()[-1] == "learner ended"
+
+
 def test_a_third_signal_ends_everything(family: Family) -> None:
-    """Whoever listens to nothing is ended at once."""
+    """A third signal kills both children."""
     process = family.start(family.listen + FOR_EVER, FOR_EVER)
     family.wait_for("learner started")
     process.send_signal(signal.SIGINT)
@@ -205,14 +218,14 @@ def test_a_third_signal_ends_everything(family: Family) -> None:
 
 
 def test_a_learner_that_fails_takes_the_players_with_it(family: Family) -> None:
-    """Its code is that of the whole, and it has said why itself."""
+    """If the learner fails, players are ended and its exit code is returned."""
     family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), "finish(15)\n")
     assert family.ends() == (15, "")
     assert family.said()[-1] == "gateway ended"
 
 
 def test_a_learner_that_is_killed(family: Family) -> None:
-    """One line says by what, and how to go on."""
+    """If the learner is killed, one line has the signal and the command to resume."""
     family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), "os.kill(os.getpid(), signal.SIGKILL)\n")
     code, words = family.ends()
     assert code == ExitCode.LEARNER_KILLED
@@ -225,7 +238,7 @@ def test_a_learner_that_is_killed(family: Family) -> None:
     [(40, ExitCode.ENVIRONMENT_FAILED), (11, ExitCode.UNKNOWN_ENVIRONMENT), (77, ExitCode.GATEWAY_FAILED)],
 )
 def test_players_that_fail_stop_the_learner_in_good_order(family: Family, gateway: int, code: ExitCode) -> None:
-    """It saves what it has; the code says what became of the players."""
+    """If the players fail, the learner saves, and the exit code is that of the players."""
     family.start(family.listen + f"\ntime.sleep(1)\nfinish({gateway})\n", UNTIL_ASKED.format(times=1, code=0))
     assert family.ends()[0] == code
     assert family.said()[-2:] == ["learner asked", "learner ended"]
@@ -233,7 +246,7 @@ def test_players_that_fail_stop_the_learner_in_good_order(family: Family, gatewa
 
 @pytest.mark.parametrize(("error", "words"), [("player 0 failed", "player 0 failed"), ("", "ended with exit code 40")])
 def test_the_players_failure_is_the_last_word(family: Family, error: str, words: str) -> None:
-    """What the learner says while it saves does not bury it: the reason the gateway left comes again at the end."""
+    """The gateway's error is repeated after the learner's last lines."""
     learner = UNTIL_ASKED.format(times=1, code=0).replace("finish", "print('run ended', flush=True); finish")
     family.start(family.listen + "\ntime.sleep(1)\nfinish(40)\n", learner, error)
     code, said = family.ends()
@@ -243,7 +256,7 @@ def test_the_players_failure_is_the_last_word(family: Family, error: str, words:
 
 
 def test_where_the_learner_is_is_said_once_it_serves(family: Family) -> None:
-    """Whoever is refused before reads nothing of a run."""
+    """The learner's address is printed once it serves."""
     process = family.start(
         family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0), serves=True
     )
@@ -255,7 +268,7 @@ def test_where_the_learner_is_is_said_once_it_serves(family: Family) -> None:
 
 
 def test_a_signal_before_the_learner_is_there(family: Family) -> None:
-    """One is enough, and a line says that nothing was begun."""
+    """A signal before the learner starts ends the command with one line."""
     process = family.start(UNTIL_ASKED.format(times=1, code=0), FOR_EVER)
     family.wait_for("gateway started")
     process.send_signal(signal.SIGINT)
@@ -265,7 +278,7 @@ def test_a_signal_before_the_learner_is_there(family: Family) -> None:
 
 
 def test_a_signal_while_the_learner_still_starts(family: Family) -> None:
-    """A learner that could save nothing ends at once, and a line says so."""
+    """A signal while the learner starts ends it immediately, with one line."""
     process = family.start(
         family.listen + UNTIL_ASKED.format(times=1, code=0),
         "signal.signal(signal.SIGTERM, signal.SIG_DFL)\nsay('imports')\n" + FOR_EVER,
@@ -276,14 +289,14 @@ def test_a_signal_while_the_learner_still_starts(family: Family) -> None:
 
 
 def test_a_run_that_is_over_waits_for_its_players(family: Family) -> None:
-    """A learner that is done has told the gateway, which ends by itself."""
+    """After a finished run, the learner waits until the gateway has ended."""
     family.start(family.listen + "\ntime.sleep(1.5)\nfinish(0)\n", "time.sleep(0.5)\nfinish(0)\n")
     assert family.ends() == (ExitCode.OK, "")
     assert "gateway asked" not in family.said()
 
 
 def test_a_port_in_use_starts_no_learner(family: Family) -> None:
-    """A gateway that cannot have its port ends the whole before anything is written."""
+    """If the gateway's port is taken, the learner is not started."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", family.port))
         listener.listen()
@@ -293,7 +306,7 @@ def test_a_port_in_use_starts_no_learner(family: Family) -> None:
 
 
 def test_children_end_with_a_parent_that_is_killed(family: Family) -> None:
-    """Both are asked to end, as nobody could ask them any more: no learner trains on unseen."""
+    """If the parent is killed, both children are asked to end."""
     process = family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0))
     family.wait_for("learner started")
     process.kill()

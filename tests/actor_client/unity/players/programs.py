@@ -1,4 +1,4 @@
-"""Players for tests that are too small to play: shell scripts, and one that greets and falls silent."""
+"""Tiny players for tests: shell scripts, and one that greets and then sends nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS = 60.0
 GREETER = """\
 import sys, time
 import grpc
-from communicator_objects.unity_message_pb2 import UnityMessageProto
+from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto
 
 port = sys.argv[sys.argv.index("--mlagents-port") + 1]
 call = grpc.insecure_channel("localhost:" + port).unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
@@ -60,7 +60,7 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs; one that has ended and is not waited for does not."""
+    """Returns whether a process runs; one that has ended and is not waited for does not."""
     with suppress(OSError):
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state not in {"Z", "X"}

@@ -1,4 +1,4 @@
-"""A build is found as ML-Agents finds it, and started with its arguments in its order."""
+"""Tests how a build is found and started."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def program(path: Path) -> Path:
 
 
 def test_arguments_come_in_unitys_order() -> None:
-    """Graphics, port, log, and the user's own last and untouched."""
+    """Arguments have Unity's order: graphics, port, log, and the user's own last."""
     launch = Launch(Path("/b/Build.x86_64"), ("--level", "two words"), no_graphics=True, log_dir=Path("/logs"))
     assert launch.command(3, 5008) == [
         *("/b/Build.x86_64", "-nographics", "-batchmode", "--mlagents-port", "5008"),
@@ -36,7 +36,7 @@ def test_a_monitor_is_worker_0() -> None:
 
 @pytest.mark.parametrize("word", ["-logFile", "-logfile"])
 def test_the_users_own_log_file_stays(word: str) -> None:
-    """Who names a log in the build's arguments gets that one alone."""
+    """A log file in the build's arguments replaces Rollcast's."""
     launch = Launch(Path("b"), (word, "mine.log"), log_dir=Path("/logs"))
     assert launch.command(0, 5005) == ["b", "--mlagents-port", "5005", word, "mine.log"]
     assert launch.log_path(0) is None
@@ -46,7 +46,7 @@ def test_the_users_own_log_file_stays(word: str) -> None:
 def test_a_suffix_may_be_left_out_or_be_another_systems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
-    """One run file serves several systems; relative paths are of the working directory."""
+    """The suffix may be missing or that of another system; relative paths start at the working directory."""
     monkeypatch.chdir(tmp_path)
     made = program(tmp_path / "Build.x86_64")
     (tmp_path / "Build").mkdir()  # a folder of the same name is not taken for it
@@ -55,7 +55,7 @@ def test_a_suffix_may_be_left_out_or_be_another_systems(
 
 
 def test_linux_takes_what_is_named_if_nothing_else_is_there(tmp_path: Path) -> None:
-    """32 bit, or a script without a suffix."""
+    """Linux accepts 32-bit programs, or a script without a suffix."""
     script = program(tmp_path / "player")
     assert find_build(str(script), "linux") == script
     old = program(tmp_path / "player.x86")
@@ -63,7 +63,7 @@ def test_linux_takes_what_is_named_if_nothing_else_is_there(tmp_path: Path) -> N
 
 
 def test_macos_looks_into_the_application(tmp_path: Path) -> None:
-    """The program of the same name, or whichever is there."""
+    """On macOS the program inside the application is started."""
     other = program(tmp_path / "Game.app" / "Contents" / "MacOS" / "Other")
     assert find_build(str(tmp_path / "Game"), "darwin") == other
     same = program(tmp_path / "Game.app" / "Contents" / "MacOS" / "Game")
@@ -71,7 +71,7 @@ def test_macos_looks_into_the_application(tmp_path: Path) -> None:
 
 
 def test_windows_looks_into_the_folder(tmp_path: Path) -> None:
-    """Unity's crash handler lies beside the build, and is not it."""
+    """On Windows Unity's crash handler next to the build is not started."""
     program(tmp_path / "Game" / "UnityCrashHandler64.exe")
     inside = program(tmp_path / "Game" / "Zoo.exe")
     assert find_build(str(tmp_path / "Game"), "win32") == inside
@@ -80,13 +80,13 @@ def test_windows_looks_into_the_folder(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_started_is_one_line_and_a_code(tmp_path: Path) -> None:
-    """Missing, in a folder that is missing, a folder, not allowed, no possible name: each says what to do."""
+    """A build that cannot be started is one line with the next step, and an exit code."""
     plain = tmp_path / "Plain.x86_64"
     plain.write_text("")
     program(tmp_path / "folder" / "Inside.x86_64")
     for asked, words in {
         str(tmp_path / "Nope"): f"Nope: there is no such build in {tmp_path}; name the executable",
-        str(tmp_path / "no" / "Nope"): f"nor the folder {tmp_path / 'no'}",
+        str(tmp_path / "no" / "Nope"): f"and no folder {tmp_path / 'no'}",
         str(tmp_path / "folder"): f"is a folder; name the player in it, as in {tmp_path / 'folder' / 'Inside.x86_64'}",
         str(plain): "chmod +x",
         "x" * 5000: "cannot be looked up",

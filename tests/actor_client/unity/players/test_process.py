@@ -1,4 +1,4 @@
-"""Real processes: how they end is named, what they wrote last is kept, and nothing of them is left."""
+"""Tests real processes: their ends, their last output, and their cleanup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.actor_client.unity.players.programs import eventually, is_running, sc
 
 
 def player(executable: Path, log_dir: Path | None = None) -> PlayerProcess:
-    """A player of a build."""
+    """Returns a player of a build."""
     return PlayerProcess(0, 5005, Launch(executable, log_dir=log_dir))
 
 
@@ -29,7 +29,7 @@ def player(executable: Path, log_dir: Path | None = None) -> PlayerProcess:
     ],
 )
 def test_the_end_is_named(tmp_path: Path, body: str, how: str) -> None:
-    """Exit codes as numbers, signals by name."""
+    """An exit is described by its code or the name of its signal."""
     process = player(script(tmp_path, body))
     assert process.how_it_ended() is None
     process.start()
@@ -38,7 +38,7 @@ def test_the_end_is_named(tmp_path: Path, body: str, how: str) -> None:
 
 
 def test_last_words_are_kept_however_much_it_writes(tmp_path: Path) -> None:
-    """A full pipe would stop a player; what a terminal would obey is taken out."""
+    """The last output is kept, however much a player prints; control characters are removed."""
     process = player(
         script(tmp_path, "yes noise | head -c 3000000\nprintf 'lib\\033[31mfoo.so: missing\\n\\n' >&2; exit 127")
     )
@@ -48,7 +48,7 @@ def test_last_words_are_kept_however_much_it_writes(tmp_path: Path) -> None:
 
 
 def test_all_that_it_started_goes_with_it(tmp_path: Path) -> None:
-    """A grandchild that ignores requests, of a player that has ended already."""
+    """A grandchild that ignores signals is killed, even if the player has already ended."""
     pids = tmp_path / "pids"
     process = player(
         script(tmp_path, f"trap '' TERM\nsleep 600 &\necho $! $$ > {pids}.new && mv {pids}.new {pids}\nwait")
@@ -66,7 +66,7 @@ def test_all_that_it_started_goes_with_it(tmp_path: Path) -> None:
 
 
 def test_players_may_leave_by_themselves_are_asked_and_at_last_ended(tmp_path: Path) -> None:
-    """Whoever needs no pushing gets none: its exit code is its own."""
+    """A player that ends by itself keeps its exit code; one that does not is asked and then killed."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     leaves = player(script(tmp_path / "a", "sleep 0.2; exit 7"))
@@ -81,7 +81,7 @@ def test_players_may_leave_by_themselves_are_asked_and_at_last_ended(tmp_path: P
 
 
 def test_the_log_of_the_process_before_is_kept(tmp_path: Path) -> None:
-    """It says why that one failed."""
+    """The log of the previous process is kept."""
     build = script(tmp_path, 'while [ "$1" != -logFile ]; do shift; done; echo run $$ > "$2"')
     process = player(build, log_dir=tmp_path)
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_the_log_of_the_process_before_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_no_program_is_one_line(tmp_path: Path) -> None:
-    """Another processor's build, or a script whose interpreter is not there."""
+    """A program for another processor, or a script without its interpreter, is an error of one line."""
     build = tmp_path / "Build.x86_64"
     build.write_bytes(b"\x7fELF nonsense")
     build.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The user of the machine over the run file, the run file over ML-Agents' defaults."""
+"""Tests that the machine's user overrides the run file, which overrides ML-Agents' defaults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from actor_client.unity.players.rules import NO_LIMIT, RestartQuota, log_place, 
 def run_info(
     environment: session_pb2.EnvironmentSettings | None = None, engine: session_pb2.EngineSettings | None = None
 ) -> RunInfo:
-    """What a learner answers."""
+    """Returns what a learner answers."""
     return RunInfo(
         run_id="run",
         generation=1,
@@ -47,7 +47,7 @@ RUN_FILE = run_info(
 
 
 def test_the_run_file_rules_where_nothing_else_is_said() -> None:
-    """A zero in it is a zero."""
+    """The run file's values apply, including zero."""
     rules = resolve_rules(load(UnitySettings, {"env": "B"}, {}), RUN_FILE)
     assert (rules.timeout_seconds, rules.max_lifetime_restarts, rules.rate_limit) == (30.0, 0, -1)
     assert (rules.period_seconds, rules.env_args) == (5.0, ("--a",))
@@ -55,7 +55,7 @@ def test_the_run_file_rules_where_nothing_else_is_said() -> None:
 
 
 def test_flags_win() -> None:
-    """Each on its own."""
+    """Each flag overrides the run file."""
     flags = {"env": "B", "timeout_wait": "2", "max_lifetime_restarts": "3", "env_args": ["--b", "c d"]}
     rules = resolve_rules(load(UnitySettings, flags, {}), RUN_FILE)
     assert (rules.timeout_seconds, rules.max_lifetime_restarts, rules.rate_limit) == (2.0, 3, -1)
@@ -65,24 +65,24 @@ def test_flags_win() -> None:
 
 
 def test_a_learner_that_says_nothing_leaves_defaults() -> None:
-    """Those of ML-Agents."""
+    """Without values from the learner, ML-Agents' defaults apply."""
     rules = resolve_rules(load(UnitySettings, {"env": "B"}, {}), run_info())
     assert (rules.timeout_seconds, rules.max_lifetime_restarts, rules.rate_limit) == (60.0, 10, 1)
     assert (rules.period_seconds, rules.env_args, rules.no_graphics) == (60.0, (), False)
 
 
 class Clock:
-    """Time that a test sets."""
+    """A clock that the test sets."""
 
     now = 0.0
 
     def __call__(self) -> float:
-        """Monotonic seconds."""
+        """Returns monotonic seconds."""
         return self.now
 
 
 def test_a_lifetime_has_so_many_restarts() -> None:
-    """The limit itself is allowed, the next is refused with the key."""
+    """The restart after the lifetime limit is refused with the name of the key."""
     quota = RestartQuota(2, NO_LIMIT, 60.0, Clock())
     for _ in range(2):
         assert quota.refusal() is None
@@ -93,7 +93,7 @@ def test_a_lifetime_has_so_many_restarts() -> None:
 
 
 def test_a_period_has_so_many_restarts() -> None:
-    """Once the oldest is older than the period there is room again."""
+    """Restarts older than the period do not count."""
     clock = Clock()
     quota = RestartQuota(NO_LIMIT, 1, 60.0, clock)
     quota.count()
@@ -108,7 +108,7 @@ def test_a_period_has_so_many_restarts() -> None:
 
 
 def test_without_limits_nothing_is_refused_nor_kept() -> None:
-    """A player that fails for ever takes no memory."""
+    """Without limits no restart is refused, and no times are kept."""
     quota = RestartQuota(NO_LIMIT, NO_LIMIT, 60.0, Clock())
     for _ in range(1000):
         assert quota.refusal() is None
@@ -117,13 +117,13 @@ def test_without_limits_nothing_is_refused_nor_kept() -> None:
 
 
 def test_zero_allows_none() -> None:
-    """Either limit at 0 makes the first failure the last."""
+    """A limit of 0 allows no restart."""
     assert RestartQuota(0, NO_LIMIT, 60.0).refusal() is not None
     assert RestartQuota(NO_LIMIT, 0, 60.0).refusal() is not None
 
 
 def test_logs_lie_where_ml_agents_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first actor's have the same names; those of others tell the actors apart."""
+    """The first actor's logs have ML-Agents' names; those of other actors have the actor's name."""
     monkeypatch.chdir(tmp_path)
     place = log_place(None, run_info())
     assert place.folder == tmp_path / "results" / "run" / "run_logs"
@@ -134,14 +134,14 @@ def test_logs_lie_where_ml_agents_has_them(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("run_id", ["..", "../../etc", "/etc", "", "a/b", ".hidden"])
 def test_a_learner_does_not_choose_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_id: str) -> None:
-    """A run whose name is no plain word has no folder here."""
+    """A run name that is not a plain word gives no folder."""
     monkeypatch.chdir(tmp_path)
     assert log_place(None, dataclasses.replace(run_info(), run_id=run_id)).folder is None
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_was_asked_for_must_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default the players go on without; asked for, it is one line."""
+    """A default log folder that cannot be made is skipped; a requested one is an error of one line."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").write_text("a file in the way")
     assert log_place(None, run_info()).folder is None

@@ -1,4 +1,4 @@
-"""Real players that fail in every way: each is told apart, the one that failed alone is started again, within limits."""
+"""Tests real players that fail in every way, and their restarts."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Desk:
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
 
-    def player_lost(self, worker: int) -> None:
-        """As the gateway's."""
+    def player_lost(self, worker: int, _why: str) -> None:
+        """Reports a lost player as the gateway does."""
         self.lost.append(worker)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ def scene(
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("exit 3", "player 0 never connected: it ended with exit code 3. It is not started again: "),
+        ("exit 3", "player 0 never connected: it ended with exit code 3. It is not restarted: "),
         (
             "echo 'no libfoo.so' >&2; kill -SEGV $$",
             "it was ended by SIGSEGV (segmentation fault); its last output: no libfoo",
@@ -138,36 +138,36 @@ def scene(
     ],
 )
 def test_a_player_that_ends_before_it_calls(tmp_path: Path, body: str, text: str) -> None:
-    """Exit code or signal, and what it wrote last."""
+    """A player that ends before it calls is reported with exit code or signal and its last output."""
     with scene(script(tmp_path, body)) as made:
         assert text in made.failure()
         assert made.desk.lost == [0]
 
 
 def test_a_player_that_never_calls(tmp_path: Path) -> None:
-    """The time-out names its port and the usual causes, and nothing of it is left."""
+    """A player that never calls is ended; the message names its port and the usual causes."""
     with scene(script(tmp_path, "sleep 600"), timeout=0.3) as made:
         text = made.failure()
-        assert "has not called port" in text
+        assert "has not connected to port" in text
         assert "built without ML-Agents" in text
         assert made.processes[0].how_it_ended() == "was ended by SIGKILL (killed)"
 
 
 def test_a_player_that_falls_silent(tmp_path: Path) -> None:
-    """It greeted; then nothing came: the two settings that users forget are named."""
+    """A player that stops answering is ended; the message names the two settings to check."""
     with scene(greeter(tmp_path, STAYS)) as made:
         eventually(lambda: made.conversations[0].phase is Phase.GREETED, "a greeting")
         eventually(lambda: made.conversations[0].waiting_since is not None, "an answer")
         made.conversations[0].waiting_since = LONG_AGO
         made.supervisor._watched[0].excuse(LONG_AGO)
         text = made.failure()
-        assert "is connected, and has sent nothing for 60 s" in text
+        assert "is connected, but has sent nothing for 60 s" in text
         assert "DecisionRequester" in text
         assert "Behavior Type" in text
 
 
 def test_no_player_owes_anything_while_it_is_owed_an_answer(tmp_path: Path) -> None:
-    """However long the learner takes, the players that wait for it are not ended for it."""
+    """A player that waits for the learner never times out."""
     with scene(greeter(tmp_path, STAYS)) as made:
         made.desk.close()
         eventually(lambda: made.conversations[0].phase is Phase.GREETED, "a greeting")
@@ -178,21 +178,21 @@ def test_no_player_owes_anything_while_it_is_owed_an_answer(tmp_path: Path) -> N
 
 
 def test_a_player_that_quits_by_itself(tmp_path: Path) -> None:
-    """It says so first; a training needs it back all the same."""
+    """In training, a player that quits by itself is started again."""
     with scene(greeter(tmp_path, LEAVES + "sys.exit(5)")) as made:
         assert "player 0 quit by itself: it closed the connection and ended with exit code 5" in made.failure()
 
 
 def test_a_version_that_will_never_fit_is_said_at_once(tmp_path: Path) -> None:
-    """Another start would end in the same way, whatever the limits allow."""
+    """A player with an incompatible version is not started again."""
     with scene(greeter(tmp_path, STAYS, version="9.0.0"), restarts=-1) as made:
         text = made.failure()
-        assert "was refused: player 0 speaks version '9.0.0'" in text
-        assert "another start would not help" in text
+        assert "was refused: player 0 uses version '9.0.0'" in text
+        assert "a restart would not help" in text
 
 
 def test_only_the_player_that_failed_is_started_again(tmp_path: Path) -> None:
-    """The other one's process goes on; the one that failed begins a new conversation."""
+    """Only the failed player is restarted, with a new conversation."""
     with scene(greeter(tmp_path, STAYS), 2, restarts=1) as made:
         eventually(lambda: all(each.phase is Phase.GREETED for each in made.conversations), "two greetings")
         first, second = (process.pid for process in made.processes)
@@ -209,23 +209,23 @@ def test_only_the_player_that_failed_is_started_again(tmp_path: Path) -> None:
 
 
 def test_each_player_has_its_own_restarts_and_they_end(tmp_path: Path) -> None:
-    """The last failure says how it ended, how often it was started again, and the key of the limit."""
+    """The last failure says how it ended, the number of restarts and the key of the limit."""
     count = tmp_path / "count"
     with scene(script(tmp_path, f"echo x >> {count}; exit 4"), restarts=2) as made:
         text = made.failure()
     assert "ended with exit code 4" in text
-    assert "it was started again 2 times, and max_lifetime_restarts is 2" in text
+    assert "it was restarted 2 times, and max_lifetime_restarts is 2" in text
     assert count.read_text() == "x\n" * 3
 
 
 def test_restarts_within_a_period_are_limited(tmp_path: Path) -> None:
-    """A player that fails as soon as it starts does not do so for ever."""
+    """A player that always fails at the start exceeds the limit of restarts within a period."""
     with scene(script(tmp_path, "exit 4"), restarts=-1, rate=1) as made:
-        assert "started again 1 times within 60 s, and restarts_rate_limit_n is 1" in made.failure()
+        assert "restarted 1 times within 60 s, and restarts_rate_limit_n is 1" in made.failure()
 
 
 def test_players_that_end_with_the_actor_are_no_failures(tmp_path: Path) -> None:
-    """Once the actor ends, nobody is started again."""
+    """Players that end with the actor are neither failures nor restarted."""
     with scene(greeter(tmp_path, STAYS), restarts=-1) as made:
         eventually(lambda: made.conversations[0].phase is Phase.GREETED, "a greeting")
         made.is_over = True
@@ -239,7 +239,7 @@ def test_players_that_end_with_the_actor_are_no_failures(tmp_path: Path) -> None
 
 
 def test_a_player_that_never_called() -> None:
-    """The port, a build without ML-Agents, graphics, and time to load."""
+    """The message has the port and the usual causes: no ML-Agents, graphics, time to load."""
     text = never_connected(60.0, 5006, LOG)
     for words in (
         "port 5006 within 60 s",
@@ -254,7 +254,7 @@ def test_a_player_that_never_called() -> None:
 
 
 def test_a_player_that_fell_silent() -> None:
-    """The two settings that users forget, by their names in the inspector."""
+    """The message names the two settings by their names in the inspector."""
     text = fell_silent(60.0, LOG)
     for words in ("for 60 s", "DecisionRequester", "Behavior Type", "Default", "graphics", "--timeout-wait", str(LOG)):
         assert words in text
@@ -262,7 +262,7 @@ def test_a_player_that_fell_silent() -> None:
 
 
 def test_a_player_that_ended() -> None:
-    """Whether it had called, and its last words."""
+    """The message tells whether the player had called, and has its last output."""
     how = "ended with exit code 3"
     assert ended(how, "", None, has_called=True, said_so=False) == how
     assert ended(how, "no libfoo.so", LOG, has_called=False, said_so=False) == (

@@ -1,4 +1,4 @@
-"""An HTTP server for the tests of metrics: the learner's own is another package's."""
+"""Serves metrics over HTTP for tests."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Callable[[], bytes], str], str]]:
-    """Returns a function that serves a text, made anew for each request, and returns its URL."""
+    """Returns a function that serves a text, computed for each request, and returns its URL."""
     servers: list[ThreadingHTTPServer] = []
 
     def start(text: Callable[[], bytes], kind: str) -> str:
@@ -24,7 +24,7 @@ def serve() -> Iterator[Callable[[Callable[[], bytes], str], str]]:
                 self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
-                """Says nothing."""
+                """Logs nothing."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         servers.append(server)

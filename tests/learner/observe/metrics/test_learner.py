@@ -1,29 +1,29 @@
-"""The metrics of a learner, as Prometheus reads them."""
+"""Tests the metrics of a learner, parsed as Prometheus does."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-import threading
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 
 import grpc
 import numpy as np
-import pytest
 from prometheus_client.registry import CollectorRegistry
 from rollcast.enums import HoldReason
 from rollcast.errors import BY_REASON, MalformedChunk, Unexpected
 from rollcast.faults import BAD_ACTION, BAD_OBSERVATION, NOT_FINITE
 
 from learner.ingest import ledger, validate
-from learner.ingest.behaviors import NOT_TRAINING
-from learner.observe.metrics.behaviors import HoldClock, LossNumbers, ReplayNumbers
+from learner.link.to_front import NOT_TRAINING
+from learner.observe.behavior_state import BehaviorState, LedgerNumbers, empty_books
+from learner.observe.meters import RunMeters
+from learner.observe.metrics.behaviors import HoldClock
 from learner.observe.metrics.learner import CONTENT_TYPE, LearnerMetrics, code_name
-from learner.observe.metrics.state import BehaviorNumbers, GpuMemory, MetricsSnapshot, Spread
+from learner.observe.metrics.state import MetricsSnapshot, Spread
 from learner.observe.metrics.values import DROP_REASONS, EPISODE_RETURN, LOSE_EVENTS, REJECT_REASONS
-from learner.observe.view import BehaviorView, Bottleneck, LedgerNumbers, RunState, RunView, empty_books
+from learner.observe.view import Bottleneck, GpuMemory, RunState, RunView
 from learner.trainers import intake, on_policy
 from tests.exposition import samples
 
@@ -46,8 +46,15 @@ class Clock:
         return self.now
 
 
+def watched(meters: RunMeters, metrics: LearnerMetrics | None = None) -> LearnerMetrics:
+    """Shows the trainers' counters of a run in metrics."""
+    metrics = metrics or LearnerMetrics()
+    metrics.watch(lambda: MetricsSnapshot(RUN, counts=meters.counts()))
+    return metrics
+
+
 def test_two_learners_in_one_process_do_not_meet() -> None:
-    """Each instance has a registry of its own; what one counts, the other does not."""
+    """Two instances have separate registries."""
     first, second = LearnerMetrics(), LearnerMetrics()
     first.intake.received.inc()
     assert value(first, "chunks_received_total") == 1
@@ -55,16 +62,17 @@ def test_two_learners_in_one_process_do_not_meet() -> None:
 
 
 def test_a_registry_can_be_given() -> None:
-    """Whoever has a registry reads the metrics there."""
+    """A given registry has the metrics."""
     registry = CollectorRegistry()
     LearnerMetrics(registry).sessions.opened["full"].inc()
     assert registry.get_sample_value("rollcast_learner_sessions_opened_total", {"outcome": "full"}) == 1
 
 
 def test_all_label_values_are_there_from_the_start() -> None:
-    """A series that is missing until its first event would hide that event from `rate`."""
-    metrics = LearnerMetrics()
-    metrics.behavior("A")
+    """All label values have series at zero from the start."""
+    meters = RunMeters()
+    meters.behavior("A")
+    metrics = watched(meters)
     found = samples(metrics.exposition())
     for name, label, words in (
         ("chunks_rejected_total", "reason", REJECT_REASONS),
@@ -82,7 +90,7 @@ def test_all_label_values_are_there_from_the_start() -> None:
 
 
 def test_every_reason_of_the_protocol_is_a_series() -> None:
-    """Each error of `rollcast.errors` counts under its own word; UNEXPECTED and unknown ones count as internal."""
+    """Each error of `rollcast.errors` has a series; UNEXPECTED and unknown ones count as internal."""
     metrics = LearnerMetrics()
     for reason in BY_REASON:
         metrics.error(reason)
@@ -95,7 +103,7 @@ def test_every_reason_of_the_protocol_is_a_series() -> None:
 
 
 def test_every_word_of_the_books_is_known() -> None:
-    """The words that parts of the learner write into the books are those that have a series."""
+    """Every word that the learner writes into the books has a series."""
     rejected = {validate.GENERATION, NOT_TRAINING, NOT_FINITE, BAD_ACTION, BAD_OBSERVATION}
     assert rejected <= set(REJECT_REASONS)
     in_trainer = {intake.GENERATION, intake.STALE, intake.NOT_FOR_TRAINING, intake.TOO_LONG, on_policy.NOT_FINITE}
@@ -104,7 +112,7 @@ def test_every_word_of_the_books_is_known() -> None:
 
 
 def test_an_unknown_reason_makes_no_series() -> None:
-    """A reason that no list has counts as `other`."""
+    """An unknown reason counts as `other`."""
     metrics = LearnerMetrics()
     metrics.intake.rejected("made_up")
     metrics.intake.rejected("not_finite")
@@ -114,9 +122,10 @@ def test_an_unknown_reason_makes_no_series() -> None:
 
 
 def test_arrays_are_counted_into_buckets() -> None:
-    """A value belongs to the first bucket whose bound it does not exceed; NaN and infinities are left out."""
-    metrics = LearnerMetrics()
-    lag = metrics.behavior("A").policy_lag
+    """A value belongs to the first bucket whose bound it does not exceed; NaN and infinities are skipped."""
+    meters = RunMeters()
+    metrics = watched(meters)
+    lag = meters.behavior("A").policy_lag
     lag.observe(np.array([0, 0, 1, 2, 3, 5, 300]))
     lag.observe(np.array([np.nan, np.inf, 4.0]), np.array([1, 1, 10]))
     for bound, expected in (("0.0", 2), ("1.0", 3), ("2.0", 4), ("4.0", 15), ("8.0", 16), ("256.0", 16), ("+Inf", 17)):
@@ -126,9 +135,10 @@ def test_arrays_are_counted_into_buckets() -> None:
 
 
 def test_counts_from_a_device_are_added() -> None:
-    """Whoever counts elsewhere, as a trainer does on a GPU, adds one number for each bucket."""
-    metrics = LearnerMetrics()
-    part = metrics.behavior("A")
+    """Counts from a GPU are added by bucket."""
+    meters = RunMeters()
+    metrics = watched(meters)
+    part = meters.behavior("A")
     counts = np.zeros(len(part.lag_bounds) + 1)
     counts[0], counts[-1] = 3, 1
     part.policy_lag.add(counts, 1000.0)
@@ -137,9 +147,11 @@ def test_counts_from_a_device_are_added() -> None:
 
 
 def test_buckets_of_returns_can_be_chosen() -> None:
-    """The bounds of the histogram of returns are a setting."""
-    metrics = LearnerMetrics(return_buckets=(-1.0, 0.0, 21.0))
-    metrics.behavior("Pong").episode_return.observe(np.array([-21.0, 20.0]))
+    """The bounds of the histogram of returns are configurable."""
+    bounds = (-1.0, 0.0, 21.0)
+    meters = RunMeters(bounds)
+    metrics = watched(meters, LearnerMetrics(return_buckets=bounds))
+    meters.behavior("Pong").episode_return.observe(np.array([-21.0, 20.0]))
     assert value(metrics, "episode_return_bucket", behavior="Pong", le="21.0") == 2
     assert value(metrics, "episode_return_bucket", behavior="Pong", le="-1.0") == 1
     assert value(metrics, "episode_return_count", behavior="Pong") == 2
@@ -147,58 +159,53 @@ def test_buckets_of_returns_can_be_chosen() -> None:
     assert list(EPISODE_RETURN) == sorted(set(EPISODE_RETURN))
 
 
-def test_terms_add_up_to_the_loss() -> None:
-    """The weighted terms are those whose sum is the loss."""
+def snapshot(*behaviors: BehaviorState) -> MetricsSnapshot:
+    """Returns a learner with these behaviors."""
+    return MetricsSnapshot(replace(RUN, behaviors=behaviors))
+
+
+def test_numbers_of_a_trainer_are_shown() -> None:
+    """Losses share a metric, counts are counters, keys are labels, and missing numbers are 0."""
+    numbers = {"policy_loss": -0.1, "value_loss": 0.5, "updates": 5, "episode_signal_reward/rnd": 2.0}
     metrics = LearnerMetrics()
-    numbers = LossNumbers(
-        policy=-0.1,
-        value=0.5,
-        entropy=-0.01,
-        grad_norm=2.0,
-        approx_kl=0.01,
-        clip_ratio=0.1,
-        explained_variance=0.9,
-        entropy_nats=0.6,
-        learning_rate=3e-4,
-        log_prob_error_max=1e-6,
-    )
-    metrics.behavior("A").note_losses(numbers)
+    metrics.watch(lambda: snapshot(BehaviorState("A", numbers=numbers)))
     terms = [value(metrics, "loss_term", behavior="A", term=term) for term in ("policy", "value", "entropy")]
-    assert sum(terms) == pytest.approx(value(metrics, "loss", behavior="A"))
-    assert value(metrics, "explained_variance_ratio", behavior="A") == 0.9
-    assert value(metrics, "learning_rate", behavior="A") == 3e-4
+    assert terms == [-0.1, 0.5, 0.0]
+    assert value(metrics, "updates_total", behavior="A") == 5
+    assert value(metrics, "replay_drawn_steps_total", behavior="A") == 0
+    assert value(metrics, "episode_signal_reward", behavior="A", signal="rnd") == 2.0
+    assert value(metrics, "explained_variance_ratio", behavior="A") == 0.0
 
 
-def test_updates_and_publications_leave_their_time() -> None:
-    """Timestamps are exported, not ages; before the first event they are that of the trainer's beginning."""
-    metrics = LearnerMetrics()
-    part = metrics.behavior("A")
-    begun = value(metrics, "last_update_timestamp_seconds", behavior="A")
-    part.note_update()
-    part.note_published()
+def test_events_of_a_trainer_are_counted() -> None:
+    """Undone updates and evaluated episodes are counted when they happen."""
+    meters = RunMeters()
+    metrics = watched(meters)
+    part = meters.behavior("A")
     part.note_skipped("not_finite")
-    assert 0 < begun <= value(metrics, "last_update_timestamp_seconds", behavior="A")
-    assert begun <= value(metrics, "last_publish_timestamp_seconds", behavior="A")
-    assert value(metrics, "updates_total", behavior="A") == 1
+    part.note_evaluation(7, is_complete=False)
     assert value(metrics, "skipped_updates_total", behavior="A", reason="not_finite") == 1
+    assert value(metrics, "evaluation_episodes_total", behavior="A") == 7
+    assert value(metrics, "evaluations_total", behavior="A", outcome="cut_short") == 1
 
 
 def test_checkpoints_count_by_outcome() -> None:
-    """A model is a checkpoint, too, but only a run state is what a restart goes on from."""
-    metrics = LearnerMetrics()
+    """Models count as checkpoints; the age is that of the newest run state."""
+    meters = RunMeters()
+    metrics = watched(meters)
     begun = value(metrics, "last_checkpoint_timestamp_seconds")
-    metrics.checkpoints.note_saved(0.2, is_run_state=False)
+    meters.checkpoints.note_saved(0.2, is_run_state=False)
     assert value(metrics, "last_checkpoint_timestamp_seconds") == begun
-    metrics.checkpoints.note_saved(0.2, is_run_state=True)
+    meters.checkpoints.note_saved(0.2, is_run_state=True)
     assert value(metrics, "last_checkpoint_timestamp_seconds") > begun
-    metrics.checkpoints.note_failed()
+    meters.checkpoints.note_failed()
     assert value(metrics, "checkpoints_total", outcome="ok") == 2
     assert value(metrics, "checkpoints_total", outcome="failed") == 1
     assert value(metrics, "checkpoint_seconds_count") == 2
 
 
 def test_time_held_adds_up_while_anybody_holds() -> None:
-    """Two behaviors that update at once hold the actors once; a hold that goes on counts up to now."""
+    """Time of holds is the union over behaviors, up to now."""
     clock, registry = Clock(), CollectorRegistry()
     holds = HoldClock(registry, clock)
 
@@ -222,19 +229,17 @@ def test_time_held_adds_up_while_anybody_holds() -> None:
     assert seconds() == 3
 
 
-def numbers_of(name: str, **books: object) -> BehaviorNumbers:
+def state_of(name: str, **books: object) -> BehaviorState:
     """Returns a behavior with some of the books filled in."""
     filled = LedgerNumbers(**{**empty_books(), **books})  # type: ignore[typeddict-item]
-    return BehaviorNumbers(BehaviorView(name, mean_return_100=1.5, books=filled))
+    return BehaviorState(name, mean_return_100=1.5, books=filled)
 
 
 def test_the_books_of_a_scrape_balance() -> None:
-    """All terms of a behavior's books come from one snapshot; every known reason is there; others are `other`."""
+    """The books of a scrape come from one snapshot, with every known reason and `other`."""
     metrics = LearnerMetrics()
-    books = numbers_of(
-        "A", received=100, trained=60, dropped={"stale": 5, "made_up": 5}, queued=20, lost={"restart": 10}
-    )
-    metrics.watch(lambda: MetricsSnapshot(RUN, behaviors=(books,)))
+    books = state_of("A", received=100, trained=60, dropped={"stale": 5, "made_up": 5}, queued=20, lost={"restart": 10})
+    metrics.watch(lambda: snapshot(books))
     assert value(metrics, "env_steps_dropped_total", behavior="A", reason="stale") == 5
     assert value(metrics, "env_steps_dropped_total", behavior="A", reason="other") == 5
     assert value(metrics, "env_steps_dropped_total", behavior="A", reason="generation") == 0
@@ -250,7 +255,7 @@ def test_the_books_of_a_scrape_balance() -> None:
 
 
 def test_exactly_one_state_and_one_verdict() -> None:
-    """Of the words that exclude each other one is 1."""
+    """Exactly one state and one verdict are 1."""
     metrics = LearnerMetrics()
     metrics.watch(
         lambda: MetricsSnapshot(replace(RUN, state=RunState.PAUSED, bottleneck=Bottleneck("actors", actor_busy=0.75)))
@@ -264,9 +269,9 @@ def test_exactly_one_state_and_one_verdict() -> None:
 
 
 def test_what_is_not_known_is_absent() -> None:
-    """A mean return before the first episode, actors that are not there, and a GPU: no NaN, but no series."""
+    """Unknown values have no series instead of NaN."""
     metrics = LearnerMetrics()
-    metrics.watch(lambda: MetricsSnapshot(RUN, behaviors=(BehaviorNumbers(BehaviorView("A")),)))
+    metrics.watch(lambda: snapshot(BehaviorState("A")))
     found = {name for name, _ in samples(metrics.exposition())}
     prefix = "rollcast_learner_"
     absent = {"episode_return_mean", "actor_step_share_ratio", "actor_policy_lag_versions", "gpu_memory_reserved_bytes"}
@@ -276,7 +281,7 @@ def test_what_is_not_known_is_absent() -> None:
 
 
 def test_calls_are_counted_as_go_does() -> None:
-    """Codes are Go's words; only unary methods have a duration, since a stream lasts as long as its actor."""
+    """Calls are counted by gRPC code, and only unary methods have a duration."""
     metrics = LearnerMetrics()
     metrics.calls.declare("a.B", "Get", streams=(False, False))
     metrics.calls.declare("a.B", "Talk", streams=(True, True))
@@ -297,43 +302,56 @@ def test_calls_are_counted_as_go_does() -> None:
     assert {code_name(code) for code in grpc.StatusCode} >= {"OK", "Canceled", "DeadlineExceeded", "DataLoss"}
 
 
-def test_threads_lose_no_count() -> None:
-    """Counting arrays from several threads loses nothing."""
-    metrics = LearnerMetrics()
-    lag = metrics.behavior("A").policy_lag
+def test_waits_of_all_behaviors_are_one_histogram() -> None:
+    """Waits of all behaviors are one histogram; phases of updates have labels."""
+    meters = RunMeters()
+    metrics = watched(meters)
+    assert value(metrics, "queue_wait_seconds_count") == 0
+    for name in ("A", "B"):
+        meters.behavior(name).queue_wait.observe(0.5)
+        with meters.behavior(name).optimize.time():
+            pass
+    assert value(metrics, "queue_wait_seconds_bucket", le="0.25") == 0
+    assert value(metrics, "queue_wait_seconds_bucket", le="0.5") == value(metrics, "queue_wait_seconds_count") == 2
+    assert value(metrics, "queue_wait_seconds_sum") == 1.0
+    assert value(metrics, "update_seconds_count", behavior="A", phase="optimize") == 1
 
-    def count() -> None:
-        for _ in range(500):
-            lag.observe(np.array([1]))
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert value(metrics, "policy_lag_versions_count", behavior="A") == 2000
+def test_what_was_counted_does_not_change_any_more() -> None:
+    """Counts are a copy of one moment, which may travel to another thread or process."""
+    meters = RunMeters()
+    meters.behavior("A").note_skipped("not_finite")
+    before = meters.counts()
+    meters.behavior("A").note_skipped("not_finite")
+    meters.behavior("A").queue_wait.observe(1.0)
+    meters.behavior("A").policy_lag.observe(np.array([1]))
+    meters.checkpoints.note_failed()
+    assert before.behaviors["A"].skipped_updates == {"not_finite": 1}
+    assert sum(before.behaviors["A"].queue_wait.counts) == sum(before.behaviors["A"].policy_lag.counts) == 0
+    assert before.checkpoints.outcomes["failed"] == 0
 
 
 def full() -> LearnerMetrics:
     """Returns the metrics of a learner that shows all it can."""
     metrics = LearnerMetrics()
     metrics.set_build("0.1.0", "abc", 1)
-    metrics.behavior('odd "name"\n')
+    meters = RunMeters()
+    meters.behavior('odd "name"\n')
     metrics.calls.declare("a.B", "Get", streams=(False, False))
     metrics.watch(
         lambda: MetricsSnapshot(
-            RUN,
-            behaviors=(numbers_of('odd "name"\n'),),
+            replace(RUN, behaviors=(state_of('odd "name"\n'),)),
             step_shares=Spread(0.5, 1, 2),
             policy_lags=Spread(0, 0, 1),
             gpu=GpuMemory(1, 2),
+            counts=meters.counts(),
         )
     )
     return metrics
 
 
 def test_promtool_finds_nothing_to_say() -> None:
-    """Names, types, units and help texts keep to Prometheus' rules."""
+    """Promtool accepts names, types, units and help texts."""
     promtool = shutil.which("promtool")
     if promtool is None:
         assert b"# HELP" in full().exposition()  # what can be said without it
@@ -343,13 +361,13 @@ def test_promtool_finds_nothing_to_say() -> None:
 
 
 def test_names_of_behaviors_are_escaped() -> None:
-    """A behavior's name comes from outside; quotes and line ends in it break nothing."""
+    """Quotes and line ends in a behavior's name are escaped."""
     names = {dict(labels).get("behavior") for _, labels in samples(full().exposition())}
     assert names == {None, 'odd "name"\n'}
 
 
 def test_the_text_travels_over_http(serve: Callable[[Callable[[], bytes], str], str]) -> None:
-    """A scrape over a real socket yields what the registry holds."""
+    """A scrape over a socket returns the registry's contents."""
     metrics = full()
     metrics.intake.received.inc(7)
     url = serve(metrics.exposition, CONTENT_TYPE)
@@ -359,29 +377,14 @@ def test_the_text_travels_over_http(serve: Callable[[Callable[[], bytes], str], 
 
 
 class CsvWriter:
-    """A writer of this name."""
+    """A writer with this name."""
 
 
 def test_writers_are_told_apart_by_their_kind() -> None:
-    """The series of a run's writers are there before one fails."""
-    metrics, writer = LearnerMetrics(), CsvWriter()
-    metrics.declare_stats_writers([writer])
+    """Each writer of a run has a series before it fails."""
+    meters, writer = RunMeters(), CsvWriter()
+    metrics = watched(meters)
+    meters.declare_stats_writers([writer])
     assert value(metrics, "stats_writer_failures_total", writer="csv") == 0
-    metrics.stats_writer_failed(writer)
+    meters.stats_writer_failed(writer)
     assert value(metrics, "stats_writer_failures_total", writer="csv") == 1
-
-
-def test_a_replay_memory_is_shown() -> None:
-    """Sizes as they are, counts as counters; a behavior without such a memory has zeros."""
-    metrics = LearnerMetrics()
-    part = metrics.behavior("A")
-    assert value(metrics, "replay_steps", behavior="A") == 0
-    part.show_replay(ReplayNumbers(steps=100, owed=3, drawn=640, evicted=0, evicted_undrawn=0))
-    part.show_replay(ReplayNumbers(steps=90, owed=0, drawn=1280, evicted=40, evicted_undrawn=7))
-    assert value(metrics, "replay_steps", behavior="A") == 90
-    assert value(metrics, "owed_updates", behavior="A") == 0
-    assert value(metrics, "replay_drawn_steps_total", behavior="A") == 1280
-    assert value(metrics, "replay_evicted_steps_total", behavior="A") == 40
-    assert value(metrics, "replay_evicted_undrawn_steps_total", behavior="A") == 7
-    part.note_update(5)
-    assert value(metrics, "updates_total", behavior="A") == 5

@@ -1,4 +1,4 @@
-"""Who takes part in lock-step: as many as the run file says, at places that a restart keeps."""
+"""Tests the actors of lock-step: their number and their places."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.learner.observe.views import behavior, run_view
 
 
 def parts(**lockstep: Any) -> Parts:
-    """Tables of a run in lock-step."""
+    """Returns tables of a lock-step run."""
     return Parts(make_options(lockstep={"actors": 2, **lockstep}))
 
 
 def test_one_more_actor_waits() -> None:
-    """The refusal names the setting, and the place is free once somebody has left."""
+    """An additional actor is refused with the setting's name until one leaves."""
     run = parts()
     first, second = run.open("a").session, run.open("b").session
     assert (first.actor_index, second.actor_index) == (0, 1)
@@ -41,7 +41,7 @@ def test_one_more_actor_waits() -> None:
 
 
 def test_after_a_restart_actors_have_their_places() -> None:
-    """A new process under an old name takes the place of the one that was awaited, at once; so may one of a new name."""
+    """A new process gets the place of an awaited one, by its name or another one."""
     run = parts()
     for name in ("a", "b"):
         run.declared(run.open(name).session)
@@ -58,7 +58,7 @@ def test_after_a_restart_actors_have_their_places() -> None:
 
 
 def test_names_decide_where_the_run_file_has_them() -> None:
-    """Whoever comes first; another name is refused for good, with those that would do."""
+    """Names in the run file decide the places; another name is refused permanently."""
     run = parts(actor_names=["left", "right"])
     assert run.open("right").session.actor_index == 1
     with pytest.raises(BadRequest, match="left, right"):
@@ -67,7 +67,7 @@ def test_names_decide_where_the_run_file_has_them() -> None:
 
 
 def test_actors_wait_from_their_opening_on() -> None:
-    """Before the first round the answer to an opening says that there are rounds; in other runs it does not."""
+    """The answer to an opening says that there are rounds, in lock-step only."""
 
     def opening(**service: Any) -> policy_pb2.Assignment | None:
         return RunInfo.from_options(make_options(**service), run_id="run", generation=1, run_seed=1).assignment
@@ -79,7 +79,7 @@ def test_actors_wait_from_their_opening_on() -> None:
 
 
 def test_only_players_hear_of_a_round() -> None:
-    """Who joins amid a round is told to wait, and to reset nothing."""
+    """A player that joins during a round waits without a reset."""
     run = parts()
     player, late = run.open("a").session, run.open("b").session
     for session in (player, late):
@@ -105,21 +105,21 @@ SPOILED = replace(FINE, joined=1, reason="actor 1 (ri\x1bght) was lost, in round
 
 
 def status_text(view: LockstepView | None) -> str:
-    """What `rollcast-learner status` prints."""
+    """Returns the output of `rollcast-learner status`."""
     run = RunView("run", RunState.TRAINING, 1, 1.0, "", lockstep=view)
     return render_status(status_response(run, [], server_version="1", now=0.0, rate_of=lambda _: 0.0))
 
 
 def test_operators_see_it() -> None:
-    """The status says who plays, how far it is, where a restart goes on, and why it cannot be repeated."""
-    line = "lock-step: 2 of 2 actors, round 7 done, 64 steps an agent, a restart goes on after round 5; reproducible"
+    """The status shows actors, progress, the restart point, and why a run cannot be repeated."""
+    line = "lock-step: 2 of 2 actors, round 7 done, 64 steps per agent, a restart continues after round 5; reproducible"
     assert line in status_text(FINE).splitlines()
     assert "NOT REPRODUCIBLE: actor 1 (ri\\x1bght) was lost, in round 6" in status_text(SPOILED)
     assert "lock-step" not in status_text(None)
 
 
 def test_the_panel_shows_it() -> None:
-    """One line, where the run is in lock-step."""
+    """The panel has a line for lock-step."""
     assert "lock-step   round 7   2 of 2 actors   reproducible" in draw(replace(run_view(behavior()), lockstep=FINE))
     assert "was lost" in draw(replace(run_view(behavior()), lockstep=SPOILED))
     assert "lock-step" not in draw(run_view(behavior()))
@@ -127,7 +127,7 @@ def test_the_panel_shows_it() -> None:
 
 @pytest.mark.parametrize(("view", "value"), [(FINE, "1.0"), (SPOILED, "0.0")])
 def test_metrics_have_it(view: LockstepView, value: str) -> None:
-    """Two series, in runs that are in lock-step alone."""
+    """Metrics have two series in lock-step runs only."""
     metrics = LearnerMetrics()
     metrics.watch(lambda: MetricsSnapshot(replace(run_view(), lockstep=view)))
     lines = metrics.exposition().decode().splitlines()
@@ -140,7 +140,7 @@ def test_metrics_have_it(view: LockstepView, value: str) -> None:
 
 
 def test_the_summary_keeps_it(tmp_path: Path) -> None:
-    """Programs that compare runs can leave out what cannot be repeated."""
+    """The summary says whether a run can be repeated."""
     content = json.loads(write_summary(tmp_path, Summary("run", 1, "max_steps", {}, SPOILED)).read_text())
     assert content["lockstep"]["reproducible"] is False
     assert content["lockstep"]["reason"] == SPOILED.reason

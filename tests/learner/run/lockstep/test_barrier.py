@@ -1,4 +1,4 @@
-"""The barrier: when rounds begin and end, where a restart goes on, and what spoils a run."""
+"""Tests the barrier: when rounds start and end, and what makes a run unrepeatable."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from typing import Any
 
 import pytest
 from rollcast.enums import HoldReason
+from rollcast.trajectories import Chunk
 from rollcast.v1 import policy_pb2
 from structlog.testing import capture_logs
 
 from learner.common.exits import ExitCode, UserError
 from learner.curriculum.lessons import no_lessons
+from learner.ingest.behaviors import Behavior
 from learner.ingest.session import ActorSession
-from learner.link.commands import Assign, Command, SetHold
+from learner.link.to_front import Assign, SetHold, ToFront
+from learner.link.to_trainers import Experience, QueueFull
 from learner.observe.stats import StatsReporter
 from learner.run.lockstep.barrier import Lockstep
 from learner.settings.options import RunOptions
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.roster import Roster
+from learner.trainers.settlement import Settlement
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
-from tests.learner.ingest.test_round_queue import queued
 from tests.learner.trainers.in_process import Bench, Published
 
 SETTINGS = {
@@ -29,7 +33,7 @@ SETTINGS = {
 
 
 class Rig:
-    """A barrier with real queues, books, sessions and trainer; what it tells service and disk is kept."""
+    """A barrier with real queues, books, sessions and trainer, and recorded messages."""
 
     def __init__(self, *, rollcast: dict[str, Any] | None = None, **lockstep: Any) -> None:
         block = {"actors": 2, "quota_steps": 4, "checkpoint_updates": 2, **lockstep}
@@ -42,20 +46,21 @@ class Rig:
         self.saved: list[int] = []
         self.holds: list[bool] = []
         self.spoiled: list[str] = []
+        self.is_ending = False
+        self.roster = Roster()
         settings = self.options.rollcast.lockstep
         assert settings is not None
-        parts = self.parts
         self.lockstep = Lockstep(
             settings,
-            parts.behaviors,
-            parts.sessions,
-            parts.ledger,
+            self.roster,
             no_lessons(),
             send=self._note,
+            save=lambda _: self.saved.append(self.lockstep.view().round),
+            is_ending=lambda: self.is_ending,
             on_spoiled=self.spoiled.append,
         )
 
-    def _note(self, command: Command) -> None:
+    def _note(self, command: ToFront) -> None:
         if isinstance(command, SetHold):
             assert command.reason is HoldReason.LOCKSTEP
             self.holds.append(command.active)
@@ -65,57 +70,77 @@ class Rig:
             self.told.append((command.assignment, command.players))
 
     def join(self, name: str, agents: int = 1) -> ActorSession:
-        """Lets an actor come and declare; the first one brings the trainer."""
+        """Adds an actor with its declaration; the first one creates the trainer."""
         session = self.parts.open(name).session
         behavior = self.parts.declared(session, agents=agents)
         if not self.trainers:
-            bench = Bench(self.parts.behaviors, behavior, self.parts.ledger, StatsReporter(NAME))
+            parts = self.parts
+            bench = Bench(parts.link, parts.behaviors, behavior, parts.ledger, StatsReporter(NAME))
+            settlement = Settlement(behavior.index, parts.link.to_front.send)
+            self.queue = bench.queue = self.lockstep.make_queue(behavior.declared, settlement)
             trainer = PPOTrainer(bench.context(open_publisher=Published().open))
             trainer.start()
             self.trainers[NAME] = trainer
         return session
 
     def send(self, session: ActorSession, rows: int = 4, *, ends: bool = True, **changes: Any) -> None:
-        """Lets an actor send steps, and the word that its round is over."""
+        """Sends an actor's steps and the end of its round."""
         (behavior,) = self.parts.behaviors.all()
         version = self.trainers[NAME].version if self.trainers else 0
         session.acked_through += 1
         chunk = make_chunk(rows, sequence=session.acked_through, **{"base_version": version, **changes})
-        self._put(behavior.queue, chunk, session)
+        self._put(behavior, chunk, session)
         if ends:
             number = self.told[-1][0].lockstep_round if self.told else 1
             end = make_chunk(0, sequence=session.acked_through + 1, segments=0, lockstep_round=number)
             end.discarded = dict(chunk.discarded)  # cumulative, as in every chunk
             end.columns.clear()
             end.roles.clear()
-            self._put(behavior.queue, end, session)
+            self._put(behavior, end, session)
 
-    def _put(self, queue: Any, chunk: Any, session: ActorSession) -> None:
+    def _put(self, behavior: Behavior, chunk: Chunk, session: ActorSession) -> None:
         self.parts.ledger.enqueue(NAME, chunk.rows)
-        queue.put(queued(chunk, actor=session.actor_index, session=session.session_id))
+        behavior.queue.put(
+            chunk,
+            session_id=session.session_id,
+            actor_index=session.actor_index,
+            encoded_bytes=100,
+            resident_bytes=100,
+            received_at=float(chunk.sequence),
+        )
+
+    def receive(self) -> None:
+        """Passes the service's messages to the barrier."""
+        self.roster.newest = self.parts.sessions.actors()
+        for message in self.parts.link.to_trainers.receive():
+            match message:
+                case Experience():
+                    self.queue.put(message)
+                case QueueFull():
+                    self.queue.note_full(message)
 
     def turn(self, *, is_ending: bool = False) -> None:
-        """One turn of the trainers."""
-        self.lockstep.before_turn()
+        """Makes one turn of the trainers."""
+        self.is_ending = is_ending
+        self.receive()
+        self.lockstep.before_turn(self.trainers)
         for trainer in self.trainers.values():
             trainer.advance()
-        self.lockstep.after_turn(
-            self.trainers, save=lambda _: self.saved.append(self.lockstep.view().round), is_ending=is_ending
-        )
+        self.lockstep.after_turn(self.trainers)
 
     @property
     def order(self) -> policy_pb2.Assignment:
-        """What was asked for last."""
+        """Returns the last request."""
         return self.told[-1][0]
 
     @property
     def version(self) -> int:
-        """Completed updates."""
+        """Returns the number of completed updates."""
         return self.trainers[NAME].version
 
 
 def begun(**lockstep: Any) -> tuple[Rig, ActorSession, ActorSession]:
-    """A barrier whose first round is played by two actors."""
+    """Returns a barrier whose first round has two actors."""
     rig = Rig(**lockstep)
     one, two = rig.join("one"), rig.join("two")
     rig.turn()
@@ -123,7 +148,7 @@ def begun(**lockstep: Any) -> tuple[Rig, ActorSession, ActorSession]:
 
 
 def test_the_first_round_waits_for_all_actors() -> None:
-    """It begins once as many have declared what they play, and the run is saved before it; meanwhile all are held."""
+    """The first round starts once all actors have declared, after the run is saved."""
     rig = Rig()
     rig.turn()
     one = rig.join("one")
@@ -143,7 +168,7 @@ def test_the_first_round_waits_for_all_actors() -> None:
 
 
 def test_an_update_takes_the_round_and_nothing_else() -> None:
-    """Nothing is trained before everybody has ended the round, however much is there; then all of it is."""
+    """An update starts when all actors have ended the round, and trains all of it."""
     rig, one, two = begun()
     rig.send(one, 40)
     rig.send(two, 4, ends=False)
@@ -160,7 +185,7 @@ def test_an_update_takes_the_round_and_nothing_else() -> None:
 
 
 def test_environments_begin_anew_at_checkpoints() -> None:
-    """After every so many rounds the run is saved, and the next round begins from there; only then is a boundary."""
+    """After a number of rounds the run is saved, and environments are reset."""
     rig, one, two = begun()
     seen = []
     for _ in range(5):
@@ -181,7 +206,7 @@ def test_environments_begin_anew_at_checkpoints() -> None:
 
 
 def test_quotas_pass_buffer_size_just_so() -> None:
-    """Without a quota in the run file each agent takes what makes a round larger than buffer_size."""
+    """Without a quota, each agent takes enough steps to exceed buffer_size."""
     rig = Rig(quota_steps=None)
     rig.join("one", agents=2)
     rig.join("two", agents=1)
@@ -190,7 +215,7 @@ def test_quotas_pass_buffer_size_just_so() -> None:
 
 
 def test_a_lost_actor_spoils_the_run_and_the_others_go_on() -> None:
-    """What it sent is trained; the mark has its name and is told of once; a newcomer plays from the next round on."""
+    """A lost actor's steps are trained, the run is marked with its name, and a new one joins the next round."""
     rig, one, two = begun()
     rig.send(one, 4)
     rig.send(two, 3, ends=False)
@@ -218,7 +243,7 @@ def test_a_lost_actor_spoils_the_run_and_the_others_go_on() -> None:
 
 
 def test_a_run_without_actors_waits() -> None:
-    """If all are gone the round ends with what is there, and the next one begins with whoever comes."""
+    """Without actors the round ends with what arrived, and the next one waits for an actor."""
     rig, one, two = begun()
     for session in (one, two):
         rig.parts.sessions.close(session, [])
@@ -231,7 +256,7 @@ def test_a_run_without_actors_waits() -> None:
 
 
 def test_steps_of_strangers_have_a_fate() -> None:
-    """Who does not play the round trains nothing, and what it sent is in the books."""
+    """Steps of actors outside the round are dropped and counted."""
     rig, one, two = begun()
     rig.parts.sessions.close(two, [])
     stranger = rig.join("stranger")
@@ -248,7 +273,7 @@ def test_steps_of_strangers_have_a_fate() -> None:
     [({"base_version": 9}, "another version"), ({"discarded": {"env_error": 3}}, "environments of actor 0 failed")],
 )
 def test_what_another_run_would_not_repeat_spoils_it(changes: dict[str, Any], reason: str) -> None:
-    """Steps under another version, and environments that failed, are told of; the steps are trained all the same."""
+    """Steps of another version, and failed environments, mark the run; the steps are trained."""
     rig, one, two = begun()
     rig.send(one, **changes)
     rig.send(two)
@@ -259,7 +284,7 @@ def test_what_another_run_would_not_repeat_spoils_it(changes: dict[str, Any], re
 
 
 def test_a_restart_goes_on_from_the_checkpoint() -> None:
-    """Rounds count on from it, environments begin anew with its seeds, and nothing is saved before there is something."""
+    """After a restart rounds continue from the checkpoint with its seeds."""
     rig, one, two = begun()
     for _ in range(2):
         for session in (one, two):
@@ -278,7 +303,7 @@ def test_a_restart_goes_on_from_the_checkpoint() -> None:
 
 
 def test_a_run_that_began_without_it_is_not_reproducible() -> None:
-    """A run state without a word of lock-step was trained freely."""
+    """A run state from free training marks the run as unrepeatable."""
     rig = Rig()
     rig.lockstep.load_state_dict({})
     assert not rig.lockstep.view().is_reproducible
@@ -287,7 +312,7 @@ def test_a_run_that_began_without_it_is_not_reproducible() -> None:
 
 
 def test_a_round_that_does_not_fit_the_queue_is_refused() -> None:
-    """It could never end; the message names what to raise."""
+    """A round that exceeds the queue is refused with the settings to raise."""
     rig = Rig(quota_steps=10**6, rollcast={"queue_bytes": 2**22, "max_chunk_bytes": 2**20, "target_chunk_bytes": 2**18})
     rig.join("one")
     rig.join("two")
@@ -297,7 +322,7 @@ def test_a_round_that_does_not_fit_the_queue_is_refused() -> None:
 
 
 def test_a_round_that_turns_out_too_large_is_refused() -> None:
-    """Columns that nobody could foresee fill the queue: reading has stopped, and the round would never end."""
+    """A round whose chunks turn out too large for the queue ends the run with an error."""
     rig, one, two = begun()
     (behavior,) = rig.parts.behaviors.all()
     rig.send(one)
@@ -309,7 +334,7 @@ def test_a_round_that_turns_out_too_large_is_refused() -> None:
 
 
 def test_people_are_told_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Now and then: how many actors are missing, and later who has not ended the round."""
+    """Missing actors and unfinished rounds are logged at intervals."""
     monkeypatch.setattr("learner.run.lockstep.barrier.SAY_SECONDS", 0.0)
     rig = Rig()
     with capture_logs() as logs:
@@ -327,7 +352,7 @@ def test_people_are_told_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_no_round_begins_at_the_end() -> None:
-    """A run that ends keeps its actors waiting; the round that was trained still counts."""
+    """At the end of a run no round starts, and the trained round counts."""
     rig, one, two = begun()
     for session in (one, two):
         rig.send(session)
@@ -338,7 +363,7 @@ def test_no_round_begins_at_the_end() -> None:
 
 
 def test_the_round_that_ends_training_is_no_checkpoint() -> None:
-    """Its steps are not trained, as they would be in a run with more of them: a restart goes on before it."""
+    """The round that reaches max_steps is no checkpoint, because its steps are not trained."""
     rig, one, two = begun(checkpoint_updates=1)
     rig.send(one)
     rig.send(two)
@@ -346,10 +371,10 @@ def test_the_round_that_ends_training_is_no_checkpoint() -> None:
     assert rig.saved == [0, 1]
     rig.send(one)
     rig.send(two)
-    rig.lockstep.before_turn()
-    (behavior,) = rig.parts.behaviors.all()
-    rig.parts.behaviors.stop_training(behavior)
-    rig.lockstep.after_turn(rig.trainers, save=lambda _: rig.saved.append(99))
+    rig.receive()
+    rig.lockstep.before_turn(rig.trainers)
+    rig.queue.close()
+    rig.lockstep.after_turn(rig.trainers)
     assert rig.saved == [0, 1]
     assert not rig.lockstep.is_boundary
     assert len(rig.told) == 2, "there is nothing to train any more"

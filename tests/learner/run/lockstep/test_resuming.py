@@ -1,4 +1,4 @@
-"""Resuming a run in lock-step whose newest checkpoint is ahead of its run state."""
+"""Tests resuming a lock-step run whose newest checkpoint is ahead of its run state."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Lines = list[MutableMapping[str, Any]]
 
 
 def options(max_steps: int, *, behavior: str = NAME, **rollcast: Any) -> RunOptions:
-    """A run file in lock-step, or what else is asked for."""
+    """Returns a lock-step run file, with changes."""
     document = {"behaviors": {behavior: {**SETTINGS, "max_steps": max_steps}}, "rollcast": {"lockstep": {}, **rollcast}}
     return RunOptions.model_validate(document)
 
 
 @pytest.fixture
 def ended(tmp_path: Path) -> Iterator[tuple[RunFolder, int]]:
-    """A run that ended two updates after the run state it left, and the step of its end."""
+    """Returns a run that ended two updates after its run state, and the step of its end."""
     with begun(tmp_path, 1) as (folder, start, trainer):
         in_lockstep(start, 2)
         start.keeper.save_round({NAME: trainer})
@@ -39,28 +39,28 @@ def ended(tmp_path: Path) -> Iterator[tuple[RunFolder, int]]:
 
 
 def looked(run: RunOptions, folder: RunFolder) -> tuple[bool, Lines]:
-    """What it comes to, and what is said."""
+    """Returns the decision and the log."""
     with capture_logs() as lines:
         return is_over(run, folder), lines
 
 
 def test_a_finished_run_is_not_repeated(ended: tuple[RunFolder, int]) -> None:
-    """Its newest checkpoint has reached max_steps: one line says so, and which setting leads on from where."""
+    """A finished run is not repeated; one line names the setting and the step to continue from."""
     folder, step = ended
     over, (line,) = looked(options(step), folder)
     assert over
     assert (line["event"], line["behavior"], line["step"], line["max_steps"]) == ("nothing_to_train", NAME, step, step)
-    assert "raise it to train on, which goes on from round 2" in line["action"]
+    assert "raise max_steps to continue from round 2" in line["action"]
 
 
 def test_a_run_that_repeats_says_how_far_it_goes_back(ended: tuple[RunFolder, int]) -> None:
-    """Both steps, and the files that keep what an early end replaces."""
+    """A run that repeats rounds logs both steps and the kept files."""
     folder, step = ended
     over, (line,) = looked(options(step + 1), folder)
     assert not over
     assert (line["event"], line["newest_step"]) == ("lockstep_goes_back", step)
     assert 0 < line["step"] < step
-    assert "round 2 is repeated" in line["note"]
+    assert "round 2 are repeated" in line["note"]
     assert f"{NAME}-{step}.onnx" in line["note"]
 
 
@@ -70,14 +70,14 @@ def test_a_run_that_repeats_says_how_far_it_goes_back(ended: tuple[RunFolder, in
     ids=["not in lock-step", "from another checkpoint", "of another behavior"],
 )
 def test_other_starts_are_left_alone(ended: tuple[RunFolder, int], run: RunOptions) -> None:
-    """Ordinary runs go on where they ended, whoever names a checkpoint wants it, and no run file is judged here."""
+    """Ordinary runs, and those with --checkpoint, are not affected."""
     over, lines = looked(run, ended[0])
     assert not over
     assert [line["event"] for line in lines] == (["lockstep_goes_back"] if "Other" in run.behaviors else [])
 
 
 def test_a_run_without_a_newer_checkpoint_says_nothing(tmp_path: Path) -> None:
-    """It goes on where it stopped; so does one whose newest checkpoint cannot be read."""
+    """A run whose newest checkpoint is the run state, or unreadable, continues silently."""
     with begun(tmp_path) as (folder, start, trainer):
         trainers = {NAME: trainer}
         in_lockstep(start, 2)

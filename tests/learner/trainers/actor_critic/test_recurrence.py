@@ -1,4 +1,4 @@
-"""Recurrent actor-critics against plain loops over each segment alone."""
+"""Compares recurrent actor-critics with loops over each segment."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from learner.trainers.ppo.loss import ppo_loss
 from learner.trainers.registry import build
 from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.recurrent import CUT, TERMINATED, TRUNCATED, Played, RecurrentActor, recurrent_settings
+from tests.learner.trainers.started import single_network
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID
 
 HYBRID_VECTOR = BehaviorSpec("HybridVector", CONTINUOUS.observations, ActionSpec(2, (3,)))
@@ -65,13 +66,13 @@ def evaluated(
 @pytest.mark.parametrize("trainer_type", ["ppo", "appo", "impala"])
 @pytest.mark.parametrize("spec", [CONTINUOUS, BRANCHES, HYBRID], ids=lambda spec: spec.name)
 def test_every_kind_of_behavior_trains_with_a_memory(spec: Any, trainer_type: str) -> None:
-    """Updates change all weights, the policy's and the critic's memory among them, and agree with what actors did."""
+    """Updates change all weights, also of the memories, and agree with actors."""
     bench, trainer, actor = start(spec, trainer_type=trainer_type)
     before = {name: value.clone() for name, value in trainer.network.state_dict().items()}
     for played in (FIRST, SECOND):
         bench.put(actor.play(played))
         trainer.advance()
-        assert trainer.log_prob_error_max < 1e-5
+        assert trainer.numbers["log_prob_error_max"] < 1e-5
     assert trainer.version == 2
     changed = {name for name, value in trainer.network.state_dict().items() if not torch.equal(value, before[name])}
     assert {f"{part}.body.memory.{name}" for part in ("policy", "critic") for name in
@@ -90,19 +91,19 @@ def test_every_kind_of_behavior_trains_with_a_memory(spec: Any, trainer_type: st
     ids=["curiosity", "parts", "normalized", "appo"],
 )
 def test_a_memory_goes_with_whatever_else_there_is(changes: dict[str, Any]) -> None:
-    """Learned reward signals, minibatches in parts, normalizers: updates are finite and agree."""
+    """Updates with memory and learned signals, divided minibatches or normalizers are finite and agree."""
     bench, trainer, actor = start(HYBRID_VECTOR, **changes)
     for played in (FIRST, SECOND, FIRST):
         bench.put(actor.play(played))
         trainer.advance()
-        assert trainer.log_prob_error_max < 1e-5
+        assert trainer.numbers["log_prob_error_max"] < 1e-5
     assert trainer.version == 3
 
 
 def loop(network: ActorCritic, chunk: Chunk, memories: dict[int, Tensor], *, shared: bool) -> list[float]:
-    """Values of all rows, one at a time: of each segment's steps, then of what was seen last.
+    """Returns values of all rows from a loop over each segment.
 
-    Memories are those of a critic of its own, which go on from segment to segment, or recorded ones.
+    Memories are recorded ones, or those of a separate critic, which continue from segment to segment.
     """
     found: list[float] = []
     row = recorded = 0
@@ -133,24 +134,24 @@ def _valued(network: ActorCritic, body: Body, seen: Tensor, memory: Tensor, foun
 @pytest.mark.parametrize("at_once", [4, 4096])
 @pytest.mark.parametrize("shared", [False, True])
 def test_values_equal_a_loop_over_segments(at_once: int, monkeypatch: pytest.MonkeyPatch, *, shared: bool) -> None:
-    """A critic remembers over the segments of an episode, in one update and over several; a head has what actors had."""
+    """Values equal a loop that carries the critic's memory over an episode's segments."""
     monkeypatch.setattr("learner.trainers.actor_critic.experience._ROWS_AT_ONCE", at_once)
     bench, trainer, actor = start(hyper={"shared_critic": shared})
     assert isinstance(trainer.network.critic, ValueHead) == shared
     memories: dict[int, Tensor] = {}
     for played in (FIRST, SECOND, FIRST):
         chunk = actor.play(played)
-        expected = loop(trainer.network, chunk, memories, shared=shared)
+        expected = loop(single_network(trainer), chunk, memories, shared=shared)
         _, table, values = evaluated(bench, trainer, chunk)
         assert values == pytest.approx(expected, rel=1e-4, abs=1e-6)
         assert (table.critic is None) == shared
     found = trainer._maker.recurrence
     assert found is not None
-    assert len(found._live) == (0 if shared else len(memories))
+    assert len(found._memories._live) == (0 if shared else len(memories))
 
 
 def test_a_segment_whose_predecessor_never_came_begins_with_zeros() -> None:
-    """So does one after an end, of another actor, and after what was carried is forgotten."""
+    """A segment without its predecessor starts with zeros."""
     bench, trainer, actor = start()
     chunk = actor.play([(0, 10, CUT)])
     evaluated(bench, trainer, chunk)
@@ -161,30 +162,30 @@ def test_a_segment_whose_predecessor_never_came_begins_with_zeros() -> None:
         if kept:
             assert trainer._maker.recurrence is not None
             trainer._maker.recurrence.forget()
-        expected = loop(trainer.network, chunk, memories, shared=False)
+        expected = loop(single_network(trainer), chunk, memories, shared=False)
         assert evaluated(bench, trainer, chunk)[2] == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 def test_agents_that_were_not_seen_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept is bounded; those seen last stay."""
+    """The number of carried memories is limited; the newest stay."""
     monkeypatch.setattr(recurrence, "MAX_CARRIED", 2)
     bench, trainer, actor = start()
     memories: dict[int, Tensor] = {}
     for played in ([(0, 4, CUT), (1, 4, CUT)], [(2, 4, CUT), (0, 4, CUT)]):
         chunk = actor.play(played)
-        loop(trainer.network, chunk, memories, shared=False)
+        loop(single_network(trainer), chunk, memories, shared=False)
         evaluated(bench, trainer, chunk)
     assert trainer._maker.recurrence is not None
-    assert len(trainer._maker.recurrence._live) == 2
+    assert len(trainer._maker.recurrence._memories._live) == 2
     chunk = actor.play([(0, 4, CUT), (1, 4, CUT), (2, 4, CUT)])
     del memories[1]
-    expected = loop(trainer.network, chunk, memories, shared=False)
+    expected = loop(single_network(trainer), chunk, memories, shared=False)
     assert evaluated(bench, trainer, chunk)[2] == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_gradient_of_a_minibatch_is_that_of_a_loop_over_its_sequences(*, shared: bool) -> None:
-    """No padding counts: the textbook's PPO loss over each sequence alone, in float64, has the same gradient."""
+    """The gradient of a minibatch equals that of a float64 loop over its sequences."""
     bench, trainer, actor = start(HYBRID_VECTOR, hyper={"shared_critic": shared})
     plan, table, _ = evaluated(bench, trainer, actor.play(FIRST), settles=False)
     storage = trainer.update_buffer.ring.storage
@@ -206,7 +207,7 @@ def test_the_gradient_of_a_minibatch_is_that_of_a_loop_over_its_sequences(*, sha
         columns["returns"],
     )  # fmt: skip
     coefficients = Coefficients(epsilon=0.2, beta=0.01, ratio="per_action")
-    network = trainer.network
+    network = single_network(trainer)
     output, values = network([columns["obs/state"]], columns.get("action_mask"), sequences)
     trainer.optimizer.zero_grad()
     ppo_loss(output, values, batch, coefficients).total.backward()
@@ -219,12 +220,12 @@ def test_the_gradient_of_a_minibatch_is_that_of_a_loop_over_its_sequences(*, sha
 
 
 def noise(rows: int, width: int, generator: torch.Generator) -> Tensor:
-    """Standard normal numbers."""
+    """Returns standard normal numbers."""
     return torch.randn(rows, width, generator=generator)
 
 
 def textbook(network: ActorCritic, columns: dict[str, Tensor], sequences: Sequences) -> dict[str, Tensor]:
-    """Gradients of PPO's scalar loss, by autograd, from one sequence after another, one step at a time."""
+    """Returns gradients of PPO's scalar loss from a loop over sequences and steps."""
     losses, entropies, errors = [], [], []
     ends = np.cumsum([0, *sequences.batch_sizes.tolist()])
     for place in range(len(sequences.policy)):
@@ -264,14 +265,14 @@ def textbook(network: ActorCritic, columns: dict[str, Tensor], sequences: Sequen
 
 
 def stepped(body: Body, seen: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-    """One step in float64, past the encoder, which makes everything float32."""
+    """Returns a step in float64 after the encoder."""
     assert body.memory is not None
     found: tuple[Tensor, Tensor] = body.memory(body.layers(seen), memory)
     return found
 
 
 def test_log_ratios_equal_a_loop_over_segments() -> None:
-    """Importance weights of V-trace are those of the present policy, sequence by sequence from recorded memories."""
+    """V-trace weights equal a loop over sequences from recorded memories."""
     bench, trainer, actor = start(trainer_type="impala")
     chunk = actor.play(FIRST)
     plan, _, _ = evaluated(bench, trainer, chunk, settles=False)
@@ -303,7 +304,7 @@ def test_log_ratios_equal_a_loop_over_segments() -> None:
 
 
 def test_fresh_steps_behind_older_ones_are_not_compared() -> None:
-    """What a policy remembers amid a sequence came of the version that acted there; from the next sequence on it counts."""
+    """Fresh steps after older ones in a sequence are not compared with the policy."""
     bench, trainer, actor = start()
     for wrong, error in ((3, 0.0), (4, 1.0)):
         chunk = actor.play([(0, 8, CUT)])
@@ -321,17 +322,17 @@ def test_fresh_steps_behind_older_ones_are_not_compared() -> None:
 
 
 def test_what_a_failed_update_remembers_is_forgotten() -> None:
-    """Nothing is carried over from an update whose result was not finite."""
+    """A failed update carries no memories."""
     bench, trainer, actor = start()
     bench.put(actor.play([(0, 10, CUT)] * 5, columns={"reward": np.full(50, 3e38, np.float32)}))
     trainer.advance()
     assert trainer.version == 0
     assert trainer._maker.recurrence is not None
-    assert len(trainer._maker.recurrence._live) == 0
+    assert len(trainer._maker.recurrence._memories._live) == 0
 
 
 def test_a_saved_trainer_goes_on_with_its_memory() -> None:
-    """Loaded elsewhere, weights and the order of sequences are the same: the next update gives equal weights."""
+    """A saved trainer's next update gives equal weights."""
     states = []
     bench, trainer, actor = start()
     bench.put(actor.play([(0, 10, TERMINATED), *FIRST]))
@@ -351,7 +352,7 @@ def test_a_saved_trainer_goes_on_with_its_memory() -> None:
 
 
 def test_another_memory_does_not_fit_a_saved_state() -> None:
-    """Its size is part of the networks: resuming with another one is an error that names the tensor."""
+    """A state with another memory size is an error that names the tensor."""
     _, trainer, _ = start()
     _, other, _ = start(network={"memory": {"memory_size": 8, "sequence_length": 4}})
     with pytest.raises(UserError, match="memory"):
@@ -359,7 +360,7 @@ def test_another_memory_does_not_fit_a_saved_state() -> None:
 
 
 def test_the_largest_memories_that_are_welcome_do_not_end_the_training() -> None:
-    """One client's memories at the bound leave an update finite."""
+    """Memories at the bound leave an update finite."""
     bench, trainer, actor = start()
     chunk = actor.play(FIRST)
     chunk.columns["memory"] = np.random.default_rng(1).choice([-LARGEST, 0.1, LARGEST], (14, 6)).astype(np.float32)

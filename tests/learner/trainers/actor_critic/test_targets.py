@@ -1,4 +1,4 @@
-"""Advantages and returns as one flat scan, against plain loops and hand-worked cases."""
+"""Compares advantages and returns as a flat scan with loops and hand-worked cases."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.impala.trainer import IMPALATrainer
 from tests.learner.trainers.loss_cases import log_prob
 from tests.learner.trainers.segments import Array, Segments, loop, segments, tensor
-from tests.learner.trainers.started import feed, make_kind
+from tests.learner.trainers.started import feed, make_kind, single_network
 from tests.learner.trainers.synthetic import HYBRID, SyntheticActor
 
 GAMMA, LAMBD = 0.9, 0.8
 
 
 def loop_of_scan(delta: NDArray[np.float64], coefficient: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The recursion, step by step."""
+    """Computes the recursion step by step."""
     found = np.zeros_like(delta)
     following = np.zeros_like(delta[0])
     for row in reversed(range(len(delta))):
@@ -41,7 +41,7 @@ def loop_of_scan(delta: NDArray[np.float64], coefficient: NDArray[np.float64]) -
 @pytest.mark.parametrize("lengths", [[1], [2], [5, 1, 1, 8], [64] * 10, [1] * 30, [1000, 3], [7, 129]])
 @pytest.mark.parametrize("signals", [1, 3])
 def test_the_scan_equals_the_loop(lengths: list[int], signals: int) -> None:
-    """Segments of any length, side by side, give what a loop over each gives."""
+    """The scan equals the loop for segments of any length."""
     rng = np.random.default_rng(sum(lengths))
     delta = rng.normal(size=(sum(lengths), signals))
     coefficient = rng.uniform(0.5, 1.0, (sum(lengths), signals))
@@ -54,20 +54,20 @@ LAMBDAS = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0.0, 1.0))
 
 
 def assert_close(expected: Array, found: Tensor, given: Segments) -> None:
-    """Equal but for the order of additions; sums of forty numbers of this size."""
+    """Asserts equality except for the order of additions."""
     scale = max(1.0, float(np.abs(given.rewards).max()), float(np.abs(given.values).max()))
     np.testing.assert_allclose(expected, found.numpy(), rtol=1e-9, atol=1e-11 * scale * len(expected))
 
 
 @given(segments(), LAMBDAS)
 def test_generalized_advantages_equal_the_loop(given: Segments, lambd: float) -> None:
-    """On ragged segments with several signals, ended in every way, each with its own discount; 0 in final rows."""
+    """Generalized advantages equal the loop for ragged segments and several signals, and 0 in final rows."""
     assert_close(loop(given, lambd, 1.0, 1.0).advantages, generalized_advantages(**given.tensors(), lambd=lambd), given)
 
 
 @given(segments(), LAMBDAS)
 def test_advantages_plus_values_are_lambda_returns(given: Segments, lambd: float) -> None:
-    """The returns that PPO's values are trained on."""
+    """Advantages plus values are lambda returns."""
     tensors = given.tensors()
     found = (generalized_advantages(**tensors, lambd=lambd) + tensors["values"]) * tensors["is_step"].unsqueeze(1)
     assert_close(loop(given, lambd, 1.0, 1.0).lambda_returns, found, given)
@@ -75,7 +75,7 @@ def test_advantages_plus_values_are_lambda_returns(given: Segments, lambd: float
 
 @given(segments(), LAMBDAS, st.floats(0.05, 5.0), st.floats(0.05, 1.0))
 def test_vtrace_equals_the_loop(given: Segments, lambd: float, rho_bar: float, share: float) -> None:
-    """Targets and advantages under any truncation with c_bar of at most rho_bar; final rows keep their values."""
+    """Targets and advantages of V-trace equal the loop for c_bar <= rho_bar; final rows keep values."""
     tensors = given.tensors()
     c_bar = share * rho_bar
     found = vtrace(**tensors, log_ratio=tensor(given.log_ratio), lambd=lambd, rho_bar=rho_bar, c_bar=c_bar)
@@ -87,7 +87,7 @@ def test_vtrace_equals_the_loop(given: Segments, lambd: float, rho_bar: float, s
 
 @given(segments(), LAMBDAS)
 def test_vtrace_of_the_own_policy_is_the_lambda_return(given: Segments, lambd: float) -> None:
-    """Where actor and learner have one policy there is nothing to correct."""
+    """With equal policies V-trace gives the lambda return."""
     tensors = given.tensors()
     found = vtrace(
         **tensors, log_ratio=torch.zeros(len(given.values), dtype=torch.float64), lambd=lambd, rho_bar=1.0, c_bar=1.0
@@ -97,7 +97,7 @@ def test_vtrace_of_the_own_policy_is_the_lambda_return(given: Segments, lambd: f
 
 
 def one_segment(rewards: list[float], values: list[float], *, terminated: bool) -> dict[str, Any]:
-    """One segment whose last value is that of the final observation."""
+    """Returns a segment whose last value is that of the final observation."""
     steps = len(rewards)
     return {
         "rewards": column([*rewards, 0.0]),
@@ -112,22 +112,22 @@ def one_segment(rewards: list[float], values: list[float], *, terminated: bool) 
 
 
 def flat(numbers: list[float]) -> Tensor:
-    """A float64 vector."""
+    """Returns a float64 vector."""
     return torch.tensor(numbers, dtype=torch.float64)
 
 
 def column(numbers: list[float]) -> Tensor:
-    """A float64 column."""
+    """Returns a float64 column."""
     return flat(numbers).unsqueeze(1)
 
 
 def assert_is(expected: list[float], found: Tensor) -> None:
-    """A single signal has these numbers."""
+    """Asserts the numbers of a single signal."""
     np.testing.assert_allclose(expected, found[:, 0].numpy(), rtol=1e-12)
 
 
 def test_a_truncated_or_cut_segment_bootstraps() -> None:
-    """The value of the final observation enters the last temporal difference, and through it all others."""
+    """A truncated or cut segment bootstraps from the value of its final observation."""
     first = 1.0 + GAMMA * 20.0 - 10.0
     second = 2.0 + GAMMA * 30.0 - 20.0
     found = generalized_advantages(**one_segment([1.0, 2.0], [10.0, 20.0, 30.0], terminated=False))
@@ -135,7 +135,7 @@ def test_a_truncated_or_cut_segment_bootstraps() -> None:
 
 
 def test_a_terminated_segment_does_not_bootstrap() -> None:
-    """Behind a terminal step there is nothing, whatever the critic says of it."""
+    """A terminated segment does not bootstrap."""
     second = 2.0 - 20.0
     found = generalized_advantages(**one_segment([1.0, 2.0], [10.0, 20.0, 1e9], terminated=True))
     assert_is([1.0 + GAMMA * 20.0 - 10.0 + GAMMA * LAMBD * second, second, 0.0], found)
@@ -143,7 +143,7 @@ def test_a_terminated_segment_does_not_bootstrap() -> None:
 
 @pytest.mark.parametrize("terminated", [False, True])
 def test_vtrace_by_hand(*, terminated: bool) -> None:
-    """A step twice as likely now counts once, one half as likely counts half, in differences and in traces."""
+    """Importance weights of 2 count as 1, and those of 0.5 as 0.5, in differences and traces."""
     given = one_segment([1.0, 2.0, 4.0], [10.0, 20.0, 30.0, 40.0], terminated=terminated)
     log_ratio = flat([math.log(0.5), math.log(2.0), math.log(0.25), 0.0])
     found = vtrace(**given, log_ratio=log_ratio, rho_bar=1.0, c_bar=1.0)
@@ -157,7 +157,7 @@ def test_vtrace_by_hand(*, terminated: bool) -> None:
 
 
 def test_each_bar_of_vtrace_has_its_place() -> None:
-    """rho_bar truncates the temporal differences, c_bar the traces."""
+    """rho_bar truncates the temporal differences, and c_bar the traces."""
     given = one_segment([0.0, 0.0], [0.0, 10.0, 0.0], terminated=True)
     found = vtrace(**given, log_ratio=flat([math.log(8.0), math.log(8.0), 0.0]), rho_bar=4.0, c_bar=2.0)
     second = 10.0 + 4.0 * (0.0 - 10.0)
@@ -166,14 +166,14 @@ def test_each_bar_of_vtrace_has_its_place() -> None:
 
 
 def test_ratios_beyond_all_numbers_are_truncated() -> None:
-    """A policy that moved very far gives weights of rho_bar and 0, not of infinity."""
+    """Overflowing ratios are truncated to rho_bar and underflowing ones to 0."""
     given = one_segment([1.0, 1.0], [0.0, 0.0, 0.0], terminated=True)
     found = vtrace(**given, log_ratio=flat([5000.0, -math.inf, 0.0]), rho_bar=1.0, c_bar=1.0)
     assert_is([1.0, 0.0, 0.0], found.values)
 
 
 def test_signals_have_their_own_discounts_and_ends() -> None:
-    """Each signal is its own recursion; one that ignores ends bootstraps at a terminal step too."""
+    """Each signal has its own discount; one that ignores ends bootstraps at a terminal step."""
     given: dict[str, Any] = {
         "rewards": torch.ones(2, 2, dtype=torch.float64),
         "values": torch.full((2, 2), 10.0, dtype=torch.float64),
@@ -191,11 +191,11 @@ def test_signals_have_their_own_discounts_and_ends() -> None:
 
 GAMMA, LAMBD, RHO_BAR, C_BAR = 0.95, 0.9, 0.98, 0.9
 LENGTHS = [7, 1, 20, 3, 2, 1, 12, 16]
-HYPER = {"lambd": LAMBD, "rho_bar": RHO_BAR, "c_bar": C_BAR, "learning_rate": 0.02}
+HYPER = {"lambd": LAMBD, "rho_bar": RHO_BAR, "c_bar": C_BAR, "learning_rate": 0.02, "normalize_values": False}
 
 
 def with_old_steps(kind: type[ActorCriticTrainer], name: str, ratio: str) -> tuple[ActorCriticTrainer, Chunk]:
-    """A trainer at version 2 with a buffer of steps of version 0, and their chunk."""
+    """Returns a trainer at version 2 with steps of version 0, and their chunk."""
     bench, trainer = make_kind(
         kind,
         name,
@@ -216,12 +216,12 @@ def with_old_steps(kind: type[ActorCriticTrainer], name: str, ratio: str) -> tup
 
 @torch.no_grad()
 def as_segments(trainer: ActorCriticTrainer, chunk: Chunk) -> Segments:
-    """What the buffer holds, under the present networks, in the form of the loops."""
+    """Returns the buffer's contents under the current networks for the loops."""
     columns: dict[str, NDArray[Any]] = dict(chunk.columns)
     final_rows = np.cumsum(LENGTHS)
     names = [observation.name for observation in HYBRID.observations]
     rows = [np.insert(columns[f"obs/{name}"], final_rows, columns[f"final_obs/{name}"], axis=0) for name in names]
-    values = trainer.network.values([torch.from_numpy(part) for part in rows]).double().numpy()
+    values = single_network(trainer).values([torch.from_numpy(part) for part in rows]).double().numpy()
     output = trainer.policy([torch.from_numpy(columns[f"obs/{name}"]) for name in names])
     batch = Batch(
         torch.from_numpy(columns["continuous_action"]),
@@ -246,7 +246,7 @@ def as_segments(trainer: ActorCriticTrainer, chunk: Chunk) -> Segments:
 def test_an_update_sees_what_a_loop_over_segments_computes(
     kind: type[ActorCriticTrainer], name: str, ratio: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Targets weigh each step by its whole action's ratio; losses get the recorded log-probabilities; appo normalizes."""
+    """Targets use the joint ratio, losses get recorded log-probabilities, and appo normalizes."""
     monkeypatch.setattr("learner.trainers.actor_critic.experience._ROWS_AT_ONCE", at_once)
     trainer, chunk = with_old_steps(kind, name, ratio)
     given = as_segments(trainer, chunk)
@@ -267,5 +267,5 @@ def test_an_update_sees_what_a_loop_over_segments_computes(
 
 
 def _of_steps(numbers: Array) -> Array:
-    """Leaves final rows out."""
+    """Removes final rows."""
     return np.delete(numbers, np.cumsum(np.array(LENGTHS) + 1) - 1, axis=0)

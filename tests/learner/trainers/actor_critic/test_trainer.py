@@ -1,4 +1,4 @@
-"""What is the same in every trainer of this family: critics, several reward signals, minibatches in parts."""
+"""Tests the common parts of actor-critic trainers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest
 import torch
 from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
+from structlog.testing import capture_logs
 from torch import Tensor
 
 from learner.common.exits import ExitCode, UserError
+from learner.networks.encoders import VectorEncoder
 from learner.networks.policy import PolicyOutput
 from learner.optimizers.adam import FlatAdam
 from learner.optimizers.reduce import SingleLearner
@@ -27,13 +29,13 @@ from learner.trainers.registry import build
 from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import CARTPOLE, Bench, make_bench
 from tests.learner.trainers.recurrent import CUT, TERMINATED, RecurrentActor, recurrent_settings
-from tests.learner.trainers.started import KINDS, feed, make, make_kind, uninterrupted_and_resumed
+from tests.learner.trainers.started import KINDS, feed, make, make_kind, single_network, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_run_file_says_whether_the_critic_is_a_head_of_the_policy(name: str) -> None:
-    """``shared_critic: true`` leaves one body, and without a word the critic has one of its own, in every trainer."""
+    """``shared_critic: true`` leaves one body; by default the critic has its own."""
     _, apart = make_kind(KINDS[name], name)
     assert apart.network.critic_body is not apart.policy.body
     _, shared = make_kind(KINDS[name], name, hyper={"shared_critic": True})
@@ -41,7 +43,7 @@ def test_the_run_file_says_whether_the_critic_is_a_head_of_the_policy(name: str)
 
 
 class _Reporting(PPOTrainer):
-    """PPO whose loss reports one scalar more."""
+    """PPO whose loss reports an additional scalar."""
 
     def __init__(self, context: TrainerContext) -> None:
         super().__init__(context)
@@ -56,7 +58,7 @@ class _Reporting(PPOTrainer):
 
 
 def test_what_a_loss_reports_is_shown_and_handed_to_its_trainer() -> None:
-    """A scalar of the loss's own is a statistic, and `after_update` gets its mean after each update that is kept."""
+    """A scalar of the loss is a statistic, and `after_update` gets its mean."""
     bench, trainer = make_kind(_Reporting, "ppo")
     feed(bench, SyntheticActor(bench), 1, trainer)
     (heard,) = trainer.heard
@@ -68,7 +70,7 @@ def test_what_a_loss_reports_is_shown_and_handed_to_its_trainer() -> None:
 
 
 def _changed(change: Callable[[LossTerms, PPOTrainer, int], Any]) -> type[PPOTrainer]:
-    """PPO whose loss returns something else; ``change`` also gets the trainer, and how many losses there were."""
+    """PPO whose loss returns the result of ``change``, which gets the trainer and the number of losses."""
 
     class Odd(PPOTrainer):
         losses = 0
@@ -84,8 +86,8 @@ def _changed(change: Callable[[LossTerms, PPOTrainer, int], Any]) -> type[PPOTra
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda terms, *_: terms.total, "returned a Tensor: it must be LossTerms"),
-        (lambda terms, *_: LossTerms(0.5, terms.scalars), "returned a float: it must be LossTerms"),  # type: ignore[arg-type]
+        (lambda terms, *_: terms.total, "returned a Tensor: it must return LossTerms"),
+        (lambda terms, *_: LossTerms(0.5, terms.scalars), "returned a float: it must return LossTerms"),  # type: ignore[arg-type]
         (
             lambda terms, *_: LossTerms(terms.total.detach(), terms.scalars),
             r"has a total of shape \[\], without a gradient",
@@ -100,11 +102,14 @@ def _changed(change: Callable[[LossTerms, PPOTrainer, int], Any]) -> type[PPOTra
             lambda terms, *_: LossTerms(terms.total, {"x": terms.total.reshape(1)}),
             r"reports a tensor of shape \[1\] as 'x'",
         ),
-        (lambda terms, _, losses: LossTerms(terms.total, {f"x{losses}": terms.total}), "reported x1, and then x2"),
+        (
+            lambda terms, _, losses: LossTerms(terms.total, {f"x{losses}": terms.total}),
+            "reported first x1 and later x2",
+        ),
     ],
 )
 def test_what_is_no_loss_is_told_in_one_line(change: Callable[..., Any], message: str) -> None:
-    """The mistakes of a package's author end the run with a line that names the loss and what to change."""
+    """An invalid loss ends the run with one line that names it and the correction."""
     bench, trainer = make_kind(_changed(change), "ppo")
     with pytest.raises(UserError, match=rf"the loss \S*Odd\.loss {message}") as caught:
         feed(bench, SyntheticActor(bench), 1, trainer)
@@ -112,7 +117,7 @@ def test_what_is_no_loss_is_told_in_one_line(change: Callable[..., Any], message
 
 
 def test_a_loss_that_takes_gradients_itself_changes_nothing() -> None:
-    """Whether it drops those of the parameters or puts others in their places: the optimizer's are descended."""
+    """Gradients that a loss drops or replaces do not affect the optimizer's."""
 
     def drops(terms: LossTerms, trainer: PPOTrainer, _: int) -> LossTerms:
         trainer.network.zero_grad()
@@ -133,7 +138,7 @@ def test_a_loss_that_takes_gradients_itself_changes_nothing() -> None:
 
 
 class _ClippingValues(PPOTrainer):
-    """PPO with a value loss that is clipped around the values before the update."""
+    """PPO with a value loss that is clipped around the old values."""
 
     keeps_values = True
 
@@ -152,7 +157,7 @@ class _ClippingValues(PPOTrainer):
 
 
 def test_a_loss_sees_the_values_from_before_the_update() -> None:
-    """In the first minibatch they are those of the critic, from which later ones move away."""
+    """In the first minibatch the old values equal the critic's."""
     bench, trainer = make_kind(_ClippingValues, "ppo")
     feed(bench, SyntheticActor(bench), 1, trainer)
     assert trainer.moved[0] < 1e-5 < trainer.moved[-1]
@@ -170,7 +175,7 @@ LOSSES = ("Curiosity Forward Loss", "Curiosity Inverse Loss", "RND Loss", "Polic
 
 
 def state_tensors(state: Any, path: str = "") -> dict[str, Tensor]:
-    """Every tensor of a nested state, by its path."""
+    """Returns every tensor of a nested state by its path."""
     if isinstance(state, Tensor):
         return {path: state}
     if not isinstance(state, Mapping):
@@ -179,14 +184,14 @@ def state_tensors(state: Any, path: str = "") -> dict[str, Tensor]:
 
 
 def values(bench: Bench) -> dict[str, float]:
-    """Every statistic that was reported since the last call, by name."""
+    """Returns every statistic since the last call by name."""
     return {name: summary.value for name, summary in bench.stats.write_stats(0).items()}
 
 
 @pytest.mark.parametrize("shared_critic", [False, True])
 @pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID, CROWDED], ids=lambda spec: spec.name)
 def test_every_kind_of_behavior_trains_with_all_signals(spec: BehaviorSpec, *, shared_critic: bool) -> None:
-    """Two updates: finite losses under ML-Agents' names, one value a signal, and signals that learned."""
+    """Two updates have finite losses, one value per signal, and learning signals."""
     bench, trainer = make(spec, reward_signals=SIGNALS, hyper={"shared_critic": shared_critic})
     before = state_tensors(trainer.signals.state_dict())
     feed(bench, SyntheticActor(bench), 2, trainer)
@@ -204,13 +209,13 @@ def test_every_kind_of_behavior_trains_with_all_signals(spec: BehaviorSpec, *, s
 
 
 def test_advantages_of_all_streams_are_averaged() -> None:
-    """Each stream has its own discount and its own ends; the mean of their advantages is normalized; returns are each's.
+    """The mean of all signals' advantages is normalized; returns are separate.
 
-    Those of the signals go on behind a terminal step, the extrinsic ones do not.
+    Returns of the signals continue after a terminal step, and extrinsic ones do not.
     """
     settings = {
         "trainer_type": "ppo",
-        "hyperparameters": {"buffer_size": 1000, "batch_size": 16, "lambd": 0.9},
+        "hyperparameters": {"buffer_size": 1000, "batch_size": 16, "lambd": 0.9, "normalize_values": False},
         "network_settings": {"hidden_units": 8},
         "reward_signals": SIGNALS,
         "time_horizon": 40,
@@ -233,15 +238,19 @@ def test_advantages_of_all_streams_are_averaged() -> None:
     with torch.no_grad():
         names = [observation.name for observation in HYBRID.observations]
         now, final = (
-            trainer.network.values([torch.from_numpy(chunk.columns[f"{part}/{name}"]) for name in names]).double()
+            single_network(trainer)
+            .values([torch.from_numpy(chunk.columns[f"{part}/{name}"]) for name in names])
+            .double()
             for part in ("obs", "final_obs")
         )
+    begin = now[np.cumsum(lengths) - lengths].mean(0)
     expected = np.zeros((len(rows), 3))
     for stream, gamma in enumerate((0.95, 0.9, 0.8)):
         first = 0
         for segment, length in enumerate(lengths):
             ends = chunk.columns["end"][segment] == SegmentEnd.TERMINATED and stream == 0
-            value_after, trace = 0.0 if ends else float(final[segment, stream]), 0.0
+            goes_on = chunk.columns["end"][segment] == SegmentEnd.TERMINATED  # for signals that ignore ends
+            value_after, trace = float((begin if goes_on else final[segment])[stream]) * (not ends), 0.0
             for row in reversed(range(first, first + length)):
                 value = float(now[row, stream])
                 trace = rewards[row, stream] + gamma * value_after - value + gamma * 0.9 * trace
@@ -258,7 +267,7 @@ def test_advantages_of_all_streams_are_averaged() -> None:
 
 
 def test_interrupted_training_equals_uninterrupted_training() -> None:
-    """Five updates equal two, a save to a file, a new trainer, and three more, to the last bit, signals included."""
+    """Five updates equal two, a save, a load and three more, bit for bit, with signals."""
     first, second = (
         state_tensors(trainer.state_dict()) for trainer in uninterrupted_and_resumed(reward_signals=SIGNALS)
     )
@@ -268,7 +277,7 @@ def test_interrupted_training_equals_uninterrupted_training() -> None:
 
 @pytest.mark.parametrize("whose", ["the policy's", "a signal's"])
 def test_an_update_that_is_not_finite_is_undone_with_its_signals(whose: str) -> None:
-    """Rewards that overflow, or a signal that does: weights and statistics of the signals are those before."""
+    """A non-finite update restores weights and statistics of the signals."""
     bench, trainer = make(reward_signals=SIGNALS, network={"normalize": False})
     actor = SyntheticActor(bench)
     feed(bench, actor, 1, trainer)
@@ -292,7 +301,7 @@ def test_an_update_that_is_not_finite_is_undone_with_its_signals(whose: str) -> 
 
 
 def test_the_state_of_other_signals_is_refused() -> None:
-    """A checkpoint of a run without curiosity does not fit one with it; the message says so, without a traceback."""
+    """A checkpoint without curiosity is refused for a run with it."""
     _, plain = make()
     _, curious = make(reward_signals={"extrinsic": {}, "curiosity": SMALL})
     with pytest.raises(UserError, match=r"does not fit the run file: .*critic\.head"):
@@ -300,7 +309,7 @@ def test_the_state_of_other_signals_is_refused() -> None:
 
 
 def test_episodes_are_told_what_each_signal_brings() -> None:
-    """`Policy/<Signal> Reward` is the sum of an episode, nothing before one ends."""
+    """`Policy/<Signal> Reward` is the sum over an episode."""
     bench, trainer = make(reward_signals=SIGNALS)
     actor = SyntheticActor(bench)
 
@@ -327,12 +336,12 @@ QUICK_SIGNALS: Mapping[str, Any] = {
 
 
 def steps_of(trainer: ActorCriticTrainer) -> list[int]:
-    """How many steps each signal that learns has taken."""
+    """Returns the number of steps of each learned signal."""
     return [signal.optimizer.steps for signal in trainer.signals._signals if isinstance(signal, LearnedReward)]
 
 
 def check(bench: Bench, trainer: ActorCriticTrainer, parts: int = 1) -> None:
-    """Looks at what updates left behind whose minibatches had so many parts; some parts made no whole minibatch."""
+    """Checks the results of updates whose minibatches had this many parts."""
     reported = {name: summary.value for name, summary in bench.stats.write_stats(0).items()}
     assert all(math.isfinite(reported[f"Losses/{name}"]) for name in LOSSES)
     curious, surprised = steps_of(trainer)
@@ -345,7 +354,7 @@ def check(bench: Bench, trainer: ActorCriticTrainer, parts: int = 1) -> None:
 @pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_trainer_teaches_its_signals(name: str, spec: BehaviorSpec, parts: int) -> None:
-    """They take a step for each minibatch, or for each part of one: what they see at once must fit, too."""
+    """Signals take a step for each minibatch or each part of one."""
     bench, trainer = make_kind(
         KINDS[name], name, spec, reward_signals=QUICK_SIGNALS, hyper={"gradient_accumulation": parts}
     )
@@ -354,7 +363,7 @@ def test_every_trainer_teaches_its_signals(name: str, spec: BehaviorSpec, parts:
 
 
 def test_a_policy_with_a_memory_has_signals_without() -> None:
-    """Sequences are cut for the policy; a signal sees their steps, each with what was seen after it."""
+    """Signals see single steps with their next observations, even with recurrent policies."""
     bench = make_bench(recurrent_settings(reward_signals=QUICK_SIGNALS), CONTINUOUS)
     trainer = PPOTrainer(bench.context())
     trainer.start()
@@ -367,7 +376,7 @@ def test_a_policy_with_a_memory_has_signals_without() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_signal_alone_is_enough(name: str) -> None:
-    """Without extrinsic the environment's reward counts for nothing: other rewards give the same weights."""
+    """Without extrinsic, the environment's reward does not change the weights."""
     found = []
     for scale in (1.0, 50.0):
         bench, trainer = make_kind(KINDS[name], name, reward_signals={"rnd": SMALL})
@@ -394,9 +403,10 @@ def trained(name: str, spec: BehaviorSpec, parts: int, lengths: list[int], **hyp
 @pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
 @pytest.mark.parametrize("name", KINDS)
 def test_parts_add_up_to_the_gradient_of_the_whole(name: str, spec: BehaviorSpec, clip: float | None) -> None:
-    """Weights after an update are the same, and as many gradient steps were taken; clipping sees the whole gradient."""
+    """Parts give the same weights and number of steps as whole minibatches, and clip the whole gradient."""
     whole, parts = (trained(name, spec, count, [20] * 4, max_grad_norm=clip) for count in (1, 4))
-    assert whole.optimizer_steps == parts.optimizer_steps == 10
+    steps = 80 if name == "ppo" else 60  # with threads, an update takes no more than buffer_size
+    assert whole.optimizer_steps == parts.optimizer_steps == 2 * (steps // 16)
     for (key, value), (_, other) in zip(
         whole.network.state_dict().items(), parts.network.state_dict().items(), strict=True
     ):
@@ -415,7 +425,7 @@ def remembered(parts: int) -> ActorCriticTrainer:
 
 
 def test_sequences_of_parts_add_up_too() -> None:
-    """Parts are whole sequences, of different numbers of steps, each of which counts the same."""
+    """Parts of whole sequences with different lengths add up to the same gradient."""
     whole, parts = remembered(1), remembered(2)
     assert whole.optimizer_steps == parts.optimizer_steps
     for (key, value), (_, other) in zip(
@@ -425,19 +435,19 @@ def test_sequences_of_parts_add_up_too() -> None:
 
 
 def test_what_makes_no_whole_minibatch_is_left_out() -> None:
-    """Of 70 steps in parts of 4, minibatches of 16 take 64; the rest waits for no later epoch."""
+    """Steps that make no whole minibatch are left out: 64 of 70 for parts of 4 and minibatches of 16."""
     trainer = trained("ppo", CONTINUOUS, 4, [20, 20, 20, 10])
     assert trainer.optimizer_steps == 2 * 4
 
 
 def test_fewer_steps_than_a_minibatch_are_trained_at_once() -> None:
-    """A buffer smaller than `batch_size` makes one step an epoch of all its whole parts."""
+    """With fewer steps than `batch_size`, an epoch is one step over all whole parts."""
     trainer = trained("ppo", CONTINUOUS, 4, [20] * 4, batch_size=100)
     assert trainer.optimizer_steps == 2
 
 
 def test_weights_of_parts_are_their_steps() -> None:
-    """What parts of different length add up to is divided by the steps of all; the next minibatch begins with nothing."""
+    """The sum of parts is divided by their total number of steps."""
     layer = torch.nn.Linear(1, 1, bias=False)
     optimizer = FlatAdam(layer, 0.1, SingleLearner())
     for parts in (((1.0, 3), (5.0, 1)), ((4.0, 1),)):
@@ -453,3 +463,34 @@ def test_parts_must_be_equal() -> None:
     sets = ["behaviors.A.hyperparameters.gradient_accumulation=3", "behaviors.A.trainer_type=ppo"]
     with pytest.raises(UserError, match="batch_size 1024 cannot be divided into gradient_accumulation 3 equal parts"):
         load_run_options(None, set_items=sets, environ={})
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_run_file_weighs_the_value_loss(name: str) -> None:
+    """It is a half without a word; with 0 the critic learns nothing."""
+    bench, trainer = make_kind(KINDS[name], name)
+    assert trainer._coefficients().value == 0.5
+    bench, trainer = make_kind(KINDS[name], name, hyper={"value_coefficient": 0.0, "normalize_values": False})
+    before = trainer.network.value_head.values.weight.clone()
+    feed(bench, SyntheticActor(bench), 1, trainer)
+    assert torch.equal(trainer.network.value_head.values.weight, before)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_entities_that_are_not_normalized_are_told(*, normalize: bool) -> None:
+    """The run file asks for it, and lists of entities enter the networks as they are."""
+    spec = behavior(vector(size=3), entities("crowd"), continuous=1)
+    with capture_logs() as logs:
+        make_kind(PPOTrainer, "ppo", spec, network={"normalize": normalize})
+    told = [log["observations"] for log in logs if log["event"] == "entities_not_normalized"]
+    assert told == ([["crowd"]] if normalize else [])
+
+
+def test_normalized_observations_are_clipped_as_the_run_file_says() -> None:
+    """In actor and critic, and in what actors run; at 5 without a word."""
+    for network, clip in (({}, 5.0), ({"observation_clip": 10.0}, 10.0)):
+        _, trainer = make_kind(PPOTrainer, "ppo", network=network)
+        encoders = [each for each in trainer.network.modules() if isinstance(each, VectorEncoder) and each.normalizer]
+        assert len(encoders) >= 2
+        for encoder in encoders:
+            assert float(encoder(torch.full((1, encoder.size), 1e9)).max()) == clip

@@ -1,4 +1,4 @@
-"""The V-trace actor-critic's loss against plain numpy, autograd and known cases."""
+"""Compares the V-trace actor-critic's loss with numpy, autograd and known cases."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.learner.trainers.loss_cases import (
 
 
 def weights(ratio: Ratio, *, beta: float = 0.01, rho_bar: float = 1.0) -> Coefficients:
-    """Coefficients as the trainer sets them."""
+    """Returns coefficients as the trainer sets them."""
     return Coefficients(epsilon=0.0, beta=beta, ratio=ratio, rho_bar=rho_bar)
 
 
 @pytest.mark.parametrize("ratio", ["per_action", "joint"])
 @pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
 def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
-    """Weighted log-likelihood, squared error of the values, entropy."""
+    """Policy loss, value loss and entropy equal the formulas."""
     output = make_output()
     batch = make_batch(output, ratio, shift)
     now = log_prob(output, batch)
@@ -48,7 +48,7 @@ def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
 @pytest.mark.parametrize("rho_bar", [0.7, 1.0, 3.0])
 @pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
 def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, rho_bar: float, shift: float) -> None:
-    """With respect to mean, deviation, scores and values it is what autograd gives from the textbook's scalar."""
+    """The gradient equals that of the scalar loss."""
     scalar = make_scalar(ratio, shift)
     batch = scalar.batch
     rho = torch.minimum((scalar.log_prob.detach() - batch.log_prob).exp(), torch.tensor(rho_bar))
@@ -57,7 +57,7 @@ def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, rh
 
 
 def test_old_steps_weigh_what_they_are_worth() -> None:
-    """A step that is half as likely now counts half; one that is more likely now counts once, and not more."""
+    """A less likely step counts less, and a more likely one at most once."""
     now = float(np.log(0.5))
     batch = Batch(
         None,
@@ -75,7 +75,7 @@ def test_old_steps_weigh_what_they_are_worth() -> None:
 
 
 def test_what_was_truncated_is_told() -> None:
-    """The share that is reported as clipped is that of ratios above rho_bar; of losses that clip, as it was."""
+    """The clipped share is that of ratios above rho_bar, or beyond epsilon in losses that clip."""
     ratios = torch.tensor([0.5, 0.9, 1.1, 1.5])
     assert weights("joint", rho_bar=1.2).is_limited(ratios).tolist() == [False, False, False, True]
     assert Coefficients(0.2, 0.0, "joint").is_limited(ratios).tolist() == [True, False, False, True]

@@ -1,4 +1,4 @@
-"""Training with lists of entities and goals."""
+"""Tests training with lists of entities and goals."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ LOSSES = {"Losses/Policy Loss", "Losses/Value Loss"}
 
 
 class Kept:
-    """A writer that remembers values by name."""
+    """A writer that keeps values by name."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[float]] = {}
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
-        """Remembers."""
+        """Keeps the values."""
         for name, summary in summaries.items():
             self.values.setdefault(name, []).append(summary.value)
 
     def write_text(self, category: str, title: str, text: str, step: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def restart(self, category: str, step: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 @pytest.mark.parametrize("shared_critic", [False, True])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("spec", [CROWDED, AIMED, BOTH], ids=lambda spec: spec.name)
 def test_two_updates_train_every_parameter(spec: BehaviorSpec, layers: int, *, shared_critic: bool) -> None:
-    """Losses are finite, log-probabilities agree with the actor's, and no parameter is left out."""
+    """Every parameter changes, losses are finite, and log-probabilities agree."""
     bench, trainer = make(
         spec, hyper={"shared_critic": shared_critic}, network={"num_layers": layers}, summary_freq=60, threaded=True
     )
@@ -58,7 +58,7 @@ def test_two_updates_train_every_parameter(spec: BehaviorSpec, layers: int, *, s
     actor = SyntheticActor(bench)
     for _ in range(2):
         feed(bench, actor, 1, trainer)
-        assert trainer.log_prob_error_max < 1e-4
+        assert trainer.numbers["log_prob_error_max"] < 1e-4
     after = dict(trainer.network.named_parameters())
     assert all(torch.isfinite(value).all() for value in after.values())
     same = [name for name, value in after.items() if torch.equal(value, before[name])]
@@ -69,7 +69,7 @@ def test_two_updates_train_every_parameter(spec: BehaviorSpec, layers: int, *, s
 
 
 def test_long_lists_are_valued_in_small_parts() -> None:
-    """So many rows at once as fit the bound; networks of a few layers take as many as ever."""
+    """Values of long lists are computed in parts that fit the bound."""
     long = BehaviorSpec("Long", (entities(shape=(400, 3)),), ActionSpec(discrete_branches=(2,)))
     _, trainer = make(long)
     rows = trainer._maker._rows_at_once

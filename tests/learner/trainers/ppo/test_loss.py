@@ -1,4 +1,4 @@
-"""The PPO loss against plain numpy and known cases."""
+"""Compares the PPO loss with numpy and known cases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.learner.trainers.loss_cases import (
 @pytest.mark.parametrize("ratio", ["per_action", "joint"])
 @pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
 def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
-    """Clipped surrogate per factor or per action, squared error of the values, entropy."""
+    """Surrogate per factor or action, value loss and entropy equal the formulas."""
     output = make_output()
     batch = make_batch(output, ratio, shift)
     now = log_prob(output, batch)
@@ -43,7 +43,7 @@ def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
 @pytest.mark.parametrize("beta", [0.0, 0.05])
 @pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
 def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, shift: float) -> None:
-    """With respect to mean, deviation, scores and values it is what autograd gives from the textbook's scalar."""
+    """The gradient equals that of the scalar loss."""
     scalar = make_scalar(ratio, shift)
     batch = scalar.batch
     ratios = (scalar.log_prob - batch.log_prob).exp()
@@ -53,7 +53,7 @@ def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, sh
 
 
 def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:
-    """What has moved far enough in the direction of its advantage is not pushed further; what moved the other way is."""
+    """A ratio beyond the clip in the direction of its advantage has no gradient."""
     now = float(np.log(0.5))
     batch = Batch(
         None,
@@ -69,7 +69,7 @@ def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:
 
 
 def test_signals_share_the_value_loss() -> None:
-    """With several value heads the loss is the mean of their errors."""
+    """With several signals the value loss is the mean of their errors."""
     output = make_output(2)
     batch = make_batch(output, "joint")._replace(returns=torch.tensor([[0.0, 2.0], [0.0, 2.0]]))
     terms = ppo_loss(output, torch.zeros(2, 2), batch, Coefficients(0.2, 0.0, "joint"))

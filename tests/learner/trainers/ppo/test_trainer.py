@@ -1,4 +1,4 @@
-"""The PPO trainer with everything around it but the service."""
+"""Tests the PPO trainer without the service."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import structlog
 import torch
-from rollcast.enums import StatAggregation
+from rollcast.enums import GroupEnd, StatAggregation
 from rollcast.specs import BehaviorSpec
 from tensorboard.backend.event_processing import plugin_event_accumulator
 
 from learner.checkpoints.names import safe_name
 from learner.common.exits import UserError
-from learner.networks.value import ActorCritic
 from learner.observe.tensorboard import TensorBoardWriter
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.ppo.trainer import PPOTrainer
@@ -36,6 +35,7 @@ CURVES = {
     "Policy/Beta",
     "Policy/Extrinsic Reward",
     "Policy/Extrinsic Value Estimate",
+    "Policy/Extrinsic Return Scale",
     "Environment/Cumulative Reward",
     "Environment/Episode Length",
 }
@@ -48,7 +48,7 @@ OF_THE_PLAYER = {"Goals/Blue", "Distance", "Distance_hist"}
 
 
 def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
-    """A copy of all parameters and buffers."""
+    """Returns a copy of all parameters and buffers."""
     return {name: value.clone() for name, value in trainer.network.state_dict().items()}
 
 
@@ -57,13 +57,13 @@ def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("shared_critic", [False, True])
 @pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID], ids=lambda spec: spec.name)
 def test_every_kind_of_behavior_trains(spec: BehaviorSpec, ratio: str, *, shared_critic: bool, masked: bool) -> None:
-    """Two updates change the weights, agree with the actor's log-probabilities, and leave balanced books."""
+    """Two updates change the weights, agree with actors, and balance the books."""
     bench, trainer = make(spec, hyper={"ratio": ratio, "shared_critic": shared_critic})
     before = weights(trainer)
     actor = SyntheticActor(bench, masked=masked and bool(spec.action.discrete_branches))
     for _ in range(2):
         feed(bench, actor, 1, trainer)
-        assert trainer.log_prob_error_max < 1e-4
+        assert trainer.numbers["log_prob_error_max"] < 1e-4
     assert any(not torch.equal(value, before[name]) for name, value in weights(trainer).items())
     books = bench.ledger.books(spec.name)
     assert books.balanced
@@ -74,14 +74,16 @@ def test_every_kind_of_behavior_trains(spec: BehaviorSpec, ratio: str, *, shared
 
 
 def test_each_update_is_a_version() -> None:
-    """An update begins above buffer_size, takes whole segments, and publishes the next version with its numbers."""
+    """An update begins at buffer_size, takes whole segments, and publishes the next version with its numbers."""
     bench, trainer = make(threaded=True)
     actor = SyntheticActor(bench)
-    for _ in range(3):
+    for _ in range(2):
         bench.put(actor.chunk([20]))
         assert trainer.advance()
-    assert trainer.version == 0  # 60 steps are not more than buffer_size
-    bench.put(actor.chunk([5, 20]))
+    bench.put(actor.chunk([19]))
+    assert trainer.advance()
+    assert trainer.version == 0  # 59 of 60 steps
+    bench.put(actor.chunk([6, 20]))
     trainer.advance()
     assert trainer.version == 1
     assert (trainer.steps_trained, trainer.update_buffer.taken_steps) == (65, 20)
@@ -91,8 +93,18 @@ def test_each_update_is_a_version() -> None:
     assert not trainer.advance()
 
 
+def test_a_full_buffer_is_enough() -> None:
+    """8 environments with a horizon of 128 fill a buffer of 1,024 exactly, and the update trains on these steps."""
+    bench, trainer = make(hyper={"buffer_size": 1024, "batch_size": 256, "num_epoch": 1}, time_horizon=128)
+    actor = SyntheticActor(bench)
+    for version in (1, 2):
+        bench.put(actor.chunk([128] * 8))
+        assert trainer.advance()
+        assert (trainer.version, trainer.steps_trained) == (version, version * 1024)
+
+
 def test_an_update_that_is_not_finite_is_undone() -> None:
-    """Weights, optimizer and version stay; the steps leave the books under a reason; training goes on."""
+    """A non-finite update restores weights, optimizer and version, and counts its steps by reason."""
     bench, trainer = make(network={"normalize": False})
     actor = SyntheticActor(bench)
     feed(bench, actor, 1, trainer)
@@ -111,7 +123,7 @@ def test_an_update_that_is_not_finite_is_undone() -> None:
 
 
 def test_several_failed_updates_in_a_row_end_the_training() -> None:
-    """The third one raises, and says what can be done; nothing that is not finite was published."""
+    """The third failed update in a row raises with advice, and nothing non-finite was published."""
     bench, trainer = make()
     actor = SyntheticActor(bench)
     for turns in range(3):
@@ -125,7 +137,7 @@ def test_several_failed_updates_in_a_row_end_the_training() -> None:
 
 
 def test_a_wrong_log_probability_names_its_actor() -> None:
-    """An actor whose recorded log-probabilities are not the policy's is found on its first fresh rows."""
+    """An actor with wrong log-probabilities is named on its first fresh rows."""
     bench, trainer = make(hyper={"batch_size": 200})
     actor = SyntheticActor(bench)
     good, bad = actor.chunk([20, 20]), actor.chunk([20, 20])
@@ -134,13 +146,13 @@ def test_a_wrong_log_probability_names_its_actor() -> None:
     bench.put(bad, actor_index=11)
     with structlog.testing.capture_logs() as logs:
         trainer.advance()
-    assert trainer.log_prob_error_max == pytest.approx(0.01, rel=0.01)
+    assert trainer.numbers["log_prob_error_max"] == pytest.approx(0.01, rel=0.01)
     (warning,) = [entry for entry in logs if entry["event"] == "log_prob_error"]
     assert warning["actor_index"] == 11
 
 
 def test_an_actor_that_disagrees_in_every_update_is_named_once_an_interval() -> None:
-    """The line does not fill the log; the statistic is there in every update."""
+    """A disagreeing actor is logged once per interval and counted in each update."""
     bench, trainer = make(hyper={"batch_size": 200})
     actor = SyntheticActor(bench)
     with structlog.testing.capture_logs() as logs:
@@ -149,13 +161,13 @@ def test_an_actor_that_disagrees_in_every_update_is_named_once_an_interval() -> 
             bad.columns["log_prob"] = bad.columns["log_prob"] + np.float32(0.01)
             bench.put(bad, actor_index=11)
             trainer.advance()
-            assert trainer.log_prob_error_max > 1e-3
+            assert trainer.numbers["log_prob_error_max"] > 1e-3
     assert trainer.version == 3
     assert [entry["actor_index"] for entry in logs if entry["event"] == "log_prob_error"] == [11]
 
 
 def test_old_rows_are_no_error() -> None:
-    """Rows of an older version differ by right; only fresh rows are compared."""
+    """Log-probabilities of older versions are not compared."""
     bench, trainer = make(hyper={"batch_size": 200, "learning_rate": 0.05})
     actor = SyntheticActor(bench)
     old = actor.chunk([20, 20])
@@ -164,12 +176,12 @@ def test_old_rows_are_no_error() -> None:
     bench.put(actor.chunk([20, 20]))
     trainer.advance()
     assert trainer.version == 2
-    assert trainer.mean_lag > 0
-    assert trainer.log_prob_error_max < 1e-4
+    assert trainer.numbers["mean_lag"] > 0
+    assert trainer.numbers["log_prob_error_max"] < 1e-4
 
 
 def test_the_normalizer_takes_in_the_steps_of_an_update() -> None:
-    """Statistics of an update's observations are in actor, critic and the policy that it publishes."""
+    """An update's observations are in the statistics of actor, critic and published policy."""
     bench, trainer = make()
     actor = SyntheticActor(bench)
     chunk = actor.chunk([20, 20, 20, 20])
@@ -186,13 +198,13 @@ def test_the_normalizer_takes_in_the_steps_of_an_update() -> None:
 
 
 def test_an_update_trains_what_it_publishes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the epochs run the normalizer is that of the version to come; what is published acts as it was trained."""
+    """The epochs train with the normalizer that is published afterwards."""
     bench, trainer = make()
     seen: list[torch.Tensor] = []
 
-    def watch(network: ActorCritic, *arguments: Any, **options: Any) -> EpochSums:
-        seen.append(network.state_dict()[NORMALIZER_MEAN].clone())
-        return run_epochs(network, *arguments, **options)
+    def watch(*arguments: Any, **options: Any) -> EpochSums:
+        seen.append(trainer.network.state_dict()[NORMALIZER_MEAN].clone())
+        return run_epochs(*arguments, **options)
 
     monkeypatch.setattr("learner.trainers.actor_critic.trainer.run_epochs", watch)
     feed(bench, SyntheticActor(bench), 2, trainer)
@@ -201,7 +213,7 @@ def test_an_update_trains_what_it_publishes(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_update_that_is_undone_leaves_the_normalizer() -> None:
-    """Rewards that overflow: statistics and normalizer are those of the version before, as the weights are."""
+    """A failed update restores the normalizer."""
     bench, trainer = make()
     actor = SyntheticActor(bench)
     feed(bench, actor, 1, trainer)
@@ -214,7 +226,7 @@ def test_an_update_that_is_undone_leaves_the_normalizer() -> None:
 
 
 def test_interrupted_training_equals_uninterrupted_training() -> None:
-    """Five updates equal two, a save to a file, a new trainer, and three more, to the last bit."""
+    """Five updates equal two, a save, a load and three more, bit for bit."""
     trainers = uninterrupted_and_resumed()
     first, second = (weights(trainer) for trainer in trainers)
     one, two = (trainer.state_dict() for trainer in trainers)
@@ -224,7 +236,7 @@ def test_interrupted_training_equals_uninterrupted_training() -> None:
 
 
 def test_an_initial_state_brings_the_networks_alone() -> None:
-    """Weights, moments and statistics of another run are taken over; versions, steps and episodes count from 0."""
+    """An initial state brings weights, moments and statistics, and counters start at 0."""
     bench, trainer = make()
     feed(bench, SyntheticActor(bench), 2, trainer)
     _, other = make()
@@ -235,7 +247,7 @@ def test_an_initial_state_brings_the_networks_alone() -> None:
 
 @pytest.mark.parametrize("changes", [{"network": {"hidden_units": 24}}, {"hyper": {"shared_critic": True}}])
 def test_the_state_of_other_settings_is_refused(changes: dict[str, Any]) -> None:
-    """A checkpoint of another network is an error that says so, without a traceback."""
+    """A state of another network is an error of one line."""
     _, trainer = make()
     _, other = make(**changes)
     with pytest.raises(UserError, match="does not fit the run file"):
@@ -245,7 +257,7 @@ def test_the_state_of_other_settings_is_refused(changes: dict[str, Any]) -> None
 
 
 def test_schedules_follow_the_steps() -> None:
-    """Learning rate, epsilon and beta fall over max_steps to their floors, and are reported."""
+    """Learning rate, epsilon and beta fall over max_steps to their minimum and are reported."""
     bench, trainer = make(max_steps=140, hyper={"epsilon": 0.3, "beta": 0.01})
     bench.put(SyntheticActor(bench).chunk([20, 20, 20, 10]))
     trainer.advance()
@@ -255,33 +267,47 @@ def test_schedules_follow_the_steps() -> None:
 
 
 def test_training_ends_at_max_steps() -> None:
-    """Behind max_steps there is no update; what was collected is dropped when training is finished, and counts on.
+    """After max_steps nothing is trained, waiting steps are dropped, and the ring is freed.
 
     Nothing more is collected, so that the ring gives its memory back.
     """
     bench, trainer = make(max_steps=100)
     actor = SyntheticActor(bench)
-    for _ in range(10):
+    for _ in range(5):
+        assert trainer.should_still_train
         bench.put(actor.chunk([20]))
         trainer.advance()
     assert not trainer.should_still_train
     assert trainer.version == 1
     assert trainer.get_step == 100
     assert trainer.ring.capacity_steps > 100
-    for _ in range(2):  # as the loop does: what came between the two belongs to the first
+    for _ in range(2):  # as the loop does: messages between the two belong to the first
         trainer.finish()
+        trainer.settle()
         assert trainer.ring.capacity_steps == 0
     books = bench.ledger.books("Continuous")
-    assert (books.trained, dict(books.dropped), books.queued) == (80, {"not_training": 120}, 0)
-    assert (trainer.get_step, trainer.steps_trained) == (100, 80)
+    assert (books.trained, dict(books.dropped), books.queued) == (60, {"not_training": 40}, 0)
+    assert (trainer.get_step, trainer.steps_trained) == (100, 60)
     again = PPOTrainer(bench.context())
     again.load_state_dict(trainer.state_dict())
     assert again.get_step == 100
     assert not again.should_still_train
 
 
+def test_a_buffer_that_is_full_at_max_steps_is_trained() -> None:
+    """If max_steps is a multiple of buffer_size, every step is trained."""
+    bench, trainer = make(max_steps=120)
+    actor = SyntheticActor(bench)
+    for _ in range(6):
+        assert trainer.should_still_train
+        bench.put(actor.chunk([20]))
+        trainer.advance()
+    assert not trainer.should_still_train
+    assert (trainer.version, trainer.steps_trained) == (2, 120)
+
+
 def test_inference_publishes_and_counts_but_does_not_learn() -> None:
-    """Without training steps are dropped at once, episodes are counted."""
+    """In inference steps are dropped and episodes are counted."""
     bench, _ = make()
     bench.published = Published()
     trainer = PPOTrainer(bench.context(is_training=False, open_publisher=bench.published.open))
@@ -294,7 +320,7 @@ def test_inference_publishes_and_counts_but_does_not_learn() -> None:
 
 
 def test_summaries_have_the_known_names() -> None:
-    """TensorBoard names are those of ML-Agents; the step is the multiple of summary_freq that was crossed."""
+    """Statistics have ML-Agents' names and multiples of summary_freq as steps."""
     written: list[tuple[int, set[str]]] = []
 
     class Writer:
@@ -321,7 +347,7 @@ def test_summaries_have_the_known_names() -> None:
 
 
 def test_checkpoints_follow_their_interval() -> None:
-    """A model is saved whenever the steps cross a multiple of checkpoint_interval."""
+    """A model is saved at every multiple of checkpoint_interval."""
     saved: list[int] = []
 
     class Saver:
@@ -339,12 +365,12 @@ def test_checkpoints_follow_their_interval() -> None:
 
 
 def test_names_of_the_documents() -> None:
-    """The trainer answers to the names that ML-Agents' documents give it."""
+    """The trainer has the attributes of ML-Agents' documents."""
     bench, trainer = make()
     assert trainer.brain_name == "Continuous"
     assert trainer.trainer_settings is bench.behavior.settings
     assert trainer.get_policy("Continuous?team=1") is trainer.policies["Continuous"] is trainer.policy
-    assert trainer.queue is bench.behavior.queue
+    assert trainer.queue is bench.queue
     assert trainer.stats_reporter is bench.stats
     assert (trainer.get_max_steps, trainer.threaded, trainer.is_training) == (100_000, False, True)
     feed(bench, SyntheticActor(bench), 1, trainer)
@@ -352,7 +378,7 @@ def test_names_of_the_documents() -> None:
 
 
 def test_curves_have_the_known_names(tmp_path: Path) -> None:
-    """Those of ppo with groups, a player's own statistics under their own keys, and Rollcast's in a group of theirs."""
+    """Curves have ML-Agents' names, players' own keys, and a separate group for Rollcast's."""
     spec = TRAINED["hybrid"]
     bench, _ = make(spec, summary_freq=100)
     writer = TensorBoardWriter(tmp_path, safe_name)
@@ -363,6 +389,7 @@ def test_curves_have_the_known_names(tmp_path: Path) -> None:
     columns = {
         "episode/return": np.array([3.0, 5.0], np.float32),
         "episode/group_return": np.array([2.0, 2.0], np.float32),
+        "episode/group_end": np.full(2, GroupEnd.TERMINATED, np.uint8),
         "episode/length": np.array([9, 9], np.uint32),
         "stat/key": np.array([0, 1, 1], np.uint32),
         "stat/value": np.array([1.0, 2.0, 4.0], np.float32),
@@ -386,7 +413,7 @@ def test_curves_have_the_known_names(tmp_path: Path) -> None:
 
 
 def with_group(*rewards: float) -> dict[str, Any]:
-    """Columns of one segment with an own reward of 1 a step and these group rewards."""
+    """Returns columns of one segment with a reward of 1 per step and these group rewards."""
     return {
         "reward": np.ones(len(rewards), np.float32),
         "group_reward": np.array(rewards, np.float32),
@@ -395,7 +422,7 @@ def with_group(*rewards: float) -> dict[str, Any]:
 
 
 def test_group_rewards_are_part_of_the_reward_with_one_warning() -> None:
-    """As in ML-Agents, each step is worth its own reward plus its group's; zeros are no reason to warn."""
+    """Group rewards are added with one warning, and zeros cause none."""
     bench, trainer = make(TRAINED["hybrid"])
     actor = SyntheticActor(bench)
     with structlog.testing.capture_logs() as logs:

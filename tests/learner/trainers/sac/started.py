@@ -1,4 +1,4 @@
-"""A SAC trainer that was started, with everything around it but the service."""
+"""A started SAC trainer without the service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 def make(
     spec: BehaviorSpec = CONTINUOUS, service: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[Bench, SACTrainer]:
-    """A bench and a started trainer that makes an update for every second step once it has sixteen."""
+    """Returns a bench and a started trainer with an update for every second step after sixteen."""
     hyper = {"buffer_size": 200, "batch_size": 16, "steps_per_update": 2, **changes.pop("hyper", {})}
     network = {"hidden_units": 16, "normalize": True, **changes.pop("network", {})}
     settings = {
@@ -42,13 +42,13 @@ def feed(bench: Bench, actor: SyntheticActor, trainer: SACTrainer, chunks: int =
 
 
 def settle(trainer: SACTrainer) -> None:
-    """Lets the trainer do everything that there is to do."""
+    """Runs the trainer until it waits."""
     while trainer.advance():
         pass
 
 
 def saved(trainer: SACTrainer) -> dict[str, Any]:
-    """What a checkpoint of it brings back."""
+    """Returns the parts that a checkpoint restores."""
     file = io.BytesIO()
     torch.save(trainer.state_dict(), file)
     file.seek(0)
@@ -57,7 +57,7 @@ def saved(trainer: SACTrainer) -> dict[str, Any]:
 
 
 def resumed(bench: Bench, trainer: SACTrainer, folder: Path) -> SACTrainer:
-    """Saves a trainer and its replay memory; returns another one, of another seed, that goes on from there."""
+    """Saves a trainer and its replay memory, and returns one of another seed that has loaded them."""
     state = saved(trainer)
     trainer.save_experience(folder)
     again = SACTrainer(bench.context(seed=99))

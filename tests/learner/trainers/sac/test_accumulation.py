@@ -1,4 +1,4 @@
-"""A minibatch of SAC that is computed in parts teaches what it teaches at once."""
+"""Tests that divided minibatches of SAC teach the same as whole ones."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def same(one: SACTrainer, other: SACTrainer) -> None:
 @pytest.mark.parametrize("clip", [None, 0.05])
 @pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, HYBRID, GOALS], ids=lambda spec: spec.name)
 def test_parts_add_up_to_the_gradient_of_the_whole(spec: BehaviorSpec, clip: float | None) -> None:
-    """Of policy, critics and temperatures, with the same draws and the same noise; clipping sees the whole gradient."""
+    """Parts give the gradients of policy, critics and temperatures, and clip the whole gradient."""
     whole, parts = (trained(spec, count, max_grad_norm=clip) for count in (1, 4))
     assert whole.optimizer_steps == parts.optimizer_steps == 2
     same(whole, parts)
 
 
 def test_sequences_of_parts_add_up_too() -> None:
-    """Parts are whole sequences, of different numbers of steps, each of which counts the same."""
+    """Parts of whole sequences with different lengths add up to the same gradient."""
     trainers = []
     for count in (1, 2):
         bench, trainer = make_recurrent(CARTPOLE, hyper={"gradient_accumulation": count, "steps_per_update": 21})
@@ -79,7 +79,7 @@ def test_sequences_of_parts_add_up_too() -> None:
 
 
 def test_signals_learn_from_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As often as from whole minibatches, after the update."""
+    """Signals learn as often as from whole minibatches."""
     bench, trainer = make(
         reward_signals={"extrinsic": {}, "curiosity": {}}, hyper={"gradient_accumulation": 4, "steps_per_update": 20}
     )
@@ -90,7 +90,7 @@ def test_signals_learn_from_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parts_must_be_equal() -> None:
-    """A batch that cannot be divided is refused with both numbers; a sequence must fit a part."""
+    """A batch that cannot be divided, or a too long sequence, is refused."""
     sets = ["behaviors.A.trainer_type=sac", "behaviors.A.hyperparameters.gradient_accumulation=3"]
     with pytest.raises(UserError, match="batch_size 128 cannot be divided into gradient_accumulation 3 equal parts"):
         load_run_options(None, set_items=sets, environ={})

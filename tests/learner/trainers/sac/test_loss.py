@@ -1,4 +1,4 @@
-"""The losses of SAC and their gradients against those of a textbook version."""
+"""Compares the losses of SAC and their gradients with the formulas."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.distributions import Categorical, Normal
 from torch.distributions.transforms import TanhTransform
 
+from learner.networks.heads import LOG_STD_MAX
 from learner.networks.policy import PolicyOutput
-from learner.networks.squashed import LOG_STD_MAX, Draw, draw
+from learner.networks.squashed import Draw, draw
 from learner.networks.twin import values_of_actions
 from learner.trainers.sac.loss import (
     Alphas,
@@ -29,16 +30,16 @@ KINDS = [(AXES, ()), (0, (3,)), (0, (3, 2)), (AXES, (4,)), (AXES, (3, 2))]
 
 
 class Case(NamedTuple):
-    """A policy's parameters, watched by autograd, and what depends on the kind of action.
+    """A policy's parameters with gradients, and what depends on the kind of action.
 
     Attributes:
-        axes: number of continuous axes.
-        branches: number of choices of each branch.
+        axes: Number of continuous axes.
+        branches: Number of choices of each branch.
         mean, log_std: ``[B, n]``, scores ``[B, A]`` before normalization.
         noise: ``[B, n]``.
-        temperatures: of the continuous action, and of each branch.
-        weights: of a critic that is not linear in the actions, ``[2, n, K * A]``.
-        base: its values where the actions are zero, ``[2, B, K, A]``.
+        temperatures: Of the continuous action, and of each branch.
+        weights: Of a critic that is not linear in the actions, ``[2, n, K * A]``.
+        base: Its values where the actions are zero, ``[2, B, K, A]``.
     """
 
     axes: int
@@ -52,31 +53,31 @@ class Case(NamedTuple):
     base: Tensor
 
     def output(self) -> PolicyOutput:
-        """What the policy network would return."""
+        """Returns the output of the policy network."""
         parts = torch.split(self.scores, list(self.branches), 1) if self.branches else ()
         logits = torch.cat([part.log_softmax(1) for part in parts], 1) if parts else None
         bounded = self.log_std.clamp(-20.0, LOG_STD_MAX)
         return PolicyOutput(self.mean if self.axes else None, bounded if self.axes else None, logits, None)
 
     def drawn(self) -> Draw:
-        """What it would do."""
+        """Returns its actions."""
         return draw(self.output(), self.noise if self.axes else None)
 
     def alphas(self) -> Alphas:
-        """The temperatures, spread over the choices."""
+        """Returns the temperatures of all choices."""
         continuous, discrete = self.temperatures
         spread = [alpha for alpha, size in zip(discrete, self.branches, strict=True) for _ in range(size)]
         return Alphas(torch.tensor(continuous) if self.axes else None, torch.tensor(spread) if self.branches else None)
 
     def values(self, actions: Tensor | None) -> Tensor:
-        """Twin critics ``[2, B, K, A]`` of continuous actions."""
+        """Returns twin critics ``[2, B, K, A]`` of continuous actions."""
         if actions is None:
             return self.base
         return self.base + torch.sin(torch.einsum("bn,tno->tbo", actions, self.weights)).view_as(self.base)
 
 
 def make(axes: int, branches: tuple[int, ...], seed: int = 0) -> Case:
-    """A random case."""
+    """Returns a random case."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -97,7 +98,7 @@ def make(axes: int, branches: tuple[int, ...], seed: int = 0) -> Case:
 
 
 def textbook(case: Case) -> tuple[Tensor, Tensor]:
-    """Soft values ``[B, K]`` by torch's own distributions, differentiable, and the log-probability ``[B]``."""
+    """Returns soft values ``[B, K]`` by torch's distributions, and the log-probability ``[B]``."""
     actions, log_prob = None, torch.zeros(STEPS)
     if case.axes:
         normal = Normal(case.mean, case.log_std.clamp(-20.0, LOG_STD_MAX).exp())
@@ -121,7 +122,7 @@ def textbook(case: Case) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(("axes", "branches"), KINDS)
 def test_soft_values_are_the_textbook_s(axes: int, branches: tuple[int, ...]) -> None:
-    """Expectations over choices and the entropy of every part count, of hybrid actions, too, with the right sign."""
+    """Soft values include expectations over choices and the entropy of every part."""
     case = make(axes, branches)
     drawn = case.drawn()
     own = soft_values(drawn, case.values(drawn.actions), case.alphas(), branches)
@@ -134,7 +135,7 @@ def test_soft_values_are_the_textbook_s(axes: int, branches: tuple[int, ...]) ->
 @pytest.mark.parametrize(("axes", "branches"), KINDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_policy_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...], seed: int) -> None:
-    """The gradient of -mean V goes through the actions, the log-probabilities and the expectations."""
+    """The policy's gradient passes through actions, log-probabilities and expectations."""
     case = make(axes, branches, seed)
     drawn = case.drawn()
     own, expected = policy_loss(drawn, case.values(drawn.actions), case.alphas(), branches), -textbook(case)[0].mean()
@@ -146,7 +147,7 @@ def test_the_policy_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...],
 
 @pytest.mark.parametrize(("axes", "branches"), KINDS)
 def test_the_critic_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...]) -> None:
-    """Half the mean squared error of each critic; with several branches a step is worth the mean of its choices."""
+    """The critic loss is half the mean squared error of each critic, averaged over branches."""
     case = make(axes, branches)
     generator = torch.Generator().manual_seed(1)
     targets = torch.randn(STEPS, SIGNALS, generator=generator)
@@ -170,7 +171,7 @@ def test_the_critic_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...])
 
 @pytest.mark.parametrize(("axes", "branches"), KINDS)
 def test_the_temperature_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...]) -> None:
-    """A policy with too little entropy makes its temperature rise; the policy itself has no gradient of it."""
+    """Too little entropy raises the temperature, without a gradient for the policy."""
     case = make(axes, branches)
     targets = Entropies(torch.tensor(-float(axes)), torch.tensor([0.2 * math.log(size) for size in branches]))
     log_alpha = torch.zeros((), requires_grad=True) if axes else None
@@ -192,7 +193,7 @@ def test_the_temperature_loss_is_the_textbook_s(axes: int, branches: tuple[int, 
 
 
 def test_forbidden_choices_have_no_part_in_anything() -> None:
-    """Their probability is 0: they change no value, no gradient and no entropy, and nothing becomes NaN."""
+    """Forbidden choices change no value, gradient or entropy."""
     scores = torch.tensor([[0.5, -0.5, -1e8]], requires_grad=True)
     drawn = draw(PolicyOutput(None, None, scores.log_softmax(1), None), None)
     values = torch.tensor([3.0, 1.0, 1e6]).expand(2, 1, 1, 3)

@@ -1,4 +1,4 @@
-"""SAC with a memory learns what SAC without one cannot."""
+"""Tests that SAC with memory solves a task that needs it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SPEC = BehaviorSpec("Recall", (vector("state", 2),), ActionSpec(discrete_branche
 
 
 class Recall:
-    """Episodes in whose first step a cue is seen; the choice of the last step is worth 1 if it is the cue's, else -1.
+    """Shows a cue in the first step; the last choice is worth 1 if it equals the cue, else -1.
 
     Args:
-        bench: where policies come from.
-        memory_size: of the policy; 0 = none.
+        bench: Where policies come from.
+        memory_size: Of the policy; 0 = none.
     """
 
     def __init__(self, bench: Bench, memory_size: int) -> None:
@@ -36,7 +36,7 @@ class Recall:
         self._policy = SquashedPolicyNetwork(SPEC, bench.behavior.settings.network_settings)
 
     def greedy(self, episodes: int = 300) -> float:
-        """Mean return of the most likely choices."""
+        """Returns the mean return of the most likely choices."""
         columns = self._play(episodes, greedy=True)
         return float(columns["reward"].sum()) / episodes
 
@@ -69,13 +69,14 @@ class Recall:
             "log_prob": np.zeros((episodes * STEPS, 1), np.float32),
             "reward": rewards.reshape(-1),
             "length": np.full(episodes, STEPS, np.uint32),
+            "first_step": np.zeros(episodes, np.uint32),
             "end": np.full(episodes, SegmentEnd.TERMINATED, np.uint8),
         }
 
 
 @pytest.mark.parametrize("memory_size", [8, 0])
 def test_a_cue_is_remembered(memory_size: int) -> None:
-    """Within 1,000 steps the cue is answered with a memory, and guessed without."""
+    """Within 1,000 steps SAC with memory answers the cue, and without it does not."""
     memory = {"memory_size": memory_size, "sequence_length": 2 * STEPS} if memory_size else None
     bench, trainer = make(
         SPEC,

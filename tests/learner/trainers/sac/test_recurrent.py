@@ -1,4 +1,4 @@
-"""SAC with a memory: sequences, unrolled, against a textbook version in float64 that goes step by step."""
+"""Compares SAC with memory with a float64 loop over steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from learner.buffers.sequences import pack_with_next
 from learner.common.exits import UserError
 from learner.networks.lstm import Memory, Unrolled
 from learner.settings.load import load_run_options
-from learner.trainers.replay_batches import Batch, Part
+from learner.trainers.replay_batches import Batch, Part, encode
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import CARTPOLE, Bench
@@ -38,7 +38,7 @@ PLAYED = [(0, 10, CUT), (1, 7, ENDED), (2, 3, TRUNCATED), (0, 1, ENDED)]
 
 
 def make_recurrent(spec: BehaviorSpec = CONTINUOUS, **changes: Any) -> tuple[Bench, SACTrainer]:
-    """A bench and a started trainer whose networks have a memory."""
+    """Returns a bench and a started trainer with recurrent networks."""
     network = {
         "hidden_units": 8,
         "num_layers": 1,
@@ -59,7 +59,7 @@ def play(bench: Bench, actor: RecurrentActor, trainer: SACTrainer, chunks: int =
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID, SEEN], ids=lambda spec: spec.name)
 def test_every_kind_of_behavior_trains(spec: BehaviorSpec, *, masked: bool) -> None:
-    """Updates change every parameter of policy, critics and targets, their memories', too, and leave balanced books."""
+    """Updates change every parameter of policy, critics and targets, and balance the books."""
     bench, trainer = make_recurrent(spec, network={"normalize": True})
     before = weights(trainer)
     play(bench, RecurrentActor(bench, masked=masked and bool(spec.action.discrete_branches)), trainer, 3)
@@ -72,13 +72,30 @@ def test_every_kind_of_behavior_trains(spec: BehaviorSpec, *, masked: bool) -> N
     assert trainer.version == 31
 
 
+@pytest.mark.parametrize("spec", [HYBRID, SEEN], ids=lambda spec: spec.name)
+def test_every_kind_of_behavior_trains_with_a_burn_in(spec: BehaviorSpec) -> None:
+    """Images, goals, entities, masks and signals that ignore ends work with a burn-in."""
+    signals = {"extrinsic": {}, "rnd": {"strength": 0.1}}
+    bench, trainer = make_recurrent(spec, hyper={"burn_in": 2}, reward_signals=signals)
+    before = weights(trainer)
+    play(bench, RecurrentActor(bench, masked=True), trainer, 3)
+    after = weights(trainer)
+    assert all(value.isfinite().all() for value in after.values())
+    assert not [name for name, _ in trainer.networks.named_parameters() if torch.equal(after[name], before[name])]
+    batch = trainer._batches.read(trainer._batches.draw(16)[0])
+    assert batch.remembered is not None
+    assert batch.remembered.warm is not None
+    assert batch.beginnings is not None
+    assert trainer.version == 31
+
+
 def test_each_sequence_begins_with_what_its_actor_remembered() -> None:
-    """Gone through by the learner, the policy remembers at the end of a sequence what the actor recorded there."""
+    """The learner's memory at the end of a sequence equals the recorded one."""
     bench, trainer = make_recurrent(hyper={"buffer_init_steps": 1000})
     play(bench, RecurrentActor(bench), trainer)
     storage, table = trainer.memory.storage, trainer.memory.sequences
     assert table is not None
-    rows, lengths = table.live()
+    rows, lengths, _ = table.live()
     assert lengths.tolist() == [4, 4, 2, 4, 3, 3, 1]
     body, recorded = trainer.policy.body, storage[MEMORY][rows]
     assert body.memory is not None
@@ -93,18 +110,20 @@ def test_each_sequence_begins_with_what_its_actor_remembered() -> None:
 
 
 def all_sequences(trainer: SACTrainer) -> Batch:
-    """Every sequence of the memory once."""
+    """Returns every sequence of the memory once."""
     table = trainer.memory.sequences
     assert table is not None
-    drawn = on_device(pack_with_next(*table.live()), torch.device("cpu"))
+    rows, lengths, warms = table.live()
+    packed = pack_with_next(rows + warms, lengths)
+    drawn = on_device(packed, torch.device("cpu"), warms[packed.order])
     return trainer._batches.read(Part(Places(drawn.step_rows, drawn.next_rows), drawn))
 
 
 class Textbook:
-    """Losses of SAC in float64, sequence by sequence and step by step.
+    """Computes losses of SAC in float64, step by step.
 
     Args:
-        trainer: whose networks and memory are used; its weights are copied.
+        trainer: Whose networks and memory are used; its weights are copied.
         noise: ``[2, B, n]`` by the step's reward, which is another one for each.
     """
 
@@ -119,8 +138,8 @@ class Textbook:
         self.policy_terms: list[Tensor] = []
         self.temperature_terms: list[Tensor] = []
 
-    def remember(self, memory: Memory, inputs: list[Tensor], state: Tensor) -> list[Tensor]:
-        """Goes through a sequence with torch's own cell."""
+    def remember(self, memory: Memory, inputs: list[Tensor], state: Tensor, warm: int) -> list[Tensor]:
+        """Unrolls a sequence with torch's LSTM cell, without gradient for the steps that warm it."""
         cell = nn.LSTMCell(memory.input_weight.shape[1], memory.size).double()
         parts: dict[str, Tensor] = {
             "weight_ih": memory.input_weight,
@@ -129,7 +148,9 @@ class Textbook:
             "bias_hh": torch.zeros_like(memory.bias),
         }
         now, found = torch.split(state.double().unsqueeze(0), memory.size, 1), []
-        for each in inputs:
+        for step, each in enumerate(inputs):
+            if step == warm:
+                now = tuple(part.detach() for part in now)
             now = torch.func.functional_call(cell, parts, (each, now))
             found.append(now[0])
         return found
@@ -150,7 +171,7 @@ class Textbook:
         return action, log_prob, entropies, torch.cat([policy.probs for policy in policies], 1)
 
     def soft_value(self, values: Tensor, log_prob: Tensor, entropies: Tensor, probabilities: Tensor) -> Tensor:
-        """V of one step and signal: expectation of the smaller critic, and the entropies."""
+        """Returns V of a step and signal: the smaller critic's expectation and the entropies."""
         temperatures = self.networks.temperatures
         expected = (values.amin(0).squeeze() * probabilities.squeeze()).sum() / max(1, len(self.branches))
         if temperatures.discrete is not None:
@@ -160,12 +181,12 @@ class Textbook:
             expected = expected - temperatures.continuous.detach().exp() * log_prob
         return expected
 
-    def sequence(self, first: int, length: int) -> None:
-        """Adds the losses of one sequence."""
+    def sequence(self, first: int, length: int, warm: int = 0) -> None:
+        """Adds the losses of one sequence whose first steps warm the memories without being trained."""
         storage, networks = self.trainer.memory.storage, self.networks
         names = [f"obs/{spec.name}" for spec in networks.policy.spec.observations]
-        rows = range(first, first + length + 1)
-        # Encoders without parameters make float32 of whatever they are given.
+        rows = range(first, first + warm + length + 1)
+        # Encoders without parameters convert every input to float32.
         encoder = networks.policy.body.encoder
         seen = [encoder([storage[name][row : row + 1] for name in names]).double() for row in rows]
         mask = storage.get("action_mask") if self.trainer.memory.masked else None
@@ -174,11 +195,11 @@ class Textbook:
         assert body.memory is not None
         assert critic.memory is not None
         assert target.memory is not None
-        hidden = self.remember(body.memory, [body.layers(each) for each in seen], storage[MEMORY][first])
+        hidden = self.remember(body.memory, [body.layers(each) for each in seen], storage[MEMORY][first], warm)
         nothing = torch.zeros(SIZE)
-        known = self.remember(critic.memory, seen, nothing)
-        slow = self.remember(target.memory, seen, nothing)
-        for step, row in enumerate(rows[:-1]):
+        known = self.remember(critic.memory, seen, nothing, warm)
+        slow = self.remember(target.memory, seen, nothing, warm)
+        for step, row in list(enumerate(rows[:-1]))[warm:]:
             noise, next_noise = self.noise[float(storage[REWARD][row])]
             with torch.no_grad():
                 following = self.act(hidden[step + 1], masks[step + 1], next_noise)
@@ -200,7 +221,7 @@ class Textbook:
             self.temperature_terms.append(self.temperature(rest[0], rest[1], masks[step]))
 
     def frozen(self, known: Tensor, action: Tensor | None) -> Tensor:
-        """What critics say that do not learn of it."""
+        """Returns critics without gradients in their parameters."""
         parameters = {name: value.detach() for name, value in self.networks.critic.named_parameters()}
 
         class Values(nn.Module):
@@ -217,7 +238,7 @@ class Textbook:
         return found
 
     def temperature(self, log_prob: Tensor, entropies: Tensor, mask: Tensor | None) -> Tensor:
-        """Log alpha times what entropy there is too much, all temperatures together."""
+        """Returns the sum of log alpha times excess entropy."""
         temperatures, found = self.networks.temperatures, torch.zeros((), dtype=torch.float64)
         if temperatures.continuous is not None:
             found = found + temperatures.continuous * (
@@ -232,27 +253,28 @@ class Textbook:
         return found
 
     def backward(self) -> None:
-        """Differentiates the means over all steps; critics learn of their losses alone, the policy of its own."""
+        """Computes the gradients of the means over all steps, each for its own loss."""
         loss = torch.stack(self.critic_losses).mean(0).sum()
         loss = loss + torch.stack(self.policy_terms).mean() + torch.stack(self.temperature_terms).mean()
         torch.autograd.backward(loss)
 
 
 def critic_input(known: Tensor) -> Any:
-    """What critics take, without goals."""
+    """Returns the critics' input without goals."""
     from learner.networks.encoders import Encoded
 
     return Encoded(known, None)
 
 
+@pytest.mark.parametrize("burn_in", [0, 1, 3])
 @pytest.mark.parametrize(
     ("spec", "masked"),
     [(CARTPOLE, False), (CONTINUOUS, False), (BRANCHES, False), (BRANCHES, True), (BOTH, False), (BOTH, True)],
     ids=["one branch", "axes", "branches", "masked branches", "both", "masked both"],
 )
-def test_losses_and_gradients_are_the_textbook_s(spec: BehaviorSpec, masked: bool) -> None:
-    """Of every parameter: through time, from recorded memories, over steps that there are and no others."""
-    bench, trainer = make_recurrent(spec, hyper={"buffer_init_steps": 1000})
+def test_losses_and_gradients_are_the_textbook_s(spec: BehaviorSpec, masked: bool, burn_in: int) -> None:
+    """Losses and gradients of every parameter equal those of the loop, with and without a burn-in."""
+    bench, trainer = make_recurrent(spec, hyper={"buffer_init_steps": 1000, "burn_in": burn_in})
     play(bench, RecurrentActor(bench, masked=masked), trainer, 2)
     with torch.no_grad():  # targets that are not the critics, temperatures that differ
         for index, parameter in enumerate(trainer.networks.target.parameters()):
@@ -274,8 +296,9 @@ def test_losses_and_gradients_are_the_textbook_s(spec: BehaviorSpec, masked: boo
     measured = trainer.measured()
     table = trainer.memory.sequences
     assert table is not None
-    for first, length in zip(*table.live(), strict=True):
-        book.sequence(int(first), int(length))
+    assert bool(table.live()[2].any()) is (burn_in > 0)
+    for numbers in zip(*table.live(), strict=True):
+        book.sequence(*(int(number) for number in numbers))
     book.backward()
     losses = torch.stack(book.critic_losses).mean(0).detach().float()
     found = torch.stack([measured["Losses/Q1 Loss"], measured["Losses/Q2 Loss"]])
@@ -300,12 +323,36 @@ def test_losses_and_gradients_are_the_textbook_s(spec: BehaviorSpec, masked: boo
         )
 
 
+def test_with_a_long_burn_in_critics_remember_the_episode() -> None:
+    """Behind a burn-in of all steps before it, a step has the values that it has in the whole segment."""
+    bench, trainer = make_recurrent(
+        hyper={"buffer_init_steps": 1000, "burn_in": 6},
+        network={"memory": {"memory_size": SIZE, "sequence_length": 7}},
+    )
+    play(bench, RecurrentActor(bench), trainer)
+    batch, storage = all_sequences(trainer), trainer.memory.storage
+    assert batch.remembered is not None
+    critic = trainer.networks.critic
+    with torch.no_grad():
+        found = critic.values(encode(critic, batch), batch.actions).squeeze(3)
+        rows = torch.arange(8)  # the first segment: ten steps, of which the eighth follows seven others
+        whole = critic.encode([storage["obs/state"][rows]], torch.ones(8, dtype=torch.int64))
+        expected = critic.values(whole, torch.tanh(storage["continuous_action"][rows])).squeeze(3)
+    rewards = batch.rewards[:, 0].tolist()
+    steps = [rewards.index(float(reward)) for reward in storage[REWARD][rows]]
+    torch.testing.assert_close(found[:, steps[:7]], expected[:, :7])
+    after_six = critic.encode([storage["obs/state"][rows[1:]]], torch.ones(7, dtype=torch.int64))
+    short = critic.values(after_six, torch.tanh(storage["continuous_action"][rows[1:]])).squeeze(3)
+    torch.testing.assert_close(found[:, steps[7]], short[:, -1])
+
+
+@pytest.mark.parametrize("burn_in", [0, 2])
 @pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
-def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, tmp_path: Path) -> None:
-    """With its replay memory saved a run goes on where it was, to the last bit: the sequences that are drawn, too."""
+def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, burn_in: int, tmp_path: Path) -> None:
+    """With its replay memory a resumed run continues bit for bit."""
     results = []
     for interrupted in (False, True):
-        hyper = {"save_replay_buffer": True, "steps_per_update": 3, "buffer_size": 90}
+        hyper = {"save_replay_buffer": True, "steps_per_update": 3, "buffer_size": 90, "burn_in": burn_in}
         bench, trainer = make_recurrent(spec, hyper=hyper)
         actor = RecurrentActor(bench)
         play(bench, actor, trainer, 8)
@@ -317,7 +364,7 @@ def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, 
 
 
 def test_signals_that_learn_take_steps_of_sequences() -> None:
-    """Curiosity, beside the rewards of the environment, on as many steps as the sequences have."""
+    """Curiosity learns from as many steps as the sequences have."""
     bench, trainer = make_recurrent(reward_signals={"extrinsic": {}, "curiosity": {}})
     play(bench, RecurrentActor(bench), trainer, 2)
     assert bench.stats.summary("Losses/Curiosity Forward Loss") is not None
@@ -328,8 +375,34 @@ def test_signals_that_learn_take_steps_of_sequences() -> None:
     assert 4 <= len(batch.rewards) == part.steps <= 16
 
 
+def test_a_burn_in_needs_steps_before_a_sequence() -> None:
+    """A burn-in that no sequence could have, or that would leave nothing to train, is refused."""
+    memory = "behaviors.A.network_settings.memory.sequence_length=16"
+    for sets, message in (
+        ([], "burn_in is 8, but the policy has no memory"),
+        ([memory, "behaviors.A.hyperparameters.burn_in=16"], "sequence_length is 16, so nothing would be trained"),
+        ([memory, "behaviors.A.time_horizon=16"], "time_horizon is 16 and network_settings.memory.sequence_length 16"),
+    ):
+        items = ["behaviors.A.trainer_type=sac", "behaviors.A.hyperparameters.burn_in=8", *sets]
+        with pytest.raises(UserError, match=message):
+            load_run_options(None, set_items=items, environ={})
+
+
+def test_actors_record_memories_where_sequences_begin() -> None:
+    """Sequences overlap by the burn-in, so that actors record a memory at the start of each."""
+    bench, trainer = make_recurrent(hyper={"burn_in": 1})
+    assert bench.behavior.memory_stride == bench.behavior.declared.memory_stride == STRIDE - 1
+    play(bench, RecurrentActor(bench), trainer)
+    storage, table = trainer.memory.storage, trainer.memory.sequences
+    assert table is not None
+    rows, lengths, warms = table.live()
+    assert lengths.tolist() == [4, 3, 3, 4, 3, 3, 1], "the first of a segment has no burn-in"
+    assert warms.tolist() == [0, 1, 1, 0, 1, 0, 0]
+    assert (storage[MEMORY][rows[warms > 0]].abs().sum(1) > 0).all()
+
+
 def test_a_replay_memory_without_a_whole_sequence_is_refused() -> None:
-    """By both settings."""
+    """A replay memory smaller than a sequence is refused with both settings."""
     sets = [
         "behaviors.A.trainer_type=sac",
         "behaviors.A.hyperparameters.buffer_size=20",

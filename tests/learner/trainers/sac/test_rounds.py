@@ -1,4 +1,4 @@
-"""SAC in lock-step: what a round brings, and which replay memory goes with which state."""
+"""Tests SAC in lock-step: the updates of a round, and the replay memory of a state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from rollcast.enums import ColumnRole
 
 from learner.buffers.replay_file import FILE_NAME, OTHER_FILE_NAME
-from learner.ingest.round_queue import RoundQueue
+from learner.run.lockstep.round_queue import RoundQueue
 from learner.trainers import replay
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.trainers.in_process import Bench
@@ -23,20 +23,20 @@ PLACE = ("env", "agent", "episode", "first_step")
 
 
 def role_of(column: str) -> ColumnRole:
-    """What a column of a chunk has values for."""
+    """Returns the role of a chunk's column."""
     if column.startswith("final_obs/"):
         return ColumnRole.FINAL
     return ColumnRole.SEGMENT if column in {*PLACE, "length", "end"} else ColumnRole.STEP
 
 
 def make_rounds(**hyper: Any) -> tuple[Bench, SACTrainer]:
-    """A bench and a trainer in lock-step."""
+    """Returns a bench and a trainer in lock-step."""
     return make(service={"lockstep": {}}, hyper={"save_replay_buffer": True, **hyper})
 
 
 def play(bench: Bench, actor: SyntheticActor, trainer: SACTrainer, rounds: int = 1) -> None:
     """Plays rounds of 20 steps."""
-    queue = bench.behavior.queue
+    queue = bench.queue
     assert isinstance(queue, RoundQueue)
     for _ in range(rounds):
         chunk = actor.chunk([10, 7, 3], columns={name: np.arange(3) for name in PLACE})
@@ -47,7 +47,7 @@ def play(bench: Bench, actor: SyntheticActor, trainer: SACTrainer, rounds: int =
 
 
 def test_a_turn_makes_all_updates_that_a_round_owes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long they take and however many they are; one version is published, the newest."""
+    """A turn makes all owed updates of a round and publishes one version."""
     monkeypatch.setattr(replay, "PUBLISH_SECONDS", 0.0)
     bench, trainer = make_rounds(steps_per_update=0.1, max_update_debt=0)
     actor = SyntheticActor(bench)
@@ -58,7 +58,7 @@ def test_a_turn_makes_all_updates_that_a_round_owes(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_round_that_owes_nothing_is_a_version() -> None:
-    """Of the same weights, so that actors do not draw the same random numbers once more."""
+    """A round without owed updates publishes a version with the same weights."""
     bench, trainer = make_rounds(buffer_init_steps=40)
     before = {name: value.clone() for name, value in bench.published.state.items()}
     play(bench, SyntheticActor(bench), trainer, 2)
@@ -67,8 +67,16 @@ def test_a_round_that_owes_nothing_is_a_version() -> None:
     assert all(torch.equal(value, before[name]) for name, value in bench.published.state.items())
 
 
+def test_rounds_of_the_first_steps_are_uniform() -> None:
+    """Rounds that begin within the first steps are played with uniform actions."""
+    bench, trainer = make_rounds(buffer_init_steps=40, buffer_init_actions="uniform")
+    play(bench, SyntheticActor(bench), trainer, 4)
+    assert [progress.uniform for progress in bench.published.progress] == [True, True, False, False, False]
+    assert trainer.optimizer_steps > 0
+
+
 def test_a_state_goes_with_the_memory_of_its_moment(tmp_path: Path) -> None:
-    """A learner that was killed after a memory was written, and before the state beside it, finds the one before."""
+    """A state loads the replay memory of its own moment after a kill."""
     bench, trainer = make_rounds()
     actor = SyntheticActor(bench)
     states = []
@@ -94,7 +102,7 @@ def test_a_state_goes_with_the_memory_of_its_moment(tmp_path: Path) -> None:
 
 
 def test_a_state_that_nothing_was_trained_for_misses_nothing(tmp_path: Path) -> None:
-    """The first run state of a run has no memory beside it; a run that saves none misses it later on."""
+    """The first state needs no replay memory, and later ones do."""
     bench, trainer = make_rounds()
     assert not trainer.load_experience(tmp_path)
     play(bench, SyntheticActor(bench), trainer)
@@ -106,7 +114,7 @@ def test_a_state_that_nothing_was_trained_for_misses_nothing(tmp_path: Path) -> 
 
 
 def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    """To the last bit, also from amid the first steps, which owe nothing, and with a memory that has evicted some."""
+    """A resumed run continues bit for bit, also during the first steps and after evictions."""
     for rounds in (1, 12):
         results = []
         for interrupted in (False, True):

@@ -1,22 +1,28 @@
-"""Reward signals that learn, in a trainer that draws from replay memory."""
+"""Tests learned reward signals with replay memory."""
 
 from __future__ import annotations
 
 import io
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from pydantic import ValidationError
+from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 
 from learner.rewards.transitions import Transitions
 from learner.settings.hyperparameters import SACHyperparameters
-from learner.trainers.sac.trainer import SACTrainer
+from learner.trainers.replay_batches import Part
+from learner.trainers.sac.trainer import SACTrainer, minibatch_losses
 from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import Bench, make_bench
+from tests.learner.trainers.recurrent import RecurrentActor
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
 SMALL: Mapping[str, Any] = {"network_settings": {"hidden_units": 8, "normalize": True}}
@@ -28,13 +34,18 @@ SIGNALS: Mapping[str, Any] = {
 CROWDED = behavior(entities(), vector(), goal(), continuous=1, branches=(2, 3))
 
 
-def make(spec: BehaviorSpec = CONTINUOUS, **hyper: Any) -> tuple[Bench, SACTrainer]:
-    """A started trainer that takes one update a step from the 20th on."""
+def make(
+    spec: BehaviorSpec = CONTINUOUS,
+    network: Mapping[str, Any] = MappingProxyType({}),
+    signals: Mapping[str, Any] = SIGNALS,
+    **hyper: Any,
+) -> tuple[Bench, SACTrainer]:
+    """Returns a started trainer with an update per step from the 20th on."""
     settings = {
         "trainer_type": "sac",
         "hyperparameters": {"batch_size": 16, "buffer_size": 1000, "buffer_init_steps": 20, **hyper},
-        "network_settings": {"hidden_units": 8},
-        "reward_signals": SIGNALS,
+        "network_settings": {"hidden_units": 8, **network},
+        "reward_signals": signals,
         "time_horizon": 20,
         "max_steps": 100_000,
     }
@@ -54,7 +65,7 @@ def run(bench: Bench, actor: SyntheticActor, trainer: SACTrainer, chunks: int) -
 
 @pytest.mark.parametrize("spec", [CONTINUOUS, BRANCHES, HYBRID, CROWDED], ids=lambda spec: spec.name)
 def test_every_kind_of_behavior_trains_with_all_signals(spec: BehaviorSpec) -> None:
-    """Signals learn from the steps that are drawn, and report under ML-Agents' names; everything stays finite."""
+    """Signals learn from drawn steps, report under ML-Agents' names, and stay finite."""
     bench, trainer = make(spec)
     run(bench, SyntheticActor(bench), trainer, 3)
     reported = {name: summary.value for name, summary in bench.stats.write_stats(0).items()}
@@ -66,7 +77,7 @@ def test_every_kind_of_behavior_trains_with_all_signals(spec: BehaviorSpec) -> N
 
 
 def test_rewards_are_those_of_the_present_signals() -> None:
-    """What is drawn twice is evaluated twice: a step that was new is not any more."""
+    """Drawn steps are evaluated by the current signals."""
     bench, trainer = make()
     run(bench, SyntheticActor(bench), trainer, 2)
     rows, following = trainer.memory.draw(32)
@@ -77,14 +88,14 @@ def test_rewards_are_those_of_the_present_signals() -> None:
     after = trainer.signals.evaluate(seen)
     assert torch.equal(before[:, 0], after[:, 0])
     assert not torch.equal(before[:, 1], after[:, 1])
-    assert after[:, 2].abs().mean() < before[:, 2].abs().mean()
+    assert not torch.equal(before[:, 2], after[:, 2])
 
 
 @pytest.mark.parametrize(("steps_per_update", "signal_steps", "share"), [(1.0, 4.0, 0.25), (4.0, 1.0, 4.0)])
 def test_signals_learn_as_often_as_they_are_to(
     steps_per_update: float, signal_steps: float, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One update of theirs for every ``reward_signal_steps_per_update`` steps, more or fewer than the policy has."""
+    """Signals update once per ``reward_signal_steps_per_update`` steps, independently of the policy."""
     bench, trainer = make(steps_per_update=steps_per_update, reward_signal_steps_per_update=signal_steps)
     count = 0
     update = trainer.signals.update
@@ -100,7 +111,7 @@ def test_signals_learn_as_often_as_they_are_to(
 
 
 def test_signals_do_not_learn_for_ever() -> None:
-    """An update of the policy brings at most a thousand of theirs; a step of next to nothing would not end at all."""
+    """An update of the policy makes at most a thousand updates of signals."""
     for steps in (1e-20, 1e-4):
         with pytest.raises(ValidationError, match=r"reward_signal|greater than or equal"):
             SACHyperparameters.model_validate({"reward_signal_steps_per_update": steps})
@@ -110,7 +121,7 @@ def test_signals_do_not_learn_for_ever() -> None:
 
 
 def test_what_a_saved_state_owes_is_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state of other settings, or one that somebody wrote, does not keep signals learning for ever."""
+    """The debt of signals in a saved state is limited to one update."""
     bench, trainer = make()
     trainer.load_state_dict({**trainer.state_dict(), "model": {**trainer.model_state(), "signal_steps": 1e300}})
     trainer.debt.free_steps = 0
@@ -123,7 +134,7 @@ def test_what_a_saved_state_owes_is_one_update(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_signals_are_saved_with_the_trainer() -> None:
-    """A trainer with other weights continues with theirs."""
+    """A trainer with other weights continues with the saved signals."""
     bench, trainer = make()
     run(bench, SyntheticActor(bench), trainer, 3)
     file = io.BytesIO()
@@ -134,3 +145,95 @@ def test_signals_are_saved_with_the_trainer() -> None:
     rows, following = trainer.memory.draw(32)
     seen = trainer._batches.transitions(rows, following)
     assert torch.equal(trainer.signals.evaluate(seen), other.signals.evaluate(seen))
+
+
+ENDS = [SegmentEnd.TERMINATED, SegmentEnd.TRUNCATED, SegmentEnd.CUT, SegmentEnd.TERMINATED]
+
+
+def ended(spec: BehaviorSpec, *, remembers: bool) -> SACTrainer:
+    """Returns a trainer whose memory holds segments with every end, two of which begin an episode."""
+    memory = {"memory_size": 6, "sequence_length": 5} if remembers else None
+    bench, trainer = make(spec, network={"memory": memory}, buffer_init_steps=1000)
+    actor = (RecurrentActor if remembers else SyntheticActor)(bench)
+    lengths = [4, 3, 5, 8]
+    columns: dict[str, NDArray[Any]] = {
+        "end": np.array(ENDS, np.uint8),
+        "first_step": np.array([0, 7, 0, 5], np.uint32),
+    }
+    if isinstance(actor, RecurrentActor):
+        chunk = actor.play([(agent, steps, end) for agent, (steps, end) in enumerate(zip(lengths, ENDS, strict=True))])
+        chunk.columns.update(columns)
+    else:
+        chunk = actor.chunk(lengths, columns=columns)
+    bench.put(chunk)
+    while trainer.advance():
+        pass
+    return trainer
+
+
+def bootstraps(trainer: SACTrainer, part: Part) -> torch.Tensor:
+    """Returns what each step of a minibatch gets from the values after it, ``[B, K]``."""
+    batch = trainer._batches.read(part)
+    axes = trainer.policy.spec.action.continuous_size
+    noise = torch.randn((2, part.steps, axes), generator=torch.Generator().manual_seed(0)) if axes else None
+    return minibatch_losses(trainer.networks, batch, noise).targets - batch.rewards
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+@pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID, CROWDED], ids=lambda spec: spec.name)
+def test_no_value_of_a_terminal_observation_counts(spec: BehaviorSpec, *, remembers: bool) -> None:
+    """A terminal observation, which is never trained, changes no target; that of an interrupted episode does."""
+    trainer = ended(spec, remembers=remembers)
+    (part,) = trainer._batches.draw(64)
+    storage, rows = trainer.memory.storage, part.places.rows
+    before = bootstraps(trainer, part)
+    is_terminal = storage["terminated"][rows].bool()
+    assert 0 < int(is_terminal.sum()) < len(rows)
+    assert not before[is_terminal, 0].any()
+    assert before[is_terminal, 1:].all()
+    finals = torch.tensor([4, 8, 14, 23])
+    name = next(name for name in storage if name.endswith(("state", "vector")))
+    for final, end in zip(finals, ENDS, strict=True):
+        storage[name][final] += 3.0
+        after = bootstraps(trainer, part)
+        assert torch.equal(after, before) is (end == SegmentEnd.TERMINATED), (end, int(final))
+        before = after
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+def test_the_value_behind_an_end_is_that_of_a_beginning(*, remembers: bool) -> None:
+    """Behind a terminal step, the policy and the targets see the start of an episode, without any memory."""
+    trainer = ended(CONTINUOUS, remembers=remembers)
+    with torch.no_grad():
+        for logarithm in trainer.networks.temperatures.parameters():
+            logarithm.fill_(-30.0)
+    (part,) = trainer._batches.draw(500)
+    batch = trainer._batches.read(part)
+    storage = trainer.memory.storage
+    is_terminal = storage["terminated"][part.places.rows].bool()
+    starts = storage["obs/state"][trainer.memory.starts.live()[0]]
+    assert len(starts) == 2
+    noise = torch.zeros(2, part.steps, 2)
+    found = minibatch_losses(trainer.networks, batch, noise).targets - batch.rewards
+    networks = trainer.networks
+    with torch.no_grad():
+        memory = torch.zeros(2, 6) if remembers else None
+        actions = torch.tanh(networks.policy([starts], None, memory).mean)
+        sizes = torch.tensor([2]) if remembers else None
+        values = networks.target.values(networks.target.encode([starts], sizes), actions).squeeze(3).amin(0)
+    expected = trainer.signals.gamma[1:].float() * values[:, 1:]
+    distances = (found[is_terminal, 1:].unsqueeze(1) - expected).abs().amax(2)
+    assert float(distances.amin(1).max()) < 1e-5
+    chosen = distances.argmin(1)
+    assert set(chosen.tolist()) == {0, 1}
+    true = trainer._batches.transitions(*part.places)
+    torch.testing.assert_close(batch.rewards, trainer.signals.evaluate(true).float())
+
+
+def test_without_such_signals_nothing_more_is_drawn() -> None:
+    """Trainers whose signals respect ends draw no beginnings."""
+    bench, trainer = make(signals={"extrinsic": {}})
+    run(bench, SyntheticActor(bench), trainer, 2)
+    part = trainer._batches.draw(8)[0]
+    assert part.starts is None
+    assert trainer._batches.read(part).beginnings is None

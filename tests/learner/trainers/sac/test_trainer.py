@@ -1,4 +1,4 @@
-"""The SAC trainer with everything around it but the service."""
+"""Tests the SAC trainer without the service."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ BOARD_AND_AXIS = behavior(image(shape=(5, 4, 3)), continuous=1, branches=(20,))
 
 
 def weights(trainer: SACTrainer) -> dict[str, torch.Tensor]:
-    """A copy of all parameters and buffers."""
+    """Returns a copy of all parameters and buffers."""
     return {name: value.clone() for name, value in trainer.networks.state_dict().items()}
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID, SEEN], ids=lambda spec: spec.name)
 def test_every_kind_of_behavior_trains(spec: BehaviorSpec, *, masked: bool) -> None:
-    """Updates change every parameter of policy, critics, targets and temperatures, and leave balanced books."""
+    """Updates change every parameter of policy, critics, targets and temperatures, and balance the books."""
     bench, trainer = make(spec)
     before = weights(trainer)
     actor = SyntheticActor(bench, masked=masked and bool(spec.action.discrete_branches))
@@ -51,7 +51,7 @@ def test_every_kind_of_behavior_trains(spec: BehaviorSpec, *, masked: bool) -> N
 
 
 def test_updates_follow_the_steps() -> None:
-    """None while the memory fills; then one for every second step; each is a version, and an optimizer step."""
+    """Updates start after the initial steps, one for every second step, each with a version."""
     bench, trainer = make(hyper={"buffer_init_steps": 50})
     actor = SyntheticActor(bench)
     feed(bench, actor, trainer, 2)
@@ -60,8 +60,29 @@ def test_updates_follow_the_steps() -> None:
     assert (trainer.version, trainer.optimizer_steps, trainer.get_step) == (25, 25, 100)
 
 
+def test_the_first_actions_may_be_uniform() -> None:
+    """Versions are uniform until the first update after buffer_init_steps, and not again after a restart."""
+    bench, trainer = make(hyper={"buffer_init_steps": 50, "buffer_init_actions": "uniform"})
+    actor = SyntheticActor(bench)
+    feed(bench, actor, trainer, 2)
+    young = saved(trainer)
+    assert [progress.uniform for progress in bench.published.progress] == [True]
+    feed(bench, actor, trainer, 2)
+    published = [(progress.version > 0, progress.uniform) for progress in bench.published.progress]
+    assert len(published) > 1
+    assert all(is_trained is not is_uniform for is_trained, is_uniform in published)
+    for state, is_uniform in ((young, True), (saved(trainer), False)):
+        again = SACTrainer(bench.context())
+        again.load_state_dict(state)
+        again.start()
+        assert bench.published.progress[-1].uniform is is_uniform
+    plain, started = make(hyper={"buffer_init_steps": 50})
+    feed(plain, SyntheticActor(plain), started, 2)
+    assert [progress.uniform for progress in plain.published.progress] == [False]
+
+
 def test_no_update_comes_before_there_is_a_minibatch() -> None:
-    """Fewer steps than batch_size owe, and are paid for once there are enough."""
+    """Updates owed before there is a minibatch are made once there is one."""
     bench, trainer = make(hyper={"batch_size": 30})
     actor = SyntheticActor(bench)
     feed(bench, actor, trainer)
@@ -71,27 +92,28 @@ def test_no_update_comes_before_there_is_a_minibatch() -> None:
 
 
 def test_a_chunk_is_taken_in_only_while_little_is_owed() -> None:
-    """What came too early waits, in the books as queued, and is dropped nowhere; its senders get no credit."""
+    """A chunk waits in the queue while too many updates are owed, and gets no credit."""
     bench, trainer = make(hyper={"max_update_debt": 10, "buffer_init_steps": 0})
     actor = SyntheticActor(bench)
     for _ in range(4):
         bench.put(actor.chunk([10, 7, 3]))
     trainer.collect()
+    trainer.settle()
     # The first two are taken: no update is possible before sixteen steps, and ten are owed after them.
     assert (trainer.owed, trainer.ring.steps, trainer.ring.staged_steps) == (20, 40, 40)
     pace = bench.behavior.queue.pace
-    assert (pace.held_steps, pace.ahead_limit_steps) == (80, 20)
-    assert bench.behavior.queue.unsettled_steps > pace.ahead_limit_steps
+    assert (pace.owed_steps, pace.ahead_limit_steps) == (40, 20)
+    assert bench.table.unsettled_steps(bench.behavior) == 80
     books = bench.ledger.books("Continuous")
     assert (books.trained, books.queued) == (40, 40)
     settle(trainer)
     assert (trainer.version, trainer.owed, trainer.ring.staged_steps) == (40, 0, 0)
-    assert bench.behavior.queue.pace.held_steps == 0
+    assert bench.behavior.queue.pace.owed_steps == 0
     assert not bench.ledger.books("Continuous").dropped
 
 
 def test_by_default_the_debt_is_that_of_one_chunk() -> None:
-    """The newest chunk's updates may be owed when the next one is taken."""
+    """By default the updates of one chunk may be owed."""
     bench, trainer = make()
     actor = SyntheticActor(bench)
     feed(bench, actor, trainer, 2)
@@ -103,7 +125,7 @@ def test_by_default_the_debt_is_that_of_one_chunk() -> None:
 
 
 def test_versions_are_skipped_by_broadcasts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each update is a version; one is published every 50 updates or 20 ms, in a slow run every time it is idle."""
+    """A version is published every 50 updates or 20 ms, or whenever the trainer is idle."""
     monkeypatch.setattr(replay, "PUBLISH_SECONDS", 1e9)
     bench, trainer = make(hyper={"steps_per_update": 0.25})
     feed(bench, SyntheticActor(bench), trainer, 2)
@@ -119,7 +141,7 @@ def test_versions_are_skipped_by_broadcasts(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_old_steps_are_as_good_as_new_ones() -> None:
-    """There is no limit to the lag, whatever the run file says for on-policy trainers; an older generation is dropped."""
+    """Steps of any lag are trained, and those of an older generation are dropped."""
     bench, trainer = make(service={"max_policy_lag": 1})
     actor = SyntheticActor(bench)
     assert bench.behavior.max_policy_lag == 0
@@ -134,7 +156,7 @@ def test_old_steps_are_as_good_as_new_ones() -> None:
 
 
 def test_targets_follow_slowly() -> None:
-    """After one update with tau 0.25 the target is a quarter of the way to the critics."""
+    """After one update with tau 0.25 the target has moved a quarter of the way."""
     bench, trainer = make(hyper={"tau": 0.25, "steps_per_update": 20})
     before = {name: value.clone() for name, value in trainer.networks.target.named_parameters()}
     feed(bench, SyntheticActor(bench), trainer)
@@ -145,7 +167,7 @@ def test_targets_follow_slowly() -> None:
 
 
 def test_every_network_sees_the_same_statistics() -> None:
-    """Policy, critics and targets normalize alike, and as what is published does."""
+    """Policy, critics, targets and published policies have equal normalizers."""
     bench, trainer = make()
     feed(bench, SyntheticActor(bench), trainer, 2)
     state = trainer.networks.state_dict()
@@ -157,7 +179,7 @@ def test_every_network_sees_the_same_statistics() -> None:
 
 @pytest.mark.parametrize("schedule", ["linear", "constant"])
 def test_the_learning_rate_follows_its_schedule(schedule: str) -> None:
-    """Linear over max_steps, or constant."""
+    """The learning rate is linear over max_steps, or constant."""
     bench, trainer = make(
         max_steps=80, hyper={"learning_rate": 1e-3, "learning_rate_schedule": schedule, "steps_per_update": 20}
     )
@@ -169,7 +191,7 @@ def test_the_learning_rate_follows_its_schedule(schedule: str) -> None:
 
 
 def test_rewards_are_computed_when_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Curiosity learns at its own pace from the same steps, and its rewards are those of the present."""
+    """Rewards of drawn steps are those of the current curiosity."""
     signals: dict[str, Any] = {"extrinsic": {"gamma": 0.9}, "curiosity": {"strength": 0.1}}
     bench, trainer = make(reward_signals=signals, hyper={"reward_signal_steps_per_update": 4})
     calls: list[Transitions] = []
@@ -186,7 +208,7 @@ def test_rewards_are_computed_when_they_are_drawn(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_reported() -> None:
-    """ML-Agents' names, and numbers that add up."""
+    """Statistics have ML-Agents' names and consistent values."""
     bench, trainer = make(HYBRID)
     feed(bench, SyntheticActor(bench), trainer, 2)
     for name in (
@@ -201,13 +223,11 @@ def test_what_is_reported() -> None:
         "Policy/Discrete Entropy Coeff",
     ):
         assert bench.stats.summary(name) is not None, name
-    losses = trainer.context.metrics.losses
-    assert losses is not None
-    assert np.isfinite([losses.loss, losses.grad_norm, losses.entropy_nats]).all()
+    assert np.isfinite([trainer.numbers[name] for name in ("loss", "grad_norm", "entropy_nats")]).all()
 
 
 def test_updates_that_are_not_finite_are_undone() -> None:
-    """All goes back (50 updates at most), for actors as a new version; the third turn in a row ends the training."""
+    """Non-finite updates are undone up to 50 updates back, and the third turn in a row raises."""
     bench, trainer = make(network={"normalize": False}, hyper={"max_update_debt": 1000})
     actor = SyntheticActor(bench)
     before = weights(trainer)
@@ -234,7 +254,7 @@ def test_updates_that_are_not_finite_are_undone() -> None:
 
 @pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
 def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, tmp_path: Path) -> None:
-    """With its replay memory saved a run goes on where it was, to the last bit: debts, temperatures, moments, draws."""
+    """With its replay memory a resumed run continues bit for bit."""
     results = []
     for interrupted in (False, True):
         bench, trainer = make(spec, hyper={"save_replay_buffer": True, "steps_per_update": 3})
@@ -251,7 +271,7 @@ def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, 
 
 
 def test_temperatures_are_in_checkpoints() -> None:
-    """A resumed run is as bold as it was (in ML-Agents it is as bold as at its start)."""
+    """Temperatures are saved, unlike in ML-Agents."""
     bench, trainer = make(HYBRID)
     feed(bench, SyntheticActor(bench), trainer, 3)
     again = SACTrainer(bench.context(seed=5))
@@ -264,7 +284,7 @@ def test_temperatures_are_in_checkpoints() -> None:
 
 
 def test_without_its_memory_a_run_fills_it_again(tmp_path: Path) -> None:
-    """As at its start: no update until there are buffer_init_steps; the pace then goes on."""
+    """Without its memory a resumed run makes no update before buffer_init_steps."""
     bench, trainer = make(hyper={"buffer_init_steps": 40})
     actor = SyntheticActor(bench)
     feed(bench, actor, trainer, 4)
@@ -282,7 +302,7 @@ def test_without_its_memory_a_run_fills_it_again(tmp_path: Path) -> None:
 
 
 def test_a_memory_that_cannot_be_read_costs_its_steps_only(tmp_path: Path) -> None:
-    """A damaged file is a warning that says what happens now; weights and steps are those of the checkpoint."""
+    """A damaged memory file is a warning, and weights and steps are restored."""
     bench, trainer = make(hyper={"save_replay_buffer": True})
     feed(bench, SyntheticActor(bench), trainer, 3)
     trainer.save_experience(tmp_path)
@@ -299,7 +319,7 @@ def test_a_memory_that_cannot_be_read_costs_its_steps_only(tmp_path: Path) -> No
 
 
 def test_an_initial_state_brings_the_networks_alone() -> None:
-    """Weights, moments, temperatures and statistics of another run; steps and debts count from 0."""
+    """An initial state brings weights, moments, temperatures and statistics; steps start at 0."""
     bench, trainer = make()
     feed(bench, SyntheticActor(bench), trainer, 2)
     _, other = make()
@@ -309,17 +329,17 @@ def test_an_initial_state_brings_the_networks_alone() -> None:
 
 
 def test_the_state_of_other_settings_is_refused() -> None:
-    """A checkpoint of another network, or of another trainer, is an error that says so."""
+    """A state of another network or trainer is an error of one line."""
     _, trainer = make()
     _, other = make(network={"hidden_units": 24})
     with pytest.raises(UserError, match="does not fit the run file"):
         other.load_state_dict(saved(trainer))
-    with pytest.raises(UserError, match="for trainer ppo"):
+    with pytest.raises(UserError, match="of trainer ppo"):
         other.load_state_dict({**saved(trainer), "trainer_type": "ppo"})
 
 
 def test_training_ends_with_everything_paid() -> None:
-    """At max_steps what is owed is still done; what waits then is dropped, and the last version is published."""
+    """At max_steps owed updates are made, waiting steps are dropped, and the last version is published."""
     bench, trainer = make(max_steps=100, hyper={"max_update_debt": 0})
     actor = SyntheticActor(bench)
     for _ in range(8):
@@ -329,14 +349,15 @@ def test_training_ends_with_everything_paid() -> None:
     assert not trainer.should_still_train
     assert (trainer.get_step, trainer.version) == (100, 50)
     trainer.finish()
+    trainer.settle()
     assert bench.published.progress[-1].version == 50
     books = bench.ledger.books("Continuous")
     assert (books.trained, books.dropped) == (100, {"not_training": 60})
-    assert bench.behavior.queue.pace.held_steps == 0
+    assert bench.behavior.queue.pace.owed_steps == 0
 
 
 def test_group_rewards_are_part_of_the_reward_with_one_warning() -> None:
-    """As in ML-Agents: each step is worth its own reward plus its group's."""
+    """Group rewards are added to each step's reward, with one warning."""
     bench, trainer = make()
     actor = SyntheticActor(bench)
     columns = {"reward": np.ones(20, np.float32), "group_reward": np.full(20, 0.5, np.float32)}
@@ -351,7 +372,7 @@ def test_group_rewards_are_part_of_the_reward_with_one_warning() -> None:
 
 @pytest.mark.parametrize("saves", [False, True])
 def test_the_end_of_training_drops_what_waits(*, saves: bool) -> None:
-    """What waits is dropped; what was seen stays in the memory if it is to be saved, and else makes room."""
+    """At the end of training waiting steps are dropped, and an unsaved memory is freed."""
     bench, trainer = make(hyper={"max_update_debt": 0, "save_replay_buffer": saves})
     actor = SyntheticActor(bench)
     for _ in range(4):
@@ -362,11 +383,12 @@ def test_the_end_of_training_drops_what_waits(*, saves: bool) -> None:
     assert trainer.ring.steps == (held if saves else 0)
     assert (trainer.ring.capacity_steps > 0) == saves
     trainer.finish()
+    trainer.settle()
     assert bench.ledger.books("Continuous").dropped == {"not_training": 80 - held}
 
 
 def test_inference_learns_nothing() -> None:
-    """Every step is dropped as not for training."""
+    """In inference every step is dropped as not_training."""
     bench, _ = make()
     trainer = SACTrainer(bench.context(is_training=False))
     bench.put(SyntheticActor(bench).chunk([20]))
@@ -377,7 +399,7 @@ def test_inference_learns_nothing() -> None:
 
 @pytest.mark.parametrize("spec", [BOARD, BOARD_AND_AXIS], ids=["moves", "moves and an axis"])
 def test_towers_train(spec: BehaviorSpec) -> None:
-    """Updates change every parameter of policy, critics and targets; forbidden moves have no part in it."""
+    """With towers, updates change every parameter of policy, critics and targets."""
     bench, trainer = make(spec, network={"tower": {"depth": 1, "width": 4}})
     before = weights(trainer)
     feed(bench, SyntheticActor(bench, masked=True), trainer, 3)
@@ -389,11 +411,11 @@ def test_towers_train(spec: BehaviorSpec) -> None:
 
 
 def test_what_is_no_loss_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in actor-critics: the loss of a package's trainer is named, and what to change."""
+    """An invalid loss is one line that names it and the correction."""
     right = SACTrainer.loss
     odd: Any = {"x": 0.5}
     monkeypatch.setattr(SACTrainer, "loss", lambda self, batch: right(self, batch)._replace(scalars=odd))
     bench, trainer = make()
-    with pytest.raises(UserError, match="reports a float as 'x': it must be a tensor of no axes") as caught:
+    with pytest.raises(UserError, match="reports a float as 'x': it must be a tensor without axes") as caught:
         feed(bench, SyntheticActor(bench), trainer)
     assert caught.value.exit_code is ExitCode.TRAINER_FAILED

@@ -1,0 +1,1 @@
+"""Connects PettingZoo environments, in which several agents act, to a learner."""

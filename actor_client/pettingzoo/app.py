@@ -1,0 +1,210 @@
+"""Runs the actor of PettingZoo environments: makes them, connects, steps, and closes."""
+
+import sys
+from importlib.metadata import version
+from typing import NoReturn
+
+import structlog
+
+from actor_client.connection.link import LearnerLink
+from actor_client.connection.session import RunInfo
+from actor_client.demos.players import PlayerDemos
+from actor_client.endings import close_session, closing, run_command, say_end
+from actor_client.envs.errors import UnknownEnvironment, one_line
+from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of
+from actor_client.exits import ActorError, ExitCode
+from actor_client.heartbeat import Heartbeat
+from actor_client.pettingzoo.agents import Agents
+from actor_client.pettingzoo.batches import Reader
+from actor_client.pettingzoo.cast import Cast, CastingRules
+from actor_client.pettingzoo.environment import AgentEnvironment, Calls, close
+from actor_client.pettingzoo.factory import make_agents
+from actor_client.pettingzoo.loop import EnvironmentLoop
+from actor_client.platform import exit_at_once, stop_signals
+from actor_client.policy.actions import PolicyUnusable
+from actor_client.policy.runner import Policy
+from actor_client.rollout.agents.scripts import ScriptedOpponent
+from actor_client.rollout.vector.watch import EnvironmentWatch, FirstConstruction, WatchedCalls
+from actor_client.serving import served_metrics
+from actor_client.settings.agents import PettingZooSettings
+
+
+def run_pettingzoo(settings: PettingZooSettings) -> ExitCode:
+    """Steps environments for a learner until the run is over, the time is over, or a signal comes.
+
+    Returns:
+        The exit code. The error that ended the actor has been written to standard error.
+    """
+    return run_command(lambda: PettingZooActor(settings).run(), settings)
+
+
+class PettingZooActor:
+    """One run of the command.
+
+    Args:
+        settings: The user's settings.
+
+    Raises:
+        ActorError: The script of opponents cannot be used.
+    """
+
+    def __init__(self, settings: PettingZooSettings) -> None:
+        self._settings = settings
+        self._rules = CastingRules(settings.behavior_rules, settings.team_rules, settings.group_rules)
+        self._script = None if settings.opponent is None else ScriptedOpponent(settings.opponent)
+        self._heartbeat = Heartbeat(settings.heartbeat_file)
+        self._link = LearnerLink(
+            settings.learner,
+            actor_name=settings.name,
+            load=Policy.load,
+            client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}; PettingZoo",
+            heartbeat=self._heartbeat,
+            opponent=settings.opponent or "",
+            security=settings.security,
+        )
+
+    def run(self) -> None:
+        """Makes the environments, connects, steps, and closes the session in any case.
+
+        Raises:
+            ActorError: The actor cannot continue.
+        """
+        settings, link = self._settings, self._link
+        with stop_signals(link.request_stop):
+            demos = (
+                None
+                if settings.record is None
+                else PlayerDemos(settings.record, episodes=settings.record_episodes, on_enough=link.request_stop)
+            )
+            # Environments first: they may start processes, which must not inherit gRPC's state.
+            made: list[Agents] = []
+            try:
+                with self._watch(FirstConstruction(settings.num_envs)):
+                    made.extend(self._make() for _ in range(settings.num_envs))
+                    self._check(made[0])
+                link.start()
+                if settings.max_seconds is not None:
+                    link.stop_after(settings.max_seconds)
+                with closing(link), served_metrics(settings, link, self._heartbeat, settings.env):
+                    self._step(made, demos)
+            finally:
+                for env, agents in enumerate(made):
+                    close(env, agents)
+                if demos is not None:
+                    demos.close()
+
+    def _check(self, agents: Agents) -> None:
+        """Checks names and spaces before there is a connection.
+
+        Raises:
+            ActorError: An agent has no behavior, or its spaces cannot be sent.
+        """
+        settings = self._settings
+        try:
+            Reader(Cast(self._rules, DEFAULT_BEHAVIOR), agents.environment, settings.group_reward)
+        except ActorError:
+            raise
+        except Exception as error:
+            said = f"{settings.env}: the spaces of its agents cannot be read: {one_line(error)}"
+            raise UnknownEnvironment(said, error) from error
+
+    def _make(self) -> Agents:
+        return make_agents(self._settings.env, self._settings.env_kwargs)
+
+    def _step(self, made: list[Agents], demos: PlayerDemos | None) -> None:
+        """Waits for the session, and steps the environments until the link stops.
+
+        Args:
+            made: The environments; taken over one by one.
+            demos: Records demonstrations; None records none.
+
+        Raises:
+            ActorError: The learner refused the actor, or an environment failed too often.
+        """
+        settings, link = self._settings, self._link
+        if settings.connect_timeout is None:
+            structlog.get_logger().info(
+                "connecting", address=settings.learner, env=settings.env, num_envs=settings.num_envs
+            )
+        run = link.open(settings.connect_timeout)
+        _refuse_lockstep(run)
+        cast = Cast(self._rules, self._behavior(run))
+        calls = Calls(settings.num_envs)
+        environments: list[AgentEnvironment] = []
+        try:
+            while made:
+                agents = made.pop(0)
+                environments.append(
+                    AgentEnvironment(
+                        len(environments),
+                        agents,
+                        self._make,
+                        cast=cast,
+                        link=link,
+                        calls=calls,
+                        share=settings.group_reward,
+                    )
+                )
+            loop = EnvironmentLoop(
+                link,
+                run.assignment,
+                environments,
+                max_env_failures=settings.max_env_failures,
+                script=self._script,
+                demos=demos,
+                heartbeat=self._heartbeat,
+            )
+            with self._watch(calls):
+                loop.run()
+        except PolicyUnusable as error:
+            raise ActorError(ExitCode.POLICY_FAILED, str(error)) from None
+        finally:
+            for environment in environments:
+                environment.close()
+        if link.error is not None:
+            raise link.error
+
+    def _behavior(self, run: RunInfo) -> str:
+        """Returns the behavior of agents without a pattern: the run's only one, or the environment's own name.
+
+        Raises:
+            ActorError: The run has several behaviors, and no pattern was given.
+        """
+        if len(run.behaviors) > 1 and not self._rules.behaviors:
+            names = ", ".join(run.behaviors)
+            raise ActorError(
+                ExitCode.USAGE,
+                f"run {run.run_id} has the behaviors {names}; choose with --behavior 'PATTERN=NAME', once for each",
+            )
+        return run.behaviors[0] if run.behaviors else behavior_of(self._settings.env)
+
+    def _watch(self, calls: WatchedCalls) -> EnvironmentWatch:
+        """Returns the watch that ends the process if a call of an environment does not return."""
+        settings, link = self._settings, self._link
+
+        def give_up(error: ActorError) -> NoReturn:
+            if link.has_started:
+                close_session(link, error)
+            exit_at_once(say_end(error, settings.log_format))
+
+        return EnvironmentWatch(
+            calls,
+            link.counts,
+            is_stopping=lambda: link.stopping,
+            give_up=give_up,
+            timeout_seconds=settings.step_timeout,
+        )
+
+
+def _refuse_lockstep(run: RunInfo) -> None:
+    """Refuses a lock-step run: its rounds count the steps of environments that are stepped together.
+
+    Raises:
+        ActorError: The run is in lock-step.
+    """
+    if run.assignment.lockstep_quota_steps:
+        raise ActorError(
+            ExitCode.REFUSED,
+            f"run {run.run_id} is in lock-step (rollcast.lockstep in its run file), which agents that come and go do "
+            "not support; remove rollcast.lockstep from the run file",
+        )

@@ -1,0 +1,248 @@
+"""Agents that act as opponents: they play with the policies of their matches, and only their episodes are reported."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.chunks import Chunk
+from rollcast.enums import SegmentEnd
+from rollcast.specs import BehaviorSpec
+
+from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, merged
+from actor_client.policy.noise import Noise
+from actor_client.rollout.agents.batches import joined
+from actor_client.rollout.agents.interface import AgentRequest, AskingAgents, EndedAgents
+from actor_client.rollout.agents.players import Index, Player, Players
+from actor_client.rollout.agents.scripts import ScriptedOpponent
+from actor_client.rollout.assignment import Seat
+from actor_client.rollout.evaluation import EpisodeSender
+from actor_client.rollout.link import BehaviorLink
+
+REPORT_SECONDS: Final = 1.0
+"""Longest time until the learner is told of opponents' steps, in seconds."""
+
+
+class OpponentRound:
+    """Plays matches with the agents of one behavior id, in any number of environments; has a recorder's interface.
+
+    An agent plays an episode to its end with the policy of the match in which it began. Its steps are ghost steps: they
+    are counted, and need no credit.
+
+    Args:
+        spec: The behavior's spec.
+        link: The link that takes records and provides policies.
+        seat: The part in the present match.
+        script: Acts in place of the policies of all matches; None for none.
+        clock: Monotonic seconds.
+
+    Attributes:
+        seat: The part in the present match, for episodes that begin now.
+        newest: The newest policy; None before the first.
+        in_flight: Always 0: no step needs credit.
+        fault: Why the policy of the present match cannot act; empty if it can.
+    """
+
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        link: BehaviorLink,
+        seat: Seat,
+        *,
+        script: ScriptedOpponent | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.seat = seat
+        self.newest: ActingPolicy | None = None
+        self.in_flight = 0
+        self.fault = ""
+        self._spec = spec
+        self._link = link
+        self._script = script
+        self._clock = clock
+        self._players = Players(self._begin, self._end)
+        self._sender = EpisodeSender(spec, link, None, clock)
+        self._counted = 0
+        self._reported = 0
+        self._report_due = 0.0
+
+    @property
+    def most_agents(self) -> int:
+        """The largest number of agents at one time."""
+        return self._players.most
+
+    def assign(self, seat: Seat) -> None:
+        """Begins another match, in which episodes take part that have no action yet."""
+        self.seat, self.fault = seat, ""
+        for player in self._players.all():
+            if not player.has_acted:
+                player.seat, player.policy = seat, None
+
+    def follow(self, newest: ActingPolicy) -> None:
+        """Notes the newest policy; after a restart of the learner, drops records of the time before."""
+        if self.newest is not None and self.newest.generation != newest.generation:
+            self.forget()
+        self.newest = newest
+
+    def forget(self) -> None:
+        """Drops waiting records, which belong to another session or start of the learner."""
+        self._sender.forget()
+
+    def observe(self, env: int, batch: AskingAgents, *, settings_revision: int = 0) -> Index:
+        """Processes agents' reports; an unknown agent begins an episode.
+
+        Returns:
+            Slots for `act`, int64 [n].
+        """
+        slots = self._players.observe(env, batch, settings_revision)
+        self._count()
+        self.poll()
+        return slots
+
+    def act(self, slots: Index, actions: Actions) -> None:
+        """Notes that the agents were answered.
+
+        Args:
+            slots: Result of `observe`.
+            actions: One row per agent; ignored.
+        """
+        del actions
+        self._players.act(slots)
+
+    def finish(self, env: int, batch: EndedAgents, results: NDArray[np.int8] | None = None) -> None:
+        """Ends episodes; unknown agents are ignored."""
+        self._players.finish(env, batch, results)
+        self._count()
+        self.poll()
+
+    def drop_env(self, env: int, reason: str) -> None:
+        """Forgets the agents of an environment that was lost or reset."""
+        del reason
+        self._players.drop_env(env)
+
+    def add_stats(self, env: int, records: Iterable[object]) -> None:
+        """Ignores statistics of simulators, which learning agents report as well."""
+        del env, records
+
+    def cut(self) -> None:
+        """Sends everything: the agents are to learn, or the actor is about to end."""
+        self.flush()
+
+    def poll(self) -> None:
+        """Sends records, or the number of ghost steps, if they are due."""
+        if self.newest is None:
+            return
+        self._sender.poll(self.newest.generation, len(self._players))
+        now = self._clock()
+        if self._counted > self._reported and now >= self._report_due:
+            self._report(self.newest)
+            self._report_due = now + REPORT_SECONDS
+
+    def flush(self) -> None:
+        """Sends all records and the number of ghost steps."""
+        if self.newest is None:
+            return
+        self._sender.flush(self.newest.generation, len(self._players))
+        if self._counted > self._reported:
+            self._report(self.newest)
+
+    def choose(self, requests: Sequence[AgentRequest], noise: Noise) -> Actions | None:
+        """Returns the actions of asking agents; None until the policies of all their matches are available.
+
+        Args:
+            requests: The asking agents, n together; already observed.
+            noise: Source of random numbers.
+
+        Raises:
+            PolicyUnusable: A policy fails on the observations.
+            ActorError: The script failed.
+        """
+        observations, masks = joined([request.asking for request in requests])
+        if self._script is not None:
+            return self._script.act(self._spec, observations, masks)
+        players = [
+            self._players.get(request.worker, identity)
+            for request in requests
+            for identity in request.asking.ids.tolist()
+        ]
+        rows: dict[int, tuple[ActingPolicy, list[int]]] = {}
+        for row, player in enumerate(players):
+            policy = self._policy(player)
+            if policy is None:
+                return None
+            rows.setdefault(id(policy), (policy, []))[1].append(row)
+        parts = []
+        for policy, chosen in rows.values():
+            mine = [players[row] for row in chosen]
+            actions = policy.act(
+                [values[chosen] for values in observations],
+                None if masks is None else masks[chosen],
+                noise,
+                _memory(policy, mine),
+            )
+            _remember(policy, mine, actions.memory_out)
+            parts.append((chosen, actions._replace(memory_in=None, memory_out=None)))
+        return merged(parts)
+
+    def _policy(self, player: Player) -> ActingPolicy | None:
+        """Returns the policy of the match in which an agent plays; None until it is available."""
+        seat = player.seat or self.seat
+        if seat.policy is None:
+            return self.newest
+        if player.policy is None:
+            player.policy = self._link.opponent(seat.policy)
+        return player.policy
+
+    def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
+        return Player(env, identity, episode, settings_revision, self._version(self.seat), seat=self.seat)
+
+    def _end(self, player: Player, end: SegmentEnd, result: int) -> None:
+        record = player.record(end, self._version(player.seat or self.seat), result)
+        if player.steps and player.is_usable and record.is_finite:
+            self._sender.add(record)
+
+    def _version(self, seat: Seat) -> int:
+        if seat.policy is not None:
+            return seat.policy.version
+        return 0 if self.newest is None else self.newest.version
+
+    def _count(self) -> None:
+        steps = self._players.steps - self._counted
+        if steps:
+            self._counted += steps
+            self._link.books.ghost(steps)
+
+    def _report(self, newest: ActingPolicy) -> None:
+        """Sends a chunk that holds nothing but the counters."""
+        link = self._link
+        link.books.seal(0)
+        link.send(
+            Chunk(
+                generation=newest.generation,
+                behavior_index=link.behavior_index,
+                team=link.team,
+                agents=len(self._players),
+            )
+        )
+        self._reported = self._counted
+
+
+def _memory(policy: ActingPolicy, players: Sequence[Player]) -> FloatArray | None:
+    """Returns the memories of agents before a step, float32 [n, m]; None for a policy without memory."""
+    size = policy.memory.size
+    if not size:
+        return None
+    memory = np.zeros((len(players), size), np.float32)
+    for row, player in enumerate(players):
+        known = player.memory if player.memory_of == policy.generation else None
+        if known is not None and len(known) == size:
+            memory[row] = known
+    return memory
+
+
+def _remember(policy: ActingPolicy, players: Sequence[Player], memory: FloatArray | None) -> None:
+    if memory is None:
+        return
+    for row, player in zip(memory, players, strict=True):
+        player.memory, player.memory_of = row.copy(), policy.generation

@@ -1,0 +1,95 @@
+"""Settings of `rollcast-actor pettingzoo`, with rules for the names of agents."""
+
+import re
+from typing import Annotated, Final, Literal, NamedTuple, Self
+
+from pydantic import field_validator, model_validator
+from pydantic_settings import NoDecode
+from rollcast.limits import behavior_name_fault
+
+from actor_client.settings.commands import EnvironmentSettings, Script, split_names
+
+
+class Rule(NamedTuple):
+    """One `PATTERN=VALUE` of a command line.
+
+    Attributes:
+        pattern: A pattern of names with `*`, `?` and `[...]`.
+        value: The value for such names.
+    """
+
+    pattern: str
+    value: str
+
+
+def split_rule(text: str) -> Rule:
+    """Returns the pattern and the value of `PATTERN=VALUE`; a text without `=` is the value of all names."""
+    pattern, _, value = text.rpartition("=")
+    return Rule(pattern.strip() or "*", value.strip())
+
+
+MAX_TEAM: Final = 2**31 - 1
+
+
+class PettingZooSettings(EnvironmentSettings):
+    """Settings of `rollcast-actor pettingzoo`; the flags of the same names explain them."""
+
+    behavior: Annotated[tuple[str, ...], NoDecode] = ()
+    team: Annotated[tuple[str, ...], NoDecode] = ()
+    group: Annotated[tuple[str, ...], NoDecode] = ()
+    group_reward: Literal["own", "sum", "mean"] = "own"
+    opponent: Script | None = None
+
+    @field_validator("behavior", "team", "group", mode="before")
+    @classmethod
+    def _read_rules(cls, value: object) -> object:
+        return split_names(value)
+
+    @field_validator("behavior")
+    @classmethod
+    def _check_behaviors(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            name = split_rule(text).value
+            if (fault := behavior_name_fault(name)) is not None:
+                raise ValueError(f"the behavior {name!r} {fault}; write PATTERN=NAME")
+        return value
+
+    @field_validator("team")
+    @classmethod
+    def _check_teams(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            team = split_rule(text).value
+            if not re.fullmatch(r"[0-9]{1,10}", team) or int(team) > MAX_TEAM:
+                raise ValueError(
+                    f"team {team!r} is not a number from 0 to {MAX_TEAM}; write PATTERN=NUMBER, as in player_1=1"
+                )
+        return value
+
+    @field_validator("group")
+    @classmethod
+    def _check_groups(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            if not split_rule(text).value:
+                raise ValueError(f"{text!r} has no name of a group; write PATTERN=NAME")
+        return value
+
+    @model_validator(mode="after")
+    def _check_group_reward(self) -> Self:
+        if self.group_reward != "own" and not self.group:
+            raise ValueError(f"group_reward {self.group_reward} needs groups: add --group 'PATTERN=NAME'")
+        return self
+
+    @property
+    def behavior_rules(self) -> tuple[Rule, ...]:
+        """Names of behaviors by patterns of agents' names."""
+        return tuple(map(split_rule, self.behavior))
+
+    @property
+    def team_rules(self) -> tuple[Rule, ...]:
+        """Numbers of teams by patterns of agents' names."""
+        return tuple(map(split_rule, self.team))
+
+    @property
+    def group_rules(self) -> tuple[Rule, ...]:
+        """Names of groups by patterns of agents' names."""
+        return tuple(map(split_rule, self.group))

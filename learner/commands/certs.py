@@ -1,0 +1,143 @@
+"""Implements ``certs``: makes the certificates and tokens of a learner and its clients."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from rollcast.auth import JoinCode, Principal, Role, TokenRow, check_name, make_token, moment, parse_tokens, token_hash
+
+from learner.common.exits import ExitCode, UserError
+from learner.identity.authority import (
+    CERTIFICATE_DAYS,
+    Authority,
+    all_hosts,
+    hosts_of,
+    private_folder,
+    save_server,
+    write,
+)
+from learner.settings.addresses import AUTHORITY, TOKENS
+
+FIRST_ACTOR: Final = "actors"
+"""Principal of the token that `certs init` makes."""
+_DAY_SECONDS: Final = 86400.0
+_HEAD: Final = b"""\
+# Tokens of this learner's clients, one a line: PRINCIPAL ROLE sha256:HASH [max_sessions=N] [behaviors=A,B] [not_after=DATE]
+# Roles: actor, viewer, operator. Remove a line to revoke its token; a running learner notices within seconds.
+"""
+
+
+def init(parsed: argparse.Namespace) -> int:
+    """Makes an authority, the learner's certificate and a token for actors; prints a join code."""
+    folder: Path = parsed.folder
+    if (folder / AUTHORITY).exists():
+        raise UserError(
+            ExitCode.USAGE,
+            f"{folder} already has an authority, which clients trust: renew certificates with rollcast-learner certs renew "
+            f"{folder}, or choose another folder",
+        )
+    hosts = all_hosts(parsed.host)
+    private_folder(folder)
+    authority = Authority.make(f"Rollcast authority of {hosts[0]}")
+    authority.save(folder)
+    save_server(folder, authority, hosts)
+    write(folder / TOKENS, _HEAD, private=True)
+    token = _add_token(folder, Principal(FIRST_ACTOR, Role.ACTOR), None)
+    _say(f"wrote {folder}: a certificate for {', '.join(hosts)}, valid for {CERTIFICATE_DAYS} days")
+    _say(f"keep {folder / 'authority'} elsewhere: only `certs client` and `certs renew` need it")
+    _say(f"1. here:              rollcast-learner serve RUN.yaml --certs {folder} --address 0.0.0.0:{parsed.port}")
+    _say("2. on other machines: rollcast-actor join certs, then rollcast-actor gym --env ID --certs certs")
+    _say("The join code of actors contains their token; treat it like a password:")
+    _say(_join_code(folder, hosts[0], parsed.port, token))
+    return ExitCode.OK
+
+
+def client(parsed: argparse.Namespace) -> int:
+    """Makes the certificate of a client, in a folder of its own."""
+    folder: Path = parsed.folder
+    principal = Principal(_name(parsed.name), Role(parsed.role))
+    target = folder / "clients" / principal.name
+    cert, key = Authority.load(folder).client(principal, parsed.days)
+    private_folder(target)
+    write(target / "client.key", key, private=True)
+    write(target / "client.pem", cert)
+    write(target / AUTHORITY, _authority(folder))
+    _say(f"wrote {target}: certificate of {principal.role} {principal.name}, valid for {parsed.days:g} days")
+    _say(f"require client certificates with: rollcast-learner serve RUN.yaml --tls-client-ca {folder / AUTHORITY}")
+    return ExitCode.OK
+
+
+def renew(parsed: argparse.Namespace) -> int:
+    """Makes a new certificate of the learner, with the names of the old one and further ones."""
+    folder: Path = parsed.folder
+    hosts = all_hosts([*parsed.host, *hosts_of(folder)])
+    save_server(folder, Authority.load(folder), hosts, parsed.days)
+    _say(f"wrote {folder}: a certificate for {', '.join(hosts)}, valid for {parsed.days:g} days")
+    _say("a running learner uses it within seconds; connections stay open")
+    return ExitCode.OK
+
+
+def token(parsed: argparse.Namespace) -> int:
+    """Adds a token of a principal, and prints it, or writes it to a file."""
+    folder: Path = parsed.folder
+    limits = frozenset(parsed.behaviors.split(",")) if parsed.behaviors else None
+    principal = Principal(_name(parsed.name), Role(parsed.role), parsed.max_sessions, limits)
+    made = _add_token(folder, principal, parsed.not_after)
+    if parsed.out is not None:
+        write(parsed.out, made.encode() + b"\n", private=True)
+        _say(f"wrote the token of {principal.role} {principal.name} to {parsed.out}")
+    elif parsed.join:
+        _say(_join_code(folder, hosts_of(folder)[0], parsed.port, made))
+    else:
+        _say(made)
+    return ExitCode.OK
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _add_token(folder: Path, principal: Principal, not_after: str | None) -> str:
+    path, made = folder / TOKENS, make_token()
+    try:
+        row = TokenRow(principal, token_hash(made), None if not_after is None else moment(not_after))
+        if not row.is_valid(time.time()):
+            raise ValueError(f"--not-after {not_after} is in the past")
+        text = path.read_text(encoding="utf-8")
+        added = f"{text}{'' if text.endswith(chr(10)) else chr(10)}{row.line()}\n"
+        parse_tokens(added)
+    except OSError as error:
+        raise UserError(
+            ExitCode.USAGE,
+            f"{path} cannot be read: {error.strerror}; make it with rollcast-learner certs init {folder}",
+        ) from None
+    except ValueError as error:
+        raise UserError(ExitCode.USAGE, f"{path}: {error}") from None
+    write(path, added.encode(), private=True)
+    return made
+
+
+def _join_code(folder: Path, host: str, port: int, made: str) -> str:
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return JoinCode(address, _authority(folder).decode("ascii"), made).encode()
+
+
+def _authority(folder: Path) -> bytes:
+    try:
+        return (folder / AUTHORITY).read_bytes()
+    except OSError as error:
+        raise UserError(
+            ExitCode.USAGE,
+            f"{folder / AUTHORITY} cannot be read: {error.strerror}; make it with rollcast-learner certs init {folder}",
+        ) from None
+
+
+def _name(given: str) -> str:
+    try:
+        return check_name(given)
+    except ValueError as error:
+        raise UserError(ExitCode.USAGE, f"{given!r}: {error}") from None

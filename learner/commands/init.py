@@ -1,0 +1,51 @@
+"""Implements ``rollcast-learner init``: writes a commented run file, and the schema with which editors check it."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from learner.common.exits import ExitCode, UserError
+from learner.settings.schema import run_file_schema
+
+SCHEMA_FILE: Final = "rollcast.schema.json"
+"""Name of the schema in the first line of each run file."""
+_EXAMPLES: Final = files("learner") / "run_files"
+_SUFFIX: Final = ".yaml"
+
+
+def examples() -> dict[str, str]:
+    """Returns the first sentence of each example, by name."""
+    names = sorted(path.name.removesuffix(_SUFFIX) for path in _EXAMPLES.iterdir() if path.name.endswith(_SUFFIX))
+    return {name: _text(name).splitlines()[1].lstrip("# ") for name in names}
+
+
+def schema_text() -> str:
+    """Returns the JSON schema of run files as text."""
+    return json.dumps(run_file_schema(), indent=2) + "\n"
+
+
+def write_run_file(name: str, folder: Path) -> Path:
+    """Writes an example and the schema of run files into a folder, and returns the path of the run file.
+
+    Raises:
+        UserError: No example has this name, or a file of this name exists or cannot be written (RUN_FILE).
+    """
+    if name not in examples():
+        raise UserError(ExitCode.RUN_FILE, f"there is no example {name!r}; the examples are {', '.join(examples())}")
+    path = folder / f"{name}{_SUFFIX}"
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(_text(name))
+        (folder / SCHEMA_FILE).write_text(schema_text(), encoding="utf-8")
+    except FileExistsError:
+        raise UserError(ExitCode.RUN_FILE, f"{path} exists; move it, or run init in another folder") from None
+    except OSError as error:
+        raise UserError(ExitCode.RUN_FILE, f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _text(name: str) -> str:
+    return (_EXAMPLES / f"{name}{_SUFFIX}").read_text(encoding="utf-8")

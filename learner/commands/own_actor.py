@@ -1,0 +1,134 @@
+"""Runs the actor that an evaluation starts (``evaluate --env``): it plays, may film, and ends with the evaluation."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from learner.common.exits import ExitCode, UserError
+from learner.trainers.parts import RunPart, Trainers
+
+END_SECONDS: Final = 30.0
+"""Longest wait for an actor that has played all episodes; it may still write a video."""
+ABORT_SECONDS: Final = 5.0
+"""Longest wait after an interrupted evaluation, and after a request to end."""
+CONNECT_SECONDS: Final = 60
+"""Seconds after which the actor gives up if it cannot reach the learner."""
+
+_PACKAGE: Final = "actor_client"
+"""Run as a program and never imported, because the learner works without it."""
+_INSTALLED_BY: Final = {
+    "gym": "pip install 'rollcast[actor,gym]'",
+    "pettingzoo": "pip install 'rollcast[actor,pettingzoo]'",
+}
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
+
+
+@dataclass(frozen=True, slots=True)
+class ActorRequest:
+    """Arguments of the actor.
+
+    Attributes:
+        env: Environment as for `--env` of the actor.
+        behavior: Behavior to play; None if the run has only one. Agents of PettingZoo get theirs by `arguments`.
+        video: Folder for videos; None for no videos.
+        video_every: Interval between filmed episodes of the first environment, in episodes.
+        log_format: Format of its log.
+        arguments: Additional arguments of the actor.
+        kind: The actor's command, gym or pettingzoo.
+    """
+
+    env: str
+    behavior: str | None
+    video: Path | None
+    video_every: int
+    log_format: str
+    arguments: tuple[str, ...]
+    kind: Literal["gym", "pettingzoo"] = "gym"
+
+    def command(self, address: str) -> list[str]:
+        """Returns the command that starts the actor.
+
+        Args:
+            address: Address of the learner, ``host:port``.
+        """
+        host, _, port = address.rpartition(":")
+        command = [sys.executable, "-m", _PACKAGE, self.kind, "--env", self.env]
+        command += ["--learner", f"{_EVERYWHERE.get(host, host)}:{port}", "--name", "evaluation"]
+        command += ["--metrics-address", "off", "--connect-timeout", str(CONNECT_SECONDS)]
+        command += ["--log-format", self.log_format, "--log-level", "warning"]
+        if self.behavior is not None and self.kind == "gym":
+            command += ["--behavior", self.behavior]
+        if self.video is not None:
+            command += ["--video", str(self.video), "--video-every", str(self.video_every)]
+        return [*command, *self.arguments]
+
+
+class OwnActor(RunPart):
+    """Starts an actor once the learner listens, monitors it, and waits for its end.
+
+    Args:
+        request: Arguments of the actor.
+        is_done: Returns whether all episodes are played, so that the actor may end.
+
+    Raises:
+        UserError: The actor package is not installed.
+    """
+
+    def __init__(self, request: ActorRequest, is_done: Callable[[], bool]) -> None:
+        if importlib.util.find_spec(_PACKAGE) is None:
+            raise UserError(
+                ExitCode.MISSING_EXTRA,
+                f"--env {request.env} starts an actor, which is not installed here: {_INSTALLED_BY[request.kind]}, or leave "
+                "--env out and start rollcast-actor elsewhere",
+            )
+        self._request = request
+        self._is_done = is_done
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, address: str) -> None:
+        """Starts the actor, with its output on standard error.
+
+        Args:
+            address: Address of the learner, ``host:port``.
+        """
+        command: Sequence[str] = self._request.command(address)
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)  # noqa: S603 - this interpreter
+
+    def after_turn(self, trainers: Trainers) -> None:
+        """Ends the evaluation if its actor has ended early.
+
+        Raises:
+            UserError: The actor has ended too early.
+        """
+        del trainers
+        code = None if self._process is None else self._process.poll()
+        if code is None or self._is_done():
+            return
+        exit_code = ExitCode.MISSING_EXTRA if code == ExitCode.MISSING_EXTRA else ExitCode.EVALUATION_CUT_SHORT
+        raise UserError(
+            exit_code,
+            f"the actor of --env {self._request.env} ended with exit code {code} before all episodes were played; its "
+            "output above says why",
+        )
+
+    def close(self) -> None:
+        """Waits for the end of the actor, and ends it if it does not end by itself."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS if self._is_done() else ABORT_SECONDS)
+            return
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(ABORT_SECONDS)
+            return
+        process.kill()
+        process.wait()

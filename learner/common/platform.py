@@ -1,0 +1,176 @@
+"""Handles differences between operating systems: signals, streams, processors, memory and files.
+
+Every call that some system lacks is made here or in a library, selected by what this interpreter provides.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import io
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+try:
+    import resource as _resource
+except ImportError:  # Windows
+    _limits: Any = None
+else:
+    _limits = _resource
+
+OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+"""Flags of ``os.open`` for binary files: opening a pipe does not block, and children do not inherit the file."""
+
+_NO_FOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
+_ACCESS_FLAGS: Final = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
+_HAS_FILE_MODES: Final = hasattr(os, "fchmod")
+_MAY_OTHERS: Final = 0o077
+
+_HELD_OPEN: Final = (5, 32)
+"""Windows' ERROR_ACCESS_DENIED and ERROR_SHARING_VIOLATION: another process has the file open."""
+_REPLACE_TRIES: Final = 20
+_REPLACE_SECONDS: Final = 0.05
+
+
+def stop_signal_numbers() -> tuple[signal.Signals, ...]:
+    """Returns the signals that ask a process to end: Ctrl+C, a supervisor's, a closed terminal's, Windows' Ctrl+Break.
+
+    Under nohup the terminal's signal is ignored, and stays ignored.
+    """
+    found = _signals("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
+    return tuple(each for each in found if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN)
+
+
+def operator_signal_numbers() -> tuple[signal.Signals, ...]:
+    """Returns the signals that save a checkpoint and that pause or resume; none on Windows, which lacks them."""
+    return _signals("SIGUSR1", "SIGUSR2")
+
+
+def _signals(*names: str) -> tuple[signal.Signals, ...]:
+    return tuple(signal.Signals[name] for name in names if name in signal.Signals.__members__)
+
+
+def prepare_streams() -> None:
+    """Replaces standard streams that the caller closed, and makes the others escape characters they cannot encode.
+
+    On Windows, output to a file or a pipe uses an encoding of 256 characters.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed, as in `... >&-`
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def processors() -> int:
+    """Returns the number of processors that this process may use; all of the machine if there is no limit."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the former from Python 3.13
+    return count() or 1
+
+
+def memory_bytes() -> int | None:
+    """Returns the memory of the machine in bytes, on Windows its free memory; None if unknown."""
+    if hasattr(os, "sysconf"):
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if hasattr(ctypes, "windll"):
+        status = _MemoryStatus(length=ctypes.sizeof(_MemoryStatus))
+        if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+            return int(status.available_bytes)
+    return None
+
+
+def raise_descriptor_limit(needed: int) -> int | None:
+    """Raises this process's limit of open files, and returns it; None where there is no such limit (Windows).
+
+    Args:
+        needed: Number of open files that must be possible. A higher limit stays as it is.
+    """
+    if _limits is None:
+        return None
+    soft, hard = _limits.getrlimit(_limits.RLIMIT_NOFILE)
+    if soft == _limits.RLIM_INFINITY:
+        return needed
+    wanted: int = needed if hard == _limits.RLIM_INFINITY else min(needed, hard)
+    if soft < wanted:
+        try:
+            _limits.setrlimit(_limits.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # macOS has a lower limit than it states
+            return int(soft)
+    return max(int(soft), wanted)
+
+
+class _MemoryStatus(ctypes.Structure):
+    """MEMORYSTATUSEX of sysinfoapi.h."""
+
+    _fields_ = (
+        ("length", ctypes.c_uint32),
+        ("load_percent", ctypes.c_uint32),
+        ("total_bytes", ctypes.c_uint64),
+        ("available_bytes", ctypes.c_uint64),
+        ("others", ctypes.c_uint64 * 5),
+    )
+
+
+def reuse_address(listening: socket.socket) -> None:
+    """Lets a socket use a port whose earlier connections are still closing, but never one that is in use.
+
+    On Windows, ``SO_REUSEADDR`` would allow a port in use, and closing connections do not block a port.
+    """
+    listening.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
+
+
+def open_descriptor(path: Path, flags: int, *, follow_links: bool = True) -> tuple[int, str]:
+    """Opens a binary file, and returns its descriptor and the mode for ``os.fdopen``.
+
+    Args:
+        path: Path of the file.
+        flags: Flags of ``os.open``.
+        follow_links: With False, a symbolic link is an error.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    if not follow_links and not _NO_FOLLOW and path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    mode = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}[flags & _ACCESS_FLAGS]
+    return os.open(path, flags | OPEN_FLAGS | (0 if follow_links else _NO_FOLLOW), 0o666), mode
+
+
+def make_private(descriptor: int) -> None:
+    """Restricts an open file to its owner; does nothing on Windows, where the folder's rights apply."""
+    if hasattr(os, "fchmod"):
+        os.fchmod(descriptor, stat.S_IRUSR | stat.S_IWUSR)
+
+
+def is_private(descriptor: int) -> bool:
+    """Returns whether only the owner can read an open file; True where files have no such modes (Windows)."""
+    return not _HAS_FILE_MODES or not stat.S_IMODE(os.fstat(descriptor).st_mode) & _MAY_OTHERS
+
+
+def replace_file(source: Path, target: Path) -> None:
+    """Renames a file, replacing a file of the new name.
+
+    Windows refuses this while another process, such as a virus scanner or a reader of a status file, has the file open.
+    Both close it soon, so the call is repeated for up to a second.
+
+    Raises:
+        OSError: The file cannot be renamed.
+    """
+    for tries_left in range(_REPLACE_TRIES, -1, -1):
+        try:
+            source.replace(target)
+            return
+        except OSError as error:
+            if getattr(error, "winerror", None) not in _HELD_OPEN or not tries_left:
+                raise
+        time.sleep(_REPLACE_SECONDS)

@@ -1,0 +1,231 @@
+"""Assembles the status of a running learner for the panel, the log lines, the status page and the summary."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.ledger import ROLLBACK, Ledger, LedgerBooks
+from learner.ingest.sessions import SessionTable
+from learner.link.to_front import Stats
+from learner.observe.behavior_state import BehaviorState, LedgerNumbers, TrainerStats
+from learner.observe.history import History
+from learner.observe.milestones import Milestones
+from learner.observe.rates import WindowedRate
+from learner.observe.view import ActorNumbers, Bottleneck, RunState, RunView
+from learner.publish.store import PolicyStore
+from learner.settings.service import ServiceSettings
+
+LOOK_SECONDS: Final = 1.5
+"""Longest interval between two reports of the trainers in seconds, unless a turn takes longer."""
+
+
+@dataclass(slots=True)
+class _BehaviorNotes:
+    milestones: Milestones
+    rate: WindowedRate
+    kept: TrainerStats = field(default_factory=TrainerStats)
+
+
+class RunStatus:
+    """Combines the state of the service with the trainers' last statistics, and returns views.
+
+    Args:
+        behaviors: The behaviors of the run.
+        sessions: The actors.
+        ledger: The ledger of steps.
+        store: The published policies.
+        service: Targets and limits.
+        run_id: Name of the run.
+        generation: Number of this start of the learner.
+        clock: Returns monotonic seconds; the trainers use the same clock.
+
+    Attributes:
+        stats: Last statistics of the trainers. Replaced as a whole, so any thread may read it.
+        history: The curves of the run.
+        bottleneck: What limits the run.
+    """
+
+    def __init__(
+        self,
+        behaviors: BehaviorTable,
+        sessions: SessionTable,
+        ledger: Ledger,
+        store: PolicyStore,
+        service: ServiceSettings,
+        *,
+        run_id: str,
+        generation: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stats = Stats(clock())
+        self.history = History()
+        self.bottleneck = Bottleneck()
+        self._behaviors = behaviors
+        self._sessions = sessions
+        self._ledger = ledger
+        self._store = store
+        self._service = service
+        self._run_id = run_id
+        self._generation = generation
+        self._clock = clock
+        self._started = clock()
+        # Replaced as a whole and never changed, because another thread may be iterating over it.
+        self._notes: Mapping[str, _BehaviorNotes] = {}
+        self._adding = threading.Lock()
+
+    def milestones(self, behavior: str) -> Milestones:
+        """Returns the milestones of a behavior."""
+        return self._note(behavior).milestones
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the checkpoint state: clocks, last statistics of the trainers and the curves of the page."""
+        return {
+            "milestones": {name: notes.milestones.state_dict() for name, notes in self._notes.items()},
+            "news": {name: self._trainer(name).state_dict() for name in self._notes},
+            "history": self.history.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores from `state_dict`. Until the trainers report, the numbers are those of the checkpoint.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: The state is invalid.
+        """
+        for name, milestones in state.get("milestones", {}).items():
+            self._note(name).milestones.load_state_dict(milestones)
+        for name, kept in state.get("news", {}).items():
+            self._note(name).kept = TrainerStats.from_state(kept)
+        self.history.load_state_dict(state.get("history", {}))
+
+    def take_stats(self, stats: Stats) -> None:
+        """Stores the trainers' statistics; called in the thread of the service."""
+        self.stats = stats
+        for name in stats.trainers:
+            self._note(name)
+        for name in stats.at_target:
+            behavior = self._behaviors.by_name(name)
+            if behavior is not None:
+                milestones = self._note(name).milestones
+                milestones.note_steps(self._sessions.steps_taken(behavior.index))
+                milestones.note_target()
+
+    @property
+    def stats_age_seconds(self) -> float:
+        """Seconds since the trainers' last statistics."""
+        return max(0.0, self._clock() - self.stats.made_at)
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds that the trainers have worked. While they send no statistics, they are assumed to be in a turn."""
+        return self.stats.busy_seconds + max(0.0, self.stats_age_seconds - LOOK_SECONDS)
+
+    def note_bottleneck(self, found: Bottleneck) -> None:
+        """Stores what limits the run: the evaluation while every actor plays one, otherwise `found`."""
+        obstacle = self.stats.obstacle
+        self.bottleneck = replace(found, name="none", text=obstacle) if obstacle else found
+
+    def note_steps(self) -> None:
+        """Reads how many steps the actors have taken. Call it often and from one thread; it drives the clocks."""
+        acting = {index for session in self._sessions.live() if session.is_connected for index in session.accounts}
+        for behavior in self._behaviors.all():
+            notes = self._note(behavior.name)
+            taken = self._sessions.steps_taken(behavior.index)
+            notes.milestones.note_steps(taken)
+            notes.milestones.note_activity(is_idle=self.stats.is_paused or behavior.index not in acting)
+            # An actor that returns after a rollback reports all its steps at once; they were not taken recently.
+            notes.rate.update(taken - self._ledger.books(behavior.name).lost.get(ROLLBACK, 0))
+
+    @property
+    def uptime_seconds(self) -> float:
+        """Seconds since this start of the learner."""
+        return self._clock() - self._started
+
+    def run_view(self, state: RunState, address: str) -> RunView:
+        """Returns the current status. Its error is the trainers', or that of the last actor while none is left."""
+        actors = len(self._sessions.live())
+        return RunView(
+            run_id=self._run_id,
+            state=state,
+            generation=self._generation,
+            uptime_seconds=self.uptime_seconds,
+            address=address,
+            actors=actors,
+            actors_opened=self._sessions.opened,
+            last_error=self.stats.last_error or ("" if actors else self._sessions.last_failure),
+            behaviors=tuple(self.behavior_state(behavior) for behavior in self._behaviors.all()),
+            bottleneck=self.bottleneck,
+            lessons=self.stats.lessons,
+            lockstep=self.stats.lockstep,
+        )
+
+    def behavior_state(self, behavior: Behavior) -> BehaviorState:
+        """Returns the state of one behavior."""
+        news, queue = self._trainer(behavior.name), behavior.queue
+        counts = self.stats.counts.behaviors.get(behavior.name)
+        policy = self._store.latest(behavior.name)
+        of_front = {
+            "ahead_limit_steps": queue.pace.ahead_limit_steps,
+            "unsettled_steps": self._behaviors.unsettled_steps(behavior),
+            "credit_steps": self._sessions.credit_steps(behavior.index),
+            "policy_version": 0 if policy is None else policy.description.version,
+            "policy_bytes": 0 if policy is None else len(policy.payload),
+        }
+        return BehaviorState(
+            name=behavior.name,
+            version=news.version,
+            env_steps_taken=self._sessions.steps_taken(behavior.index),
+            env_steps_trained=news.env_steps_trained,
+            max_steps=behavior.settings.max_steps,
+            steps_per_second=self._note(behavior.name).rate.per_second,
+            episodes=news.episodes,
+            mean_return_100=news.mean_return,
+            target_return=self._service.target_return,
+            queued_steps=queue.queued_steps,
+            queued_bytes=queue.queued_bytes,
+            queue_capacity_bytes=queue.capacity_bytes,
+            numbers={**news.numbers, **({} if counts is None else counts.measured), **of_front},
+            own_fields=news.fields,
+            books=ledger_numbers(self._ledger.books(behavior.name)),
+        )
+
+    def actor_numbers(self, behavior: Behavior) -> ActorNumbers:
+        """Returns the fate of a behavior's steps that were taken but not received, as reported by actors."""
+        with self._sessions.lock:  # shared with the ledger, so that all numbers are of one moment
+            given_up = self._sessions.given_up(behavior.index)
+            taken = self._sessions.steps_taken(behavior.index)
+            received = self._ledger.books(behavior.name).received
+        told = received + given_up.discarded.total() + given_up.dropped.total()
+        return ActorNumbers(
+            discarded=dict(+given_up.discarded), dropped=dict(+given_up.dropped), outstanding=max(0, taken - told)
+        )
+
+    def _trainer(self, behavior: str) -> TrainerStats:
+        found = self.stats.trainers.get(behavior)
+        return self._note(behavior).kept if found is None else found
+
+    def _note(self, behavior: str) -> _BehaviorNotes:
+        if behavior not in self._notes:
+            with self._adding:
+                if behavior not in self._notes:
+                    milestones = Milestones(self._clock, target_return=self._service.target_return)
+                    fresh = _BehaviorNotes(milestones, WindowedRate(clock=self._clock))
+                    self._notes = {**self._notes, behavior: fresh}
+        return self._notes[behavior]
+
+
+def ledger_numbers(books: LedgerBooks) -> LedgerNumbers:
+    """Converts the ledger's books for views and summaries."""
+    return LedgerNumbers(
+        received=books.received,
+        trained=books.trained,
+        dropped=dict(books.dropped),
+        duplicate=books.duplicate,
+        queued=books.queued,
+        lost=dict(books.lost),
+        unknown=books.unknown_sessions,
+    )

@@ -1,0 +1,1 @@
+"""Who calls: tokens, certificates, and what each principal may do."""

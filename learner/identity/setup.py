@@ -1,0 +1,58 @@
+"""Reads the identity files of a run file: the learner's certificate, and the tokens of its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import structlog
+from rollcast.auth import TokenRow
+from rollcast.server_tls import ServerSecurity
+from rollcast.tls import IdentityError
+
+from learner.common.exits import ExitCode, UserError
+from learner.identity.access import Access
+from learner.settings.service import ServiceSettings
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How a learner proves who it is, and how its clients do.
+
+    Attributes:
+        access: The principals.
+        security: The learner's certificate; None for plain text.
+        guards_control: Whether operators need a token.
+    """
+
+    access: Access = field(default_factory=Access)
+    security: ServerSecurity | None = None
+    guards_control: bool = False
+
+
+def identity_of(service: ServiceSettings, own: Iterable[TokenRow] = ()) -> Identity:
+    """Returns the identity that the settings describe.
+
+    Args:
+        service: The settings.
+        own: Tokens that the learner keeps in the run folder.
+
+    Raises:
+        UserError: A file cannot be used (RUN_FILE).
+    """
+    files, rows = service.identity_files, tuple(own)
+    access = Access(files.tokens, takes_certificates=files.client_ca is not None, own=rows)
+    guards_control = access.identifies_actors or bool(rows)
+    if files.cert is None or files.key is None:
+        return Identity(access, None, guards_control)
+    try:
+        security = ServerSecurity(files.cert, files.key, files.client_ca, on_problem=_report)
+    except IdentityError as error:
+        raise UserError(ExitCode.RUN_FILE, f"rollcast.tls_cert: {error}") from None
+    return Identity(access, security, guards_control)
+
+
+def _report(problem: str) -> None:
+    _log.error("certificate_not_read", error=problem, action="the previous certificate stays in use")

@@ -1,0 +1,152 @@
+"""Matches of self-play, and the games that actors report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from rollcast.chunks import Chunk
+from rollcast.columns import GameResult
+from rollcast.enums import AssignmentRole, GroupEnd, Purpose, SegmentEnd
+
+from learner.link.policies import PolicyKey
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The part of one behavior id in a match.
+
+    Attributes:
+        behavior: Name of the behavior.
+        team: Team of the behavior id.
+        role: LEARN, OPPONENT or IDLE.
+        policy: The policy of an opponent; None for the newest. Other roles have None.
+    """
+
+    behavior: str
+    team: int
+    role: AssignmentRole
+    policy: PolicyKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What one actor plays until its next match.
+
+    Its agents change to it when their next episodes begin. Where a behavior id learns that was an opponent before, or
+    the other way round, the actor resets all environments first.
+
+    Attributes:
+        number: Number of the match, from 1; never used twice in a run. Records of its games carry it.
+        session_id: Session of the actor.
+        seats: One seat for each behavior id; other behavior ids with self-play wait.
+    """
+
+    number: int
+    session_id: str
+    seats: tuple[Seat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """One finished episode of one agent in a match. Each agent of a game reports one.
+
+    Attributes:
+        match: Number of the match, which the actor was given.
+        behavior: Name of the agent's behavior.
+        team: Team of the agent; its seat.
+        role: LEARN or OPPONENT.
+        result: Result for the agent.
+        end: TERMINATED or TRUNCATED.
+        group_end: Whether and how the episode of its group ended with it.
+        total: Return of the episode, plus its group's return if there is a group.
+        length: Length in steps.
+        opponent: Behavior id of an opponent, such as ``Tennis?team=1``; empty if not reported.
+        opponent_generation: Generation of the policy with which it played; 0 if not reported.
+        opponent_version: Version of that policy; 0 if not reported.
+        env: Number of the environment in its actor.
+        agent: Number of the agent in its actor.
+        group: Number of its group in its actor; 0 for none.
+        group_episode: Number of the group's episode in the session; 0 for none.
+    """
+
+    match: int
+    behavior: str
+    team: int
+    role: AssignmentRole
+    result: GameResult
+    end: SegmentEnd
+    group_end: GroupEnd
+    total: float
+    length: int
+    opponent: str = ""
+    opponent_generation: int = 0
+    opponent_version: int = 0
+    env: int = 0
+    agent: int = 0
+    group: int = 0
+    group_episode: int = 0
+
+    @property
+    def has_mates_left(self) -> bool:
+        """Returns whether the episode of its group continues without it."""
+        return bool(self.group) and self.group_end is GroupEnd.CONTINUES
+
+    @property
+    def is_over(self) -> bool:
+        """Returns whether the game ended for the agent and its group, and was not ended from outside."""
+        is_group_over = not self.group or self.group_end is GroupEnd.TERMINATED
+        return self.end is SegmentEnd.TERMINATED and is_group_over
+
+
+def games_of(behavior: str, chunk: Chunk) -> list[Game]:
+    """Returns the games among the episodes of a chunk, in its order; evaluations and demonstrations are none."""
+    columns = chunk.columns
+    matches = columns.get("episode/match")
+    if matches is None:
+        return []
+    is_game = matches > 0
+    purposes = columns.get("episode/purpose")
+    if purposes is not None:
+        is_game &= purposes == Purpose.TRAIN
+    rows = np.flatnonzero(is_game)
+    if not len(rows):
+        return []
+
+    def told(name: str, absent: int) -> list[int]:
+        column = columns.get(f"episode/{name}")
+        return [absent] * len(rows) if column is None else column[rows].tolist()
+
+    totals = columns["episode/return"][rows].astype(np.float64)
+    shared = columns.get("episode/group_return")
+    if shared is not None:
+        totals += shared[rows]
+    opponents = [chunk.opponents[each] if each >= 0 else "" for each in told("opponent", -1)]
+    found = zip(
+        matches[rows].tolist(),
+        told("role", AssignmentRole.LEARN),
+        told("result", GameResult.UNKNOWN),
+        told("end", SegmentEnd.TERMINATED),
+        told("group_end", GroupEnd.CONTINUES),
+        totals.tolist(),
+        told("length", 0),
+        opponents,
+        *(
+            told(name, 0)
+            for name in ("opponent_generation", "opponent_version", "env", "agent", "group", "group_episode")
+        ),
+        strict=True,
+    )
+    return [
+        Game(
+            match,
+            behavior,
+            chunk.team,
+            AssignmentRole(role),
+            GameResult(result),
+            SegmentEnd(end),
+            GroupEnd(group_end),
+            *others,
+        )
+        for match, role, result, end, group_end, *others in found
+    ]

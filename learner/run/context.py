@@ -1,0 +1,60 @@
+"""Context of every run, training or acting: settings, device, and objects shared by trainers and parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from learner.curriculum.lessons import Lessons
+from learner.link.channel import Link
+from learner.observe.meters import RunMeters
+from learner.observe.metrics.values import EPISODE_RETURN
+from learner.run.setup import choose_device, keep_freed_memory
+from learner.settings.options import RunOptions
+from learner.trainers.roster import Roster
+
+
+class RunContext:
+    """Everything that the parts of a run share.
+
+    Args:
+        options: The run file.
+        link: Link to the service.
+        run_id: Name of the run.
+        generation: Number of this start; grows with each start of the learner.
+        seed: Seed from which the seeds of trainers and environments derive.
+        folder: The run folder; None for a run without one.
+
+    Raises:
+        UserError: The device cannot be used.
+
+    Attributes:
+        options, service: The run file, and its settings of the service.
+        run_id, generation, seed, device, folder: Properties of this start.
+        link: Link to the service.
+        roster: The newest information of the service about actors and run.
+        meters: Counters of the run.
+        lessons: Lessons that set the environment parameters.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        link: Link,
+        *,
+        run_id: str,
+        generation: int,
+        seed: int,
+        folder: Path | None = None,
+    ) -> None:
+        self.options = options
+        self.service = options.rollcast
+        self.link = link
+        self.run_id = run_id
+        self.generation = generation
+        self.seed = seed
+        self.folder = folder
+        keep_freed_memory()
+        self.device = choose_device(options)
+        self.roster = Roster()
+        self.meters = RunMeters(self.service.return_buckets or EPISODE_RETURN)
+        self.lessons = Lessons(options.environment_parameters, seed=seed)

@@ -1,0 +1,1 @@
+"""Self-play: past versions of the policies as opponents, matches of actors, and ratings."""

@@ -1,0 +1,338 @@
+r"""Estimates strengths with draws and confidence intervals, counting each game once.
+
+Davidson's extension of the Bradley-Terry model (R. R. Davidson, On extending the Bradley-Terry model to accommodate ties
+in paired comparison experiments, Journal of the American Statistical Association 65, 1970, equations 2.1 and 2.2). With
+strengths :math:`\pi` and the draw parameter :math:`\nu`, player i beats, draws with and loses to player j in proportion to
+:math:`\pi_i`, :math:`\nu \sqrt{\pi_i \pi_j}` and :math:`\pi_j`. In logarithms, the score of a game (1, 1/2, 0) is the
+sufficient statistic of the strengths.
+
+Players are the snapshots of a pool and the current policy. Because a policy changes little between two snapshots, its
+strength has a normal prior around that of its predecessor (as in R. Coulom, Whole-History Rating, 2008), which also keeps
+strengths without losses finite. Each behavior has such a row of players, and each frozen file is a row of one. The first
+player of the first row is the origin. The estimate is the mode of the posterior distribution; the intervals are those of
+its normal approximation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.common.saved_values import count, number, shown, text
+from learner.self_play.elo import DRAW, LOSS, SCALE, WIN
+
+Float = NDArray[np.float64]
+
+Player: TypeAlias = tuple[str, int]
+"""Name of a row, and number of a player in it."""
+
+ELO_PER_UNIT: Final = SCALE / math.log(10.0)
+"""Points per unit of a logarithmic strength."""
+STEP_ELO: Final = 200.0
+"""Standard deviation between successive players, in points."""
+ROW_ELO: Final = 400.0
+"""Standard deviation between the first players of two rows, in points."""
+ORIGIN_ELO: Final = 1.0
+"""Standard deviation of the origin, in points: a positive number keeps the computation regular."""
+PRIOR_DRAWS: Final = 1.0
+"""Evidence for the draw parameter in addition to the games: this many draws in three times as many equal games."""
+INTERVAL: Final = 1.959963984540054
+"""Standard deviations on each side of a 95 % interval."""
+_MAX_ROUNDS: Final = 100
+_CLOSE: Final = 1e-10
+_MAX_STEP: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """An estimated strength.
+
+    Attributes:
+        value: Points; a difference of 400 means odds of ten to one between win and loss.
+        error: Half of the 95 % interval, in points.
+    """
+
+    value: float
+    error: float
+
+
+@dataclass(slots=True)
+class Results:
+    """Results of one player against another. A game against several opponents counts in equal shares.
+
+    Attributes:
+        wins, draws, losses: Numbers of games, as seen by the first player.
+    """
+
+    wins: float = 0.0
+    draws: float = 0.0
+    losses: float = 0.0
+
+    @property
+    def games(self) -> float:
+        """Number of games."""
+        return self.wins + self.draws + self.losses
+
+    @property
+    def score(self) -> float:
+        """Wins and half of the draws."""
+        return self.wins + DRAW * self.draws
+
+    def add(self, result: float, share: float = 1.0) -> None:
+        """Counts a game."""
+        self.wins += share * (result == WIN)
+        self.draws += share * (result == DRAW)
+        self.losses += share * (result == LOSS)
+
+
+@dataclass(slots=True)
+class _Row:
+    """Successive players.
+
+    Attributes:
+        first: Number of the oldest player that is estimated.
+        end: Number after that of the newest player.
+        mean, error: Prior of the first player: mean and standard deviation, in points.
+    """
+
+    first: int
+    end: int
+    mean: float
+    error: float
+
+    @property
+    def current(self) -> int:
+        return self.end - 1
+
+
+class Strengths:
+    """The games and strengths of rows of players, of which only the newest are kept.
+
+    A forgotten player keeps its strength as a fixed opponent of the players that met it.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, _Row] = {}
+        self._results: dict[tuple[Player, Player], Results] = {}
+        self._fixed: dict[Player, float] = {}  # strengths of forgotten players
+        self._ratings: dict[Player, Rating] = {}
+        self._is_new = False
+
+    def add_row(self, name: str, initial: float) -> None:
+        """Adds a row with one player, unless there is one of this name.
+
+        Args:
+            name: Name of the row.
+            initial: Expected strength of its first player, in points; the strength itself for the first row.
+        """
+        if name not in self._rows:
+            error = ROW_ELO if self._rows else ORIGIN_ELO
+            self._rows[name] = _Row(0, 1, initial, error)
+            self._is_new = True
+
+    def current(self, name: str) -> Player:
+        """Returns the newest player of a row."""
+        return name, self._rows[name].current
+
+    def advance(self, name: str, kept: int) -> None:
+        """Ends the games of the current player of a row, which has become a snapshot; a new one follows.
+
+        Args:
+            name: Name of the row.
+            kept: Most players of the row that are estimated.
+        """
+        row = self._rows[name]
+        row.end += 1
+        self._is_new = True
+        while row.end - row.first > kept:
+            self._forget(name, row)
+
+    def add(self, player: Player, opponent: Player, result: float, share: float = 1.0) -> None:
+        """Counts a game; ignores one of forgotten players, or of a player against itself.
+
+        Args:
+            player: The player.
+            opponent: Its opponent.
+            result: Result for the player.
+            share: Share of the game.
+        """
+        if player != opponent and self._knows(player) and (self._knows(opponent) or opponent in self._fixed):
+            self._results.setdefault((player, opponent), Results()).add(result, share)
+            self._is_new = True
+
+    def ratings(self) -> Mapping[Player, Rating]:
+        """Returns the ratings of all players that are not forgotten."""
+        if self._is_new:
+            self._ratings, self._is_new = self._fit(), False
+        return self._ratings
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns games and rows as plain values."""
+        return {
+            "rows": [[name, row.first, row.end, row.mean, row.error] for name, row in self._rows.items()],
+            "fixed": [[*player, value] for player, value in self._fixed.items()],
+            "results": [
+                [*player, *opponent, each.wins, each.draws, each.losses]
+                for (player, opponent), each in self._results.items()
+            ],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: The state is not one that was saved here.
+        """
+        rows = {}
+        for each in _lists(state["rows"], 5):
+            row = _Row(count(each, 1), count(each, 2), number(each, 3), number(each, 4, least=ORIGIN_ELO))
+            if not row.first < row.end:
+                raise ValueError(f"the players {row.first} to {row.end} are no row")
+            rows[text(each, 0)] = row
+        fixed = {(text(each, 0), count(each, 1)): number(each, 2) for each in _lists(state["fixed"], 3)}
+        self._rows, self._fixed, self._results, self._is_new = rows, fixed, {}, True
+        for each in _lists(state["results"], 7):
+            player, opponent = (text(each, 0), count(each, 1)), (text(each, 2), count(each, 3))
+            if player == opponent or not self._knows(player) or not (self._knows(opponent) or opponent in fixed):
+                raise ValueError(f"there are games of the unknown players {shown(player[1])} and {shown(opponent[1])}")
+            self._results[player, opponent] = Results(*(number(each, place, least=0.0) for place in (4, 5, 6)))
+
+    def _knows(self, player: Player) -> bool:
+        row = self._rows.get(player[0])
+        return row is not None and row.first <= player[1] < row.end
+
+    def _forget(self, name: str, row: _Row) -> None:
+        """Makes the oldest player of a row a fixed opponent; the estimate of the next one becomes its prior."""
+        ratings = self.ratings()
+        oldest, following = (name, row.first), ratings[name, row.first + 1]
+        row.first += 1
+        row.mean, row.error = following.value, max(ORIGIN_ELO, following.error / INTERVAL)
+        self._fixed[oldest] = ratings[oldest].value
+        self._results = {key: each for key, each in self._results.items() if key[0] != oldest}
+        met = {opponent for _, opponent in self._results}
+        self._fixed = {player: value for player, value in self._fixed.items() if player in met}
+        self._is_new = True
+
+    def _fit(self) -> dict[Player, Rating]:
+        players = [(name, number_) for name, row in self._rows.items() for number_ in range(row.first, row.end)]
+        places = {player: place for place, player in enumerate(players)}
+        start = [self._ratings[each].value if each in self._ratings else self._rows[each[0]].mean for each in players]
+        values, errors = _maximize(self._prior(places), self._games(places), np.asarray(start) / ELO_PER_UNIT)
+        values, errors = values * ELO_PER_UNIT, INTERVAL * errors * ELO_PER_UNIT
+        return {
+            each: Rating(value, error)
+            for each, value, error in zip(players, values.tolist(), errors.tolist(), strict=True)
+        }
+
+    def _prior(self, places: Mapping[Player, int]) -> _Prior:
+        size = len(places)
+        precision, towards = np.zeros((size, size)), np.zeros(size)
+        for name, row in self._rows.items():
+            first, last = places[name, row.first], places[name, row.current]
+            weight = (ELO_PER_UNIT / row.error) ** 2
+            precision[first, first] += weight
+            towards[first] += weight * row.mean / ELO_PER_UNIT
+            weight = (ELO_PER_UNIT / STEP_ELO) ** 2
+            for later in range(first + 1, last + 1):
+                precision[later - 1 : later + 1, later - 1 : later + 1] += [[weight, -weight], [-weight, weight]]
+        return _Prior(precision, towards)
+
+    def _games(self, places: Mapping[Player, int]) -> _Games:
+        keys, found = list(self._results), list(self._results.values())
+        fixed = [self._fixed.get(opponent, 0.0) for _, opponent in keys]
+        return _Games(
+            first=np.asarray([places[player] for player, _ in keys], np.intp),
+            second=np.asarray([places.get(opponent, -1) for _, opponent in keys], np.intp),
+            fixed=np.asarray(fixed, np.float64) / ELO_PER_UNIT,
+            scores=np.asarray([each.score for each in found], np.float64),
+            draws=np.asarray([each.draws for each in found], np.float64),
+            totals=np.asarray([each.games for each in found], np.float64),
+        )
+
+
+class _Prior(NamedTuple):
+    """A normal distribution of logarithmic strengths: precision ``[N, N]``, and precision times mean ``[N]``."""
+
+    precision: Float
+    towards: Float
+
+
+class _Games(NamedTuple):
+    """Games as arrays; `P` pairs.
+
+    Attributes:
+        first, second: Place of each player among the estimated ones, ``[P]``; -1 for a fixed second player.
+        fixed: Logarithmic strength of fixed second players, ``[P]``.
+        scores, draws, totals: Score of the first player, and numbers of draws and of games, ``[P]``.
+    """
+
+    first: NDArray[np.intp]
+    second: NDArray[np.intp]
+    fixed: Float
+    scores: Float
+    draws: Float
+    totals: Float
+
+
+def _maximize(prior: _Prior, games: _Games, start: Float) -> tuple[Float, Float]:
+    """Returns logarithmic strengths ``[N]`` and their standard errors ``[N]``.
+
+    Newton's method with limited steps: the logarithm of the posterior is concave in these parameters (Davidson, section
+    3), and the last parameter is the logarithm of the draw parameter.
+    """
+    parameters = np.append(start, 0.0)
+    for _ in range(_MAX_ROUNDS):
+        gradient, curvature = _derivatives(prior, games, parameters)
+        step = np.linalg.solve(curvature, gradient)
+        size = float(np.abs(step).max())
+        parameters += step * min(1.0, _MAX_STEP / max(size, _MAX_STEP))
+        if size < _CLOSE:
+            break
+    _, curvature = _derivatives(prior, games, parameters)
+    return parameters[:-1], np.sqrt(np.diag(np.linalg.inv(curvature))[:-1])
+
+
+def _derivatives(prior: _Prior, games: _Games, parameters: Float) -> tuple[Float, Float]:
+    """Returns the gradient of the logarithm of the posterior, ``[N + 1]``, and its negative Hessian."""
+    players, log_draw = parameters[:-1], parameters[-1]
+    size = len(players)
+    gradient, curvature = np.zeros(size + 1), np.zeros((size + 1, size + 1))
+    gradient[:-1], curvature[:-1, :-1] = prior.towards - prior.precision @ players, prior.precision
+    share = 1.0 / (1.0 + 2.0 * math.exp(-float(log_draw)))  # of draws between equal players
+    gradient[-1], curvature[-1, -1] = PRIOR_DRAWS * (1.0 - 3.0 * share), PRIOR_DRAWS * 3.0 * share * (1.0 - share)
+    half = (players[games.first] - np.where(games.second < 0, games.fixed, players[games.second])) / 2.0
+    weights = np.stack([half, np.full_like(half, log_draw), -half])
+    weights = np.exp(weights - weights.max(0))
+    win, draw, _ = weights / weights.sum(0)
+    score = win + DRAW * draw
+    surplus, spread = games.scores - games.totals * score, games.totals * (win + 0.25 * draw - score**2)
+    with_draw = games.totals * draw * (DRAW - score)
+    # Each pair enters as the difference of two players: +1 in the place of the first, -1 in that of the second.
+    sides = np.zeros((len(half), size + 1))
+    rows = np.arange(len(half))
+    sides[rows, games.first] = 1.0
+    estimated = games.second >= 0
+    sides[rows[estimated], games.second[estimated]] = -1.0
+    gradient += surplus @ sides
+    gradient[-1] += (games.draws - games.totals * draw).sum()
+    curvature += sides.T @ (spread[:, None] * sides)
+    curvature[-1] += with_draw @ sides
+    curvature[:, -1] += with_draw @ sides
+    curvature[-1, -1] += (games.totals * draw * (1.0 - draw)).sum()
+    return gradient, curvature
+
+
+def _lists(value: object, length: int) -> list[Mapping[int, Any]]:
+    """Returns rows of a state by place.
+
+    Raises:
+        ValueError: They are not lists of this length.
+    """
+    if not isinstance(value, list) or any(not isinstance(each, list | tuple) or len(each) != length for each in value):
+        raise ValueError(f"they are not lists of {length} values")
+    return [dict(enumerate(each)) for each in value]

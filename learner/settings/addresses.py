@@ -1,0 +1,101 @@
+"""Addresses, and the files by which a learner and its clients prove who they are."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+SERVER_CERT: Final = "server.pem"
+SERVER_KEY: Final = "server.key"
+AUTHORITY: Final = "ca.pem"
+TOKENS: Final = "tokens"
+"""Names of the files in a folder of `rollcast-learner certs init`."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Splits ``host:port`` (``[::1]:50051`` for IPv6) into its parts; port 0 means any free port.
+
+    Raises:
+        ValueError: The text is not such an address.
+    """
+    host, separator, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not separator or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ValueError("must be host:port with a port from 0 to 65535")
+    if ":" in host and not bracketed:
+        raise ValueError("must have its IPv6 address in brackets, as in [::1]:50051")
+    if not _can_be_looked_up(host):
+        raise ValueError("must have an IP address or a host name, whose parts have 1 to 63 characters")
+    return host.strip("[]"), int(port)
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Returns whether the system can look a host up without an unexpected exception."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return host.isprintable() and " " not in host
+
+
+def is_loopback(address: str) -> bool:
+    """Returns whether only this machine can reach an address ``host:port``."""
+    host, _ = split_address(address)
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # another host name: it may resolve to anything
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityFiles:
+    """Files by which the learner and its clients prove who they are; None for those that are not used.
+
+    Attributes:
+        cert: The learner's certificate; None for plain text.
+        key: Its private key.
+        ca: Authority of the learner's certificate.
+        client_ca: Authority of the clients' certificates; None if clients need none.
+        tokens: The token file; None if clients need no token.
+    """
+
+    cert: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+    client_ca: Path | None = None
+    tokens: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        folder: str | None,
+        *,
+        cert: str | None,
+        key: str | None,
+        ca: str | None,
+        client_ca: str | None,
+        tokens: str | None,
+    ) -> Self:
+        """Returns the files of a folder of `certs init`, where no others are given."""
+
+        def path(given: str | None, name: str) -> Path | None:
+            if given is not None:
+                return Path(given)
+            return Path(folder) / name if folder is not None else None
+
+        return cls(
+            path(cert, SERVER_CERT),
+            path(key, SERVER_KEY),
+            path(ca, AUTHORITY),
+            None if client_ca is None else Path(client_ca),
+            path(tokens, TOKENS),
+        )
+
+    @property
+    def identifies_clients(self) -> bool:
+        """True if a client needs a token or a certificate."""
+        return self.tokens is not None or self.client_ca is not None

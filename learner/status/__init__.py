@@ -1,1 +1,0 @@
-"""The status of a run, put together for people and files."""

@@ -1,1 +1,0 @@
-"""The wire that Unity players speak: the messages of ML-Agents' protocol, for its API versions 1.0 to 1.5."""

@@ -1,0 +1,84 @@
+"""The entry points of the commands, and the options that their command lines share.
+
+Other packages may also be named `learner` or `actor_client`. An entry point checks that it has found Rollcast's own
+package before it runs it.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+SHADOWED: Final = 19
+"""The exit code of every command if another package hides one of Rollcast's."""
+_OWNER: Final = "rollcast"
+_SHELLS: Final = ("bash", "zsh", "tcsh")
+
+
+def learner() -> int:
+    """Runs `rollcast-learner`."""
+    return _run("learner.cli", ("learner",))
+
+
+def actor() -> int:
+    """Runs `rollcast-actor`."""
+    return _run("actor_client.cli", ("actor_client",))
+
+
+def unity() -> int:
+    """Runs `rollcast-unity`, which starts processes of both packages."""
+    return _run("actor_client.unity.dropin.cli", ("actor_client", "learner"))
+
+
+def add_completion(parser: argparse.ArgumentParser) -> None:
+    """Adds `--print-completion SHELL` to a command."""
+    parser.add_argument(
+        "--print-completion",
+        choices=_SHELLS,
+        action=_PrintCompletion,
+        dest=argparse.SUPPRESS,
+        default=argparse.SUPPRESS,
+        help="print a shell's completion script",
+    )
+
+
+class _PrintCompletion(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        del namespace, option_string
+        import shtab  # noqa: PLC0415 - as slow to import as all of `--help`
+
+        sys.stdout.write(shtab.complete(parser, str(values)) + "\n")
+        parser.exit()
+
+
+def _run(module: str, packages: Sequence[str]) -> int:
+    for package in packages:
+        # The command reports a package that is not installed, with how to install it.
+        if importlib.util.find_spec(package) is not None and (stranger := _stranger(package)) is not None:
+            print(  # noqa: T201 - the one line of a command that cannot start
+                f"error: the package {package!r} is not Rollcast's, but {stranger}: uninstall it and reinstall Rollcast, "
+                "remove it from PYTHONPATH, or install Rollcast in a separate virtual environment",
+                file=sys.stderr,
+            )
+            return SHADOWED
+    code: int = importlib.import_module(module).main()
+    return code
+
+
+def _stranger(package: str) -> str | None:
+    """Returns the location of a package with this name if it is not Rollcast's, otherwise None."""
+    try:
+        found = importlib.import_module(package)
+    except Exception as error:  # noqa: BLE001 - a stranger's code may raise anything
+        return f"another one, which cannot be imported ({type(error).__name__})"
+    if getattr(found, "DISTRIBUTION", None) == _OWNER:
+        return None
+    return f"the one at {found.__file__ or next(iter(found.__path__))}"

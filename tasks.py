@@ -1,0 +1,141 @@
+"""Runs the checks, the tests and the demo on any system; the Makefile calls this script too.
+
+    python tasks.py demo --seed 2
+    python tasks.py test -q -k ledger
+
+Everything runs in a virtual environment, which is created or updated first. Environment variables:
+
+    VENV         its folder (.venv)
+    TORCH_INDEX  a package index to take torch from, and only torch
+    WHEELS       a folder of wheels to look in first; with PIP_NO_INDEX=1, the only place
+    WORKERS      number of processes that run tests in parallel: auto, one per core; 0 runs them in one process
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / os.environ.get("VENV", ".venv")
+EXTRAS = "learner,certs,actor,gym,box2d,mujoco,pettingzoo,unity,video,wandb,dev"
+SYSTEMS = ("linux", "darwin", "win32")
+"""What the product's types are checked for; on the system itself the tests' types are checked too."""
+PRODUCT = ("protos", "learner", "actor_client")
+
+
+def venv() -> None:
+    """Creates or updates the virtual environment."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - for who has an older one
+        sys.exit(f"{sys.executable} is older than Python 3.11; choose a newer one: make venv PYTHON=python3.12")
+    installed = VENV / ".installed"
+    sources = [ROOT / "pyproject.toml", ROOT / "constraints.txt"]
+    if installed.exists() and all(installed.stat().st_mtime >= source.stat().st_mtime for source in sources):
+        return
+    if not program("python").exists() and subprocess.call([sys.executable, "-m", "venv", str(VENV)]):  # noqa: S603
+        sys.exit(f"{sys.executable} has no venv module; on Debian: apt-get install python3-venv")
+    print(f"installing into {VENV} (a few minutes the first time)", flush=True)
+    install = ["python", "-m", "pip", "install", "--quiet", "-c", "constraints.txt"]
+    if os.environ.get("WHEELS"):
+        install += ["--find-links", os.environ["WHEELS"]]
+    if os.environ.get("TORCH_INDEX"):
+        run(*install, "--no-deps", "--index-url", os.environ["TORCH_INDEX"], "torch")
+    run(*install, "-e", f".[{EXTRAS}]")
+    installed.touch()
+
+
+def lint() -> None:
+    """Checks for mistakes and style."""
+    run("ruff", "check", ".")
+    run("ruff", "format", "--check", ".")
+
+
+def types() -> None:
+    """Checks the types: of everything for this system, and of the product for the other systems."""
+    others = [system for system in SYSTEMS if system != sys.platform]
+    commands = [["mypy"]]
+    commands += [["mypy", "--platform", each, "--cache-dir", f".mypy_cache/{each}", *PRODUCT] for each in others]
+    running = [(command, start(*command)) for command in commands]
+    failed = [" ".join(command) for command, process in running if process.wait()]
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+def imports() -> None:
+    """Checks the import rules between packages."""
+    run("lint-imports")
+
+
+def test(*arguments: str) -> None:
+    """Runs every check and the quick tests; arguments are passed to pytest."""
+    lint()
+    types()
+    imports()
+    pytest("not slow", *arguments)
+
+
+def test_all(*arguments: str) -> None:
+    """Runs the slow tests, which `test` skips; arguments are passed to pytest."""
+    pytest("slow", *arguments)
+
+
+def demo(*arguments: str) -> None:
+    """Trains CartPole with a learner and two actors; arguments are passed to deploy/demo.py."""
+    run("python", "deploy/demo.py", *arguments)
+
+
+def pytest(marks: str, *arguments: str) -> None:
+    """Runs tests in parallel."""
+    workers = os.environ.get("WORKERS") or "auto"
+    run("python", "-m", "pytest", "-n", workers, "--maxprocesses", "8", "--dist", "worksteal", "-m", marks, *arguments)
+
+
+def program(name: str) -> Path:
+    """Returns the path of a program in the virtual environment, which differs between systems."""
+    folder = sysconfig.get_path("scripts", "venv", vars={"base": str(VENV)})
+    return Path(folder, name + (sysconfig.get_config_var("EXE") or ""))
+
+
+def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Starts a program of the virtual environment."""
+    path = os.pathsep.join([str(program("python").parent), os.environ.get("PATH", "")])
+    return subprocess.Popen([str(program(name)), *arguments], cwd=ROOT, env={**os.environ, "PATH": path})  # noqa: S603
+
+
+def run(name: str, *arguments: str) -> None:
+    """Runs a program of the virtual environment; exits with its code if that is not 0."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # the program gets Ctrl+C too, and takes its time to end
+    process = start(name, *arguments)
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    code = process.wait()
+    if code:
+        sys.exit(code if code > 0 else 128 - code)
+
+
+TASKS = {
+    "venv": venv,
+    "lint": lint,
+    "types": types,
+    "imports": imports,
+    "test": test,
+    "test-all": test_all,
+    "demo": demo,
+}
+
+
+def main() -> None:
+    """Runs the task that the command line names."""
+    task = TASKS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    if task is None:
+        lines = [f"  {name:9} {(each.__doc__ or '').splitlines()[0]}" for name, each in TASKS.items()]
+        sys.exit("\n".join(["usage: python tasks.py TASK [ARGUMENT ...]", *lines]))
+    venv()
+    task(*sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Tests agents that act as opponents: which policy each plays with, what it remembers, and what is reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from rollcast.columns import GameResult
+
+from actor_client.policy.actions import Actions, MemoryForm
+from actor_client.policy.noise import Noise
+from actor_client.rollout.agents.interface import AgentRequest
+from actor_client.rollout.agents.opponents import REPORT_SECONDS, OpponentRound
+from actor_client.rollout.assignment import Pinned, Seat
+from actor_client.unity.steps import DecisionBatch, TerminalBatch
+from tests.actor_client.rollout.agents.driver import SPEC, observed
+from tests.actor_client.rollout.harness import KeepingLink, RulePolicy
+
+OLD, NEW = Pinned(1, 3, b"old"), Pinned(1, 4, b"new")
+
+
+@dataclass
+class Simulator:
+    """A simulator of one environment."""
+
+    worker: int = 0
+    reset_due: bool = False
+    is_running: bool = True
+
+
+@dataclass
+class Message:
+    """A message of a simulator; see `actor_client.rollout.agents.interface.Exchange`."""
+
+    simulator: Simulator = field(default_factory=Simulator)
+
+    def act(self, behavior_id: str, actions: Actions) -> bool:
+        """Not called here."""
+        return True
+
+    def answer(self) -> None:
+        """Not called here."""
+
+    def answer_reset(self) -> None:
+        """Not called here."""
+
+
+class Opponents:
+    """A round whose policies remember the number of steps, and always choose 0 (old) or 1 (new)."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.link = KeepingLink(SPEC)
+        memory = MemoryForm(2, 4)
+        self.policies = {
+            OLD: RulePolicy(SPEC, 3, rule=lambda seen: np.zeros(len(seen[0])), memory=memory),
+            NEW: RulePolicy(SPEC, 4, rule=lambda seen: np.ones(len(seen[0])), memory=memory),
+        }
+        self.link.opponents = dict(self.policies)
+        self.round = OpponentRound(SPEC, self.link, Seat(5, 1, is_opponent=True, policy=OLD), clock=lambda: self.now)
+        self.round.follow(RulePolicy(SPEC, 9))
+        self.noise = Noise(1, 0, agents=1, continuous_size=0, logits_size=2)
+
+    def ask(self, *identities: int, reward: float = 0.0) -> list[int] | None:
+        """Lets agents ask and answers them; returns their choices, or None if they must wait."""
+        count = len(identities)
+        batch = DecisionBatch(
+            ids=np.array(identities, np.int64),
+            observations=observed(range(count)),
+            masks=None,
+            rewards=np.full(count, reward, np.float32),
+            group_ids=np.zeros(count, np.int64),
+            group_rewards=np.zeros(count, np.float32),
+            faulty=None,
+        )
+        request = AgentRequest(Message(), "Case?team=1", batch, self._ended())
+        slots = self.round.observe(0, batch)
+        actions = self.round.choose([request], self.noise)
+        if actions is None:
+            return None
+        assert actions.discrete is not None
+        self.round.act(slots, actions)
+        chosen: list[int] = actions.discrete[:, 0].tolist()
+        return chosen
+
+    def end(self, identity: int, reward: float = 0.0, result: int | None = None) -> None:
+        """Ends the episode of an agent."""
+        results = None if result is None else np.array([result], np.int8)
+        self.round.finish(0, self._ended(identity, reward=reward), results)
+
+    def _ended(self, *identities: int, reward: float = 0.0) -> TerminalBatch:
+        count = len(identities)
+        return TerminalBatch(
+            np.array(identities, np.int64),
+            observed(range(count)),
+            np.zeros(count, np.bool_),
+            np.full(count, reward, np.float32),
+            np.zeros(count, np.int64),
+            np.zeros(count, np.float32),
+            None,
+        )
+
+    def told(self, name: str) -> list[float]:
+        """Returns a column of all records."""
+        self.round.flush()
+        return [
+            value for chunk in self.link.chunks if chunk.episodes for value in chunk.columns[f"episode/{name}"].tolist()
+        ]
+
+
+def test_each_agent_plays_with_the_policy_of_its_match() -> None:
+    """In one message, agents of two matches act with two policies, each with its own memory."""
+    game = Opponents()
+    assert game.ask(1, 2) == [0, 0]
+    game.round.assign(Seat(6, 1, is_opponent=True, policy=NEW))
+    game.end(2)
+    assert game.ask(2, 1, 3) == [1, 0, 1]
+    assert [player.memory.tolist() for player in game.round._players.all() if player.memory is not None] == [
+        [2.0, 2.0],
+        [1.0, 1.0],
+        [1.0, 1.0],
+    ]
+    game.end(1)
+    game.end(3)
+    assert (game.told("match"), game.told("last_version")) == ([5, 5, 6], [3, 3, 4])
+
+
+def test_an_agent_without_an_action_goes_over_to_the_next_match() -> None:
+    """An agent whose policy never came takes part in the next match."""
+    game = Opponents()
+    game.link.opponents = {}
+    assert game.ask(1) is None
+    game.link.opponents = {NEW: game.policies[NEW]}
+    game.round.assign(Seat(6, 1, is_opponent=True, policy=NEW))
+    assert game.ask(1) == [1]
+    game.end(1)
+    assert game.told("match") == [6]
+
+
+def test_the_environment_says_who_won() -> None:
+    """A result of the environment counts, else the sign of the last rewards; an episode without steps is no game."""
+    game = Opponents()
+    for reward, result in ((-2.0, GameResult.WON), (3.0, None), (0.0, None), (-1.0, GameResult.UNKNOWN)):
+        game.ask(1)
+        game.end(1, reward, result)
+    game.end(7)
+    assert game.told("result") == [GameResult.WON, GameResult.WON, GameResult.DRAWN, GameResult.LOST]
+
+
+def test_ghost_steps_are_told_without_an_end_of_an_episode() -> None:
+    """Steps are counted as ghosts and reported every second in a chunk without rows."""
+    game = Opponents()
+    for _ in range(3):
+        game.ask(1)
+    assert game.link.books.view().ghost == 2
+    game.now = REPORT_SECONDS
+    game.ask(1)
+    game.round.poll()
+    assert all(chunk.rows == chunk.episodes == 0 for chunk in game.link.chunks)
+    assert len(game.link.chunks) == 2
+    view = game.link.books.view()
+    assert (view.produced, view.ghost) == (0, 3)
+
+
+def test_records_of_an_earlier_start_of_the_learner_are_dropped() -> None:
+    """A record that waits when the learner restarts is not sent, because its chunk would be refused."""
+    game = Opponents()
+    game.ask(1)
+    game.end(1)
+    game.round.follow(RulePolicy(SPEC, 2, generation=2))
+    assert game.told("match") == []
+    game.ask(2)
+    game.end(2)
+    assert game.told("match") == [5]
+    assert game.link.chunks[-1].generation == 2

@@ -1,0 +1,61 @@
+"""Tests the ratings of self-play on the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from learner.observe.behavior_state import BehaviorState
+from learner.observe.view import RunState, RunView
+from learner.web.hooks import StatusView
+from tests.browser.webdriver import Browser
+from tests.learner.web.site import Hooks, serving
+
+EVIL = '<img src=x onerror="window.pwned=1">'
+RIVALS = {
+    "opponent_elo/champion": 1320.0,
+    "opponent_rating/champion": 1301.5,
+    "games_won_against/champion": 30.0,
+    "games_drawn_against/champion": 10.0,
+    "games_lost_against/champion": 60.0,
+    f"opponent_elo/{EVIL}": 1200.0,
+}
+
+
+@dataclass
+class Playing(Hooks):
+    """A learner of which one behavior plays against itself and others, and one does not."""
+
+    def status(self) -> StatusView:
+        """Returns it."""
+        played = {"elo": 1250.0, "self_play_rating": 1262.0, "learning_team": 1.0, **RIVALS}
+        behaviors = (BehaviorState("Duel", numbers=played), BehaviorState("Walker"))
+        return StatusView(RunView("run", RunState.TRAINING, 1, 1.0, "", 1, "", behaviors), (), "1.2.3")
+
+
+def test_ratings_have_curves_and_rows(browser: Browser, picture: Callable[[str], Path]) -> None:
+    """Self-play has curves of ELO and rating and a table of frozen and scripted opponents; other behaviors have neither."""
+    hooks = Playing()
+    for second in range(60):
+        elo = 1200.0 + 50 * math.sin(second / 20)
+        hooks.history_.add("Duel", float(second), {"mean_return": 0.1, "elo": elo, "self_play_rating": elo + 10})
+        hooks.history_.add("Walker", float(second), {"mean_return": 1.0})
+    curve = "return document.querySelectorAll('.chart[aria-label=\"ELO\"] path.curve').length"
+    visible = "return document.querySelector('.chart[aria-label=\"ELO\"]').offsetParent !== null"
+    with serving(hooks) as site:
+        browser.open(site.server.url)
+        browser.wait_for(lambda: browser.run(curve) == 1, "the curve of ELO")
+        rows = browser.text("#opponent-rows")
+        assert "champion" in rows
+        assert "1,320" in rows
+        assert "30 %" in rows
+        assert "60 %" in rows
+        assert EVIL in rows
+        picture("ratings")
+        browser.click("#behavior-switch label:nth-child(2)")
+        browser.wait_for(lambda: not browser.run(visible), "a page without ratings")
+        assert not browser.run("return document.querySelector('#opponents').offsetParent !== null")
+        assert browser.run("return document.images.length") == 0
+        assert browser.complaints() == []

@@ -1,0 +1,182 @@
+"""Runs the commands of the first page and of the examples."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.printed import Reader
+from tests.documents import ROOT, blocks, commands, headings, section
+from tests.e2e.processes import Processes, processes_in
+from tests.e2e.unity import free_ports
+from tests.players.build import make_build
+from tests.plugins.page import FIRST_PAGE as PACKAGES_PAGE
+
+pytestmark = pytest.mark.slow
+
+FIRST_PAGE, INDEX = "README.md", "deploy/examples/README.md"
+EXAMPLES = (ROOT / INDEX).parent
+IGNORED = shutil.ignore_patterns("results", "__pycache__", "*.egg-info", "build", "rollcast.schema.json")
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Starts processes in the test's folder, which end with the test."""
+    with processes_in(tmp_path, tmp_path) as started:
+        yield started
+
+
+def reader_of(processes: Processes, folder: str = "") -> Reader:
+    """Returns a reader in a copy of an example's folder."""
+    if folder:
+        shutil.copytree(EXAMPLES / folder, processes.folder, dirs_exist_ok=True, ignore=IGNORED)
+    return Reader(processes)
+
+
+def reaches(reader: Reader, target: float) -> None:
+    """Waits for the end of the newest run, and checks that its target ended it."""
+    reader.wait()
+    summary = reader.summary()
+    assert (summary["stop_reason"], summary["mean_return_100"] >= target) == ("target_return", True)
+
+
+def test_the_two_terminals_of_the_first_page(processes: Processes) -> None:
+    """A run is watched, interrupted, resumed until it reaches its target, and evaluated."""
+    reader = reader_of(processes)
+    init, serve, actor, status, page, evaluate = commands(section(FIRST_PAGE, "Train in two terminals"))
+    # It learns only after it was resumed: otherwise a fast machine reaches the target before that.
+    behavior = "behaviors.CartPole."
+    endless = ("--set", f"{behavior}max_steps=1e8", "--set", f"{behavior}hyperparameters.learning_rate=1e-9")
+    reader.types([init, serve, actor], endless)
+    learner = reader.learners[-1]
+    learner.wait_for_version("CartPole", 2)
+    shown, link = (child.out() for child in reader.types([status, page]))
+    assert "CartPole" in shown
+    assert "http://" in link
+    reader.interrupt()
+    reader.types([[*serve, "--resume"], actor], ("--target-return", "100"))
+    reaches(reader, 100)
+    (measured,) = reader.types([[*evaluate, "--episodes", "5"]])
+    assert "CartPole: 5 episodes" in measured.out()
+
+
+def test_the_own_environment_of_the_first_page(processes: Processes) -> None:
+    """The environment and the run file train as printed."""
+    text = section(FIRST_PAGE, "Your own environment")
+    for name, language in (("corridor.py", "python"), ("corridor.yaml", "yaml")):
+        (printed,) = blocks(text, language)
+        (processes.folder / name).write_text(printed, encoding="utf-8")
+    reader = reader_of(processes)
+    reader.types(commands(text))
+    reaches(reader, -1.1)
+
+
+def test_several_machines_on_the_first_page(processes: Processes) -> None:
+    """A learner and an actor on different addresses train."""
+    reader = reader_of(processes)
+    serve, actor, *_ = commands(section(FIRST_PAGE, "Several machines, and a service"))
+    reader.types([["rollcast-learner", "init", "cartpole"]])
+    (processes.folder / "cartpole.yaml").rename(processes.folder / serve[2])
+    reader.types([[*serve, "--run-id", "RUN"], actor], ("--target-return", "60"))
+    reaches(reader, 60)
+
+
+@pytest.mark.parametrize("lines", [(1,), (2,), (4, 3)], ids=["before", "players", "gateway"])
+def test_the_unity_commands_of_the_first_page(lines: tuple[int, ...], processes: Processes) -> None:
+    """Learner and players train in one command, and so do a learner and a gateway in two."""
+    shutil.copy(EXAMPLES / "curriculum" / "curriculum.yaml", processes.folder / "run.yaml")
+    make_build(processes.folder)
+    printed = commands(section(FIRST_PAGE, "From ML-Agents to Rollcast"))
+    assert printed[0] == ["mlagents-learn", *printed[1][1:]]
+    few = ["--num-envs", "2", "--base-port", str(free_ports(2))]
+    typed = [words if "serve" in words else [*words, *few] for words in map(printed.__getitem__, lines)]
+    reader = reader_of(processes)
+    reader.types(typed, ("--target-return", "40"))
+    reader.wait()
+    summary = json.loads((processes.folder / "results" / "walker" / "summary.json").read_text())
+    assert (summary["stop_reason"], summary["mean_return_100"] >= 40) == ("target_return", True)
+
+
+def test_the_own_environment_is_that_of_the_first_page() -> None:
+    """The index links to the environment on the first page."""
+    assert "](../../README.md#your-own-environment)" in section(INDEX, "Own environment")
+
+
+@pytest.mark.parametrize(
+    ("heading", "folder", "target"),
+    [("Pixels", "pixels", -0.3), ("Memory", "memory", 60.0), ("Several agents", "", -24.0)],
+)
+def test_an_example_reaches_a_target(heading: str, folder: str, target: float, processes: Processes) -> None:
+    """The run ends at a target that neither chance nor the example without its feature reaches."""
+    reader = reader_of(processes, folder)
+    reader.types(commands(section(INDEX, heading)), (f"--target-return={target}",))
+    reaches(reader, target)
+
+
+def test_several_machines_take_part(processes: Processes) -> None:
+    """Both actors add steps to one policy, which learns."""
+    reader = reader_of(processes)
+    reader.types(commands(section(INDEX, "Several machines")), ("--set", "rollcast.target_return=null"))
+    learner = reader.learners[-1]
+
+    def both_add_steps() -> bool:
+        return all(any(row.acked_steps for row in learner.actor(name).books) for name in ("first", "second"))
+
+    learner.wait_for(both_add_steps, "steps of both actors")
+    learner.wait_for(lambda: learner.behavior("CartPole").mean_return_100 > 60, "a return that chance does not reach")
+    reader.interrupt()
+
+
+def test_demonstrations_suffice(processes: Processes) -> None:
+    """A clone of the expert plays far better than chance without rewards."""
+    *training, evaluate = commands(section(INDEX, "Demonstrations"))
+    reader = reader_of(processes)
+    reader.types(training, ("--target-return", "150"), ("--set", "behaviors.CartPole.max_steps=10000"))
+    reader.types([[*evaluate, "--episodes", "10", "--json", "copy.json"]])
+    (found,) = json.loads((processes.folder / "copy.json").read_text())["behaviors"]
+    assert found["returns"]["mean"] > 100
+
+
+def test_a_curriculum_reaches_its_last_lesson(processes: Processes) -> None:
+    """The player gets the value of each lesson in turn."""
+    reader = reader_of(processes, "curriculum")
+    events = processes.folder / "events"
+    make_build(processes.folder, "--events", str(events))
+    (command,) = commands(section(INDEX, "Curriculum"))
+    reader.types([[*command, "--base-port", str(free_ports(1))]])
+    told = [json.loads(line) for line in events.read_text().splitlines()]
+    parameters = [line for event in told if event["event"] == "side_channel" for line in event["told"]]
+    wind = [line.get("value", "drawn") for line in parameters if line.get("parameter") == "wind"]
+    assert wind == [0.0, 0.5, "drawn"]
+    summary = json.loads((processes.folder / "results" / "curriculum" / "summary.json").read_text())
+    assert summary["stop_reason"] == "target_return"
+
+
+@pytest.mark.parametrize("heading", ["Own loss", "Own reward"])
+def test_the_package_is_that_of_its_page(heading: str) -> None:
+    """The commands of the package are printed on one page only."""
+    assert commands(section(INDEX, heading)) == []
+    assert ["pip", "install", "-e", "deploy/examples/rollcast_example"] in commands(PACKAGES_PAGE)
+
+
+def test_the_printed_password_is_made(tmp_path: Path) -> None:
+    """The file has 24 characters and is readable for Grafana's container."""
+    line, _ = blocks(section(FIRST_PAGE, "Several machines, and a service"), "sh")[-1].splitlines()
+    (tmp_path / "deploy" / "secrets").mkdir(parents=True)
+    subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True)
+    password = tmp_path / "deploy" / "secrets" / "grafana_admin_password"
+    assert len(password.read_text()) == 25
+    assert password.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("page", [FIRST_PAGE, INDEX])
+def test_the_commands_of_every_section_are_run(page: str) -> None:
+    """Each section that prints commands, and each example, is named in a test of this folder."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    named = [heading for heading in headings(page) if page == INDEX or commands(section(page, heading))]
+    assert [heading for heading in named if f'"{heading}"' not in sources] == []

@@ -1,0 +1,70 @@
+"""Tests the README's commands without make."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT, commands, section
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the script with this interpreter's virtual environment, unless another one is given."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tasks.py"), *arguments],
+        env={**os.environ, "VENV": sys.prefix, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_unknown_task_is_answered_with_the_known_ones() -> None:
+    """An unknown or missing task is answered with the list of tasks."""
+    for arguments in ((), ("no-such-task",)):
+        done = run(*arguments)
+        assert done.returncode == 1
+        assert "test-all" in done.stderr
+
+
+def test_a_failed_task_ends_with_its_code() -> None:
+    """A failed task ends with the exit code of its program."""
+    done = run("demo", "--no-such-flag")
+    assert done.returncode == 2
+    assert "unrecognized arguments" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["make", "python"])
+def test_the_printed_demo_trains(program: str, tmp_path: Path) -> None:
+    """Both printed commands, `make demo` and `python tasks.py demo`, train CartPole."""
+    (with_make, *_) = commands(section("README.md", "Install"))
+    assert with_make == ["make", "demo"]
+    assert "python tasks.py demo" in section("README.md", "Install")
+    few = ["--results-dir", str(tmp_path), "--", "--set", "behaviors.CartPole.max_steps=3000"]
+    if program == "make":
+        words = [*with_make, f"PYTHON={sys.executable}", f"SEED={' '.join(['3', *few])}"]
+        done = subprocess.run(
+            words, cwd=ROOT, env={**os.environ, "VENV": sys.prefix}, capture_output=True, text=True, check=False
+        )
+    else:
+        done = run("demo", "--seed", "3", *few)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "demo-3" / "CartPole.onnx").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # without caches the types of three systems take minutes of a busy machine
+def test_the_checks_and_tests_run() -> None:
+    """`python tasks.py test` runs style, types for three systems, imports and pytest, as `make test` does."""
+    done = run("test", "tests/deploy/test_tasks.py", "-k", "unknown_task", WORKERS="0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    order = ["All checks passed", "already formatted", "no issues found", "0 broken", "1 passed"]
+    places = [done.stdout.find(text) for text in order]
+    assert places == sorted(places), done.stdout
+    assert -1 not in places, done.stdout
+    assert done.stdout.count("no issues found") == 3

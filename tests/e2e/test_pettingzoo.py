@@ -1,0 +1,123 @@
+"""Tests training in real PettingZoo environments, with learners and actors as processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rollcast.demonstrations.reading import read_demonstration
+
+from actor_client.pettingzoo.cast import Cast, CastingRules
+from actor_client.pettingzoo.factory import make_agents
+from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
+from tests.e2e.runs import small, write_run
+
+pytestmark = pytest.mark.slow
+
+STEPS = 1_500
+BOARD = {"hidden_units": 32, "num_layers": 1, "vis_encode_type": "fully_connected"}
+
+
+def start(processes: Processes, behaviors: dict[str, Any], env: str, *arguments: str, actors: int = 1) -> Any:
+    """Starts a learner and actors; returns them."""
+    learner = processes.learner(write_run(processes.folder, behaviors))
+    children = [
+        processes.actor(learner.address, env, "--num-envs", "4", *arguments, name=f"zoo-{n}", command="pettingzoo")
+        for n in range(actors)
+    ]
+    return learner, children
+
+
+def ends_well(learner: LearnerProcess, actors: list[Child]) -> dict[str, Any]:
+    """Waits for the end of all, and returns the summary."""
+    codes = [learner.wait(), *(actor.wait() for actor in actors)]
+    assert not any(codes), learner.said() + "".join(actor.said() for actor in actors)
+    summary: dict[str, Any] = json.loads((learner.folder / "summary.json").read_text())
+    for actor in actors:
+        for books in actor.events("books"):
+            assert books["open"] == books["unacked"] == 0, books
+    return summary
+
+
+@pytest.mark.parametrize(
+    ("env", "network"),
+    [
+        ("simple_spread_v3", {}),
+        ("rps_v2", {}),
+        ("connect_four_v3", BOARD),
+        ("pettingzoo.butterfly.knights_archers_zombies_v11:env", {}),
+        ("multiwalker_v9", {}),
+        ("pursuit_v5", BOARD),
+    ],
+)
+def test_every_family_trains(env: str, network: dict[str, Any], tmp_path: Path) -> None:
+    """Environments of each family train to their step limit; all actors end with balanced books."""
+    with processes_in(tmp_path) as processes:
+        settings = small(max_steps=STEPS)
+        settings["network_settings"] |= network
+        learner, actors = start(processes, {"Zoo": settings}, env)
+        ends_well(learner, actors)
+        assert (learner.folder / "Zoo.onnx").exists()
+
+
+def test_several_behaviors_train_over_two_processes(tmp_path: Path) -> None:
+    """Chasers, a group of poca, and their prey, with different spaces, learn from two actors; each has its own policy."""
+    with processes_in(tmp_path) as processes:
+        behaviors = {"Chaser": small(max_steps=3 * STEPS, trainer_type="poca"), "Prey": small(max_steps=STEPS)}
+        rules = ["--behavior", "adversary_*=Chaser", "--behavior", "agent_*=Prey"]
+        rules += ["--group", "adversary_*=1", "--group-reward", "sum"]
+        learner, actors = start(processes, behaviors, "simple_tag_v3", *rules, actors=2)
+        ends_well(learner, actors)
+        for actor in actors:
+            assert {books["behavior"] for books in actor.events("books")} == {"Chaser", "Prey"}
+            assert all(books["acked"] for books in actor.events("books"))
+        assert {path.name for path in learner.folder.glob("*.onnx")} >= {"Chaser.onnx", "Prey.onnx"}
+
+
+def test_teams_share_a_policy(tmp_path: Path) -> None:
+    """Both players of a turn game learn as two teams of one behavior, and their returns are those of a zero-sum game."""
+    with processes_in(tmp_path) as processes:
+        settings = small(max_steps=STEPS) | {"network_settings": BOARD}
+        learner, actors = start(processes, {"Four": settings}, "connect_four_v3", "--team", "player_1=1")
+        ends_well(learner, actors)
+        declared = {event["behavior"] for event in actors[0].events("acting")}
+        assert declared == {"Four?team=0", "Four?team=1"}
+
+
+def test_episodes_are_recorded_and_evaluated(tmp_path: Path) -> None:
+    """Recordings of a training hold whole episodes; an evaluation of the run counts those of all agents."""
+    with processes_in(tmp_path) as processes:
+        learner, (actor,) = start(
+            processes, {"Zoo": small(max_steps=STEPS)}, "simple_spread_v3", "--record", str(tmp_path / "spread.demo")
+        )
+        ends_well(learner, [actor])
+        environment = make_agents("simple_spread_v3", {}).environment
+        spec = Cast(CastingRules(), "Zoo").seat(environment, "agent_0").form.spec
+        recorded = read_demonstration(tmp_path / "spread.demo", spec)
+        assert recorded.episodes >= 3
+        result = tmp_path / "result.json"
+        options = ["--env", "simple_spread_v3", "--pettingzoo", "--episodes", "12", "--json", str(result)]
+        evaluation = processes.python(
+            "evaluate", "-m", "learner", "evaluate", str(learner.folder), *options, "--actor-args", "--num-envs", "2"
+        )
+        assert evaluation.wait() == 0, evaluation.said()
+        assert '"episodes": 12' in result.read_text()
+
+
+@pytest.mark.parametrize(
+    ("env", "arguments", "code", "message"),
+    [
+        ("conect_four_v3", (), 11, "did you mean classic/connect_four-v3"),
+        ("simple_tag_v3", (), 11, "adversary_0 and agent_0 have different observation spaces"),
+        ("simple_spread_v3", ("--behavior", "adversary_*=A"), 10, "no --behavior matches the agent agent_0"),
+        ("simple_spread_v3", ("--team", "agent_0=red"), 10, "team 'red' is not a number"),
+        ("simple_spread_v3", ("--group-reward", "sum"), 10, "needs groups: add --group"),
+    ],
+)
+def test_a_mistake_is_one_line(env: str, arguments: tuple[str, ...], code: int, message: str, tmp_path: Path) -> None:
+    """A mistake in the command line ends the actor before it connects, with one line and its exit code."""
+    with processes_in(tmp_path) as processes:
+        actor = processes.actor("127.0.0.1:9", env, *arguments, command="pettingzoo")
+        assert message in actor.fails_with(code)

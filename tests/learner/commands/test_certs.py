@@ -1,0 +1,120 @@
+"""Tests of the commands that make certificates and tokens, and of joining with their codes."""
+
+from __future__ import annotations
+
+import io
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rollcast.auth import JoinCode, Principal, Role, parse_tokens
+from rollcast.server_tls import expiry
+
+from actor_client import cli as actor_cli
+from actor_client.exits import ExitCode as ActorCode
+from learner.cli import main
+from learner.common.exits import ExitCode
+from learner.identity.authority import ALWAYS, hosts_of
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """Returns a folder made by `certs init`."""
+    assert main(["certs", "init", str(tmp_path / "certs"), "--host", "learner.example", "10.1.2.3"]) == ExitCode.OK
+    return tmp_path / "certs"
+
+
+def test_init_makes_everything(folder: Path) -> None:
+    """The certificate has all names, secrets are private, and the token file has a hash."""
+    assert {"learner.example", "10.1.2.3", *ALWAYS} <= set(hosts_of(folder))
+    for name in ("server.key", "tokens", "authority/ca.key"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    rows = parse_tokens((folder / "tokens").read_text()).rows
+    assert [row.principal for row in rows] == [Principal("actors", Role.ACTOR)]
+    days = (expiry((folder / "server.pem").read_bytes()) - time.time()) / DAY
+    assert 364 < days < 366
+
+
+def test_init_replaces_no_authority(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second init is refused, because clients trust the first authority."""
+    assert main(["certs", "init", str(folder)]) == ExitCode.USAGE
+    assert "certs renew" in capsys.readouterr().err
+
+
+def test_renew_keeps_the_names(folder: Path) -> None:
+    """A renewed certificate has the old names and further ones, and a key of its own."""
+    old_key, old_names = (folder / "server.key").read_bytes(), set(hosts_of(folder))
+    assert main(["certs", "renew", str(folder), "--host", "second.example", "--days", "2"]) == ExitCode.OK
+    assert set(hosts_of(folder)) == {*old_names, "second.example"}
+    assert (folder / "server.key").read_bytes() != old_key
+    assert expiry((folder / "server.pem").read_bytes()) < time.time() + 3 * DAY
+
+
+def test_tokens_are_added(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A token is printed, or written to a private file, and the file holds only its hash."""
+    capsys.readouterr()
+    limits = ["--max-sessions", "2", "--behaviors", "A,B", "--not-after", "2999-01-01"]
+    assert main(["certs", "token", str(folder), "lab", *limits]) == ExitCode.OK
+    printed = capsys.readouterr().out.strip()
+    assert (
+        main(["certs", "token", str(folder), "eyes", "--role", "viewer", "--out", str(tmp_path / "t")]) == ExitCode.OK
+    )
+    written = (tmp_path / "t").read_text().strip()
+    assert stat.S_IMODE((tmp_path / "t").stat().st_mode) == 0o600
+    text = (folder / "tokens").read_text()
+    table = parse_tokens(text)
+    assert table.find(printed, time.time()) == Principal("lab", Role.ACTOR, 2, frozenset({"A", "B"}))
+    assert table.find(written, time.time()) == Principal("eyes", Role.VIEWER)
+    assert printed not in text
+    assert written not in text + capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["token", "{}", "a b"], "letters, digits"),
+        (["token", "{}", "lab", "--not-after", "2001-01-01"], "in the past"),
+        (["token", "{}", "actors", "--role", "viewer"], "two roles"),
+        (["renew", "{}", "--host", "a:1"], "leave the port out"),
+        (["client", "{}/none", "lab"], "cannot be read"),
+        (["renew", "{}", "--days", "0"], "number of days"),
+    ],
+)
+def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    """A mistake is one line and changes no file."""
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert main(["certs", *(argument.format(folder) for argument in arguments)]) == ExitCode.USAGE
+    assert message in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_client_certificate(folder: Path) -> None:
+    """A client's certificate, key and authority are in a folder of their own."""
+    assert main(["certs", "client", str(folder), "lab"]) == ExitCode.OK
+    assert {path.name for path in (folder / "clients" / "lab").iterdir()} == {"ca.pem", "client.pem", "client.key"}
+    assert stat.S_IMODE((folder / "clients" / "lab" / "client.key").stat().st_mode) == 0o600
+
+
+def test_joining(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A join code makes a folder with address, authority and token, and the token is not shown."""
+    assert main(["certs", "token", str(folder), "lab", "--join"]) == ExitCode.OK
+    code = capsys.readouterr().out.splitlines()[-1]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{code}\n"))
+    joined = tmp_path / "joined"
+    assert actor_cli.main(["join", str(joined)]) == ActorCode.OK
+    token = JoinCode.decode(code).token
+    said = capsys.readouterr()
+    assert token not in said.out + said.err
+    assert (joined / "token").read_text() == f"{token}\n"
+    assert stat.S_IMODE((joined / "token").stat().st_mode) == 0o600
+    assert (joined / "learner").read_text() == "learner.example:50051\n"
+    assert (joined / "ca.pem").read_bytes() == (folder / "ca.pem").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{code[:-9]}\n"))
+    assert actor_cli.main(["join", str(joined)]) == ActorCode.USAGE
+    assert code[:-9] not in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""Tests `rollcast-learner init` and the schema of run files."""
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from jsonschema.exceptions import best_match
+
+from learner.cli import main
+from learner.commands.init import SCHEMA_FILE, examples, schema_text
+from learner.settings.schema import run_file_schema
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "learner" / "run_files"
+RUN_FILES = sorted(
+    [*EXAMPLES.glob("*.yaml"), *(ROOT / "deploy").rglob("*.yaml"), *(ROOT / "tests" / "gates").rglob("*.yaml")]
+)
+VALIDATOR = jsonschema.Draft202012Validator(run_file_schema())
+
+
+def refused(document: dict[str, Any]) -> list[str]:
+    """Returns the places of a document that the schema refuses, the innermost that fits best."""
+    errors = VALIDATOR.iter_errors(document)
+    return [str(best_match([error]).json_path) for error in errors]  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("name", sorted(examples()))
+def test_init_writes_an_example_that_can_start(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The written run file has comments, names its schema, and passes `check-config` without a warning."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", name]) == 0
+    assert f"rollcast-learner serve {name}.yaml" in capsys.readouterr().out
+    first, second, *_ = (tmp_path / f"{name}.yaml").read_text().splitlines()
+    assert first == f"# yaml-language-server: $schema={SCHEMA_FILE}"
+    assert second == f"# {examples()[name]}"
+    assert (tmp_path / SCHEMA_FILE).read_text() == schema_text()
+    assert main(["check-config", f"{name}.yaml"]) == 0
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_init_takes_the_first_run_to_try_and_lists_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a name `init` writes cartpole.yaml; `--list` prints a line per example."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--list"]) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert len(capsys.readouterr().out.splitlines()) == len(examples()) >= 13
+    assert main(["init"]) == 0
+    assert (tmp_path / "cartpole.yaml").exists()
+
+
+def test_init_overwrites_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An existing file is kept; an unknown example is refused with the known ones."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cartpole.yaml").write_text("mine")
+    assert main(["init"]) == 11
+    assert capsys.readouterr().err == "error: cartpole.yaml exists; move it, or run init in another folder\n"
+    assert (tmp_path / "cartpole.yaml").read_text() == "mine"
+    assert main(["init", "../cartpole"]) == 11
+    assert "there is no example '../cartpole'; the examples are bipedalwalker, cartpole, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", RUN_FILES, ids=lambda path: path.stem)
+def test_the_schema_takes_every_run_file(path: Path) -> None:
+    """The schema accepts every run file that `serve` accepts."""
+    document = yaml.safe_load(path.read_text())
+    if "behaviors" in document:
+        assert list(refused(document)) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "places"),
+    [
+        ({"rollcast": {"adress": "127.0.0.1:1"}}, ["$.rollcast"]),
+        ({"behaviors": {"A": {"hyperparameters": {"tau": 0.01}}}}, ["$.behaviors.A.hyperparameters"]),
+        ({"behaviors": {"A": {"trainer_type": "sac", "hyperparameters": {"tau": 0.01}}}}, []),
+        ({"behaviors": {"A": {"trainer_type": "mine", "hyperparameters": {"mine": 1}}}}, []),
+        ({"behaviors": {"A": {"max_steps": 0}}}, ["$.behaviors.A.max_steps"]),
+        ({"behaviors": {"A": {"max_steps": 5e5, "framework": "pytorch"}}}, []),
+        ({"behaviors": {"A": {"reward_signals": {"mine": {"any": 1}, "gail": {"demo_path": "x"}}}}}, []),
+        ({"behaviors": {"A": {"reward_signals": {"rnd": {"gama": 1}}}}}, ["$.behaviors.A.reward_signals.rnd"]),
+        ({"rollcast": {"queue_bytes": "64 MiB", "torch_threads": 2}}, []),
+        ({"rollcast": {"torch_threads": 2000}}, ["$.rollcast.torch_threads"]),
+        ({"environment_parameters": {"a": 1.5, "b": {"sampler_type": "gaussian", "sampler_parameters": {"mean": 2}}}}, []),
+        (
+            {"environment_parameters": {"a": {"curriculum": [{"name": "x", "value": 1}, {"name": "y", "value": {"sampler_type": "uniform", "sampler_parameters": {}}}]}}},
+            [],
+        ),
+        (
+            {"environment_parameters": {"a": {"sampler_type": "uniform", "sampler_parameters": {"mean": 1}}}},
+            ["$.environment_parameters.a.sampler_parameters"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_schema_knows_what_may_be_written(document: dict[str, Any], places: list[str]) -> None:
+    """The schema marks wrong keys and numbers, and accepts short forms and plug-ins."""
+    assert list(refused(document)) == places
+
+
+def test_the_schema_says_what_settings_mean() -> None:
+    """The schema describes every key."""
+    definitions = run_file_schema()["$defs"]
+    bare = [
+        f"{name}.{key}"
+        for name, definition in definitions.items()
+        for key, field in definition.get("properties", {}).items()
+        if "description" not in field
+    ]
+    assert bare == []

@@ -1,0 +1,151 @@
+"""Tests how trainers are built."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import torch
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from learner.commands.training import TrainingRun
+from learner.common.exits import ExitCode, UserError
+from learner.link.to_front import Policy
+from learner.settings.load import load_run_options
+from learner.trainers.base import Trainer
+from learner.trainers.settlement import ExperienceQueue, Settlement
+from tests.learner.ingest.parts import NAME, make_spec
+from tests.learner.starts import SETTINGS, begun, opened
+
+
+@contextmanager
+def made(
+    results: Path, *, resume: bool = False, seed: int = 3, initialize_from: Path | None = None
+) -> Iterator[TrainingRun]:
+    """Makes a run without its service and closes its files at the end."""
+    run_file = results / "run.yaml"
+    results.mkdir(exist_ok=True)
+    run_file.write_text(
+        yaml.safe_dump({"behaviors": {NAME: {"trainer_type": "ppo", **SETTINGS}}, "torch_settings": {"device": "cpu"}})
+    )
+    loaded = load_run_options(run_file, cli={"seed": str(seed)}, environ={})
+    with opened(results, resume=resume) as folder:
+        folder.initialize_from = initialize_from
+        run = TrainingRun(loaded, folder)
+        try:
+            yield run
+        finally:
+            run.run.give_up(RuntimeError("the test is over"))
+
+
+@contextmanager
+def assembled(results: Path, **options: Any) -> Iterator[TrainingRun]:
+    """Returns a run as of `made` with one declared behavior."""
+    with made(results, **options) as run:
+        run.run._judge.start()  # it begins with the trainers, which have no thread here
+        run.front.behaviors.declare(make_spec(NAME), 0, 1)
+        yield run
+
+
+@pytest.mark.parametrize("refused", ["judge", "trainers"])
+def test_a_run_without_threads_ends_in_good_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """If no threads can be started, the run ends cleanly."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == refused:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with made(tmp_path) as run:
+        run.record.begin("127.0.0.1:1")
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError) as found:
+            run.run.start()
+        run.run.give_up(found.value)
+        last = json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[-1])
+        assert (last["event"], last["error"]) == ("failed", "can't start new thread")
+    for thread in threading.enumerate():
+        if thread.name == "judge":
+            thread.join(60.0)
+            assert not thread.is_alive()
+
+
+def build(run: TrainingRun) -> Trainer:
+    """Builds the trainer of the only behavior, and shows it to all parts."""
+    declared, link = run.front.behaviors.all()[0].declared, run.context.link
+    trainer = run.run._build(declared, ExperienceQueue(Settlement(declared.index, link.to_front.send)))
+    for part in run.run._parts:
+        part.trainer_added(trainer)
+    return trainer
+
+
+def test_a_trainer_sends_its_policy_to_the_service(tmp_path: Path) -> None:
+    """A trainer publishes its first policy at the start with the run's generation."""
+    with assembled(tmp_path) as run:
+        trainer = build(run)
+        trainer.start()
+        (sent,) = [message for message in run.context.link.to_front.receive() if isinstance(message, Policy)]
+        header = sent.stored.description
+        assert header == trainer.published
+        assert (header.behavior, header.generation, header.version) == (NAME, run.context.generation, 0)
+
+
+def test_its_settings_and_statistics_are_written(tmp_path: Path) -> None:
+    """Settings and statistics of a behavior are written to TensorBoard."""
+    with assembled(tmp_path) as run:
+        trainer = build(run)
+        run.run.loop._trainers = {NAME: trainer}
+        trainer.stats_reporter.add_stat("Losses/Value Loss", 0.25)
+    events: Any = EventAccumulator(str(tmp_path / "run" / NAME))  # type: ignore[no-untyped-call]
+    events.Reload()
+    (loss,) = events.Scalars("Losses/Value Loss")
+    assert loss.value == 0.25
+    assert events.Tags()["tensors"] == ["Hyperparameters"]
+
+
+@pytest.mark.parametrize(("other", "expected"), [(3, True), (4, False)])
+def test_the_seed_decides_the_first_weights(tmp_path: Path, other: int, expected: bool) -> None:
+    """Runs of one seed begin with the same networks."""
+    with assembled(tmp_path / "one") as one, assembled(tmp_path / "two", seed=other) as two:
+        ours, theirs = (build(run).get_policy(NAME).state_dict() for run in (one, two))
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items()) is expected
+
+
+def test_an_initial_state_that_is_missing_ends_the_start(tmp_path: Path) -> None:
+    """A missing initial state ends the start."""
+    with assembled(tmp_path, initialize_from=tmp_path / "another") as run:
+        with pytest.raises(UserError, match="cannot start from") as caught:
+            build(run)
+        assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+
+
+def test_statistics_that_cannot_be_written_end_nothing(tmp_path: Path) -> None:
+    """Statistics that cannot be written are reported in one line, and the trainer is built."""
+    with begun(tmp_path, 1) as (folder, first, trainer):
+        first.keeper.save_run_state({NAME: trainer})
+        (folder.path / NAME).write_text("in the way")
+    with structlog.testing.capture_logs() as logs, assembled(tmp_path, resume=True) as run:
+        assert build(run).get_step > 0
+    assert [line["event"] for line in logs if line["log_level"] != "info"] == ["stats_not_written"]
+
+
+def test_news_are_those_of_the_trainer(tmp_path: Path) -> None:
+    """The status reads the trainer's numbers between its turns."""
+    with begun(tmp_path) as (_, start, trainer):
+        assert trainer.stats().mean_return is None
+        start.train(trainer, 1)
+        news = trainer.stats()
+        assert (news.version, news.env_steps_trained) == (1, trainer.steps_trained)
+        assert news.episodes == trainer.episodes > 0
+        assert news.mean_return == trainer.mean_return()
+        assert not news.is_full

@@ -1,0 +1,112 @@
+"""Tests that the channel keeps the order, wakes once, and carries arrays as bytes."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from learner.link.channel import Channel
+from tests.pickled_link import pickled
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    values: NDArray[Any]
+
+
+def test_messages_come_in_the_order_in_which_they_were_sent() -> None:
+    """Messages of one sender arrive once and in order."""
+    channel: Channel[int] = Channel()
+    for number in range(5):
+        channel.send(number)
+
+    assert channel.receive() == [0, 1, 2, 3, 4]
+    assert channel.receive() == []
+
+
+def test_what_says_everything_takes_the_place_of_what_said_so_before() -> None:
+    """A message that replaces earlier ones does not pile up and does not overtake others."""
+    channel: Channel[int | str] = Channel(newest=frozenset({str}))
+    for message in (1, "a", "b", 2, "c", "d", 3, 4):
+        channel.send(message)
+
+    assert channel.receive() == [1, "b", 2, "d", 3, 4]
+
+
+def test_each_sender_keeps_its_order_whatever_others_send() -> None:
+    """Messages of several threads interleave, each in its sender's order."""
+    channel: Channel[tuple[int, int]] = Channel()
+
+    def send(sender: int) -> None:
+        for number in range(500):
+            channel.send((sender, number))
+
+    threads = [threading.Thread(target=send, args=(sender,)) for sender in range(4)]
+    for thread in threads:
+        thread.start()
+    taken: list[tuple[int, int]] = []
+    while any(thread.is_alive() for thread in threads):
+        taken += channel.receive()
+    taken += channel.receive()
+
+    assert len(taken) == 2000
+    for sender in range(4):
+        assert [number for each, number in taken if each == sender] == list(range(500))
+
+
+def test_the_receiver_is_woken_once_until_it_looks() -> None:
+    """Sends between two looks cost one wake."""
+    channel: Channel[str] = Channel()
+    wakes: list[str] = []
+    channel.send("before anyone listens")
+    channel.connect(lambda: wakes.append("woken"))
+    channel.send("second")
+    assert wakes == ["woken"]
+
+    assert channel.receive() == ["before anyone listens", "second"]
+    channel.send("third")
+
+    assert wakes == ["woken", "woken"]
+
+
+def test_pickling_gives_a_copy_that_shares_no_memory() -> None:
+    """A pickled message is a copy without shared memory."""
+    channel: Channel[_Row] = Channel(pickled)
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    channel.send(_Row(1, values))
+    values[:] = 0  # the sender's own, long after it was sent
+
+    (row,) = channel.receive()
+
+    assert row.values.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert not np.shares_memory(row.values, values)
+    assert not row.values.flags.writeable
+
+
+@pytest.mark.parametrize("shared", [threading.Lock(), lambda: None], ids=["lock", "callback"])
+def test_pickling_refuses_what_cannot_leave_its_process(shared: object) -> None:
+    """A message that cannot leave its process fails in the test that sends it."""
+    with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
+        pickled(shared)
+
+
+def test_a_diverted_message_does_not_wait_for_the_receiver() -> None:
+    """A diverted message overtakes waiting ones and wakes no receiver."""
+    channel: Channel[int | str] = Channel()
+    taken: list[str] = []
+    woken: list[bool] = []
+    channel.divert(str, taken.append)
+    channel.connect(lambda: woken.append(True))
+    channel.send("at once")
+    assert (taken, woken) == (["at once"], [])
+    channel.send(1)
+    channel.send("before the other is received")
+    assert taken == ["at once", "before the other is received"]
+    assert channel.receive() == [1]

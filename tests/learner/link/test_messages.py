@@ -1,0 +1,148 @@
+"""Tests that every message of the link can be pickled and is immutable."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from rollcast.enums import AssignmentRole, HoldReason
+from rollcast.v1 import policy_pb2
+
+from learner.common.exits import ExitCode
+from learner.link.control import Answer, Close, Closed, Failed, Finished, Request, RequestKind, Seen, Stopped, StopTurns
+from learner.link.evaluation import Order
+from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
+from learner.link.matches import Match, Seat
+from learner.link.policies import PolicyKey
+from learner.link.to_front import (
+    Assign,
+    Cut,
+    Done,
+    EndEvaluation,
+    Pace,
+    Policy,
+    Release,
+    SetHold,
+    Settled,
+    StartEvaluation,
+    StartMatch,
+    Stats,
+    ToFront,
+)
+from learner.link.to_trainers import Actor, Actors, Books, Declared, Experience, QueueFull, ToTrainers
+from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
+from learner.observe.meters import RunMeters
+from learner.observe.milestones import Milestones
+from learner.observe.summary import BehaviorSummary
+from learner.observe.view import ActorNumbers, GpuMemory, LessonView, LockstepView, RunState, RunView
+from tests.learner.ingest.parts import Parts
+from tests.learner.service.samples import make_chunk, make_policy, make_spec
+from tests.pickled_link import pickled
+
+
+def declared() -> Declared:
+    """Returns a behavior as the service announces it."""
+    parts = Parts()
+    return parts.declared(parts.open().session).declared
+
+
+def stats() -> Stats:
+    """Returns a run with every field of a report."""
+    own = Field("my_number", "A number of the trainer's own.", metric=Metric(kind="counter"))
+    trainer = TrainerStats(3, 700, 9, 21.5, is_full=True, numbers={"my_number": 2.5, "ring_steps": 7}, fields=(own,))
+    meters = RunMeters()
+    meters.behavior("Walker").policy_lag.observe(np.array([0, 3]))
+    meters.behavior("Walker").show_best(21.5, 640)
+    meters.declare_stats_writers([object()])
+    return Stats(
+        12.5,
+        {"Walker": trainer},
+        frozenset({"Walker"}),
+        meters.counts(),
+        (LessonView("mass", 1, 2, "heavy"),),
+        LockstepView(2, round=7),
+        last_error="the disk is full",
+        gpu=GpuMemory(1, 2),
+    )
+
+
+VIEW = RunView("run", RunState.WAITING, 1, 5.0, "127.0.0.1:1", behaviors=(BehaviorState("Walker"),))
+SUMMARY = BehaviorSummary.of(
+    BehaviorState("Walker"), Milestones(), ActorNumbers(discarded={"reset": 1}, dropped={}, outstanding=2)
+)
+MESSAGES: tuple[Any, ...] = (
+    declared(),
+    Experience(0, 7, make_chunk(5, discarded={"reset": 2}), "session", 3, 100, 12.5),
+    QueueFull(0, 900, 1000),
+    Books(4, {"ledger": {"Walker": {"received": 2**62}}, "sessions": []}),
+    Settled(0, 7, 5, {"stale": 2}, Pace(3, 100, HoldReason.UPDATING, 8)),
+    Done(0),
+    Cut(4),
+    Actors((Actor("session", "walker", 3, is_connected=True, agents={0: 4}, teams={0: (0, 1)}),), {0: 2**40}),
+    Policy(make_policy(3), keep=True),
+    Release("Walker"),
+    SetHold(HoldReason.PAUSED, active=True),
+    Assign(policy_pb2.Assignment(lockstep_round=4), frozenset({"session"})),
+    StartEvaluation(Order(2, "session", 5, {"Walker": (1, 3)}, is_deterministic=True)),
+    EndEvaluation("session"),
+    StartMatch(
+        Match(
+            7,
+            "session",
+            (
+                Seat("Walker", 0, AssignmentRole.LEARN),
+                Seat("Walker", 1, AssignmentRole.OPPONENT, PolicyKey(1, 0, b"\1" * 32)),
+            ),
+        )
+    ),
+    stats(),
+    JudgeDeclaration(3, make_spec(), declared().settings),
+    Judgement(3, Footprint(100, 40, network_bytes=7)),
+    Judgement(4, refusal="too small", metadata={"behavior": "Walker"}),
+    Request(5, RequestKind.SAVE),
+    Answer(5, path="results/run/run_state.pt"),
+    StopTurns(),
+    Seen(VIEW),
+    Close("signal", VIEW, {"Walker": SUMMARY}, "no"),
+    Stopped(),
+    Closed(is_complete=True),
+    Finished("max_steps"),
+    Failed(ExitCode.TRAINER_FAILED, "the trainer failed: no"),
+)
+
+
+def test_all_messages_are_here() -> None:
+    """Each kind of message has an example here."""
+    assert {type(message) for message in MESSAGES} == {*get_args(ToTrainers), *get_args(ToFront)}
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_survives_the_way_between_two_processes(message: Any) -> None:
+    """A message is equal after pickling."""
+    arrived = pickled(message)
+    assert type(arrived) is type(message)
+    for field in fields(message):
+        ours, theirs = getattr(message, field.name), getattr(arrived, field.name)
+        if field.name != "chunk":
+            assert ours == theirs
+            continue
+        assert ours.columns.keys() == theirs.columns.keys()
+        for name, column in ours.columns.items():
+            np.testing.assert_array_equal(column, theirs.columns[name])
+        ours_told, theirs_told = (
+            {each.name: getattr(chunk, each.name) for each in fields(chunk) if each.name != "columns"}
+            for chunk in (ours, theirs)
+        )
+        assert ours_told == theirs_told
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_cannot_be_changed(message: Any) -> None:
+    """A message is frozen and has slots."""
+    assert is_dataclass(message)
+    assert not hasattr(message, "__dict__")
+    for field in fields(message):
+        with pytest.raises(FrozenInstanceError):
+            setattr(message, field.name, 1)

@@ -1,0 +1,186 @@
+"""Tests the table of a behavior's numbers, from which all displays are derived."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from learner.commands.status_text import render_status
+from learner.observe import behavior_state
+from learner.observe.behavior_state import FIELDS, BehaviorState, Field, Metric, TrainerStats, described
+from learner.observe.display import fields_for_machines, fields_for_people
+from learner.observe.metrics.learner import LearnerMetrics
+from learner.observe.metrics.state import MetricsSnapshot
+from learner.observe.panel import PanelPicture
+from learner.observe.view import RunState
+from learner.service.control_calls import status_response
+from learner.web.hooks import StatusView
+from learner.web.routes import status_document
+from tests.exposition import samples
+from tests.learner.observe.views import behavior, run_view
+
+HEAT = Field("heat", "How hot it is.", label="heat of all", line="heat")
+
+
+def seen(state: BehaviorState, metric: str) -> dict[str, object]:
+    """Returns what each place that shows behaviors has of the number ``heat``."""
+    view = run_view(state)
+    wire = status_response(view, [], server_version="", now=0.0, rate_of=lambda _: 0.0)
+    row = status_document(StatusView(view, (), ""))["behaviors"][0]
+    metrics = LearnerMetrics()
+    metrics.watch(lambda: MetricsSnapshot(view))
+    console = Console(file=io.StringIO(), width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(PanelPicture().draw(view))
+    return {
+        "wire": wire.behaviors[0].numbers["heat"],
+        "status": row["heat"],
+        "page": row["labels"]["heat"],
+        "machines": fields_for_machines(view, state)["heat"],
+        "people": fields_for_people(view, state)["heat"],
+        "metrics": samples(metrics.exposition())[metric, (("behavior", state.name),)],
+        "panel": "heat of all 21.50" in capture.get(),
+        "text": "heat of all 21.50" in render_status(wire),
+    }
+
+
+EVERYWHERE = {
+    "wire": 21.5,
+    "status": 21.5,
+    "page": "heat of all",
+    "machines": 21.5,
+    "people": 21.5,
+    "metrics": 21.5,
+    "panel": True,
+    "text": True,
+}
+
+
+def test_a_number_of_the_table_is_shown_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new number needs only a table entry and a value."""
+    for module in ("learner.observe.behavior_state", "learner.observe.metrics.state", "learner.commands.status_text"):
+        monkeypatch.setattr(f"{module}.FIELDS", (*FIELDS, HEAT))
+    state = behavior()
+    assert seen(replace(state, numbers={**state.numbers, "heat": 21.5}), "rollcast_learner_heat") == EVERYWHERE
+
+
+def test_a_number_of_a_trainer_of_another_package_is_shown_everywhere() -> None:
+    """A number of a package's trainer is shown through its own field."""
+    state = behavior()
+    theirs = replace(state, numbers={**state.numbers, "heat": 21.5}, own_fields=(HEAT,))
+    assert seen(theirs, "rollcast_trainer_heat") == EVERYWHERE
+
+
+def test_fields_of_two_packages_that_differ_are_one_metric_or_the_first() -> None:
+    """Conflicting fields of two packages show the first one's metric."""
+    sessions = Field("sessions", "A name that a metric of the learner has.")
+    counted = Field("heat", "Counted here.", metric=Metric(kind="counter"))
+    numbers = {"heat": 1.0, "sessions": 2.0}
+    view = run_view(
+        BehaviorState("A", numbers=numbers, own_fields=(HEAT, sessions)),
+        BehaviorState("B", numbers=numbers, own_fields=(counted, sessions)),
+    )
+    metrics = LearnerMetrics()
+    metrics.watch(lambda: MetricsSnapshot(view))
+    text = metrics.exposition().decode()
+    kinds = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
+    assert len(kinds) == len(set(kinds))
+    found = {key: value for key, value in samples(text.encode()).items() if key[0].startswith("rollcast_trainer_")}
+    assert found == {
+        ("rollcast_trainer_heat", (("behavior", "A"),)): 1.0,
+        ("rollcast_trainer_sessions", (("behavior", "A"),)): 2.0,
+        ("rollcast_trainer_sessions", (("behavior", "B"),)): 2.0,
+    }
+
+
+def test_the_table_knows_what_stands_beside_its_numbers() -> None:
+    """A field cannot have a reserved name."""
+    view = run_view(behavior())
+    of_line = {each.log or each.name for each in FIELDS if each.log is not None}
+    assert fields_for_machines(view, view.behaviors[0]).keys() - of_line <= behavior_state.LINE_KEYS
+    of_page = {each.status or each.name for each in FIELDS if each.status is not None}
+    assert status_document(StatusView(view, (), ""))["behaviors"][0].keys() - of_page == behavior_state.PAGE_KEYS
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ((Field("loss", "Another one."),), "uses the name 'loss'"),
+        ((Field("state", "A key of the log line."),), "uses the name 'state'"),
+        ((Field("books", "A key of the page."),), "uses the name 'books'"),
+        (
+            (Field("mine", "A key by another name.", log="env_steps_per_second"),),
+            "uses the name 'env_steps_per_second'",
+        ),
+        ((Field("twice", "One."), Field("twice", "And again.")), "uses the name 'twice'"),
+        ((Field("drawn", "Curves are of the table.", curve="drawn"),), "curve"),
+        ((Field("saved", "So is the run state.", kept=True),), "kept"),
+        ((Field("named", "So are other names.", metric=Metric("sessions")),), "metric"),
+    ],
+)
+def test_fields_of_packages_take_nothing_from_others(fields: tuple[Field, ...], named: str) -> None:
+    """A package's field cannot replace another number or use table-only features."""
+    with pytest.raises(ValueError, match=named):
+        behavior_state.check_own_fields(fields)
+
+
+def test_what_is_not_known_is_its_default_or_nothing() -> None:
+    """A missing number has its default, null, or no series."""
+    view = run_view(BehaviorState("New"))
+    shown = fields_for_machines(view, view.behaviors[0])
+    assert (shown["mean_lag"], shown["best_return"], shown["best_step"]) == (0.0, None, 0)
+    metrics = LearnerMetrics()
+    metrics.watch(lambda: MetricsSnapshot(view))
+    names = {name for name, labels in samples(metrics.exposition()) if ("behavior", "New") in labels}
+    assert "rollcast_learner_log_prob_error_max" in names
+    assert not names & {"rollcast_learner_best_step", "rollcast_learner_best_return"}
+    wire = status_response(view, [], server_version="", now=0.0, rate_of=lambda _: 0.0).behaviors[0]
+    assert not wire.HasField("best_return")
+    assert "best_return" not in wire.numbers
+    assert wire.numbers["loss"] == 0.0
+
+
+def test_the_wire_has_every_number_by_name() -> None:
+    """The protocol has every number by name, with its keys."""
+    numbers = {"loss": 0.5, "mean_lag": 0.25, "episode_signal_reward/rnd": 2.0, "environment_statistic/a/b": 3.0}
+    state = BehaviorState("A", env_steps_taken=2**70, numbers=numbers)
+    view = run_view(state, state=RunState.TRAINING)
+    wire = status_response(view, [], server_version="", now=0.0, rate_of=lambda _: 0.0).behaviors[0]
+    assert {**numbers, "env_steps_taken": 2.0**70}.items() <= dict(wire.numbers).items()
+    assert wire.mean_lag == 0.25
+    single = {each.name for each in FIELDS if each.default is not None and not each.keyed_by}
+    assert single <= wire.numbers.keys()
+
+
+def test_a_trainers_numbers_are_plain_and_described() -> None:
+    """A trainer's numbers cross processes with their fields, and one without a field is an error."""
+    stats = TrainerStats(version=3, numbers=described("Warm", {"loss": 0.5, "heat": 1.0}, (HEAT,)), fields=(HEAT,))
+    assert pickle.loads(pickle.dumps(stats, protocol=5)) == stats  # noqa: S301 - our own bytes
+    with pytest.raises(ValueError, match="Warm reports the number 'heat', which no field describes"):
+        described("Warm", {"heat": 1.0}, ())
+    with pytest.raises(ValueError, match="'credit_steps'"):
+        described("Warm", {"credit_steps": 1.0}, ())
+    with pytest.raises(ValueError, match="'Heat!'"):
+        Field("Heat!", "No name of a metric.")
+
+
+def test_what_a_run_state_keeps() -> None:
+    """A run state keeps the marked numbers of the table."""
+    stats = TrainerStats(4, 900, 100, 50.0, is_full=True, numbers={"mean_lag": 0.5, "loss": 1.0})
+    state = stats.state_dict()
+    assert state == {
+        "version": 4, "env_steps_trained": 900, "episodes": 100, "mean_return": 50.0, "mean_lag": 0.5,
+        "log_prob_error_max": 0.0, "is_full": True,
+    }  # fmt: skip
+    kept = TrainerStats.from_state(state)
+    assert kept == replace(stats, numbers={"mean_lag": 0.5, "log_prob_error_max": 0.0})
+    for key, value in (("version", -1), ("mean_lag", "x"), ("is_full", 1), ("mean_return", "x")):
+        with pytest.raises(ValueError, match=key):
+            TrainerStats.from_state({**state, key: value})
+    for unknown in ("numbers", "fields"):
+        with pytest.raises(TypeError, match=f"{unknown}.* is not a number of a trainer"):
+            TrainerStats.from_state({**state, unknown: ()})

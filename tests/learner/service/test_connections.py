@@ -1,0 +1,72 @@
+"""Tests the limits of connections, open files and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from learner.common import platform
+from learner.common.exits import ExitCode, UserError
+from learner.service.server import OTHER_DESCRIPTORS, require_descriptors
+from learner.settings.service import SPARE_CONNECTIONS, ServiceSettings
+from tests.learner.service.harness import Actor, async_test, running
+from tests.learner.service.samples import make_options
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """Lowers the soft limit of open files for a test."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_files")
+def test_the_limit_of_open_files_is_raised_for_all_actors() -> None:
+    """With a soft limit of 1,024 files, room is made for two connections of each of 1,024 actors."""
+    require_descriptors(ServiceSettings(max_sessions=1024))
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 2 * 1024 + SPARE_CONNECTIONS + OTHER_DESCRIPTORS
+
+
+def test_more_actors_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hard limit that is too low is an error that names the setting, the limit and the number that fits."""
+    limits = SimpleNamespace(RLIMIT_NOFILE=7, RLIM_INFINITY=-1, getrlimit=lambda _: (1024, 1024), setrlimit=None)
+    monkeypatch.setattr(platform, "_limits", limits)
+    with pytest.raises(UserError) as caught:
+        require_descriptors(ServiceSettings(max_sessions=1024))
+    assert caught.value.exit_code is ExitCode.RUN_FILE
+    assert "rollcast.max_sessions 1024 needs 2624 open files, but the system allows 1024" in caught.value.message
+    assert "at most 224" in caught.value.message
+    require_descriptors(ServiceSettings(max_sessions=224))
+    monkeypatch.setattr(platform, "_limits", None)
+    require_descriptors(ServiceSettings(max_sessions=10**6))
+
+
+@async_test
+async def test_connections_beyond_the_limit_are_closed() -> None:
+    """Silent connections above the limit are closed at once, and an actor that is connected stays."""
+    async with running(make_options(max_sessions=1)) as learner, Actor(learner.server.port) as actor:
+        await actor.join()
+        most = learner.options.rollcast.connection_limit
+        opened = [await asyncio.open_connection("127.0.0.1", learner.server.port) for _ in range(most + 10)]
+        ended = [asyncio.create_task(_ends(reader)) for reader, _ in opened]
+        done, _ = await asyncio.wait(ended, timeout=1.0)
+        assert len(done) >= 10
+        await actor.renew()
+        for _, writer in opened:
+            writer.close()
+        for task in ended:
+            task.cancel()
+
+
+async def _ends(reader: asyncio.StreamReader) -> None:
+    try:
+        while await reader.read(1024):
+            pass
+    except ConnectionError:
+        pass

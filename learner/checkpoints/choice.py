@@ -1,4 +1,4 @@
-"""Finds the checkpoint of a run for a choice: ``best``, a step, or a file. ``last`` is the run state."""
+"""Finds the checkpoint of a run for a choice: ``best``, a step, or a file. ``last`` is the newest state."""
 
 from __future__ import annotations
 

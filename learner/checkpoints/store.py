@@ -16,14 +16,21 @@ from typing import Any
 
 import structlog
 
-from learner.checkpoints.choice import BEHAVIOR_KIND, BEST_FILE, BEST_MODEL, BehaviorCheckpoint, read_initial
+from learner.checkpoints.choice import (
+    BEHAVIOR_KIND,
+    BEST_FILE,
+    BEST_MODEL,
+    BehaviorCheckpoint,
+    read_behavior,
+    read_initial,
+)
 from learner.checkpoints.documents import (
     BadCheckpoint,
     encode_document,
     read_document,
     saving,
 )
-from learner.checkpoints.names import PREVIOUS_RUN_STATE, RUN_STATE, initial_checkpoint
+from learner.checkpoints.names import NEWEST, PREVIOUS_RUN_STATE, RUN_STATE, initial_checkpoint, safe_name
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.status import BestEntry, CheckpointEntry, TrainingStatus
 from learner.common.exits import ExitCode, UserError
@@ -334,6 +341,24 @@ def read_run_state(folder: Path) -> SavedRunState | None:
         with contextlib.suppress(BadCheckpoint):
             return _read_run_state(folder / name)
     return None
+
+
+def last_states(folder: Path, saved: SavedRunState) -> dict[str, Any]:
+    """Returns the newest state of each trainer: its part of the run state, or in lock-step a later checkpoint.
+
+    In lock-step the run state is of a round, and training can end long after it.
+    """
+    if "lockstep" not in saved.extra:
+        return dict(saved.trainers)
+    return {name: _later(folder / safe_name(name) / NEWEST, state) for name, state in saved.trainers.items()}
+
+
+def _later(path: Path, saved: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        newest = read_behavior(path).state
+        return newest if count(newest, "steps_trained") > count(saved, "steps_trained") else saved
+    except (BadCheckpoint, KeyError, ValueError):
+        return saved
 
 
 def _export(export: Callable[[Path], object], model: Path) -> None:

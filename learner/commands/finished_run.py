@@ -13,7 +13,7 @@ from learner.checkpoints.choice import load_chosen, read_behavior
 from learner.checkpoints.documents import BadCheckpoint
 from learner.checkpoints.names import LAST, NEWEST, RUN_STATE, safe_name
 from learner.checkpoints.status import TrainingStatus
-from learner.checkpoints.store import read_run_state
+from learner.checkpoints.store import last_states, read_run_state
 from learner.common.exits import ExitCode, UserError
 from learner.curriculum.lessons import Lessons
 from learner.front.front import Front
@@ -46,7 +46,7 @@ class SavedPolicies:
         self._status = TrainingStatus.load(folder / "run_logs" / "training_status.json")
         state = read_run_state(folder)
         self.behaviors_table: Mapping[str, Any] | None = None if state is None else state.behaviors_table
-        self._newest: Mapping[str, Any] = {} if state is None else state.trainers
+        self._newest: Mapping[str, Any] = {} if state is None else last_states(folder, state)
         self.names = self._names()
         if behavior is not None and self.names and behavior not in self.names:
             raise UserError(

@@ -13,7 +13,7 @@ from rollcast.v1 import policy_pb2
 from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.names import LAST
 from learner.checkpoints.runfolder import RunFolder
-from learner.checkpoints.store import CheckpointStore
+from learner.checkpoints.store import CheckpointStore, last_states
 from learner.commands.announcing import announce
 from learner.commands.finished_run import restore_behaviors, without_training_limits
 from learner.commands.two_sides import play
@@ -40,8 +40,8 @@ class SavedPolicy(RunPart):
 
     Args:
         store: Checkpoints of the run folder.
-        saved: Each trainer's part of the run state.
-        choice: The checkpoint to use; ``last`` is the run state.
+        saved: The newest state of each trainer.
+        choice: The checkpoint to use; ``last`` is the newest state.
     """
 
     def __init__(self, store: CheckpointStore, saved: Mapping[str, Mapping[str, object]], choice: str) -> None:
@@ -148,7 +148,9 @@ def serve_inference(loaded: LoadedRun, folder: RunFolder, transport: Transport =
         restore_behaviors(front, state.behaviors_table)
     watching = Watching(context, window_episodes=service.reward_buffer_episodes, every_seconds=service.summary_seconds)
     statistics = Statistics(context.meters)
-    policy = SavedPolicy(store, {} if state is None else state.trainers, service.resume_checkpoint)
+    policy = SavedPolicy(
+        store, {} if state is None else last_states(store.folder.path, state), service.resume_checkpoint
+    )
     run = Run(context, (policy, watching, statistics), trains=Acting(), statistics=statistics, evaluations=watching)
 
     def tell(bound: BoundAddresses, page: str) -> None:

@@ -6,17 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from actor_client.exits import ExitCode
 from learner.checkpoints.snapshots import SnapshotFiles
-from learner.networks.policy import PolicyNetwork
-from learner.publish.unity import render_unity
-from learner.settings.network import NetworkSettings
 from tests.e2e.books import check_books
+from tests.e2e.duel import rival
 from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.unity import Gateway
@@ -42,14 +38,6 @@ def number(learner: LearnerProcess, behavior: str, name: str) -> float:
 def gateway(processes: Processes, learner: LearnerProcess, name: str, *options: str, task: str = "duel") -> Gateway:
     """Starts a gateway with a player."""
     return Gateway(processes, learner.address, *options, play=("--task", task, "--agents", "4"), name=name)
-
-
-def rival(folder: Path) -> str:
-    """Exports an untrained policy of the duel and returns the path of the file."""
-    spec = BehaviorSpec("Duel", (ObservationSpec("state", np.dtype("float32"), (8,)),), ActionSpec(2))
-    path = folder / "rival.onnx"
-    path.write_bytes(render_unity(PolicyNetwork(spec, NetworkSettings(hidden_units=8))))
-    return str(path)
 
 
 def games_against(learner: LearnerProcess, name: str) -> float:

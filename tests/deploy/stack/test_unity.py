@@ -10,6 +10,7 @@ from tests.deploy.stack.machine import wait_until
 from tests.deploy.stack.prometheus import Prometheus
 from tests.deploy.stack.scrapes import Scrape, Watcher, scrape
 from tests.deploy.stack.stack import Stack
+from tests.e2e.duel import rival
 from tests.players.build import make_build
 
 pytestmark = pytest.mark.timeout(1800)
@@ -26,7 +27,8 @@ behaviors:
     network_settings: {hidden_units: 64}
     time_horizon: 64
     summary_freq: 5000
-    self_play: {save_steps: 2048, team_change: 8192, swap_steps: 1024, window: 5}
+    self_play:
+      {save_steps: 2048, team_change: 8192, swap_steps: 1024, window: 5, frozen_opponents: {rival: /files/rival.onnx}}
     max_steps: 1000000000
 env_settings: {seed: 3}
 """
@@ -39,12 +41,15 @@ def playing(built: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder.chmod(0o755)
     build = make_build(folder / "build", "--task", "duel", "--agents", "4", python="python")
     (folder / "run.yaml").write_text(RUN)
+    (folder / "files").mkdir()
+    rival(folder / "files")
     stack = Stack(
         built.clone,
         PROJECT,
         ROLLCAST_UNITY_BUILD=str(build.parent),
         ROLLCAST_UNITY_NUM_ENVS=str(PLAYERS),
         ROLLCAST_RUN_FILE=str(folder / "run.yaml"),
+        ROLLCAST_FILES=str(folder / "files"),
     )
     stack.down()  # what a test that was killed may have left
     try:

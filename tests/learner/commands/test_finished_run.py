@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from learner.checkpoints.store import encode_behavior, last_states, read_run_state
 from learner.commands.finished_run import SavedPolicies
 from learner.common.exits import ExitCode, UserError
 from tests.learner.ingest.parts import NAME
@@ -54,3 +56,17 @@ def test_a_checkpoint_that_is_missing_or_damaged_is_refused_at_once(folder: Path
     assert (error.exit_code, str(newest) in error.message) == (ExitCode.BAD_CHECKPOINT, True)
     newest.unlink()
     assert "no readable run state and no readable checkpoint" in refused(folder, "last").message
+
+
+def test_training_that_ends_between_two_rounds_counts(folder: Path) -> None:
+    """In lock-step, the last policy is the newest checkpoint if it has trained longer than the run state."""
+    state = read_run_state(folder)
+    assert state is not None
+    steps = state.trainers[NAME]["steps_trained"]
+    later = {**state.trainers[NAME], "steps_trained": steps + 9}
+    (folder / NAME / "checkpoint.pt").write_bytes(encode_behavior(NAME, steps + 9, later))
+    assert last_states(folder, state)[NAME]["steps_trained"] == steps
+    in_rounds = dataclasses.replace(state, extra={**state.extra, "lockstep": {}})
+    assert last_states(folder, in_rounds)[NAME]["steps_trained"] == steps + 9
+    (folder / NAME / "checkpoint.pt").write_bytes(b"damaged")
+    assert last_states(folder, in_rounds)[NAME]["steps_trained"] == steps

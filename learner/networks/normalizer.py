@@ -8,6 +8,7 @@ same numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,12 @@ from torch import Tensor, nn
 from learner.common.saved_tensors import require_numbers
 
 _MIN_VARIANCE = 1e-8
+WARM_UP_ROWS: Final = 1000
+"""Rows before which values are not clipped: the deviation is not known yet."""
+CLIP_DEVIATIONS: Final = 10.0
+"""Largest distance from the mean at which a value enters the statistics, in deviations."""
+_MIN_CLIPPED_DEVIATION = 0.01
+"""Least deviation for clipping, absolute and relative to the mean: a value that was constant may start to vary."""
 
 
 class Normalizer(nn.Module):
@@ -58,6 +65,10 @@ class RunningMoments:
     does not have zero variance. Batches are merged as in Chan et al. 1979 ("Updating formulae and a pairwise algorithm
     for computing sample variances"), whose result depends on the split of rows only by rounding.
 
+    After `WARM_UP_ROWS`, `moments` clips values, so that a few rows of extreme values cannot change the statistics for
+    good. Values are clipped and not left out, because statistics without them would never follow an environment whose
+    scale changes: with clipping, the deviation grows geometrically until the new values are within the limit.
+
     Args:
         size: Number of values in a row.
         device: Device of the statistics.
@@ -69,8 +80,22 @@ class RunningMoments:
         self.mean = torch.zeros(size, dtype=torch.float64, device=device)
         self.m2 = torch.full((size,), spread, dtype=torch.float64, device=device)
 
+    def moments(self, rows: Tensor) -> Tensor:
+        """Computes the moments (`batch_moments`) of rows ``[N, size]`` with values clipped near the mean so far.
+
+        Returns:
+            ``[3, size]`` float64; not finite if a value is not.
+        """
+        values = rows.to(torch.float64)
+        deviation = torch.maximum(self.std(), self.mean.abs() * _MIN_CLIPPED_DEVIATION)
+        reach = deviation.clamp_min(_MIN_CLIPPED_DEVIATION) * CLIP_DEVIATIONS
+        # No branch on the count: it would wait for the device.
+        reach = torch.where(self.count > WARM_UP_ROWS, reach, torch.full_like(reach, torch.inf))
+        clipped = values.clamp(self.mean - reach, self.mean + reach)
+        return batch_moments(torch.where(values.isfinite(), clipped, values))
+
     def merge(self, batch: Tensor) -> None:
-        """Adds the moments of a batch from `batch_moments` (``[3, size]``)."""
+        """Adds the moments of a batch from `moments` or `batch_moments` (``[3, size]``)."""
         count, mean, m2 = batch[0, 0], batch[1], batch[2]
         total = self.count + count
         delta = mean - self.mean

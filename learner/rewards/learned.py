@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from learner.networks.encoders import EncoderStatistics, ObservationEncoder
 from learner.networks.fit import require_fit
-from learner.networks.normalizer import batch_moments
 from learner.optimizers.adam import FlatAdam
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.rewards.transitions import Transitions
@@ -44,7 +43,7 @@ class SignalNormalizers(EncoderStatistics):
         """
         encoders = dict(self._encoders)
         for index, moments in self._moments.items():
-            batch = self._reduce.moments(batch_moments(encoders[index].scaled(observations[index])))
+            batch = self._reduce.moments(moments.moments(encoders[index].scaled(observations[index])))
             moments.merge(torch.where(batch.isfinite().all(), batch, torch.zeros_like(batch)))
         self.publish()
 

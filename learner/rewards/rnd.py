@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from learner.networks.body import Body
 from learner.networks.initializers import Initializer
-from learner.networks.normalizer import RunningMoments, batch_moments
+from learner.networks.normalizer import RunningMoments
 from learner.rewards.learned import LearnedReward, SignalSetup
 from learner.rewards.transitions import Transitions
 from learner.settings.rewards import RNDSettings
@@ -75,7 +75,7 @@ class RNDReward(LearnedReward):
     def loss(self, transitions: Transitions) -> tuple[Tensor, Sequence[Tensor]]:
         """Computes the mean error, and adds the errors to those that scale the rewards."""
         errors = self.network.errors(transitions.next_observations)
-        batch = self._reduce.moments(batch_moments(errors.detach().unsqueeze(1)))
+        batch = self._reduce.moments(self._errors.moments(errors.detach().unsqueeze(1)))
         self._errors.merge(torch.where(batch.isfinite().all(), batch, torch.zeros_like(batch)))
         loss = errors.mean()
         return loss, (loss,)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from learner.buffers.columns import observation_column
 from learner.networks.encoders import EncoderStatistics, ObservationEncoder, VectorEncoder
-from learner.networks.normalizer import batch_moments
 from learner.networks.tower import BoardEncoder
 from learner.optimizers.reduce import Reduce
 
@@ -55,11 +54,14 @@ class ObservationStatistics(EncoderStatistics):
 
     @torch.no_grad()
     def moments(self, storage: Mapping[str, Tensor], rows: Tensor) -> dict[int, Tensor]:
-        """Computes the moments of ring rows ``[N]`` by observation index, ``[3, size]`` each."""
+        """Computes the moments of ring rows ``[N]`` by observation index, ``[3, size]`` each, with values clipped.
+
+        See `learner.networks.normalizer.RunningMoments`.
+        """
         encoders = dict(self._encoders)
         return {
             index: self._reduce.moments(
-                batch_moments(encoder.scaled(storage[self._names[index]].index_select(0, rows)))
+                self._moments[index].moments(encoder.scaled(storage[self._names[index]].index_select(0, rows)))
             )
             for index, encoder in encoders.items()
         }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from learner.networks.normalizer import Normalizer, RunningMoments, batch_moments
+from learner.networks.normalizer import WARM_UP_ROWS, Normalizer, RunningMoments, batch_moments
 
 
 def test_batches_merge_to_the_statistics_of_all_rows() -> None:
@@ -55,3 +55,47 @@ def test_statistics_survive_a_round_trip() -> None:
     assert torch.equal(moments.std(), other.std())
     with pytest.raises(ValueError, match=r"shape \[3\], not \[2\]"):
         RunningMoments(2).load_state_dict(moments.state_dict())
+
+
+def seen(rows: int, seed: int = 1) -> RunningMoments:
+    """Statistics of rows with mean 3 and deviation 2."""
+    moments = RunningMoments(3)
+    moments.merge(moments.moments(torch.from_numpy(np.random.default_rng(seed).normal(3.0, 2.0, (rows, 3)))))
+    return moments
+
+
+def test_extreme_rows_do_not_blind_a_normalizer() -> None:
+    """Two chunks of 9e14 leave normalized values in their range; before the warm-up nothing is clipped."""
+    moments = seen(10 * WARM_UP_ROWS)
+    for sign in (1.0, -1.0):
+        moments.merge(moments.moments(torch.full((10, 3), sign * 9e14)))
+    np.testing.assert_allclose(moments.mean.numpy(), 3.0, atol=0.1)
+    np.testing.assert_allclose(moments.std().numpy(), 2.0, rtol=0.1)
+    new = RunningMoments(3)
+    assert torch.equal(new.moments(torch.full((10, 3), 9e14)), batch_moments(torch.full((10, 3), 9e14)))
+
+
+def test_a_normalizer_follows_a_change_of_scale() -> None:
+    """Values that are a thousand times as large for good become normalized values of order one."""
+    moments, rng = seen(2 * WARM_UP_ROWS), np.random.default_rng(2)
+    for _ in range(40):
+        moments.merge(moments.moments(torch.from_numpy(rng.normal(3e3, 2e3, (WARM_UP_ROWS, 3)))))
+    normalizer = Normalizer(3, 5.0)
+    normalizer.publish(moments)
+    normalized = normalizer(torch.from_numpy(rng.normal(3e3, 2e3, (1000, 3))).float())
+    assert 0.5 < normalized.std().item() < 2.0
+    assert normalized.mean().abs().item() < 1.0
+
+
+def test_a_value_that_was_constant_may_start_to_vary() -> None:
+    """The limit never closes on a constant: values near it enter as they are."""
+    moments = RunningMoments(1)
+    moments.merge(moments.moments(torch.full((2 * WARM_UP_ROWS, 1), 100.0)))
+    near = torch.tensor([[95.0], [105.0]], dtype=torch.float64)
+    assert torch.equal(moments.moments(near), batch_moments(near))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_values_that_are_not_finite_are_not_clipped(value: float) -> None:
+    """Infinite values and NaN give moments that are not finite, which callers leave out."""
+    assert not seen(2 * WARM_UP_ROWS).moments(torch.full((5, 3), value)).isfinite().all()

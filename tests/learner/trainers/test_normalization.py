@@ -7,6 +7,7 @@ import pytest
 import structlog
 import torch
 
+from learner.networks.normalizer import WARM_UP_ROWS
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic
 from learner.optimizers.reduce import SingleLearner
@@ -34,6 +35,26 @@ def test_an_infinite_observation_does_not_reach_the_normalizer() -> None:
     assert not torch.equal(before, trainer.statistics.state_dict()["0"]["mean"])
     assert all(value.isfinite().all() for value in bench.published.state.values())
     assert not bench.ledger.books("Continuous").dropped
+
+
+def test_extreme_observations_do_not_blind_a_policy() -> None:
+    """After two chunks of 9e14 the published policy still tells ordinary observations apart."""
+    bench, trainer = make()
+    actor = SyntheticActor(bench)
+    for _ in range(20):
+        bench.put(actor.chunk([20] * 4))
+        trainer.advance()
+    before = trainer.statistics.state_dict()["0"]
+    assert before["count"] > WARM_UP_ROWS
+    for _ in range(2):
+        chunk = actor.chunk([20] * 4)
+        chunk.columns["obs/state"][:20] = 9e14
+        bench.put(chunk)
+        trainer.advance()
+    after = trainer.statistics.state_dict()["0"]
+    spread = [(each["m2"] / each["count"]).sqrt() for each in (before, after)]
+    assert bool((spread[1] < 3 * spread[0]).all())
+    assert bool(((after["mean"] - before["mean"]).abs() < spread[0]).all())
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

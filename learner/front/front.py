@@ -29,8 +29,9 @@ from learner.front.loop_errors import throttle_accept_errors
 from learner.front.operator_signals import OperatorSignals
 from learner.front.run_status import RunStatus
 from learner.front.scrape import Scrape
-from learner.front.stopping import Stop, Stopping
+from learner.front.stopping import SIGNAL, Stop, Stopping
 from learner.identity.access import OPERATOR, own_row
+from learner.identity.audit import Source
 from learner.identity.setup import identity_of
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.judgements import LinkJudge
@@ -139,7 +140,7 @@ class Front:
         self._site = site
         self._token: OperatorToken | None = None if site is None else operator_token(options.rollcast, site.folder)
         own = () if self._token is None else (own_row(OPERATOR, Role.OPERATOR, self._token.reveal()),)
-        self._identity = identity_of(options.rollcast, own)
+        self._identity = identity_of(options.rollcast, own, None if site is None else site.folder)
         self._address = self._service.address
         self._shown: RunView | None = None
         self._show_at = 0.0
@@ -218,7 +219,7 @@ class Front:
         throttle_accept_errors(asyncio.get_running_loop())
         server = self._make_server(assignment)
         site = self._make_site(server)
-        with self.stopping.listening(), OperatorSignals(self.control).listening():
+        with self.stopping.listening(), OperatorSignals(self.control, self._identity.audit).listening():
             await server.start()
             try:
                 if site is not None:
@@ -235,6 +236,7 @@ class Front:
                 await server.stop()
                 if site is not None:
                     await site.stop(in_a_hurry=self.stopping.hurry.is_set())
+                self._identity.audit.close()
         stop = self.stopping.stop or stop  # ending the run may have failed too
         if stop.error is not None:
             raise stop.error
@@ -299,8 +301,10 @@ class Front:
     async def _wind_down(self, server: LearnerServer) -> Stop:
         """Stops the turns after the current update, and says goodbye to the actors."""
         stopping = self.stopping
-        stop = stopping.stop or Stop("signal", final=False)
-        log.info("stopping", reason=stop.reason, final=stop.final, **_SIGNALLED if stop.reason == "signal" else {})
+        stop = stopping.stop or Stop(SIGNAL, final=False)
+        if stop.reason == SIGNAL:
+            self._identity.audit.note("stop", Source("signal", stopping.signal_name))
+        log.info("stopping", reason=stop.reason, final=stop.final, **_SIGNALLED if stop.reason == SIGNAL else {})
         self._show()
         self._link.to_trainers.send(StopTurns())
         await server.drain(

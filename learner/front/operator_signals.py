@@ -19,6 +19,7 @@ from rollcast.errors import WireError
 
 from learner.common.platform import operator_signal_numbers
 from learner.front.control import RunControl
+from learner.identity.audit import Audit, Source
 
 log = structlog.get_logger(__name__)
 
@@ -31,10 +32,12 @@ class OperatorSignals:
 
     Args:
         control: Control of the run.
+        audit: Records the requests.
     """
 
-    def __init__(self, control: RunControl) -> None:
+    def __init__(self, control: RunControl, audit: Audit) -> None:
         self._control = control
+        self._audit = audit
         # A SimpleQueue, because a signal can interrupt its `put` with another `put`.
         self._asked: queue.SimpleQueue[signal.Signals | None] = queue.SimpleQueue()
 
@@ -70,14 +73,15 @@ class OperatorSignals:
                 log.error("signal_failed", signal=number.name, exc_info=error)
 
     def _save(self, name: str) -> None:
-        log.info("checkpoint_saved", path=self._control.save_checkpoint(_SAVE_SECONDS), signal=name)
+        with self._audit.noting("save", Source("signal", name)) as details:
+            details["path"] = path = self._control.save_checkpoint(_SAVE_SECONDS)
+        log.info("checkpoint_saved", path=path, signal=name)
 
     def _pause_or_resume(self, name: str) -> None:
-        log.info("operator_request", action="resume" if self._control.is_paused else "pause", signal=name)
-        if self._control.is_paused:
-            self._control.resume()
-        else:
-            self._control.pause()
+        action, act = ("resume", self._control.resume) if self._control.is_paused else ("pause", self._control.pause)
+        log.info("operator_request", action=action, signal=name)
+        with self._audit.noting(action, Source("signal", name)):
+            act()
 
 
 def ignore() -> None:

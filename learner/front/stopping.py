@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 OPERATOR: Final = "operator"
 """Reason of a stop that an operator requested."""
+SIGNAL: Final = "signal"
+"""Reason of a stop by a signal."""
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -50,12 +52,14 @@ class Stopping:
         asked: Set once the run is asked to end.
         hurry: Set by the user's second request: the learner stops waiting for actors.
         stop: Why the run ends, None while it runs; an error of the trainers replaces a harmless reason.
+        signal_name: Name of the first signal; empty before.
     """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hurry = asyncio.Event()
         self.stop: Stop | None = None
+        self.signal_name = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals_count = 0
 
@@ -108,7 +112,8 @@ class Stopping:
                 action="everything is saved; a second signal skips waiting for actors, a third ends the learner at "
                 "once",
             )
-        self.ask("signal", final=False)
+        self.signal_name = self.signal_name or name
+        self.ask(SIGNAL, final=False)
 
     def _hurry_up(self, name: str) -> None:
         log.warning(

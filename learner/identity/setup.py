@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 from rollcast.auth import TokenRow
@@ -12,6 +13,7 @@ from rollcast.tls import IdentityError
 
 from learner.common.exits import ExitCode, UserError
 from learner.identity.access import Access
+from learner.identity.audit import Audit
 from learner.settings.service import ServiceSettings
 
 _log = structlog.get_logger(__name__)
@@ -25,19 +27,22 @@ class Identity:
         access: The principals.
         security: The learner's certificate; None for plain text.
         guards_control: Whether operators need a token.
+        audit: Records who changes the run.
     """
 
     access: Access = field(default_factory=Access)
     security: ServerSecurity | None = None
     guards_control: bool = False
+    audit: Audit = field(default_factory=Audit)
 
 
-def identity_of(service: ServiceSettings, own: Iterable[TokenRow] = ()) -> Identity:
+def identity_of(service: ServiceSettings, own: Iterable[TokenRow] = (), folder: Path | None = None) -> Identity:
     """Returns the identity that the settings describe.
 
     Args:
         service: The settings.
         own: Tokens that the learner keeps in the run folder.
+        folder: The run folder; None for a learner without one.
 
     Raises:
         UserError: A file cannot be used (RUN_FILE).
@@ -45,13 +50,14 @@ def identity_of(service: ServiceSettings, own: Iterable[TokenRow] = ()) -> Ident
     files, rows = service.identity_files, tuple(own)
     access = Access(files.tokens, takes_certificates=files.client_ca is not None, own=rows)
     guards_control = access.identifies_actors or bool(rows)
+    audit = Audit(folder)
     if files.cert is None or files.key is None:
-        return Identity(access, None, guards_control)
+        return Identity(access, None, guards_control, audit)
     try:
         security = ServerSecurity(files.cert, files.key, files.client_ca, on_problem=_report)
     except IdentityError as error:
         raise UserError(ExitCode.RUN_FILE, f"rollcast.tls_cert: {error}") from None
-    return Identity(access, security, guards_control)
+    return Identity(access, security, guards_control, audit)
 
 
 def _report(problem: str) -> None:

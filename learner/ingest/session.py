@@ -265,6 +265,7 @@ class ActorSession:
         opponent: Name of the script with which its actor plays opponents, from its last opening; empty for none.
         loop_time: Time of the event loop that it takes.
         principal: Name of the principal that it belongs to; empty if actors are not identified.
+        peer: Address from which it was last opened; empty after a restart of the learner.
     """
 
     session_id: str
@@ -291,6 +292,7 @@ class ActorSession:
     opponent: str = ""
     loop_time: LoopTime = field(default_factory=LoopTime)
     principal: str = ""
+    peer: str = ""
 
     @property
     def is_unused(self) -> bool:

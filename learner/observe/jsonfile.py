@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from learner.common.files import open_regular, write_file
+from learner.common.platform import make_private
 
 _BLOCK_BYTES: Final = 65536
 
@@ -44,16 +45,19 @@ class AppendFile:
 
     Args:
         path: Path of the file; created with its folder if missing.
+        private: Whether only the owner may read the file.
 
     Raises:
         OSError: The file cannot be opened, or the path is not a file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, private: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._file: BinaryIO = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, buffering=0)
         try:
+            if private:
+                make_private(self._file.fileno())  # before the file has any content
             size_bytes = self._file.seek(0, os.SEEK_END)
             self._end = _end_of_lines(path, size_bytes)
             if self._end < size_bytes:

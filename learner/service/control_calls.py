@@ -13,6 +13,8 @@ from rollcast.errors import WireError
 from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.v1 import control_pb2
 
+from learner.identity.access import CALLER
+from learner.identity.audit import Audit, Source, grpc_address
 from learner.ingest.session import MAX_ERROR_CHARACTERS, ActorSession, reasons_to, shown
 from learner.ingest.sessions import SessionTable
 from learner.observe.behavior_state import FIELDS, BehaviorState, LedgerNumbers
@@ -263,9 +265,25 @@ class ActorRates:
 
 
 class ControlService:
-    """Serves the operators' calls."""
+    """Serves the operators' calls.
 
-    def __init__(self, hooks: ControlHooks, sessions: SessionTable, rates: ActorRates, server_version: str) -> None:
+    Args:
+        hooks: The run.
+        sessions: The actors.
+        rates: Steps per second of each actor.
+        server_version: Version of the learner.
+        audit: Records who changes the run.
+    """
+
+    def __init__(
+        self,
+        hooks: ControlHooks,
+        sessions: SessionTable,
+        rates: ActorRates,
+        server_version: str,
+        audit: Audit,
+    ) -> None:
+        self._audit = audit
         self._hooks = hooks
         self._sessions = sessions
         self._rates = rates
@@ -297,24 +315,30 @@ class ControlService:
             rate_of=self._rates.of,
         )
 
-    async def pause(self, _request: control_pb2.PauseRequest, _context: BytesContext) -> control_pb2.PauseResponse:
+    async def pause(self, _request: control_pb2.PauseRequest, context: BytesContext) -> control_pb2.PauseResponse:
         """Stops training."""
-        await self._in(self._orders, self._hooks.pause)
+        with self._audit.noting("pause", _source(context)):
+            await self._in(self._orders, self._hooks.pause)
         return control_pb2.PauseResponse()
 
-    async def resume(self, _request: control_pb2.ResumeRequest, _context: BytesContext) -> control_pb2.ResumeResponse:
+    async def resume(self, _request: control_pb2.ResumeRequest, context: BytesContext) -> control_pb2.ResumeResponse:
         """Ends a pause."""
-        await self._in(self._orders, self._hooks.resume)
+        with self._audit.noting("resume", _source(context)):
+            await self._in(self._orders, self._hooks.resume)
         return control_pb2.ResumeResponse()
 
     async def save_checkpoint(
         self, _request: control_pb2.SaveCheckpointRequest, context: BytesContext
     ) -> control_pb2.SaveCheckpointResponse:
         """Saves a checkpoint and answers when it is on disk."""
-        remaining: float | None = context.time_remaining()
+        with self._audit.noting("save", _source(context)) as details:
+            details["path"] = path = await self._save(context.time_remaining())
+        return control_pb2.SaveCheckpointResponse(path=path)
+
+    async def _save(self, remaining: float | None) -> str:
         seconds = DEFAULT_SAVE_SECONDS if remaining is None else remaining
         try:
-            path = await self._saves.save(seconds)
+            return await self._saves.save(seconds)
         except TimeoutError:
             raise WireError(
                 f"the checkpoint was not written within {seconds:.0f} s: repeat the request with a longer timeout, "
@@ -322,14 +346,18 @@ class ControlService:
                 code=grpc.StatusCode.DEADLINE_EXCEEDED,
                 reason="CHECKPOINT_LATE",
             ) from None
-        return control_pb2.SaveCheckpointResponse(path=path)
 
-    async def drain(self, request: control_pb2.DrainRequest, _context: BytesContext) -> control_pb2.DrainResponse:
+    async def drain(self, request: control_pb2.DrainRequest, context: BytesContext) -> control_pb2.DrainResponse:
         """Asks the run to end."""
         _log.info("drain_requested", final=request.final)
         final = request.final
-        await self._in(self._quick, lambda: self._hooks.drain(final=final))
+        with self._audit.noting("drain", _source(context), final=final):
+            await self._in(self._quick, lambda: self._hooks.drain(final=final))
         return control_pb2.DrainResponse()
 
     async def _in(self, executor: Executor, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(executor, call)
+
+
+def _source(context: BytesContext) -> Source:
+    return Source("grpc", grpc_address(context.peer()), CALLER.get())

@@ -130,14 +130,20 @@ class LearnerServer:
         newest_version = _newest_version(store, run.generation)
         self._guard = CallGuard(metrics.error, metrics.calls)
         self._session_service = SessionService(
-            self._hub, sessions, behaviors, run, metrics=metrics.sessions, newest_version=newest_version
+            self._hub,
+            sessions,
+            behaviors,
+            run,
+            metrics=metrics.sessions,
+            newest_version=newest_version,
+            audit=self._identity.audit,
         )
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
         self._policy_service = PolicyService(
             self._hub, sessions, behaviors, store, self._broadcast, metrics=metrics.policies, snapshots=snapshots
         )
         self._rates = ActorRates(sessions)
-        self._control_service = ControlService(control, sessions, self._rates, run.server_version)
+        self._control_service = ControlService(control, sessions, self._rates, run.server_version, self._identity.audit)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
         self._callers: IdentityGuard | None = None
         self._server, self._control_server = self._make_servers()

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 import structlog
+from rollcast.auth import Principal, Role
 from rollcast.errors import (
     BadRequest,
     Draining,
@@ -31,6 +32,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
 
 from learner.identity.access import CALLER, check_behavior
+from learner.identity.audit import Audit, Source, grpc_address
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.environments import EnvironmentState
 from learner.ingest.session import MAX_ERROR_CHARACTERS, ActorCounters, ActorSession, PolicyState, check_agents
@@ -65,7 +67,9 @@ class SessionService:
         *,
         metrics: SessionMetrics,
         newest_version: Callable[[str], int | None],
+        audit: Audit,
     ) -> None:
+        self._audit = audit
         self._newest_version = newest_version
         self._metrics = metrics
         self._hub = hub
@@ -96,6 +100,7 @@ class SessionService:
         session = opened.session
         session.protocol_revision = min(request.protocol_revision, PROTOCOL_REVISION)
         session.opponent = request.opponent
+        session.peer = grpc_address(context.peer())
         for over in opened.ended:
             self._hub.forget(over, SessionExpired(f"session {over.session_id} ended: its actor opened another session"))
         self._hub.end_streams(session, SessionFenced(f"session {session.session_id} was opened again"))
@@ -262,6 +267,12 @@ class SessionService:
                 actor_index=session.actor_index,
                 principal=session.principal,
                 why="its principal has no valid token",
+            )
+            self._audit.note(
+                "revoke",
+                Source("token_file", session.peer, Principal(session.principal, Role.ACTOR)),
+                session=session.session_id,
+                actor=session.actor_name,
             )
             self._hub.forget(session, Unauthenticated("the principal of this session has no valid token any more"))
 

@@ -21,6 +21,7 @@ from rollcast.auth import Principal, Role, bearer
 from rollcast.errors import WireError
 
 from learner.identity.access import OPERATOR, Access
+from learner.identity.audit import Audit, Source
 from learner.observe.behavior_state import BehaviorState
 from learner.observe.history import HistoryView
 from learner.observe.metrics.learner import CONTENT_TYPE
@@ -172,10 +173,19 @@ class Routes:
         token: The operators' token.
         page: The status page.
         access: Principals, if readers need a token of a viewer; None lets anyone read.
+        audit: Records who changes the run.
     """
 
-    def __init__(self, hooks: WebHooks, token: OperatorToken, page: Page, access: Access | None = None) -> None:
+    def __init__(
+        self,
+        hooks: WebHooks,
+        token: OperatorToken,
+        page: Page,
+        access: Access | None = None,
+        audit: Audit | None = None,
+    ) -> None:
         self._access = access
+        self._audit = audit or Audit()
         self._hooks = hooks
         self._token = token
         self._page = page
@@ -266,7 +276,7 @@ class Routes:
 
     async def checkpoint(self, request: web.Request) -> web.Response:
         """Saves a checkpoint, and answers when it is on disk."""
-        path = await self._act(request, "checkpoint", lambda: self._hooks.save_checkpoint(SAVE_SECONDS))
+        path = await self._act(request, "save", lambda: self._hooks.save_checkpoint(SAVE_SECONDS))
         return json_answer({"path": path})
 
     async def _read(self, read: Callable[[], Result]) -> Result:
@@ -278,13 +288,16 @@ class Routes:
         if self._acting.locked():
             raise RequestRefused(409, "BUSY", "another operator's request is still running; try again in a moment")
         async with self._acting:
-            log.info("operator_request", action=action, principal=principal, caller=request.remote)
-            result = await asyncio.to_thread(act)
+            log.info("operator_request", action=action, principal=principal.name, caller=request.remote)
+            with self._audit.noting(action, Source("http", _peer(request), principal)) as details:
+                result = await asyncio.to_thread(act)
+                if result is not None:
+                    details["path"] = result
             self._status.expire()  # the next reader sees the effect
             return result
 
-    def _require_operator(self, request: web.Request) -> str:
-        """Returns the name of the calling operator.
+    def _require_operator(self, request: web.Request) -> Principal:
+        """Returns the calling operator.
 
         Raises:
             RequestRefused: The caller is no operator.
@@ -301,7 +314,7 @@ class Routes:
         if caller.role is not Role.OPERATOR:
             log.warning("operator_refused", path=request.path, principal=caller.name, caller=request.remote)
             raise RequestRefused(403, "NOT_ALLOWED", "this is the token of a viewer, and only operators may do this")
-        return caller.name
+        return caller
 
     def _require_viewer(self, request: web.Request) -> None:
         """Checks that the caller may read.
@@ -344,6 +357,12 @@ class Routes:
                     return found
         log.warning("operator_refused", path=request.path, caller=request.remote)
         raise RequestRefused(403, "WRONG_TOKEN", "this is not the operator's token; `rollcast-learner page` prints it")
+
+
+def _peer(request: web.Request) -> str:
+    """Returns the address of a caller; empty if it has left."""
+    peer = None if request.transport is None else request.transport.get_extra_info("peername")
+    return "" if peer is None else f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
 
 
 def _seconds(text: str | None) -> float:

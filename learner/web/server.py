@@ -183,7 +183,8 @@ class WebServer:
         guard = make_guard(only_local_names=is_loopback(self.address))
         app = web.Application(middlewares=[connections.middleware, guard], client_max_size=MAX_BODY_BYTES)
         access = self._identity.access
-        self._routes = Routes(self._hooks, self._token, load_page(), access if access.identifies_actors else None)
+        readers = access if access.identifies_actors else None
+        self._routes = Routes(self._hooks, self._token, load_page(), readers, self._identity.audit)
         self._routes.add_to(app)
         quiet = logging.Logger("aiohttp")  # noqa: LOG001 - of its own, on purpose: strangers must not fill our log
         quiet.addHandler(logging.NullHandler())

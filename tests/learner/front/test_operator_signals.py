@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from rollcast.v1 import control_pb2
 
 from learner.common.exits import ExitCode
+from learner.identity.audit import AUDIT_FILE
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 
@@ -30,7 +32,7 @@ def _is_paused(learner: LearnerProcess) -> bool:
 
 
 def test_a_run_is_saved_paused_and_resumed_by_signals(processes: Processes) -> None:
-    """SIGUSR1 saves a checkpoint, SIGUSR2 pauses and resumes; each is logged."""
+    """SIGUSR1 saves a checkpoint, SIGUSR2 pauses and resumes; each is logged, and recorded in `audit.jsonl`."""
     learner = processes.learner(write_run(processes.folder, {NAME: small()}, checkpoint_seconds=600.0))
     assert learner.address
     learner.signal(signal.SIGUSR1)  # nothing was declared yet
@@ -58,6 +60,16 @@ def test_a_run_is_saved_paused_and_resumed_by_signals(processes: Processes) -> N
     learner.signal(signal.SIGTERM)
     assert learner.wait() == ExitCode.OK, learner.said()
     assert TRACEBACK not in learner.err(), learner.said()
+    lines = [json.loads(line) for line in (learner.folder / AUDIT_FILE).read_text().splitlines()]
+    assert [(line["action"], line["peer"], line["result"]) for line in lines] == [
+        ("save", "SIGUSR1", "NOTHING_TO_SAVE"),
+        ("save", "SIGUSR1", "ok"),
+        ("pause", "SIGUSR2", "ok"),
+        ("save", "SIGUSR1", "ok"),
+        ("resume", "SIGUSR2", "ok"),
+        ("stop", "SIGTERM", "ok"),
+    ]
+    assert {(line["via"], line["principal"], line["role"]) for line in lines} == {("signal", None, None)}
 
 
 def test_a_signal_that_comes_too_early_ends_nothing(processes: Processes) -> None:

@@ -129,15 +129,7 @@ class LearnerServer:
             self._hub.assign(run.assignment)
         newest_version = _newest_version(store, run.generation)
         self._guard = CallGuard(metrics.error, metrics.calls)
-        self._session_service = SessionService(
-            self._hub,
-            sessions,
-            behaviors,
-            run,
-            metrics=metrics.sessions,
-            newest_version=newest_version,
-            audit=self._identity.audit,
-        )
+        self._session_service = self._make_session_service(behaviors, run, newest_version)
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
         self._policy_service = PolicyService(
             self._hub, sessions, behaviors, store, self._broadcast, metrics=metrics.policies, snapshots=snapshots
@@ -163,6 +155,19 @@ class LearnerServer:
         return (
             grpc.aio.server(interceptors=[self._guard, *callers], options=options),
             grpc.aio.server(interceptors=[self._guard, *operators], options=server_options()),
+        )
+
+    def _make_session_service(
+        self, behaviors: BehaviorTable, run: RunInfo, newest_version: Callable[[str], int | None]
+    ) -> SessionService:
+        return SessionService(
+            self._hub,
+            self._sessions,
+            behaviors,
+            run,
+            metrics=self._metrics.sessions,
+            newest_version=newest_version,
+            audit=self._identity.audit,
         )
 
     def _make_trajectory_service(

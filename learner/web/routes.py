@@ -356,7 +356,10 @@ class Routes:
                 if found is not None:
                     return found
         log.warning("operator_refused", path=request.path, caller=request.remote)
-        raise RequestRefused(403, "WRONG_TOKEN", "this is not the operator's token; `rollcast-learner page` prints it")
+        told = "this is not the operator's token; `rollcast-learner page` prints it"
+        if self._access is not None:
+            told = "this token is unknown, was revoked, or has expired: ask for a new one"
+        raise RequestRefused(403, "WRONG_TOKEN", told)
 
 
 def _peer(request: web.Request) -> str:

@@ -213,6 +213,7 @@ class WebServer:
             backlog=BACKLOG,
             ssl=context,
             ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=None if context is None else HANDSHAKE_SECONDS,
         )
         self.address = _bound(self.address, listening)
 

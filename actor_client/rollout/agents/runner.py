@@ -232,6 +232,13 @@ class BehaviorRunner:
         port = self._port = self._declaration.port
         if port is not None:
             self._recorder = AgentRecorder(self.spec, port, clock=self._clock)
+            if self._script is not None and not port.awaits_assignment:
+                _log.warning(
+                    "opponent_unused",
+                    behavior=self.spec.name,
+                    opponent=self._script.name,
+                    reason="the run file has no self_play for this behavior, so none of its agents is an opponent",
+                )
             self._take_seat()
             self._begin_evaluation()
         return port

@@ -20,6 +20,7 @@ from actor_client.connection.link import LearnerLink
 from actor_client.demos.players import PlayerDemos
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
+from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
 from actor_client.unity.gateway import Gateway
@@ -203,6 +204,7 @@ def serving(
     channels: Callable[[int], SideChannels] | None = None,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     demos: PlayerDemos | None = None,
+    script: ScriptedOpponent | None = None,
 ) -> Iterator[Served]:
     """Starts a gateway on free ports; checks at the end that its books balance and no call waits."""
     mailbox = Mailbox()
@@ -221,6 +223,7 @@ def serving(
         conversations,
         channels=channels or (lambda worker: SideChannels(worker, first_of_run=worker == 0)),
         demos=demos,
+        script=script,
     )
     served = Served(learner, link, gateway, conversations, [server.port for server in servers])
     thread = threading.Thread(target=served.serve, name="gateway")

@@ -10,8 +10,10 @@ from uuid import UUID
 import pytest
 from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP, UnityMessageProto
 from rollcast.v1 import policy_pb2
+from structlog.testing import capture_logs
 
 from actor_client.connection import fallback
+from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.unity.channels.framing import pack
 from tests.actor_client.scripted import ScriptedLearner
 from tests.actor_client.unity.harness import Caller, Served, ball, id_of, serving
@@ -47,6 +49,23 @@ def test_agents_of_a_new_behavior_wait_for_its_first_policy() -> None:
         served.publish(logits=[0.0, -50.0])
         actions = coming.result().unity_input.rl_input.agent_actions[BALL].value
         assert [list(action.discrete_actions) for action in actions] == [[0], [0]]
+
+
+def test_a_script_of_opponents_that_nobody_needs_is_named() -> None:
+    """Without self-play for the behavior, the log says that no agent is an opponent."""
+    with (
+        ScriptedLearner() as learner,
+        capture_logs() as logs,
+        serving(learner, script=ScriptedOpponent("tests.e2e.toys:to_the_middle")) as served,
+        served.player() as player,
+    ):
+        player.begin()
+        coming = player.soon(player.report({"Ball": [ball(3)]}))
+        served.publish()
+        coming.result()
+    (line,) = [line for line in logs if line["event"] == "opponent_unused"]
+    assert (line["behavior"], line["opponent"]) == ("Ball", "tests.e2e.toys:to_the_middle")
+    assert "no self_play" in line["reason"]
 
 
 def test_rows_reach_the_learner_with_rewards_and_ends() -> None:

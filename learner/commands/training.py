@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
+from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.store import CheckpointStore, SavedRunState
@@ -103,6 +104,8 @@ class TrainingRun:
         )
         self.self_play = self._make_self_play(checkpoints)
         self.keeper = self._make_keeper(checkpoints, state, curriculum)
+        self._received = ReceivedSteps(folder.path)
+        self.front.keep_received(self._received)
         if state is None:
             configuration.keep()
         self.evaluations = self._make_evaluations(checkpoints)
@@ -144,6 +147,7 @@ class TrainingRun:
         try:
             return play(self.front, self.run, self._announce, display)
         finally:
+            self._received.close()
             remove_addresses(self._folder.path)
 
     def _announce(self, bound: BoundAddresses, page: str) -> None:

@@ -17,10 +17,12 @@ def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int:
 
     Args:
         meminfo: Linux's file; without it, the memory that `memory_bytes` returns counts as free.
-        cgroup: Folder of this container (version 2).
+        cgroup: Folder of this container's limits, of version 2 or 1.
     """
     free = _machine_bytes(meminfo)
     limit, used = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
+    if limit is None:  # version 1, which has a very large number for no limit
+        limit, used = (_number(cgroup / "memory" / f"memory.{name}_in_bytes") for name in ("limit", "usage"))
     return free if limit is None else max(0, min(free, limit - (used or 0)))
 
 

@@ -20,6 +20,7 @@ from tests.architecture.tree import (
 TOP_LEVEL = frozenset(
     {"protos", "learner", "actor_client", "tests", "deploy", "docker-compose.yml", "pyproject.toml", "constraints.txt"}
     | {
+        "docker-compose.override.yml",
         "buf.yaml",
         "Makefile",
         "tasks.py",

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(1800)
 MAX_ACTOR_BYTES = 400_000_000
 
 
-@pytest.mark.parametrize("overlays", [(), ("deploy/compose/gpu.yml",)])
+@pytest.mark.parametrize("overlays", [(), ("deploy/compose/gpu.yml",), ("deploy/compose/tls.yml",)])
 def test_the_compose_files_are_accepted(built: Stack, overlays: tuple[str, ...]) -> None:
     """docker-compose 1.29 accepts the files, alone and with each overlay, and finds five services."""
     files = [word for name in ("docker-compose.yml", *overlays) for word in ("-f", name)]
@@ -24,7 +24,7 @@ def test_the_compose_files_are_accepted(built: Stack, overlays: tuple[str, ...])
 
 
 def test_every_service_is_locked_down(built: Stack) -> None:
-    """All five services have a numeric user, a read-only root, no capabilities and a health check."""
+    """All five services have a numeric user, a read-only root, no capabilities, limits and a health check."""
     for name, service in yaml.safe_load(built.compose("config"))["services"].items():
         user = service["user"].split(":")[0]
         assert user.isdecimal(), name
@@ -35,6 +35,9 @@ def test_every_service_is_locked_down(built: Stack) -> None:
         assert service["healthcheck"]["test"], name
         assert service["stop_grace_period"], name
         assert "container_name" not in service, name  # it would forbid --scale
+        assert service["mem_limit"], name
+        assert service["pids_limit"] > 0, name
+        assert service["ulimits"]["nofile"]["hard"] > 0, name
         assert service["restart"] in {"on-failure", "unless-stopped"}, name
         for port in service.get("ports", ()):
             assert str(port).startswith("127.0.0.1:"), name

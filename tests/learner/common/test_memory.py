@@ -8,7 +8,7 @@ from learner.common.memory import available_bytes
 
 
 def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:
-    """Free memory is the smaller of machine and container."""
+    """Free memory is the smaller of machine and container, whose limit is in files of version 2 or 1."""
     meminfo, cgroup = tmp_path / "meminfo", tmp_path / "cgroup"
     cgroup.mkdir()
     everything = available_bytes(meminfo, cgroup)
@@ -20,6 +20,13 @@ def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) 
     (cgroup / "memory.max").write_text("1000000\n")
     (cgroup / "memory.current").write_text("400000\n")
     assert available_bytes(meminfo, cgroup) == 600_000
+    (cgroup / "memory.max").unlink()
+    assert available_bytes(meminfo, cgroup) == 3000 * 1024
+    (cgroup / "memory").mkdir()
+    (cgroup / "memory" / "memory.limit_in_bytes").write_text("900000\n")
+    (cgroup / "memory" / "memory.usage_in_bytes").write_text("400000\n")
+    assert available_bytes(meminfo, cgroup) == 500_000
+    (cgroup / "memory.max").write_text("1000000\n")
     meminfo.write_text("MemAvailable:\n")
     assert available_bytes(meminfo, cgroup) == 600_000
     assert 0 < available_bytes() <= everything

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Makes the certificate of a learner and the tokens of its containers for deploy/compose/tls.yml:
+#
+#   sh deploy/compose/secrets.sh HOST [FOLDER]
+#
+# HOST    the name by which other machines know this one, in the certificate next to `learner` and localhost
+# FOLDER  a new folder in place of deploy/secrets, as ROLLCAST_SECRETS
+#
+# It needs `rollcast-learner` with the extra `certs`, or LEARNER='docker run ...' that runs it, and root (sudo) for the owners:
+# each file can be read by the user of one container only. Run it again to add what is missing.
+set -eu
+umask 077
+host="$1"
+folder="${2:-deploy/secrets}"
+learner="${LEARNER:-rollcast-learner}"
+
+[ -e "$folder/learner/ca.pem" ] || $learner certs init "$folder/learner" --host "$host" --host learner
+for service in actor prometheus; do
+    role=actor
+    [ "$service" = actor ] || role=viewer
+    mkdir -p "$folder/$service"
+    [ -e "$folder/$service/token" ] ||
+        $learner certs token "$folder/learner" "$service" --role "$role" --out "$folder/$service/token"
+    cp "$folder/learner/ca.pem" "$folder/$service/ca.pem"
+done
+# Only `certs client` and `certs renew` need the authority's key; no container gets it.
+[ ! -e "$folder/learner/authority" ] || mv "$folder/learner/authority" "$folder/authority"
+if [ ! -e "$folder/grafana_admin_password" ]; then
+    head -c 18 /dev/urandom | base64 >"$folder/grafana_admin_password"
+fi
+chown -R 10001:10001 "$folder/learner" "$folder/actor"
+chown -R 65534:65534 "$folder/prometheus"
+chown 472 "$folder/grafana_admin_password"

@@ -6,6 +6,7 @@
     results/<run_id>/generation                                        number of starts of a learner here
     results/<run_id>/run_state.pt, run_state.previous.pt               the state that a restart continues from
     results/<run_id>/received_steps                                    received steps, newer than the run state
+    results/<run_id>/session_key                                       the secret of session ids, for its owner only
     results/<run_id>/<Behavior>.onnx                                   the model, at the end
     results/<run_id>/<Behavior>/<Behavior>-<step>.pt, .onnx            checkpoints; checkpoint.pt is the newest
     results/<run_id>/<Behavior>/last_replay_buffer.npz                 replay memory, if it is saved

@@ -156,7 +156,7 @@ class CheckpointStore:
         data = encode_document(_RUN_STATE_KIND, content)
         path = self.folder.run_state
         with saving(path):
-            write_file(path, data, keep=self.folder.previous_run_state)
+            write_file(path, data, keep=self.folder.previous_run_state, private=True)  # it has the ids of sessions
         return path
 
     def load_run_state(self) -> SavedRunState | None:

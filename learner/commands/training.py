@@ -11,6 +11,7 @@ import structlog
 from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
 from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.runfolder import RunFolder
+from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.commands.announcing import announce
@@ -78,6 +79,7 @@ class TrainingRun:
             seed=seed,
             site=Site(folder.path, falls_back=http_address_is_default(loaded)),
             snapshots=SnapshotFiles(folder.path),
+            session_key=session_key(folder.path),
         )
         configuration = Configuration(loaded, folder, context.seed)
         self.record = RunRecord(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from learner.common.platform import open_descriptor, replace_file
+from learner.common.platform import make_private, open_descriptor, replace_file
 
 TEMPORARY_PREFIX = ".tmp-"
 """Prefix of unfinished files; a remaining one belongs to a process that was killed."""
@@ -35,7 +35,7 @@ class WriteFailed(Exception):  # noqa: N818 - it says what happened
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, keep: Path | None = None, private: bool = False) -> Iterator[BinaryIO]:
     """Opens a new file that replaces ``path`` when the block ends, and is removed if the block raises.
 
     The bytes are on disk before the file is renamed, and the new name is on disk before this function returns. A reader
@@ -44,6 +44,7 @@ def atomic_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
     Args:
         path: Path of the file.
         keep: Path under which the replaced file is kept, if there is one.
+        private: Whether only the owner may read the file, where files have such modes.
 
     Raises:
         WriteFailed: The write failed, for example because the disk is full or the folder is read-only.
@@ -52,6 +53,8 @@ def atomic_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
     try:
         # Not tempfile.mkstemp: only the owner could read its files, and other users read results.
         with temporary.open("xb") as stream:
+            if private:
+                make_private(stream.fileno())  # before the file has any content
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -65,13 +68,13 @@ def atomic_file(path: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
         _forget(temporary)
 
 
-def write_file(path: Path, data: bytes, *, keep: Path | None = None) -> None:
+def write_file(path: Path, data: bytes, *, keep: Path | None = None, private: bool = False) -> None:
     """Replaces ``path`` with a file that holds ``data``, completely or not at all; see `atomic_file`.
 
     Raises:
         WriteFailed: The file cannot be written.
     """
-    with atomic_file(path, keep=keep) as stream:
+    with atomic_file(path, keep=keep, private=private) as stream:
         stream.write(data)
 
 

@@ -37,6 +37,7 @@ from learner.identity.setup import identity_of
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.judgements import LinkJudge
 from learner.ingest.ledger import Ledger
+from learner.ingest.session_ids import SessionIds
 from learner.ingest.sessions import SessionTable, restore
 from learner.link.channel import Link
 from learner.link.control import Answer, Close, Closed, Ending, Failed, Finished, Seen, Stopped, StopTurns
@@ -109,6 +110,7 @@ class Front:
         task: Returns what actors do until they receive an order; None lets them learn.
         site: The status page; None for none.
         snapshots: Policies that are kept for matches; None for a run without a folder.
+        session_key: Secret with which the ids of sessions are made; None makes one for this start alone.
 
     Attributes:
         ledger, behaviors, sessions: The ledger, the declared behaviors and the actors.
@@ -129,6 +131,7 @@ class Front:
         task: policy_pb2.BehaviorAssignment | None = None,
         site: Site | None = None,
         snapshots: SnapshotFiles | None = None,
+        session_key: bytes | None = None,
     ) -> None:
         self._snapshots = snapshots
         self._options = options
@@ -152,7 +155,8 @@ class Front:
         link.to_front.divert(Judgement, self._judge.answer)
         self.ledger = Ledger()
         self.behaviors = BehaviorTable(options, self.ledger, self._judge, link.to_trainers.send)
-        self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation)
+        ids = None if session_key is None else SessionIds(session_key, run_id)
+        self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation, ids=ids)
         self.store = PolicyStore()
         self.metrics = make_metrics(self._service.return_buckets or EPISODE_RETURN)
         self.run_status = RunStatus(

@@ -167,6 +167,10 @@ class EndedSessions:
         """Returns the steps of a behavior taken in ended sessions."""
         return self._taken_steps[behavior_index]
 
+    def knows(self, session_id: str) -> bool:
+        """Returns whether there is a record of a session."""
+        return session_id in self._records
+
     def unknown(self, behavior: str) -> int:
         """Returns the number of records of unknown sessions that include a behavior."""
         return sum(

@@ -15,6 +15,7 @@ from learner.ingest.ended import EndedSessions, GivenUp, GivenUpBook
 from learner.ingest.ledger import Ledger
 from learner.ingest.places import FixedPlaces, Places
 from learner.ingest.session import Account, ActorCounters, ActorSession
+from learner.ingest.session_ids import KEY_BYTES, SessionIds, short_id
 from learner.ingest.times import REPORTS_PER_SECOND
 from learner.link.to_trainers import Actors
 
@@ -74,6 +75,7 @@ class SessionTable:
         ledger: The ledger of steps; its lock is shared.
         generation: Number of this start of the learner.
         clock: Returns monotonic seconds.
+        ids: Makes the ids of sessions; None makes ids of which no later start knows that they are its own.
 
     Attributes:
         opened: Number of sessions opened for new actors since the learner started.
@@ -87,7 +89,9 @@ class SessionTable:
         *,
         generation: int,
         clock: Callable[[], float] = time.monotonic,
+        ids: SessionIds | None = None,
     ) -> None:
+        self._ids = ids or SessionIds(secrets.token_bytes(KEY_BYTES), "")
         self.generation = generation
         self.lock = ledger.lock
         self.clock = clock
@@ -172,13 +176,13 @@ class SessionTable:
         session = self.find(session_id, principal)
         if epoch < session.epoch:
             raise SessionFenced(
-                f"epoch {epoch} of session {session_id} is fenced: the session was opened again as epoch "
+                f"epoch {epoch} of session {short_id(session_id)} is fenced: the session was opened again as epoch "
                 f"{session.epoch}. Two processes may be using one session",
-                metadata={"session_id": session_id, "epoch": str(epoch), "current_epoch": str(session.epoch)},
+                metadata={"session": short_id(session_id), "epoch": str(epoch), "current_epoch": str(session.epoch)},
             )
         if epoch > session.epoch:
             raise BadRequest(
-                f"epoch {epoch} of session {session_id} was never issued; the current epoch is {session.epoch}"
+                f"epoch {epoch} of session {short_id(session_id)} was never issued; the current epoch is {session.epoch}"
             )
         return session
 
@@ -193,8 +197,8 @@ class SessionTable:
         if session is None or session.is_awaited:
             why = "is unknown or its lease ran out" if session is None else "is from an earlier start of the learner"
             raise SessionExpired(
-                f"session {session_id[:64]!r} {why}: open a new session and name this one in `resume`",
-                metadata={"session_id": session_id[:64]},
+                f"session {short_id(session_id)} {why}: open a new session and name this one in `resume`",
+                metadata={"session": short_id(session_id)},
             )
         _check_owner(session, principal)
         return session
@@ -364,8 +368,9 @@ class SessionTable:
         _check_owner(session, opening.principal)
         if session.instance_id != opening.instance_id:
             raise SessionFenced(
-                f"session {session.session_id} belongs to another process: start this actor without resuming the session",
-                metadata={"session_id": session.session_id},
+                f"session {short_id(session.session_id)} belongs to another process: start this actor without resuming the "
+                "session",
+                metadata={"session": short_id(session.session_id)},
             )
         if resume.generation > self.generation:
             return None  # from a deleted run folder: its numbers mean nothing here
@@ -400,6 +405,8 @@ class SessionTable:
     def _settle_lost(self, resume: Resumption, principal: str) -> None:
         if resume.generation > self.generation:
             return
+        if not (self._ended.knows(resume.session_id) or self._ids.is_own(resume.session_id, principal)):
+            return  # an invented session, or one of another run or principal: what it claims is not booked
         is_older = resume.generation < self.generation
 
         def name_of(index: int) -> str | None:
@@ -447,7 +454,7 @@ class SessionTable:
         awaited = {session.actor_index for session in self._sessions.values() if session.is_awaited}
         now = self.clock()
         session = ActorSession(
-            session_id=secrets.token_hex(16),
+            session_id=self._ids.make(opening.principal),
             epoch=1,
             actor_name=opening.actor_name,
             instance_id=opening.instance_id,
@@ -500,7 +507,7 @@ def _check_owner(session: ActorSession, principal: str) -> None:
     if session.principal != principal:
         raise NotAllowed(
             "the session belongs to another principal: open a session of your own",
-            metadata={"session_id": session.session_id},
+            metadata={"session": short_id(session.session_id)},
         )
 
 

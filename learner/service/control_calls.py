@@ -16,6 +16,7 @@ from rollcast.v1 import control_pb2
 from learner.identity.access import CALLER
 from learner.identity.audit import Audit, Source, grpc_address
 from learner.ingest.session import MAX_ERROR_CHARACTERS, ActorSession, reasons_to, shown
+from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import SessionTable
 from learner.observe.behavior_state import FIELDS, BehaviorState, LedgerNumbers
 from learner.observe.rates import WindowedRate
@@ -88,7 +89,7 @@ def _actor(session: ActorSession, now: float, rate: float) -> control_pb2.ActorS
     return control_pb2.ActorStatus(
         actor_name=session.actor_name,
         actor_index=session.actor_index,
-        session_id=session.session_id,
+        session_id=short_id(session.session_id),
         connected=session.is_connected,
         last_seen_ms=shown(round((now - session.last_seen) * 1000)),
         env_steps_per_second=rate,

@@ -20,6 +20,7 @@ from learner.ingest.grants import CreditAllocator
 from learner.ingest.matches import GivenMatches
 from learner.ingest.quotas import Quotas
 from learner.ingest.session import Account, ActorSession
+from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import SessionTable
 from learner.link.channel import Link
 from learner.link.control import Closed, Ending, Failed, Finished, Stopped
@@ -452,6 +453,6 @@ class Hub:
 
 def _superseded(what: str, session: ActorSession) -> StreamSuperseded:
     return StreamSuperseded(
-        f"a newer {what} of session {session.session_id} replaced this one: open only one at a time",
-        metadata={"session_id": session.session_id},
+        f"a newer {what} of session {short_id(session.session_id)} replaced this one: open only one at a time",
+        metadata={"session": short_id(session.session_id)},
     )

@@ -16,6 +16,7 @@ from learner.checkpoints.snapshots import SnapshotFiles
 from learner.identity.access import CALLER, check_behavior
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.session import ActorSession
+from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import SessionTable
 from learner.link.policies import PolicyKey, StoredPolicy
 from learner.observe.metrics.learner import PolicyMetrics
@@ -93,7 +94,7 @@ class PolicyService:
     def _check_fetches(self, session: ActorSession) -> None:
         if self._fetches[session.session_id] >= MAX_FETCHES:
             raise TooManyCalls(
-                f"session {session.session_id} already fetches {MAX_FETCHES} policies: wait for one of them",
+                f"session {short_id(session.session_id)} already fetches {MAX_FETCHES} policies: wait for one of them",
                 retry_after_seconds=RETRY_SECONDS,
                 metadata={BOUND: "calls"},
             )

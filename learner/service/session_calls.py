@@ -36,6 +36,7 @@ from learner.identity.audit import Audit, Source, grpc_address
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.environments import EnvironmentState
 from learner.ingest.session import MAX_ERROR_CHARACTERS, ActorCounters, ActorSession, PolicyState, check_agents
+from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
 from learner.ingest.times import ActorTimes, report_seconds
 from learner.observe.metrics.learner import SessionMetrics
@@ -102,8 +103,10 @@ class SessionService:
         session.opponent = request.opponent
         session.peer = grpc_address(context.peer())
         for over in opened.ended:
-            self._hub.forget(over, SessionExpired(f"session {over.session_id} ended: its actor opened another session"))
-        self._hub.end_streams(session, SessionFenced(f"session {session.session_id} was opened again"))
+            self._hub.forget(
+                over, SessionExpired(f"session {short_id(over.session_id)} ended: its actor opened another")
+            )
+        self._hub.end_streams(session, SessionFenced(f"session {short_id(session.session_id)} was opened again"))
         self._hub.roll_call.changed()
         self._note_opened(opened, request, context)
         return session_pb2.OpenSessionResponse(
@@ -248,9 +251,9 @@ class SessionService:
             self._hub.forget(
                 session,
                 SessionExpired(
-                    f"the lease of session {session.session_id} ran out because the actor sent nothing for "
+                    f"the lease of session {short_id(session.session_id)} ran out because the actor sent nothing for "
                     f"{self._sessions.lease_seconds:g} s: renew it after a third of that time",
-                    metadata={"session_id": session.session_id},
+                    metadata={"session": short_id(session.session_id)},
                 ),
             )
 
@@ -271,7 +274,7 @@ class SessionService:
             self._audit.note(
                 "revoke",
                 Source("token_file", session.peer, Principal(session.principal, Role.ACTOR)),
-                session=session.session_id,
+                session=short_id(session.session_id),
                 actor=session.actor_name,
             )
             self._hub.forget(session, Unauthenticated("the principal of this session has no valid token any more"))
@@ -285,7 +288,7 @@ class SessionService:
             "actor_resumed" if opened.resumed else "actor_joined",
             actor=opened.session.actor_name,
             actor_index=opened.session.actor_index,
-            session=opened.session.session_id,
+            session=short_id(opened.session.session_id),
             epoch=opened.session.epoch,
             client=request.client_version[:MAX_TEXT_CHARACTERS],
             peer=context.peer(),
@@ -312,7 +315,8 @@ def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
         instance_id = str(uuid.UUID(request.instance_id))
     except ValueError:
         raise BadRequest(
-            f"instance_id {request.instance_id[:64]!r} is not a UUID", metadata={"field": "instance_id"}
+            f"instance_id has {len(request.instance_id)} characters and is not a UUID",
+            metadata={"field": "instance_id"},
         ) from None
     if request.opponent and SCRIPT_PATTERN.fullmatch(request.opponent) is None:
         raise BadRequest(

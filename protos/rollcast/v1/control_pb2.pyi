@@ -311,7 +311,7 @@ class ActorStatus(google.protobuf.message.Message):
     actor_index: builtins.int
     """Its index."""
     session_id: builtins.str
-    """Its session."""
+    """A short name of its session, as in logs; the id itself is known to the actor alone."""
     connected: builtins.bool
     """True while its upload stream is open."""
     last_seen_ms: builtins.int

@@ -55,7 +55,8 @@ def test_a_run_state_comes_back(folder: RunFolder) -> None:
     assert loaded is not None
     assert (loaded.generation, loaded.ledger, loaded.extra) == (2, {"received": {"Walker": 5}}, {"step": 1})
     assert loaded.trainers["Walker"]["weights"].tolist() == [2.0] * 10
-    assert folder.previous_run_state.exists()
+    for path in (folder.run_state, folder.previous_run_state):
+        assert path.stat().st_mode & 0o777 == 0o600, "it has the ids of sessions"
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut"])

@@ -133,3 +133,13 @@ def test_pipes_and_devices_are_no_files(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "file", 10) == b"0123456789"
     with pytest.raises(OSError, match="has 10 bytes; the limit is 9"):
         read_regular(tmp_path / "file", 9)
+
+
+def test_a_private_file_is_its_owners_alone(tmp_path: Path) -> None:
+    """A private file has no access for others, also when it replaces a public one."""
+    path = tmp_path / "secret"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    write_file(path, b"new", keep=tmp_path / "kept", private=True)
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o600

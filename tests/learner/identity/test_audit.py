@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from learner.identity.access import Access
 from learner.identity.audit import AUDIT_FILE, Audit, Source, grpc_address
 from learner.identity.setup import Identity
+from learner.ingest.session_ids import short_id
 from learner.observe.journal import EventLines
 from tests.learner.identity.certificates import Folder
 from tests.learner.service.harness import Actor, async_test, eventually, failure, operator, running
@@ -111,7 +112,7 @@ async def test_revoked_sessions_are_recorded(folder: Folder, identity: Identity)
         await eventually(lambda: not learner.sessions.live())
         (line,) = lines_in(folder.path)
     assert (line["action"], line["principal"], line["role"], line["via"]) == ("revoke", "lab", "actor", "token_file")
-    assert (line["actor"], line["session"], line["result"]) == ("walker", actor.session_id, "ok")
+    assert (line["actor"], line["session"], line["result"]) == ("walker", short_id(actor.session_id), "ok")
     assert line["peer"].startswith("127.0.0.1:")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.session import ActorCounters, ActorSession
+from learner.ingest.session_ids import SessionIds
 from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
 from learner.link.channel import Link, Transport
 from learner.settings.options import RunOptions
@@ -34,7 +35,13 @@ class Parts:
         self.link = Link(transport)
         self.trainers = Trainers(self.link)
         self.behaviors = BehaviorTable(options or make_options(), self.ledger, accept, self.link.to_trainers.send)
-        self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation, clock=lambda: self.now)
+        self.sessions = SessionTable(
+            self.behaviors,
+            self.ledger,
+            generation=generation,
+            clock=lambda: self.now,
+            ids=SessionIds(bytes(32), "run"),  # all starts of a test are of one run
+        )
         serve(self.link, self.behaviors, self.ledger, self.sessions)
 
     def open(self, name: str = "actor", instance: str | None = None, resume: Resumption | None = None) -> Opened:

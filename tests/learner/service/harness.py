@@ -34,6 +34,7 @@ from learner.identity.setup import Identity
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.judgements import Judge
 from learner.ingest.ledger import Ledger
+from learner.ingest.session_ids import SessionIds
 from learner.ingest.sessions import SessionTable, restore
 from learner.link.channel import Link
 from learner.link.control import Ending
@@ -51,6 +52,8 @@ from tests.learner.link.far_side import Trainers
 from tests.learner.service.samples import make_options, make_policy, make_spec
 from tests.pickled_link import pickled
 
+KEY = bytes(32)
+"""Key of session ids, the same in all starts of a test."""
 SECONDS = 20.0
 """No step of a test waits longer; a limit for hangs, not a measurement."""
 
@@ -127,7 +130,7 @@ class Learner:
         self.trainers = Trainers(self.link)
         self.ends: list[Ending] = []
         self.behaviors = BehaviorTable(options, self.ledger, judge_declaration, self.link.to_trainers.send)
-        self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation)
+        self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation, ids=SessionIds(KEY, "run"))
         if state is not None:
             restore(state, self.behaviors, self.sessions, self.ledger)
         if received is not None:

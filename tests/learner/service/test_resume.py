@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import structlog
 from rollcast.v1 import session_pb2
 
 from learner.checkpoints.received import ReceivedSteps
 from learner.ingest.credit import step_allowance
+from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import snapshot
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_spec
@@ -172,6 +174,49 @@ async def test_the_record_names_all_that_was_acked_after_the_checkpoint(tmp_path
     # The second restart from the same checkpoint finds the same steps lost.
     async with running(generation=3, state=state, received=record()) as learner:
         assert_balanced(learner, received=12, lost={"restart": 12})
+
+
+@async_test
+async def test_claims_about_invented_sessions_are_not_booked() -> None:
+    """50 openings that name sessions of their own invention leave the books as they are; a real one is booked."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.join()
+        state = saved(learner)
+        async with Actor(learner.server.port, "younger") as younger:
+            await younger.open()
+    async with running(generation=2, state=state) as learner:
+        before = learner.ledger.books(NAME)
+        for number in range(50):
+            async with Actor(learner.server.port, f"forger {number}") as forger:
+                forger.session_id = f"{number:064x}" if number % 2 else f"{number:032x}"
+                resume = resumption(forger, 1, 9, produced_steps=2**40, acked_steps=2**40)
+                assert not (await forger.open(resume=resume)).resumed
+        assert learner.ledger.books(NAME) == before
+        assert learner.sessions.steps_taken(0) == 0
+        async with Actor(learner.server.port, "younger") as again:
+            await again.open(resume=resumption(younger, 1, 1, produced_steps=5, acked_steps=5))
+        assert_balanced(learner, received=5, lost={"rollback": 5})
+
+
+@async_test
+async def test_errors_and_logs_have_short_names_of_sessions_only() -> None:
+    """Neither a log line nor an error has the whole id of a session or of an actor's process."""
+    with structlog.testing.capture_logs() as logs:
+        async with running() as learner, Actor(learner.server.port) as actor, Actor(learner.server.port) as other:
+            await (await actor.join()).finish()
+            secrets = (actor.session_id, actor.instance_id)
+            other.session_id, other.epoch = actor.session_id, 7
+            stolen = resumption(actor, 1, 0)
+            errors = [await failure(other.renew()), await failure(other.open(resume=stolen))]
+            other.epoch = 0
+            errors += [await failure(other.renew()), await failure(other.open(instance_id=actor.instance_id + "x"))]
+            await actor.close()
+            other.session_id = secrets[0]
+            errors.append(await failure(other.renew()))
+    assert len({error.reason for error in errors}) >= 3
+    written = [f"{error} {error.metadata}" for error in errors] + [repr(line) for line in logs]
+    assert [text for text in written if any(secret in text for secret in secrets)] == []
+    assert any(short_id(secrets[0]) in text for text in written)
 
 
 @async_test

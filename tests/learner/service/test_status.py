@@ -12,12 +12,13 @@ from rollcast.limits import MAX_STEPS, MAX_STREAMS
 from rollcast.v1 import control_pb2, session_pb2
 
 from learner.ingest.session import MAX_REPORTED
+from learner.ingest.session_ids import SessionIds
 from learner.ingest.sessions import snapshot
 from learner.observe.behavior_state import BehaviorState
 from learner.observe.view import RunState, RunView
 from learner.service.control_calls import MAX_BYTES, status_response
 from tests.learner.ingest.parts import Parts, open_default, report
-from tests.learner.service.harness import Actor, Hooks, async_test, eventually, failure, operator, running
+from tests.learner.service.harness import KEY, Actor, Hooks, async_test, eventually, failure, operator, running
 from tests.learner.service.samples import NAME, make_chunk, make_options
 
 
@@ -84,7 +85,8 @@ async def test_claims_without_bounds_are_refused_and_status_goes_on() -> None:
 
 @async_test
 async def test_unknown_sessions_cannot_flood_the_books() -> None:
-    """Lost steps claimed by unknown sessions are limited and counted once a session."""
+    """Lost steps claimed by sessions that the run opened after the checkpoint are limited and counted once each."""
+    issued = [SessionIds(KEY, "run").make("") for _ in range(20)]
     parts = Parts()
     parts.declared(parts.open().session)
     state = snapshot(parts.behaviors, parts.sessions, parts.ledger)
@@ -93,7 +95,7 @@ async def test_unknown_sessions_cannot_flood_the_books() -> None:
         async with Actor(learner.server.port) as actor, operator(learner) as control:
             for number in range(40):
                 resume = session_pb2.ResumeSession(
-                    session_id=f"{number % 20:032d}", epoch=1, generation=1, acked_through=MAX_STEPS, books=[claim]
+                    session_id=issued[number % 20], epoch=1, generation=1, acked_through=MAX_STEPS, books=[claim]
                 )
                 await actor.open(resume=resume, instance_id=f"{number:032x}")
             await control.Status(control_pb2.StatusRequest())

@@ -1,0 +1,58 @@
+"""Makes ids of sessions that only this run can make, and short names of them for logs and errors.
+
+An id is a secret: who knows it can act as that session's actor. It is therefore never written to a log or an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from typing import Final
+
+NONCE_BYTES: Final = 16
+TAG_BYTES: Final = 16
+KEY_BYTES: Final = 32
+_SHORT_DIGITS: Final = 12
+
+
+class SessionIds:
+    """Makes and recognizes the ids of one run: a random number and its HMAC over the principal and the run.
+
+    An actor reports what it sent in a session that the learner does not know after a restart. The signature shows that
+    the learner opened this session for that principal.
+
+    Args:
+        key: The run's secret.
+        run_id: Name of the run.
+    """
+
+    def __init__(self, key: bytes, run_id: str) -> None:
+        self._key = key
+        self._run = run_id.encode()
+
+    def make(self, principal: str) -> str:
+        """Returns the id of a new session of a principal."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return (nonce + self._tag(nonce, principal)).hex()
+
+    def is_own(self, session_id: str, principal: str) -> bool:
+        """Returns whether this run made an id for a principal."""
+        if len(session_id) != 2 * (NONCE_BYTES + TAG_BYTES):
+            return False
+        try:
+            given = bytes.fromhex(session_id)
+        except ValueError:
+            return False
+        return hmac.compare_digest(given[NONCE_BYTES:], self._tag(given[:NONCE_BYTES], principal))
+
+    def _tag(self, nonce: bytes, principal: str) -> bytes:
+        # The lengths come first, so that no two triples make the same message.
+        parts = (nonce, self._run, principal.encode("utf-8", "surrogatepass"))
+        message = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+        return hmac.digest(self._key, message, "sha256")[:TAG_BYTES]
+
+
+def short_id(session_id: str) -> str:
+    """Returns a short name of a session for logs and errors: 12 digits of a SHA-256, from which no id can be computed."""
+    return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:_SHORT_DIGITS]

@@ -144,7 +144,9 @@ class Front:
         self._site = site
         self._token: OperatorToken | None = None if site is None else operator_token(options.rollcast, site.folder)
         own = () if self._token is None else (own_row(OPERATOR, Role.OPERATOR, self._token.reveal()),)
-        self._identity = identity_of(options.rollcast, own, None if site is None else site.folder)
+        # Where no actor learns, no file of the run changes.
+        audited = None if site is None or task is not None else site.folder
+        self._identity = identity_of(options.rollcast, own, audited)
         self._address = self._service.address
         self._shown: RunView | None = None
         self._show_at = 0.0

@@ -42,7 +42,7 @@ def identity_of(service: ServiceSettings, own: Iterable[TokenRow] = (), folder: 
     Args:
         service: The settings.
         own: Tokens that the learner keeps in the run folder.
-        folder: The run folder; None for a learner without one.
+        folder: The run folder that records who changes the run; None for none.
 
     Raises:
         UserError: A file cannot be used (RUN_FILE).

@@ -183,16 +183,18 @@ class ChunkBuilder:
         Args:
             source: Provides the rows.
             segments: Segments to send, in order.
-            episodes: Records to send; they go into the first chunk with room.
+            episodes: Records to send; they go into the first chunks with room, at most one for each row so far, because
+                the learner counts no more episodes than it has received rows.
             generation: Generation of the policies that acted.
             now: Monotonic seconds.
         """
-        sent = 0
+        sent = rows = 0
         total = len(episodes) if episodes is not None else 0
         for part in self._parts(segments):
             chunk = self._chunk(generation)
             room = self._budget_bytes - self._add_segments(chunk, source, part, now)
-            fitting = self._fitting_episodes(episodes, room)
+            rows += chunk.rows
+            fitting = min(self._fitting_episodes(episodes, room), rows - sent)
             if episodes is not None and fitting and sent < total:
                 self._add_episodes(chunk, episodes.part(slice(sent, sent + fitting)))
                 sent += chunk.episodes

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import structlog
 from numpy.typing import NDArray
 from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap, Untrainable
 from rollcast.trajectories import Chunk
 from rollcast.v1 import trajectory_pb2
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.episodes import WITHOUT_ROWS, leave_out_excess
 from learner.ingest.groups import note_groups
 from learner.ingest.ledger import Ledger
 from learner.ingest.matches import OPPONENT, GivenMatches
@@ -21,6 +23,9 @@ from learner.ingest.validate import Rejected, check_header, decode, judge, judge
 from learner.link.to_front import NOT_TRAINING
 from learner.observe.metrics.learner import IntakeMetrics
 from learner.observe.metrics.values import CREDIT_EXCEEDED, MALFORMED
+from learner.observe.rates import Throttle
+
+_log = structlog.get_logger(__name__)
 
 ASSIGNMENT: Final = "episode/assignment"
 """Column with the assignment of an episode: the wire's ids, replaced by the trainers' order numbers on intake."""
@@ -88,6 +93,7 @@ class ChunkIntake:
         self._order_numbers = order_numbers
         self._matches = matches
         self._on_agents = on_agents
+        self._refused = Throttle()
         self._max_chunk_bytes = behaviors.service.max_chunk_bytes
 
     def examine(self, session: ActorSession, message: trajectory_pb2.Chunk, encoded_bytes: int) -> Examined | None:
@@ -168,6 +174,7 @@ class ChunkIntake:
                 self._metrics.rejected(rejected.reason)
             else:
                 self._note_agents(examined.account, chunk)
+                self._limit_episodes(session, examined)
                 behavior.queue.put(
                     chunk,
                     session_id=session.session_id,
@@ -191,6 +198,27 @@ class ChunkIntake:
             f"segment {place}: team {chunk.team} of {behavior.name} acts as an opponent, whose rows are not trained"
         )
         return Rejected(chunk, OPPONENT, chunk.rows, detail)
+
+    def _limit_episodes(self, session: ActorSession, examined: Examined) -> None:
+        """Removes records of more training episodes than the session's rows can have; the rows are accepted."""
+        behavior = examined.behavior
+        is_grouped = behavior.spec.grouped or behavior.settings.traits.grouped
+        refused = leave_out_excess(examined.account, examined.chunk, is_grouped=is_grouped)
+        if not refused:
+            return
+        self._metrics.refused_episodes(WITHOUT_ROWS, refused)
+        if (left_out := self._refused.admit(session.session_id)) is not None:
+            _log.warning(
+                "episodes_refused",
+                actor=session.actor_name,
+                actor_index=session.actor_index,
+                behavior=behavior.name,
+                reason=WITHOUT_ROWS,
+                episodes=refused,
+                rows=examined.account.episode_rows,
+                hint="the actor reports more training episodes than its rows can have; they enter no mean",
+                left_out=left_out,
+            )
 
     def _is_settled(self, session: ActorSession, sequence: int) -> bool:
         if sequence > session.next_sequence:

@@ -116,6 +116,8 @@ class Account:
         dropped_steps: Steps given up afterwards, as far as the actor reported them.
         given_up_floor: Steps that it will have given up once it has carried out a resumption.
         twice_steps: Steps received here that the actor also gave up: their ack was lost with the last learner process.
+        episode_rows: Rows in accepted chunks, by which the number of episodes is limited (`learner.ingest.episodes`).
+        episodes: Records of training episodes that counted.
         granted_steps: Last grant in steps.
         follows_quota: Whether the actor follows quotas.
         quota_through: Its quota, as a number of produced steps; None for none. See `learner.ingest.quotas`.
@@ -140,6 +142,8 @@ class Account:
     dropped_steps: int = 0
     given_up_floor: int = 0
     twice_steps: int = 0
+    episode_rows: int = 0
+    episodes: int = 0
     granted_steps: int = 0
     granted_bytes: int = 0
     is_byte_limited: bool = True
@@ -217,7 +221,8 @@ class Account:
         Raises:
             KeyError, TypeError, ValueError: The state is invalid.
         """
-        values = {"twice_steps": 0} | state  # missing in checkpoints of earlier builds
+        missing = {"twice_steps": 0, "episode_rows": 0, "episodes": 0}  # in checkpoints of earlier builds
+        values = missing | state
         teams = state["teams"]
         counts: dict[str, Any] = {name: count(values, name, most=MAX_CLAIMED) for name in _SAVED_ACCOUNT_COUNTS}
         return cls(
@@ -231,7 +236,7 @@ class Account:
 _SAVED_ACCOUNT_COUNTS = (
     *("index", "time_horizon", "max_chunk_bytes", "agents"),
     *("produced_steps", "received_steps", "received_bytes", "acked_steps", "discarded_steps", "dropped_steps"),
-    *("given_up_floor", "twice_steps", "granted_steps", "granted_bytes"),
+    *("given_up_floor", "twice_steps", "episode_rows", "episodes", "granted_steps", "granted_bytes"),
 )
 
 

@@ -20,6 +20,7 @@ from rollcast.v1 import trajectory_pb2
 from tests.e2e.books import by_reason
 from tests.e2e.processes import LearnerProcess, processes_in
 from tests.e2e.runs import small, write_run
+from tests.learner.ingest.test_episodes import only_episodes, with_episodes
 from tests.learner.service.harness import Actor, Upload, async_test, failure, read_policy
 from tests.learner.service.samples import make_chunk, make_spec
 
@@ -197,3 +198,24 @@ async def test_a_gap_and_a_stranger_are_refused(raw_learner: LearnerProcess) -> 
         actor.session_id = "0" * 32
         error = await (await actor.upload()).failure()
         assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED")
+
+
+@async_test
+async def test_invented_returns_do_not_end_a_run(tmp_path: Path) -> None:
+    """A chunk of 100 returns above the target, without a row, neither ends the run nor enters its mean."""
+    with processes_in(tmp_path) as started:
+        learner = started.learner(write_run(tmp_path, {NAME: small()}, target_return=50))
+        async with _actor(learner, "inventor") as actor:
+            upload = await actor.join(spec=make_spec(NAME))
+            await _see_policy(actor)
+            await upload.send(only_episodes(100))
+            assert not (await upload.ack(1)).rejections
+            await upload.send(with_episodes(make_chunk(ROWS, sequence=2), 1))
+            await upload.ack(2)
+            learner.wait_for(lambda: learner.behavior(NAME).episodes == 1, "the episode with rows")
+            await upload.finish()
+            await actor.close()
+        assert learner.is_running
+        assert learner.behavior(NAME).mean_return_100 == 0.0
+        (line,) = learner.events("episodes_refused")
+        assert (line["actor"], line["reason"], line["episodes"]) == ("inventor", "without_rows", 100)

@@ -19,6 +19,7 @@ from learner.observe.metrics.values import (
     CALL_SECONDS,
     CHUNK_BYTES,
     DECLARE_OUTCOMES,
+    EPISODE_REASONS,
     EPISODE_RETURN,
     ERROR_REASONS,
     INTERNAL,
@@ -160,10 +161,17 @@ class IntakeMetrics:
             registry, "ack_seconds", "Time from the arrival of a chunk to its settlement.", ACK_SECONDS
         )
         self._rejected = _by(registry, "chunks_rejected", "Chunks refused, by reason.", "reason", REJECT_REASONS)
+        self._episodes = _by(
+            registry, "episodes_refused", "Records of episodes that do not count, by reason.", "reason", EPISODE_REASONS
+        )
 
     def rejected(self, reason: str) -> None:
         """Counts a refused chunk."""
         self._rejected.get(reason, self._rejected[OTHER]).inc()
+
+    def refused_episodes(self, reason: str, episodes: int) -> None:
+        """Counts records of episodes that do not count, by one of `EPISODE_REASONS`."""
+        self._episodes[reason].inc(episodes)
 
 
 class PolicyMetrics:

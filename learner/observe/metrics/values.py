@@ -42,6 +42,7 @@ REJECT_REASONS: Final = (
     CREDIT_EXCEEDED,
     OTHER,
 )
+EPISODE_REASONS: Final = ("without_rows",)
 DROP_REASONS: Final = (
     *("bad_action", "bad_observation", "generation", "lockstep", "mate", "not_finite", "not_finite_update"),
     *("not_for_training", "not_training", "opponent", "reset", "stale", "too_long", OTHER),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -46,6 +47,8 @@ MAX_INTERVAL_STEPS = 2**53
 OWN_STATS_WRITERS: Final = ("tensorboard", "csv", "wandb")
 """Names of the built-in statistics writers."""
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
+HOST_PATTERN: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
+"""A host name, without a port."""
 
 
 def _default_lags() -> str:
@@ -132,6 +135,8 @@ class ServiceSettings(SettingsModel):
     """serve the status page, /metrics and /healthz"""
     http_address: str = DEFAULT_HTTP_ADDRESS
     """address of the status page and metrics; if this default is in use, a free port is taken"""
+    http_hosts: str | None = None
+    """further host names of the page, separated by commas; localhost and, beyond loopback, IP addresses are always accepted"""
     operator_token_file: str | None = None
     """file with the token for the page's buttons; null creates one in the run folder"""
     reflection: bool = False
@@ -230,6 +235,19 @@ class ServiceSettings(SettingsModel):
             split_address(value)
         except ValueError as error:
             raise invalid(str(error)) from None
+        return value
+
+    @property
+    def http_names(self) -> tuple[str, ...]:
+        """Names of `http_hosts`."""
+        return tuple(name.strip() for name in (self.http_hosts or "").split(",") if name.strip())
+
+    @field_validator("http_hosts")
+    @classmethod
+    def _host_names(cls, value: str | None) -> str | None:
+        for name in () if value is None else value.split(","):
+            if HOST_PATTERN.fullmatch(name.strip()) is None:
+                raise invalid("must be host names of letters, digits, '-' and '.', without ports, separated by commas")
         return value
 
     @field_validator("return_buckets")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import json
 import secrets
+import socket
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import structlog
@@ -61,24 +63,23 @@ def json_answer(
     return web.Response(body=to_json(document), status=status, headers=headers, content_type="application/json")
 
 
-def make_guard(*, only_local_names: bool) -> Middleware:
+def make_guard(*, is_loopback: bool, names: Collection[str] = ()) -> Middleware:
     """Returns the outermost middleware.
 
+    It refuses requests for another host than the learner's, so that a page of another site whose name was pointed here
+    (DNS rebinding) can read nothing.
+
     Args:
-        only_local_names: Whether to refuse requests whose Host is not this machine, so that a page of another site
-            whose name was pointed here (DNS rebinding) can read nothing. For loopback addresses only; elsewhere the
-            names are unknown.
+        is_loopback: Whether only this machine reaches the port; then no address but a loopback one is allowed.
+        names: Further allowed host names.
     """
+    hosts = AllowedHosts(names, any_address=not is_loopback)
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            if only_local_names and not is_local_name(request.headers.getall(hdrs.HOST, [])):
-                raise RequestRefused(
-                    403,
-                    "WRONG_HOST",
-                    "this port accepts only the host names localhost, 127.0.0.1 and [::1]; use one of these",
-                )
+            if not hosts.allow(request.headers.getall(hdrs.HOST, [])):
+                raise RequestRefused(403, "WRONG_HOST", hosts.refusal)
             if request.content_length is None and request.can_read_body:
                 raise RequestRefused(
                     411,
@@ -97,17 +98,44 @@ def make_guard(*, only_local_names: bool) -> Middleware:
     return guard
 
 
-def is_local_name(hosts: list[str]) -> bool:
-    """Returns whether a request's Host names this machine, with any port: a tunnel may use another one."""
-    if len(hosts) != 1:
-        return False
-    name = hosts[0].rpartition(":")[0] if hosts[0].rpartition("]")[2].count(":") else hosts[0]
-    if name.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
-    except ValueError:
-        return False
+class AllowedHosts:
+    """The host names that a request may be for, with any port: a tunnel may use another one.
+
+    A port that other machines reach also accepts any IP address. The address of a machine behind a published port of a
+    container is unknown here, and a page cannot rebind an address: that needs a name.
+
+    Args:
+        names: Host names, in addition to those of this machine.
+        any_address: Whether addresses beyond loopback, and this machine's name, are allowed.
+    """
+
+    def __init__(self, names: Collection[str], *, any_address: bool) -> None:
+        own = [socket.gethostname()] if any_address else []
+        self._names = frozenset(_canonical(name) for name in ("localhost", *own, *names))
+        self._any_address = any_address
+
+    @property
+    def refusal(self) -> str:
+        """Text of a refusal. It names no host, because anyone can read it."""
+        own = "an IP address or localhost" if self._any_address else "localhost, 127.0.0.1 or [::1]"
+        return f"this port does not answer to the host name of the request: use {own}, or add the name to rollcast.http_hosts"
+
+    def allow(self, hosts: Sequence[str]) -> bool:
+        """Returns whether a request with these Host headers is allowed; there must be one."""
+        if len(hosts) != 1:
+            return False
+        name = hosts[0].rpartition(":")[0] if hosts[0].rpartition("]")[2].count(":") else hosts[0]
+        if _canonical(name) in self._names:
+            return True
+        try:
+            address = ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return False
+        return address.is_loopback or (self._any_address and not address.is_unspecified)
+
+
+def _canonical(name: str) -> str:
+    return name.lower().removesuffix(".")
 
 
 def _answer_for(error: Exception, request: web.Request) -> web.Response:

@@ -7,6 +7,7 @@ import errno
 import logging
 import math
 import socket
+from collections.abc import Collection
 from typing import Final
 
 import structlog
@@ -135,6 +136,7 @@ class WebServer:
         token: The operators' token.
         identity: The learner's certificate, and the tokens of viewers.
         falls_back: Whether to take a free port if the port is in use; for default addresses.
+        hosts: Further host names that requests may be for; see `make_guard`.
         max_connections: Most connections at once; more are refused.
         idle_seconds: See `IDLE_SECONDS`.
         patience_seconds: See `PATIENCE_SECONDS`.
@@ -151,6 +153,7 @@ class WebServer:
         token: OperatorToken,
         identity: Identity | None = None,
         falls_back: bool = False,
+        hosts: Collection[str] = (),
         max_connections: int = MAX_CONNECTIONS,
         idle_seconds: float = IDLE_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
@@ -160,6 +163,7 @@ class WebServer:
         self._token = token
         self._identity = identity or Identity()
         self._falls_back = falls_back
+        self._hosts = hosts
         self._max_connections = max_connections
         self._idle_seconds = idle_seconds
         self._patience_seconds = patience_seconds
@@ -180,7 +184,7 @@ class WebServer:
         """
         listening = self._listen()
         connections = Connections(self._max_connections, self._patience_seconds)
-        guard = make_guard(only_local_names=is_loopback(self.address))
+        guard = make_guard(is_loopback=is_loopback(self.address), names=self._hosts)
         app = web.Application(middlewares=[connections.middleware, guard], client_max_size=MAX_BODY_BYTES)
         access = self._identity.access
         readers = access if access.identifies_actors else None

@@ -41,7 +41,12 @@ class StatusSite:
         self._sampler: asyncio.Task[None] | None = None
         if service.http:
             self._server = WebServer(
-                hooks, address=service.http_address, token=token, identity=identity, falls_back=falls_back
+                hooks,
+                address=service.http_address,
+                token=token,
+                identity=identity,
+                falls_back=falls_back,
+                hosts=service.http_names,
             )
 
     @property

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from learner.common.exits import UserError
 from learner.settings.check import check_config
 from learner.settings.load import load_run_options
 from learner.settings.rules import unsupported
+from learner.settings.service import ServiceSettings
 
 from .conftest import WriteRun
 
@@ -136,3 +138,13 @@ def test_check_config_explains_it(tmp_path: Path) -> None:
     errors = io.StringIO()
     check_config(run_file(tmp_path), output=output, errors=errors)
     assert "lock-step" not in errors.getvalue()
+
+
+def test_host_names_of_the_page() -> None:
+    """Host names are separated by commas; ports and addresses in brackets are refused."""
+    names = ServiceSettings.model_validate({"http_hosts": "learner, train.example"}).http_names
+    assert names == ("learner", "train.example")
+    assert ServiceSettings().http_names == ()
+    for wrong in ("learner:9464", "[::1]", "", "a,,b", "http://a"):
+        with pytest.raises(ValidationError, match="host names"):
+            ServiceSettings.model_validate({"http_hosts": wrong})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 import structlog
 
-from learner.web.guard import is_local_name
+from learner.web.guard import AllowedHosts
 from tests.learner.web.site import OPERATOR, Hooks, serving
 
 
@@ -53,8 +55,9 @@ def test_unknown_paths(path: str) -> None:
 )
 def test_names_of_this_machine(host: str, is_local: bool) -> None:
     """A loopback port answers only to names of this machine, with any port number."""
-    assert is_local_name([host]) is is_local
-    assert not is_local_name([host, host])
+    hosts = AllowedHosts([], any_address=False)
+    assert hosts.allow([host]) is is_local
+    assert not hosts.allow([host, host])
 
 
 def test_another_name_reads_nothing() -> None:
@@ -66,11 +69,30 @@ def test_another_name_reads_nothing() -> None:
         assert site.hooks.calls == []
 
 
-def test_a_port_for_other_machines_answers_to_any_name() -> None:
-    """A port for other machines answers to any host name."""
-    with serving(address="0.0.0.0:0") as site:
-        assert site.ask("/healthz", "GET", {"Host": "learner:9464"}).status == 200
+def test_a_port_for_other_machines_refuses_foreign_names() -> None:
+    """A port for other machines answers to addresses, its own names and those of the run file, and to no other name."""
+    with serving(address="0.0.0.0:0", hosts=["learner", "Train.example"]) as site:
+        for host in (
+            "learner:9464",
+            "train.example.",
+            "192.168.1.5:9464",
+            "[fe80::1]",
+            "localhost",
+            socket.gethostname(),
+        ):
+            assert site.ask("/metrics", "GET", {"Host": host}).status == 200, host
+        for host in ("evil.example:9464", "learner.evil.example", "0.0.0.0", ""):  # noqa: S104
+            answer = site.ask("/metrics", "GET", {**OPERATOR, "Host": host})
+            assert (answer.status, answer.reason) == (403, "WRONG_HOST"), host
+            assert "rollcast.http_hosts" in answer.json["error"]["message"]
         assert site.server.url == f"http://127.0.0.1:{site.port}/"
+
+
+def test_a_loopback_port_answers_to_names_of_the_run_file() -> None:
+    """A proxy on the learner's machine may pass on the name that people use."""
+    with serving(hosts=["train.example"]) as site:
+        assert site.ask("/healthz", "GET", {"Host": "train.example"}).status == 200
+        assert site.ask("/healthz", "GET", {"Host": "10.0.0.1"}).reason == "WRONG_HOST"
 
 
 def test_bodies_are_not_wanted() -> None:

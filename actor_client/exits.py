@@ -42,7 +42,7 @@ class ExitCode(CodeWithHelp):
     NOT_A_LEARNER = 30, "the server at --learner answers, but does not speak Rollcast's protocol"
     MALFORMED = 31, "the learner could not read a message of this actor: a bug of the actor"
     SPEC_MISMATCH = 32, "the environment's observations or actions differ from those of the run"
-    PROTOCOL_TOO_OLD = 33, "the learner requires a newer revision of the protocol"
+    PROTOCOL_TOO_OLD = 33, "actor and learner have no common revision of the protocol"
     SUPERSEDED = 34, "a newer process took over this actor's session"
     UNKNOWN_BEHAVIOR = 35, "the run file has no behavior of this name"
     REFUSED = 36, "the learner cannot train this behavior with its present settings"

@@ -16,6 +16,8 @@ from rollcast import limits
 from rollcast.errors import WireError
 from rollcast.v1 import policy_pb2, session_pb2
 
+from actor_client.connection.errors import one_line
+from actor_client.exits import ActorError, ExitCode
 from actor_client.rollout.link import ChunkLimits
 
 # Used if the learner answers zero.
@@ -130,8 +132,10 @@ class Session:
         """Processes the answer to an opening.
 
         Raises:
+            ActorError: The learner uses a revision of the protocol that this actor does not know.
             WireError: The answer names no session, or limits under which nothing can be sent.
         """
+        _check_revision(response)
         if not response.session_id or not response.next_sequence or not response.generation:
             raise _nonsense("no session id, generation or next sequence number")
         if response.limits.max_chunk_bytes == 0:
@@ -150,6 +154,26 @@ class Session:
         self.generation = response.generation
         self.next_sequence = response.next_sequence
         return opening, _run_info(response)
+
+
+def _check_revision(response: session_pb2.OpenSessionResponse) -> None:
+    """Checks the revision of the protocol with which the learner answers.
+
+    A learner answers with the smaller of both sides' revisions, so a larger one is no revision that both know.
+
+    Raises:
+        ActorError: The revision is not one of this actor's.
+    """
+    revision = response.protocol_revision
+    if limits.OLDEST_PROTOCOL_REVISION <= revision <= limits.PROTOCOL_REVISION:
+        return
+    newer = revision > limits.PROTOCOL_REVISION
+    raise ActorError(
+        ExitCode.PROTOCOL_TOO_OLD,
+        f"the learner (version {one_line(response.server_version, 64) or 'unknown'}) answers with protocol revision {revision}; "
+        f"this actor works with {limits.OLDEST_PROTOCOL_REVISION} to {limits.PROTOCOL_REVISION}: update the "
+        f"{'actor' if newer else 'learner'}",
+    )
 
 
 def _run_info(response: session_pb2.OpenSessionResponse) -> RunInfo:

@@ -6,15 +6,17 @@ import re
 
 import pytest
 from rollcast.errors import WireError
-from rollcast.limits import MAX_CHUNK_BYTES
+from rollcast.limits import MAX_CHUNK_BYTES, OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.session import Opening, Session
+from actor_client.exits import ActorError, ExitCode
 
 
 def answer(**changes: object) -> session_pb2.OpenSessionResponse:
     """Returns a valid answer."""
     values: dict[str, object] = {
+        "protocol_revision": 1,
         "session_id": "s1",
         "epoch": 1,
         "generation": 4,
@@ -62,6 +64,22 @@ def test_nonsense_is_refused(changes: dict[str, object]) -> None:
     """Answers without session, generation, sequence or limits are refused."""
     with pytest.raises(WireError, match="the learner's answer to OpenSession has"):
         Session("actor", "test").opened(answer(**changes))
+
+
+@pytest.mark.parametrize("revision", [OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION])
+def test_known_revisions_are_accepted(revision: int) -> None:
+    """The actor works with every revision from the oldest to its own."""
+    assert Session("actor", "test").opened(answer(protocol_revision=revision))[0] is Opening.FRESH
+
+
+@pytest.mark.parametrize(("revision", "side"), [(OLDEST_PROTOCOL_REVISION - 1, "learner"), (99, "actor")])
+def test_a_revision_that_the_actor_does_not_know_is_refused_by_name(revision: int, side: str) -> None:
+    """An unknown revision ends the actor with the revision, the known ones and the side to update; nothing is stored."""
+    session = Session("actor", "test")
+    with pytest.raises(ActorError, match=rf"version 9.9.*revision {revision};.*: update the {side}") as caught:
+        session.opened(answer(protocol_revision=revision, server_version="9.9"))
+    assert caught.value.exit_code is ExitCode.PROTOCOL_TOO_OLD
+    assert not session.session_id
 
 
 def test_limits_have_defaults_and_caps() -> None:

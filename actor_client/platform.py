@@ -228,6 +228,43 @@ def reuse_address(listening: socket.socket) -> None:
     listening.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
 
 
+def own_user() -> int | None:
+    """Returns the user id of this process; None where the system has none."""
+    return os.getuid() if hasattr(os, "getuid") else None
+
+
+_CONNECTIONS: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+_LISTENS: Final = "0A"
+"""State of a listening socket in these files."""
+
+
+def users_of_connection(peer_port: int, own_port: int) -> frozenset[int] | None:
+    """Returns the users whose sockets are the far ends of connections to a port of this machine.
+
+    Args:
+        peer_port: Port of the far end, on this machine.
+        own_port: Port of this process, on which it listens.
+
+    Returns:
+        User ids; empty if the connection has ended. None where the system does not say.
+    """
+    users, is_told = set(), False
+    for name in _CONNECTIONS:
+        try:
+            lines = Path(name).read_text(encoding="ascii", errors="replace").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if len(fields) < 8:
+                continue
+            local, remote = (int(address.rpartition(":")[2], 16) for address in fields[1:3])
+            is_told |= local == own_port and fields[3] == _LISTENS
+            if (local, remote) == (peer_port, own_port):
+                users.add(int(fields[7]))
+    return frozenset(users) if is_told or users else None
+
+
 def describe_exit(code: int) -> str:
     """Returns how a process ended, in words: its exit code, or the name of a signal.
 

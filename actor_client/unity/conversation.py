@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 from google.protobuf.message import DecodeError
+from rollcast.demonstrations.fields import has_too_many_fields
 from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 
 from actor_client.counts import STEP_SECONDS, Tally
@@ -23,6 +24,8 @@ from actor_client.unity.mailbox import BadPlayerData, Kind, Mailbox, Post
 from actor_client.unity.replies import OK_STATUS
 from actor_client.unity.server import FAREWELL, MAX_REPLY_BYTES
 
+MAX_FIELDS: Final = 1 << 20
+"""Most fields of a message: numbers are packed, so 1,000 agents with ten observations each have about 100,000."""
 _REMEMBERED_PEERS: Final = 16
 """Former clients that are remembered; older ones have ended."""
 
@@ -75,6 +78,20 @@ class Reader(Protocol):
         ...
 
 
+def _parsed(request: bytes) -> UnityMessageProto:
+    """Returns a message, after counting its fields: an empty one takes a hundred times as much memory as bytes.
+
+    Raises:
+        _StrayCall: The bytes are no message, or one of too many fields.
+    """
+    if has_too_many_fields(request, UnityMessageProto, MAX_FIELDS):
+        raise _StrayCall(f"{len(request)} bytes with more than {MAX_FIELDS} fields")
+    try:
+        return UnityMessageProto.FromString(request)
+    except DecodeError:
+        raise _StrayCall(f"{len(request)} bytes that are not an ML-Agents message") from None
+
+
 class Conversation:
     """The conversation with one player.
 
@@ -120,10 +137,7 @@ class Conversation:
                 open, a suspended process that resumes) are not served.
         """
         try:
-            message = UnityMessageProto.FromString(request)
-        except DecodeError:
-            return self._turn_away(f"{len(request)} bytes that are not an ML-Agents message")
-        try:
+            message = _parsed(request)
             post = self._admitted(message, peer)
             if post is None:
                 return FAREWELL

@@ -1,8 +1,10 @@
 """The port of one player: bytes in, bytes out. Imports nothing heavy, so that the port is open when players call."""
 
 import errno
+import ipaddress
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from typing import Final, Protocol
 import grpc
 
 from actor_client.exits import ActorError, ExitCode
-from actor_client.platform import reuse_address
+from actor_client.platform import own_user, reuse_address, users_of_connection
 from actor_client.settings.addresses import Ports
 
 LOOPBACK: Final = ("127.0.0.1", "::1")
@@ -26,6 +28,8 @@ _THREADS: Final = 4
 _RECEIVED_SHARE: Final = 2
 FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
 """A UnityMessageProto whose header has status 400, as bytes to avoid loading the generated code."""
+_KNOWN_SECONDS: Final = 1.0
+"""Seconds for which a peer stays known; looking it up for each message would take longer than the message."""
 _FAREWELL_SECONDS: Final = 1.0
 """Seconds for waiting answers to be sent."""
 
@@ -60,6 +64,57 @@ class Door:
         self._decided.set()
 
 
+class PeerCheck:
+    """Decides whether a client is a process of the user who started the players.
+
+    Any process of the machine can connect to a port on loopback, and would take the seat of a player. Where the system
+    does not say whose a connection is, every client is accepted.
+
+    Args:
+        owner: The user id; None accepts every client.
+    """
+
+    def __init__(self, owner: int | None) -> None:
+        self._owner = owner
+        self._known: tuple[str, float] = ("", 0.0)
+
+    def accepts(self, peer: str, port: int) -> bool:
+        """Returns whether a client may call.
+
+        Args:
+            peer: Its address, as gRPC gives it: ``ipv4:127.0.0.1:1234``, ``ipv6:[::1]:1234``.
+            port: The port that it called.
+        """
+        if self._owner is None:
+            return True
+        known, until = self._known
+        if peer == known and time.monotonic() < until:
+            return True
+        host, peer_port = _address(peer)
+        if peer_port is None or not _is_loopback(host):
+            return True  # of another machine: only with an address that was opened on purpose
+        users = users_of_connection(peer_port, port)
+        if users is not None and users != {self._owner}:
+            return False
+        self._known = (peer, time.monotonic() + _KNOWN_SECONDS)
+        return True
+
+
+def _address(peer: str) -> tuple[str, int | None]:
+    """Returns host and port of a client; no port if the text has another form."""
+    host, _, port = peer.replace("%5B", "[").replace("%5D", "]").partition(":")[2].rpartition(":")
+    return host.strip("[]"), int(port) if port.isascii() and port.isdecimal() else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
 class PlayerServer:
     """Serves one player on its own port, on each of the given addresses.
 
@@ -69,6 +124,7 @@ class PlayerServer:
         port: The port on all addresses; 0 takes a free one.
         conversation: Answers the messages.
         max_message_bytes: The largest message that is accepted.
+        owner: User id of the processes that may call from this machine; None for any.
 
     Attributes:
         worker: The player's number in this actor.
@@ -76,13 +132,22 @@ class PlayerServer:
     """
 
     def __init__(
-        self, worker: int, hosts: Sequence[str], port: int, conversation: MessageHandler, max_message_bytes: int
+        self,
+        worker: int,
+        hosts: Sequence[str],
+        port: int,
+        conversation: MessageHandler,
+        max_message_bytes: int,
+        *,
+        owner: int | None = None,
     ) -> None:
         self.worker = worker
         self.port = port
         self._hosts = tuple(hosts)
         self._conversation = conversation
         self._max_message_bytes = max_message_bytes
+        self._peers = PeerCheck(owner)
+        self._has_warned = False
         self._server: grpc.Server | None = None
 
     def start(self) -> None:
@@ -120,6 +185,8 @@ class PlayerServer:
             self._server = None
 
     def _exchange(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if not self._peers.accepts(context.peer(), self.port):
+            return self._refuse_stranger(context.peer())
         if len(request) > self._max_message_bytes:
             import structlog  # noqa: PLC0415 - the ports open before it is loaded; a test holds on to that
 
@@ -132,6 +199,21 @@ class PlayerServer:
             )
             return FAREWELL
         return self._conversation.exchange(request, context.peer())
+
+    def _refuse_stranger(self, peer: str) -> bytes:
+        """Answers a process of another user, which is not the player; the player keeps its seat."""
+        if not self._has_warned:
+            import structlog  # noqa: PLC0415 - as above
+
+            self._has_warned = True
+            structlog.get_logger().warning(
+                "stranger_refused",
+                worker=self.worker,
+                peer=peer[:64],
+                why="its process belongs to another user, and the player was started by this one",
+                answer="400",
+            )
+        return FAREWELL
 
     def _bind(self, server: grpc.Server, host: str) -> bool:
         """Binds one address; returns False if the machine lacks this address of `LOOPBACK`.
@@ -159,9 +241,11 @@ def listening(ports: Ports) -> Iterator[Sequence[Door]]:
     Raises:
         ActorError: A port is in use, or an address is not one of this machine (PORT_IN_USE).
     """
+    # The editor is not started here, and may belong to anyone.
+    owner = None if ports.is_editor else own_user()
     doors = tuple(Door() for _ in range(ports.players))
     servers = [
-        PlayerServer(worker, ports.hosts, ports.first + worker, door, ports.max_message_bytes)
+        PlayerServer(worker, ports.hosts, ports.first + worker, door, ports.max_message_bytes, owner=owner)
         for worker, door in enumerate(doors)
     ]
     try:

@@ -42,7 +42,7 @@ from learner.checkpoints.names import (
 )
 from learner.checkpoints.received import RECEIVED
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import WriteFailed, read_regular, remove_leftovers, write_file
+from learner.common.files import WriteFailed, read_regular, remove_leftovers, sync_folder, write_file
 from learner.settings.base import Value
 from learner.settings.load import to_yaml
 from learner.settings.names import name_problem
@@ -197,7 +197,7 @@ def open_run_folder(
     """
     path, source = _named(Path(results_dir), run_id, resume=resume, force=force, initialize_from=initialize_from)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        _make(path)
         lock = FolderLock(path)
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(lock.release)
@@ -211,6 +211,18 @@ def open_run_folder(
     if resuming and source is not None:
         log.info("initialize_from_ignored", run_id=run_id, reason="the run is resumed")
     return RunFolder(path, lock, resuming=resuming, initialize_from=None if resuming else source)
+
+
+def _make(path: Path) -> None:
+    """Creates a folder and those above it, with their names on disk: a run is not lost with its folder's name.
+
+    Raises:
+        OSError: A folder cannot be created.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
 
 
 def check_run_folder(

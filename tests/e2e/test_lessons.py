@@ -20,8 +20,8 @@ from rollcast.v1 import policy_pb2
 from tests.e2e.processes import SECONDS, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.unity import Gateway, run_for_any_behavior
-from tests.learner.service.harness import Actor
-from tests.learner.service.samples import NAME
+from tests.learner.service.harness import Actor, read_policy
+from tests.learner.service.samples import NAME, make_chunk
 
 pytestmark = pytest.mark.slow
 
@@ -104,17 +104,19 @@ async def learn_lessons(learner: LearnerProcess) -> policy_pb2.Assignment:
         subscription = actor.subscribe()
         first = await next_assignment(subscription)
         assert (first.id, first.settings_revision, first.reset) == (told.id, 1, policy_pb2.RESET_MODE_NONE)
+        await read_policy(subscription)
+        await upload.send(make_chunk(9, generation=opened.generation))  # without rows no episode counts
         # One good episode is too few; old ones and those under another revision do not count.
-        await upload.send(episodes(1, opened.generation, 1, 100.0))
-        await upload.send(episodes(2, opened.generation, 0, 100.0, 100.0, 100.0))
-        await upload.send(episodes(3, opened.generation, 1, 100.0))
+        await upload.send(episodes(2, opened.generation, 1, 100.0))
+        await upload.send(episodes(3, opened.generation, 0, 100.0, 100.0, 100.0))
+        await upload.send(episodes(4, opened.generation, 1, 100.0))
         second = await next_assignment(subscription)
         assert second.id > first.id
         assert (second.settings_revision, second.reset) == (2, policy_pb2.RESET_MODE_NOW)
         assert second.environment_parameters["mass"].constant == 4.5
         assert second.environment_parameters["wind"].seed == 7
-        await upload.send(episodes(4, opened.generation, 1, 100.0, 100.0))
-        await upload.ack(4)
+        await upload.send(episodes(5, opened.generation, 1, 100.0, 100.0))
+        await upload.ack(5)
         return second
 
 

@@ -16,14 +16,15 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 _SIZES: Final = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 
 
-def has_too_many_fields(data: bytes, message: type[Message]) -> bool:
-    """Returns whether a serialized message has more than `MAX_FIELDS`. Malformed data is left to the parser.
+def has_too_many_fields(data: bytes, message: type[Message], most: int = MAX_FIELDS) -> bool:
+    """Returns whether a serialized message has more than `most` fields. Malformed data is left to the parser.
 
     Args:
         data: The message.
         message: The message's type.
+        most: Largest number of fields.
     """
-    if len(data) <= MAX_FIELDS * MIN_FIELD_BYTES:
+    if len(data) <= most * MIN_FIELD_BYTES:
         return False
     count = 0
     waiting: list[tuple[int, int, Any]] = [(0, len(data), message.DESCRIPTOR)]
@@ -31,7 +32,7 @@ def has_too_many_fields(data: bytes, message: type[Message]) -> bool:
         position, end, kind = waiting.pop()
         while position < end:
             count += 1
-            if count > MAX_FIELDS:
+            if count > most:
                 return True
             tag, position = read_varint(data, position)
             wire = tag & 7

@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 
-from actor_client.unity import replies
-from actor_client.unity.conversation import Conversation, Phase
+from actor_client.unity import conversation, replies
+from actor_client.unity.conversation import MAX_FIELDS, Conversation, Phase
 from actor_client.unity.mailbox import BadPlayerData, Kind, Mailbox, Post
 from tests.actor_client.scripted import wait_until
 from tests.actor_client.unity.harness import ball, hello, id_of, ready
@@ -258,3 +259,21 @@ def test_an_answer_that_players_cannot_take_ends_the_player_in_one_line(talk: Ta
     talk.say(step()).answer(replies.reset(bytes(5_000_000)))
     assert talk.coming.result() == FAREWELL
     assert "5000" in talk.conversation.fault
+
+
+def test_very_many_fields_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message of millions of empty fields is turned away before it takes a hundred times its size in memory."""
+
+    def parse(data: bytes) -> UnityMessageProto:
+        raise AssertionError(len(data))
+
+    bomb = b"\x0a\x00" * (MAX_FIELDS + 1)
+    talk = Talk()
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            conversation,
+            "UnityMessageProto",
+            SimpleNamespace(DESCRIPTOR=UnityMessageProto.DESCRIPTOR, FromString=parse),
+        )
+        assert talk.conversation.exchange(bomb, talk.peer) == FAREWELL
+    assert talk.conversation.phase is Phase.WAITING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -9,9 +10,10 @@ import sys
 import grpc
 import pytest
 
+from actor_client import platform
 from actor_client.exits import ActorError, ExitCode
 from actor_client.unity import replies
-from actor_client.unity.server import LOOPBACK, PlayerServer
+from actor_client.unity.server import FAREWELL, LOOPBACK, PlayerServer
 from tests.actor_client.unity.harness import METHOD
 
 
@@ -116,3 +118,36 @@ def test_ports_listen_before_anything_heavy_is_imported() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def foreign_user() -> int:
+    """Returns the id of a user who is not the one of this process."""
+    return os.getuid() + 1
+
+
+@pytest.mark.parametrize("host", LOOPBACK if has_ipv6() else LOOPBACK[:1])
+def test_only_processes_of_the_player_s_user_are_served(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A process of another user cannot take a player's seat: it gets the farewell, and one warning is logged."""
+    served = PlayerServer(0, [host], 0, Echo(), 1 << 20, owner=os.getuid())
+    refusing = PlayerServer(1, [host], 0, Echo(), 1 << 20, owner=foreign_user())
+    for server in (served, refusing):
+        server.start()
+    try:
+        assert echoed(served, b"abc", host) == echoed(served, b"abc", host) == b"abc"
+        assert echoed(refusing, b"abc", host) == echoed(refusing, b"abc", host) == FAREWELL
+    finally:
+        served.stop()
+        refusing.stop()
+    (said,) = capsys.readouterr().out.splitlines()
+    assert "stranger_refused" in said
+
+
+def test_where_the_system_names_no_user_everyone_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the kernel's table of connections, every client is accepted."""
+    monkeypatch.setattr(platform, "_CONNECTIONS", ("/nothing/here",))
+    server = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20, owner=foreign_user())
+    server.start()
+    try:
+        assert echoed(server, b"abc") == b"abc"
+    finally:
+        server.stop()

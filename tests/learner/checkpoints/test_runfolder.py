@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from learner.checkpoints import runfolder
 from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.common.exits import ExitCode, UserError
@@ -337,3 +338,16 @@ def test_a_generation_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="does not hold the number of starts") as refused:
             folder.next_generation()
     assert refused.value.exit_code is ExitCode.BAD_CHECKPOINT
+
+
+def test_the_name_of_a_new_run_folder_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder in which a new one was made is flushed; a folder that exists already is not."""
+    flushed: list[Path] = []
+    monkeypatch.setattr(runfolder, "sync_folder", flushed.append)
+    results = tmp_path / "deep" / "results"
+    with open_run_folder(results, "run") as folder:
+        assert folder.path.is_dir()
+    assert set(flushed) == {results, tmp_path / "deep", tmp_path}
+    flushed.clear()
+    with open_run_folder(results, "run", resume="auto"):
+        assert not flushed

@@ -16,7 +16,6 @@ from rollcast import limits
 from rollcast.errors import WireError
 from rollcast.v1 import policy_pb2, session_pb2
 
-from actor_client.connection.errors import one_line
 from actor_client.exits import ActorError, ExitCode
 from actor_client.rollout.link import ChunkLimits
 
@@ -170,7 +169,7 @@ def _check_revision(response: session_pb2.OpenSessionResponse) -> None:
     newer = revision > limits.PROTOCOL_REVISION
     raise ActorError(
         ExitCode.PROTOCOL_TOO_OLD,
-        f"the learner (version {one_line(response.server_version, 64) or 'unknown'}) answers with protocol revision {revision}; "
+        f"the learner (version {response.server_version[:64]!r}) answers with protocol revision {revision}; "
         f"this actor works with {limits.OLDEST_PROTOCOL_REVISION} to {limits.PROTOCOL_REVISION}: update the "
         f"{'actor' if newer else 'learner'}",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -29,6 +30,21 @@ def split_address(address: str) -> tuple[str, int]:
     if not _can_be_looked_up(host):
         raise ValueError("must have an IP address or a host name, whose parts have 1 to 63 characters")
     return host.strip("[]"), int(port)
+
+
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
+
+
+def host_names(text: str | None) -> tuple[str, ...]:
+    """Returns host names that are separated by commas; None has none.
+
+    Raises:
+        ValueError: A part is not a host name.
+    """
+    names = () if text is None else tuple(name.strip() for name in text.split(","))
+    if not all(_HOST_NAME.fullmatch(name) for name in names):
+        raise ValueError("must be host names of letters, digits, '-' and '.', without ports, separated by commas")
+    return names
 
 
 def _can_be_looked_up(host: str) -> bool:

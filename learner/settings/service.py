@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from rollcast.limits import MAX_CHUNK_BYTES, MAX_STREAMS, TARGET_CHUNK_BYTES
 
-from learner.settings.addresses import (
-    IdentityFiles,
-    is_loopback,
-    split_address,
-)
+from learner.settings.addresses import IdentityFiles, host_names, is_loopback, split_address
 from learner.settings.base import (
     PositiveBytes,
     PositiveReal,
@@ -47,8 +42,6 @@ MAX_INTERVAL_STEPS = 2**53
 OWN_STATS_WRITERS: Final = ("tensorboard", "csv", "wandb")
 """Names of the built-in statistics writers."""
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
-HOST_PATTERN: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
-"""A host name, without a port."""
 
 
 def _default_lags() -> str:
@@ -228,26 +221,13 @@ class ServiceSettings(SettingsModel):
         """Largest number of connections of actors: two each, and some that are being closed or belong to no actor."""
         return 2 * self.session_limit[0] + SPARE_CONNECTIONS
 
-    @field_validator("address", "control_address", "http_address")
+    @field_validator("address", "control_address", "http_address", "http_hosts")
     @classmethod
-    def _well_formed(cls, value: str) -> str:
+    def _well_formed(cls, value: str | None, info: ValidationInfo) -> str | None:
         try:
-            split_address(value)
+            _ = host_names(value) if info.field_name == "http_hosts" else split_address(value or "")
         except ValueError as error:
             raise invalid(str(error)) from None
-        return value
-
-    @property
-    def http_names(self) -> tuple[str, ...]:
-        """Names of `http_hosts`."""
-        return tuple(name.strip() for name in (self.http_hosts or "").split(",") if name.strip())
-
-    @field_validator("http_hosts")
-    @classmethod
-    def _host_names(cls, value: str | None) -> str | None:
-        for name in () if value is None else value.split(","):
-            if HOST_PATTERN.fullmatch(name.strip()) is None:
-                raise invalid("must be host names of letters, digits, '-' and '.', without ports, separated by commas")
         return value
 
     @field_validator("return_buckets")

@@ -7,7 +7,6 @@ import errno
 import logging
 import math
 import socket
-from collections.abc import Collection
 from typing import Final
 
 import structlog
@@ -153,7 +152,7 @@ class WebServer:
         token: OperatorToken,
         identity: Identity | None = None,
         falls_back: bool = False,
-        hosts: Collection[str] = (),
+        hosts: tuple[str, ...] = (),
         max_connections: int = MAX_CONNECTIONS,
         idle_seconds: float = IDLE_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,

@@ -11,6 +11,7 @@ import structlog
 
 from learner.common.files import WriteFailed
 from learner.identity.setup import Identity
+from learner.settings.addresses import host_names
 from learner.settings.load import LoadedRun
 from learner.settings.service import ServiceSettings
 from learner.web.learner_hooks import RunHooks
@@ -46,7 +47,7 @@ class StatusSite:
                 token=token,
                 identity=identity,
                 falls_back=falls_back,
-                hosts=service.http_names,
+                hosts=host_names(service.http_hosts),
             )
 
     @property

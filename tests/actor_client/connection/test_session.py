@@ -76,7 +76,7 @@ def test_known_revisions_are_accepted(revision: int) -> None:
 def test_a_revision_that_the_actor_does_not_know_is_refused_by_name(revision: int, side: str) -> None:
     """An unknown revision ends the actor with the revision, the known ones and the side to update; nothing is stored."""
     session = Session("actor", "test")
-    with pytest.raises(ActorError, match=rf"version 9.9.*revision {revision};.*: update the {side}") as caught:
+    with pytest.raises(ActorError, match=rf"version '9.9'.*revision {revision};.*: update the {side}") as caught:
         session.opened(answer(protocol_revision=revision, server_version="9.9"))
     assert caught.value.exit_code is ExitCode.PROTOCOL_TOO_OLD
     assert not session.session_id

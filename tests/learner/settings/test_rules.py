@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from learner.common.exits import UserError
+from learner.settings.addresses import host_names
 from learner.settings.check import check_config
 from learner.settings.load import load_run_options
 from learner.settings.rules import unsupported
@@ -142,9 +143,9 @@ def test_check_config_explains_it(tmp_path: Path) -> None:
 
 def test_host_names_of_the_page() -> None:
     """Host names are separated by commas; ports and addresses in brackets are refused."""
-    names = ServiceSettings.model_validate({"http_hosts": "learner, train.example"}).http_names
-    assert names == ("learner", "train.example")
-    assert ServiceSettings().http_names == ()
+    settings = ServiceSettings.model_validate({"http_hosts": "learner, train.example"})
+    assert host_names(settings.http_hosts) == ("learner", "train.example")
+    assert host_names(ServiceSettings().http_hosts) == ()
     for wrong in ("learner:9464", "[::1]", "", "a,,b", "http://a"):
         with pytest.raises(ValidationError, match="host names"):
             ServiceSettings.model_validate({"http_hosts": wrong})

@@ -71,7 +71,7 @@ def test_another_name_reads_nothing() -> None:
 
 def test_a_port_for_other_machines_refuses_foreign_names() -> None:
     """A port for other machines answers to addresses, its own names and those of the run file, and to no other name."""
-    with serving(address="0.0.0.0:0", hosts=["learner", "Train.example"]) as site:
+    with serving(address="0.0.0.0:0", hosts=("learner", "Train.example")) as site:
         for host in (
             "learner:9464",
             "train.example.",
@@ -90,7 +90,7 @@ def test_a_port_for_other_machines_refuses_foreign_names() -> None:
 
 def test_a_loopback_port_answers_to_names_of_the_run_file() -> None:
     """A proxy on the learner's machine may pass on the name that people use."""
-    with serving(hosts=["train.example"]) as site:
+    with serving(hosts=("train.example",)) as site:
         assert site.ask("/healthz", "GET", {"Host": "train.example"}).status == 200
         assert site.ask("/healthz", "GET", {"Host": "10.0.0.1"}).reason == "WRONG_HOST"
 

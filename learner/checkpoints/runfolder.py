@@ -63,6 +63,9 @@ class RunFolder:
         lock: Lock on the folder.
         resuming: Whether this start continues from ``run_state.pt``.
         initialize_from: Folder of the run whose weights this run starts from, or None.
+
+    Attributes:
+        is_superseded: Whether `require_newest` has found a later start of a learner.
     """
 
     def __init__(self, path: Path, lock: FolderLock, *, resuming: bool, initialize_from: Path | None) -> None:
@@ -70,6 +73,8 @@ class RunFolder:
         self.resuming = resuming
         self.initialize_from = initialize_from
         self._lock = lock
+        self._generation: int | None = None
+        self.is_superseded = False
 
     @property
     def run_id(self) -> str:
@@ -131,7 +136,33 @@ class RunFolder:
             write_file(path, f"{generation}\n".encode("ascii"))
         except WriteFailed as error:
             raise _cannot_write(error) from error
+        self._generation = generation
         return generation
+
+    def require_newest(self) -> None:
+        """Checks that no other learner was started here since `next_generation`; call it before each write.
+
+        The lock excludes this, but some network file systems have none, and a lock is lost when its server restarts. A
+        learner that is started within the milliseconds between this check and the write is not noticed until the next
+        check.
+
+        Raises:
+            UserError: ``SUPERSEDED``: a later start was found.
+        """
+        if self._generation is None:
+            return
+        if not self.is_superseded:
+            try:
+                newest = _read_generation(self.path / GENERATION)
+            except UserError:  # unreadable for now, or damaged: nothing says that there is another learner
+                return
+            self.is_superseded = newest > self._generation
+        if self.is_superseded:
+            raise UserError(
+                ExitCode.SUPERSEDED,
+                f"another learner was started in {self.path} after this one (generation {self._generation}): this one has "
+                "stopped and written nothing more; let only one learner use a run folder",
+            )
 
     def write_configuration(self, document: Mapping[str, Value], sources: Mapping[str, str]) -> None:
         """Writes the resolved settings and the source of each value.

@@ -133,6 +133,8 @@ def encode_behavior(behavior: str, step: int, state: Mapping[str, Any]) -> bytes
 class CheckpointStore:
     """Writes, lists and finds the checkpoints of one run.
 
+    Every method that writes raises ``UserError`` (``SUPERSEDED``) instead if another learner was started in the folder.
+
     Args:
         folder: The run's open folder.
         wall_clock: Returns seconds since the epoch, for the list of checkpoints.
@@ -152,6 +154,7 @@ class CheckpointStore:
             CheckpointFailed: The run state cannot be written; both old files are intact.
             TypeError: Something in the state cannot be saved.
         """
+        self.folder.require_newest()
         content = {"generation": state.generation, **{part: getattr(state, part) for part in _RUN_STATE_PARTS}}
         data = encode_document(_RUN_STATE_KIND, content)
         path = self.folder.run_state
@@ -212,6 +215,7 @@ class CheckpointStore:
             CheckpointFailed: A file cannot be written; older checkpoints are intact.
             TypeError: Something in the state cannot be saved.
         """
+        self.folder.require_newest()
         data = encode_behavior(behavior, step, state)
         with saving(self.folder.path):
             path, model = (self.folder.checkpoint(behavior, step, suffix) for suffix in (".pt", ".onnx"))
@@ -242,6 +246,7 @@ class CheckpointStore:
         Raises:
             CheckpointFailed: The checkpoint cannot be written; the one before it is intact.
         """
+        self.folder.require_newest()
         folder = self.folder.behavior(behavior)
         path, model = folder / BEST_FILE, folder / BEST_MODEL
         with saving(path):
@@ -261,6 +266,7 @@ class CheckpointStore:
         Raises:
             CheckpointFailed: The checkpoint cannot be written.
         """
+        self.folder.require_newest()
         # A run resumed from an older state may list steps that it has not reached again.
         newest = self._saved_here.get(behavior) or next(reversed(self.status.checkpoints(behavior)), None)
         if newest is None:
@@ -282,6 +288,7 @@ class CheckpointStore:
         Raises:
             CheckpointFailed: The checkpoint cannot be written.
         """
+        self.folder.require_newest()
         with saving(self.folder.training_status):
             self.status.write(self.folder.run_logs / self.folder.training_status.name)
 

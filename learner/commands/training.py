@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.commands.announcing import announce
 from learner.commands.two_sides import play
+from learner.common.exits import UserError
 from learner.evaluation.during_training import EvaluationManager
 from learner.front.front import Front, Served, Site
 from learner.link.channel import Link, Transport, as_it_is
@@ -88,6 +90,7 @@ class TrainingRun:
             resumed=folder.resuming,
             seed=context.seed,
             roster=context.roster,
+            is_superseded=lambda: folder.is_superseded,
         )
         self.callbacks = Callbacks(options.rollcast.callbacks, folder.path, resumed=folder.resuming)
         progress = Progress(
@@ -132,6 +135,7 @@ class TrainingRun:
                 self.keeper.save_all,
                 obstacle=self.evaluations.obstacle,
                 at_target=lambda: progress.at_target,
+                require_newest=self._folder.require_newest,
                 lockstep=self.lockstep,
             ),
             statistics=statistics,
@@ -150,6 +154,11 @@ class TrainingRun:
             return play(self.front, self.run, self._announce, display)
         finally:
             self._received.close()
+            self._remove_addresses()
+
+    def _remove_addresses(self) -> None:
+        with contextlib.suppress(UserError):  # the file may be another learner's
+            self._folder.require_newest()
             remove_addresses(self._folder.path)
 
     def _announce(self, bound: BoundAddresses, page: str) -> None:

@@ -25,6 +25,7 @@ class ExitCode(enum.IntEnum):
     NOTHING_TO_RESUME = 13, "there is no run of this name to resume"
     MISSING_EXTRA = 14, "an optional part of Rollcast that this command needs is not installed"
     BAD_CHECKPOINT = 15, "a checkpoint cannot be read or does not match the run file"
+    SUPERSEDED = 16, "another learner was started in the run folder since; this one wrote nothing more"
 
     SHADOWED = 19, "another package named learner hides Rollcast's"
 

@@ -102,6 +102,8 @@ class SummaryWriter(RunPart):
         """Writes the file and prints the table; a full disk costs the file, not the table."""
         del trainers
         error = ending.error
+        if ending.is_superseded:
+            return True  # the summary is the other learner's
         if ending.reason == "error" or (isinstance(error, UserError) and error.exit_code is ExitCode.BAD_CHECKPOINT):
             return True  # nothing was trained: the summary of the previous start stays
         models = {name: str(path) for name, path in self._models().items() if path is not None}

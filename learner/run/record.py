@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +42,7 @@ class RunRecord(RunPart):
         resumed: Whether the run continues from a checkpoint.
         seed: Seed of the run.
         roster: The newest information of the service about actors and run.
+        is_superseded: Returns whether another learner has taken the folder over; nothing is written then.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class RunRecord(RunPart):
         resumed: bool,
         seed: int,
         roster: Roster,
+        is_superseded: Callable[[], bool] = lambda: False,
     ) -> None:
         self._folder = folder
         self._generation = generation
@@ -59,6 +61,7 @@ class RunRecord(RunPart):
         self._seed = seed
         self._roster = roster
         self._journal = Journal(folder, generation)
+        self._is_superseded = is_superseded
         self._throttle = Throttle(_LOG_SECONDS)
         self._best = best_returns(folder) if resumed else {}
         self._actors: dict[str, str] = {}
@@ -72,7 +75,7 @@ class RunRecord(RunPart):
     def begin(self, address: str) -> None:
         """Records that the learner listens."""
         about = {"seed": self._seed, "address": address, "versions": main_versions()}
-        self._journal.note("started", resumed=self._resumed, **about)
+        self._note("started", resumed=self._resumed, **about)
         self._thread = threading.Thread(target=self._look_often, name="record", daemon=True)
         self._thread.start()
 
@@ -90,23 +93,23 @@ class RunRecord(RunPart):
 
     def note_saved(self, behavior: str, step: int, path: Path) -> None:
         """Records a checkpoint; callable from any thread."""
-        self._journal.note("checkpoint", behavior=behavior or None, step=step, file=path.name)
+        self._note("checkpoint", behavior=behavior or None, step=step, file=path.name)
 
     def note_not_saved(self, reason: str) -> None:
         """Records a checkpoint that could not be written; callable from any thread."""
-        self._journal.note("checkpoint_failed", error=reason)
+        self._note("checkpoint_failed", error=reason)
 
     def note_spoiled(self, reason: str) -> None:
         """Records why a lock-step run is no longer reproducible; callable from any thread."""
-        self._journal.note("not_reproducible", reason=reason)
+        self._note("not_reproducible", reason=reason)
 
     def note_lesson(self, change: LessonChange) -> None:
         """Records that a parameter has reached its next lesson."""
-        self._journal.note("lesson_begun", parameter=change.parameter, lesson=change.lesson, number=change.number + 1)
+        self._note("lesson_begun", parameter=change.parameter, lesson=change.lesson, number=change.number + 1)
 
     def note_evaluation(self, result: EvaluationResult) -> None:
         """Records the result of an evaluation."""
-        self._journal.note("evaluation", **result.document())
+        self._note("evaluation", **result.document())
 
     def finish(self, trainers: Trainers, ending: Ending) -> bool:
         """Records the end of the run."""
@@ -117,11 +120,13 @@ class RunRecord(RunPart):
             self._look()
             self._write_progress(state="ended")
         error = {"error": ending.error_text} if ending.error is not None else {}
-        self._journal.note(
-            "failed" if error else "finished", reason=ending.reason, **error, is_complete=ending.is_complete
-        )
+        self._note("failed" if error else "finished", reason=ending.reason, **error, is_complete=ending.is_complete)
         self._journal.close()
         return True
+
+    def _note(self, event: str, **fields: object) -> None:
+        if not self._is_superseded():
+            self._journal.note(event, **fields)
 
     def _look_often(self) -> None:
         self._write_versions()
@@ -151,13 +156,13 @@ class RunRecord(RunPart):
             paused = view.state is RunState.PAUSED
             if paused != self._paused:
                 self._paused = paused
-                self._journal.note("paused" if paused else "resumed")
+                self._note("paused" if paused else "resumed")
         for behavior in view.behaviors:
             failed = behavior.books["dropped"].get("not_finite_update", 0)
             before = self._failed_steps.get(behavior.name, 0 if not self._resumed else failed)
             self._failed_steps[behavior.name] = failed
             if failed > before:
-                self._journal.note("update_failed", behavior=behavior.name, steps=failed - before)
+                self._note("update_failed", behavior=behavior.name, steps=failed - before)
         return view
 
     def _look_at_actors(self, now: Mapping[str, str]) -> None:
@@ -166,14 +171,14 @@ class RunRecord(RunPart):
         self._actors = dict(now)
         for event, names in (("actor_left", left), ("actor_joined", joined)):
             if len(names) > MAX_NAMED_ACTORS:
-                self._journal.note(f"{event.replace('actor', 'actors')}", count=len(names), actors=len(now))
+                self._note(f"{event.replace('actor', 'actors')}", count=len(names), actors=len(now))
                 continue
             for name in names:
-                self._journal.note(event, actor=name, actors=len(now))
+                self._note(event, actor=name, actors=len(now))
 
     def _write_progress(self, **instead: str) -> None:
         view = self._roster.view
-        if view is None:
+        if view is None or self._is_superseded():
             return
         self._told_state = view.state
         document = progress_document(view, dict(self._best), time.time()) | instead

@@ -52,6 +52,7 @@ class Training:
         save_all: Writes a checkpoint of everything and returns its path; called in the trainers' thread.
         obstacle: Returns why no actor trains while all play an evaluation; otherwise an empty text.
         at_target: Returns the behaviors whose mean return has reached the target.
+        require_newest: Raises an error if another learner has taken the run folder over.
         lockstep: Runs the rounds; None without lock-step.
     """
 
@@ -59,6 +60,7 @@ class Training:
     save_all: Callable[[Trainers], Path]
     obstacle: Callable[[], str]
     at_target: Callable[[], frozenset[str]]
+    require_newest: Callable[[], None] = lambda: None
     lockstep: Lockstep | None = None
 
 
@@ -163,6 +165,7 @@ class Run:
         error = self._error
         if error is None and message.fault:
             error = UserError(ExitCode.TRAINER_FAILED, message.fault)
+        error = self._superseded() or error
         ending = Ending(
             message.reason, error, has_settled=has_settled, is_complete=has_settled, summaries=message.summaries
         )
@@ -172,6 +175,17 @@ class Run:
             log.error("run_not_finished", error=in_one_line(error), exc_info=error)
             closed = Closed(is_complete=False, fault=in_one_line(error))
         self.context.link.to_front.send(closed)
+
+    def _superseded(self) -> UserError | None:
+        """Returns the error of a learner whose run folder another one has taken over, and reports it; otherwise None."""
+        if not isinstance(self._trains, Training):
+            return None
+        try:
+            self._trains.require_newest()
+        except UserError as error:
+            self.context.link.to_front.send(Failed(error.exit_code, error.message))
+            return error
+        return None
 
     def _finish(self, ending: Ending) -> Closed:
         """Lets each part save its results, once; later parts learn whether the earlier ones succeeded."""

@@ -40,8 +40,7 @@ class Statistics(RunPart):
 
     def finish(self, trainers: Trainers, ending: Ending) -> bool:
         """Writes the last statistics and closes the files."""
-        del ending
-        for trainer in trainers.values():
+        for trainer in () if ending.is_superseded else trainers.values():
             trainer.stats_reporter.write_stats(trainer.get_step)
         close_writers(self._writers)
         return True

@@ -16,6 +16,7 @@ from rollcast.errors import CheckpointFailed as SavingRefused
 from rollcast.errors import NothingToSave
 
 from learner.checkpoints.documents import CheckpointFailed
+from learner.common.exits import UserError
 from learner.common.plugins import in_one_line
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, RequestKind, Seen, StopTurns
@@ -282,8 +283,11 @@ class TrainerLoop:
             return False
         numbers, self._saves, self._is_save_asked = self._saves, [], False
         path = reason = message = ""
+        fatal: UserError | None = None
         try:
             path = str(self._save_now())
+        except UserError as error:  # another learner has taken the run folder over
+            fatal, reason, message = error, SavingRefused.default_reason, error.message
         except NothingToSave as error:
             reason, message = error.reason, error.message
         except CheckpointFailed as error:
@@ -295,6 +299,8 @@ class TrainerLoop:
             log.error("checkpoint_failed", error=message)
         for number in numbers:
             self._link.to_front.send(Answer(number, path, reason, message))
+        if fatal is not None:
+            raise fatal
         return True
 
     def _save_now(self) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from learner.common.exits import ExitCode, UserError
 from learner.common.plugins import in_one_line
 from learner.link.to_trainers import Experience
 from learner.observe.summary import BehaviorSummary
@@ -39,6 +40,11 @@ class Ending:
     def is_good(self) -> bool:
         """Returns whether the trained state can be kept."""
         return self.error is None and self.has_begun and self.has_settled
+
+    @property
+    def is_superseded(self) -> bool:
+        """Returns whether another learner has taken the run folder over, so that nothing may be written."""
+        return isinstance(self.error, UserError) and self.error.exit_code is ExitCode.SUPERSEDED
 
     @property
     def error_text(self) -> str:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from rollcast.v1 import control_pb2
 
+from learner.common.exits import ExitCode
 from tests.e2e.books import by_reason, fates_of, total
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import cartpole, small, write_run
@@ -199,6 +200,46 @@ def test_a_stopped_learner_is_waited_for(processes: Processes) -> None:
         assert books["produced"] == books["acked"] + books["unacked"] + sum(
             steps for reason in ("discarded", "dropped") for steps in books[reason].values()
         )
+
+
+def test_a_second_learner_in_the_folder_ends_the_first(processes: Processes) -> None:
+    """Without the lock, as on NFS, the older learner ends with its own code, and writes nothing over the newer one's files."""
+    run_file = write_run(processes.folder, {NAME: small()}, checkpoint_seconds=1.0)
+    older = processes.learner(run_file)
+    actor = processes.actor(older.address, "CartPole-v1")
+    older.wait_for((older.folder / "run_state.pt").exists, "a run state", actor)
+    (older.folder / ".lock").unlink()
+    newer = processes.learner(run_file, "--resume")
+    assert newer.status().generation == 2
+    last_line = older.fails_with(ExitCode.SUPERSEDED)
+    assert "another learner was started" in last_line
+    assert not (newer.folder / "summary.json").exists()
+    assert newer.status().generation == 2, "address.json is the newer one's"
+    notes = [json.loads(line) for line in (newer.folder / "events.jsonl").read_text().splitlines()]
+    assert not any(note["event"] in {"failed", "finished"} for note in notes)
+    assert (newer.folder / "generation").read_text() == "2\n"
+    actor.end()
+    with_newer = processes.actor(newer.address, "CartPole-v1", name="with-newer")
+    newer.wait_for_version(NAME, newer.behavior(NAME).version + 2, with_newer)
+    newer.operator.save_checkpoint()
+    assert torch.load(newer.folder / "run_state.pt", weights_only=True)["generation"] == 2
+
+
+def test_a_stopped_learner_leaves_a_folder_that_another_one_took_over(processes: Processes) -> None:
+    """A learner that had nothing to save notices at its end, writes neither state nor summary, and keeps the address."""
+    run_file = write_run(processes.folder, {NAME: small()})
+    older = processes.learner(run_file)
+    assert older.status().generation == 1
+    (older.folder / ".lock").unlink()
+    newer = processes.learner(run_file, "--resume=auto")
+    assert newer.status().generation == 2
+    older.signal(signal.SIGTERM)
+    assert "another learner was started" in older.fails_with(ExitCode.SUPERSEDED)
+    assert not {"summary.json", "run_state.pt"} & {path.name for path in newer.folder.iterdir()}
+    assert newer.status().generation == 2
+    newer.signal(signal.SIGTERM)
+    assert newer.wait() == 0, newer.said()
+    assert json.loads((newer.folder / "summary.json").read_text())["generation"] == 2
 
 
 def test_a_finished_run_can_be_made_longer(processes: Processes) -> None:

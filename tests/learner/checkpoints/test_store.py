@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import structlog
 import torch
 
 from learner.checkpoints.documents import CheckpointFailed
+from learner.checkpoints.lock import LOCK_NAME
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, RecoverySchedule, SavedRunState
 from learner.common.exits import ExitCode, UserError
@@ -400,3 +401,48 @@ def test_short_settings_are_kept_to(seconds: float) -> None:
     schedule.saved(updates=1)
     clock.now += seconds + 0.01
     assert schedule.is_due(updates=2)
+
+
+def test_an_older_learner_writes_nothing_more(tmp_path: Path) -> None:
+    """Without the lock, as on NFS, a later start is noticed before each write, and the folder stays as it is."""
+    with open_run_folder(tmp_path, "run") as mine:
+        older = CheckpointStore(mine)
+        assert mine.next_generation() == 1
+        older.save_run_state(run_state(1))
+        save(older, 5)
+        (mine.path / LOCK_NAME).unlink()
+        with open_run_folder(tmp_path, "run", resume=True) as folder:
+            newer = CheckpointStore(folder)
+            assert folder.next_generation() == 2
+            newer.save_run_state(run_state(2))
+            before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+            writes: tuple[Callable[[], object], ...] = (
+                lambda: older.save_run_state(run_state(1)),
+                lambda: save(older, 6),
+                lambda: older.save_best(
+                    "Walker", b"x", step=6, reward=1.0, measure="mean_return", revision=1, export=lambda path: None
+                ),
+                lambda: older.finish_behavior("Walker"),
+                older.save_status,
+            )
+            for write in writes:
+                with pytest.raises(UserError, match="another learner") as caught:
+                    write()
+                assert caught.value.exit_code == ExitCode.SUPERSEDED
+            (folder.path / "generation").unlink()
+            with pytest.raises(UserError, match="another learner"):
+                older.save_status()  # what was found once stays so
+            assert mine.is_superseded
+            after = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+            assert after == {path: data for path, data in before.items() if path.name != "generation"}
+            newer.save_status()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"x", b"1\n"])
+def test_an_unreadable_number_of_starts_does_not_end_a_run(tmp_path: Path, content: bytes | None) -> None:
+    """Only a later start ends a run, and no file that is missing or damaged."""
+    with open_run_folder(tmp_path, "run") as folder:
+        folder.next_generation()
+        path = folder.path / "generation"
+        path.unlink() if content is None else path.write_bytes(content)
+        CheckpointStore(folder).save_run_state(run_state(1))

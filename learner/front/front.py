@@ -54,7 +54,7 @@ from learner.service.server import LearnerServer
 from learner.settings.addresses import split_address
 from learner.settings.options import RunOptions
 from learner.web.learner_hooks import RunHooks
-from learner.web.operator_token import TOKEN_FILE, OperatorToken
+from learner.web.operator_token import TOKEN_FILE, unkept_token
 from learner.web.status_site import StatusSite, operator_token
 
 log = structlog.get_logger(__name__)
@@ -142,8 +142,9 @@ class Front:
         self._seed = seed
         self._task = task
         self._site = site
-        self._token: OperatorToken | None = None if site is None else operator_token(options.rollcast, site.folder)
-        own = () if self._token is None else (own_row(OPERATOR, Role.OPERATOR, self._token.reveal()),)
+        # Without a folder no command finds the token, so only operators of a token file change the run.
+        self._token = unkept_token() if site is None else operator_token(options.rollcast, site.folder)
+        own = (own_row(OPERATOR, Role.OPERATOR, self._token.reveal()),)
         # Where no actor learns, no file of the run changes.
         audited = None if site is None or task is not None else site.folder
         self._identity = identity_of(options.rollcast, own, audited)
@@ -402,7 +403,7 @@ class Front:
 
     def _make_site(self, server: LearnerServer) -> StatusSite | None:
         """Creates the status site without starting it, and connects the metrics to all parts."""
-        if self._site is None or self._token is None:
+        if self._site is None:
             return None
         scrape = Scrape(
             view=self.view,

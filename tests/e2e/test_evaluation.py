@@ -183,7 +183,7 @@ def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_p
 
 @pytest.mark.slow
 def test_a_limit_of_training_ends_no_evaluation(processes: Processes, tmp_path: Path) -> None:
-    """The run file's max_wall_seconds limits training only; the flag limits the evaluation."""
+    """The run file's max_wall_seconds limits training only; the flag limits the evaluation, and no local process ends it."""
     run_file = write_run(tmp_path, {"CartPole": cartpole()}, max_wall_seconds=10.0, http=False)
     learner = processes.learner(run_file)
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4")
@@ -191,6 +191,9 @@ def test_a_limit_of_training_ends_no_evaluation(processes: Processes, tmp_path: 
     assert actor.wait() == 0
     begun = time.monotonic()
     child, address = evaluate(processes, str(learner.folder), "--episodes", "3")
+    control = f"127.0.0.1:{told(child, 'listening')[0]['control_port']}"
+    drain = processes.python("drain", "-m", LEARNER, "drain", "--control", control)
+    assert drain.wait() == ExitCode.NOT_ALLOWED, drain.said()
     acting = processes.learner(run_file, "--inference", "--resume")
     assert acting.address
     time.sleep(max(0.0, begun + 11.0 - time.monotonic()))

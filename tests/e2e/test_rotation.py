@@ -20,6 +20,7 @@ from rollcast.v1 import policy_pb2, policy_pb2_grpc, session_pb2, session_pb2_gr
 from actor_client.exits import ExitCode
 from learner.identity.audit import AUDIT_FILE
 from learner.identity.authority import save_server, write
+from learner.ingest.session_ids import short_id
 from learner.settings.addresses import TOKENS
 from tests.e2e.books import by_reason
 from tests.e2e.processes import LearnerProcess, Processes, processes_in, wait_until
@@ -137,4 +138,4 @@ def test_a_client_that_never_renews_ends_when_it_is_revoked(processes: Processes
         assert from_rpc_error(caught.value).reason == "UNAUTHENTICATED"
         wait_until(lambda: not learner.status().actors, "its session ends")
     (line,) = [json.loads(text) for text in (learner.folder / AUDIT_FILE).read_text().splitlines()]
-    assert (line["action"], line["principal"], line["session"]) == ("revoke", "silent", opened.session_id)
+    assert (line["action"], line["principal"], line["session"]) == ("revoke", "silent", short_id(opened.session_id))

@@ -291,8 +291,9 @@ class BehaviorTable:
         return behavior
 
     def _make_queue(self) -> TrajectoryQueue:
-        in_rounds = self.service.lockstep is not None
-        return TrajectoryQueue(len(self._behaviors), self._queue_bytes(), self._send, in_rounds=in_rounds)
+        lockstep = self.service.lockstep
+        round_actors = 0 if lockstep is None else lockstep.actors
+        return TrajectoryQueue(len(self._behaviors), self._queue_bytes(), self._send, round_actors=round_actors)
 
     def _queue_bytes(self) -> int:
         """Returns the share of `queue_bytes` per listed behavior; others are not known in advance."""

@@ -38,6 +38,7 @@ class Examined:
     Attributes:
         behavior: Its behavior.
         account: Account of its sender.
+        place: Its sender's place in the run.
         rejected: Why its rows are refused; None if they are accepted.
         chunk: The arrays.
         encoded_bytes: Size on the wire, in bytes.
@@ -47,6 +48,7 @@ class Examined:
 
     behavior: Behavior
     account: Account
+    place: int
     rejected: Rejected | None
     chunk: Chunk
     encoded_bytes: int
@@ -56,7 +58,7 @@ class Examined:
     @property
     def has_room(self) -> bool:
         """True if it can be settled now; if not, reading pauses and network flow control holds the sender back."""
-        return self.rejected is not None or self.behavior.queue.has_room(self.resident_bytes)
+        return self.rejected is not None or self.behavior.queue.has_room(self.resident_bytes, self.place)
 
 
 class ChunkIntake:
@@ -125,6 +127,7 @@ class ChunkIntake:
         return Examined(
             behavior,
             account,
+            session.actor_index,
             rejected,
             chunk,
             encoded_bytes=encoded_bytes,

@@ -5,7 +5,7 @@ The chunks wait at the trainers. `learner.link.to_front.Settled` reports which c
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -30,6 +30,7 @@ class _Waiting(NamedTuple):
     sequence: int
     steps: int
     resident_bytes: int
+    place: int
 
 
 class TrajectoryQueue:
@@ -40,17 +41,17 @@ class TrajectoryQueue:
         capacity_bytes: Memory for the waiting chunks, in bytes. Credit keeps well-behaved actors below it; above it,
             the service stops reading from the network.
         send: Sends a message to the trainers.
-        in_rounds: Whether the run is in lock-step: rounds, not credit or holds, keep actors from running ahead, and a
-            whole round must fit.
+        round_actors: Actors of a lock-step round: rounds, not credit or holds, keep actors from running ahead, and a
+            whole round must fit. 0 without lock-step.
     """
 
-    def __init__(self, behavior_index: int, capacity_bytes: int, send: Send, *, in_rounds: bool = False) -> None:
+    def __init__(self, behavior_index: int, capacity_bytes: int, send: Send, *, round_actors: int = 0) -> None:
         if capacity_bytes <= 0:
             raise ValueError(f"capacity_bytes must be above 0, got {capacity_bytes}")
         self.capacity_bytes = capacity_bytes
         self._behavior_index = behavior_index
         self._send = send
-        self._in_rounds = in_rounds
+        self._round_actors = round_actors
         self._waiting: deque[_Waiting] = deque()
         self._sequence = 0
         self._queued_steps = 0
@@ -92,18 +93,45 @@ class TrajectoryQueue:
     @property
     def credit_bytes(self) -> int:
         """Memory for which credit may be given, in bytes; unlimited in lock-step."""
-        return UNLIMITED_BYTES if self._in_rounds else self.capacity_bytes
+        return UNLIMITED_BYTES if self._round_actors else self.capacity_bytes
 
-    def has_room(self, resident_bytes: int) -> bool:
+    def has_room(self, resident_bytes: int, place: int = 0) -> bool:
         """Returns whether a chunk may be put; in lock-step, tells the trainers if it may not.
 
         An empty queue accepts any chunk, so that a large one can pass.
+
+        Args:
+            resident_bytes: Memory of the chunk, in bytes.
+            place: The sender's place in the run.
         """
-        has_room = not self._waiting or self._queued_bytes + resident_bytes <= self.capacity_bytes
-        if not has_room and self._in_rounds and not self._is_told_full:
+        if self._fits(resident_bytes):
+            return True
+        if not self._round_actors or self._is_told_full:
+            return False
+        if self._round_actors == 1:
             self._is_told_full = True
             self._send(QueueFull(self._behavior_index, self._queued_bytes, self.capacity_bytes))
-        return has_room
+            return False
+        return self._discard_largest(resident_bytes, place)
+
+    def _fits(self, resident_bytes: int) -> bool:
+        return not self._waiting or self._queued_bytes + resident_bytes <= self.capacity_bytes
+
+    def _discard_largest(self, resident_bytes: int, place: int) -> bool:
+        """Lets the trainers leave out the actor that takes most of a full round; returns whether the chunk fits then.
+
+        Its chunks stay in the count of steps until the round ends, because the trainers settle in order.
+        """
+        held = Counter({place: resident_bytes})
+        for waiting in self._waiting:
+            held[waiting.place] += waiting.resident_bytes
+        largest, largest_bytes = held.most_common(1)[0]
+        self._send(QueueFull(self._behavior_index, largest_bytes, self.capacity_bytes, largest))
+        self._waiting = deque(
+            each._replace(resident_bytes=0) if each.place == largest else each for each in self._waiting
+        )
+        self._queued_bytes = sum(each.resident_bytes for each in self._waiting)
+        return largest != place and self._fits(resident_bytes)
 
     def put(
         self,
@@ -128,13 +156,13 @@ class TrajectoryQueue:
         Raises:
             QueueFullError: There is no room for it; check `has_room` first.
         """
-        if not self.has_room(resident_bytes):
+        if not self._fits(resident_bytes):
             raise QueueFullError(
                 f"the queue holds {self._queued_bytes} of {self.capacity_bytes} bytes; there is no room for "
                 f"{resident_bytes} more"
             )
         self._sequence += 1
-        self._waiting.append(_Waiting(self._sequence, chunk.rows, resident_bytes))
+        self._waiting.append(_Waiting(self._sequence, chunk.rows, resident_bytes, actor_index))
         self._queued_bytes += resident_bytes
         self._queued_steps += chunk.rows
         self._send(
@@ -152,6 +180,6 @@ class TrajectoryQueue:
             taken = self._waiting.popleft()
             self._queued_bytes -= taken.resident_bytes
             self._queued_steps -= taken.steps
-        if self._in_rounds:
+        if self._round_actors:
             pace = replace(pace, ahead_limit_steps=UNLIMITED_STEPS, hold=None, until_version=0, update_steps=0)
         self._pace, self._has_pace = pace, True

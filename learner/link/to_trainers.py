@@ -68,17 +68,20 @@ class Experience:
 
 @dataclass(frozen=True, slots=True)
 class QueueFull:
-    """Reports that a chunk of a lock-step round has no room, so that the round cannot end; sent once per behavior.
+    """Reports that a chunk of a lock-step round has no room, so that the round cannot end.
 
     Attributes:
         behavior: Index of the behavior.
-        queued_bytes: Memory of the waiting chunks, in bytes.
+        queued_bytes: Memory of the waiting chunks, in bytes; with `place`, of those of this actor.
         capacity_bytes: Memory available for them, in bytes.
+        place: Place of the actor that takes most of the memory, and whose chunks must be dropped at once; None if the
+            round has only one actor.
     """
 
     behavior: int
     queued_bytes: int
     capacity_bytes: int
+    place: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

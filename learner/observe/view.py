@@ -86,6 +86,7 @@ class LockstepView:
         checkpoint_round: The round after which the newest checkpoint was saved.
         quota_steps: Steps of each agent in a round; 0 before it is known.
         reason: Why another run with the same settings would differ; empty if it would not.
+        left_out: How often an actor was left out of rounds in this process, by reason.
     """
 
     actors: int
@@ -94,6 +95,7 @@ class LockstepView:
     checkpoint_round: int = 0
     quota_steps: int = 0
     reason: str = ""
+    left_out: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_reproducible(self) -> bool:

@@ -67,6 +67,8 @@ class LockstepSettings(SettingsModel):
     )
     checkpoint_updates: PositiveWhole = Field(default=50, le=MAX_STEPS)
     """rounds between recovery checkpoints; environments are reset at each"""
+    max_wait_seconds: PositiveReal = Field(default=3600.0, le=MAX_SILENT_SECONDS)
+    """seconds that actors which ended their round wait for another one before rounds go on without it"""
 
     @field_validator("actor_names")
     @classmethod

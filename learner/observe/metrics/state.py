@@ -12,7 +12,15 @@ from prometheus_client.registry import Collector
 from learner.observe.behavior_state import FIELDS, BehaviorState, Field
 from learner.observe.meters import RunCounts
 from learner.observe.metrics.behaviors import count_families
-from learner.observe.metrics.values import BOTTLENECKS, DROP_REASONS, LOSE_EVENTS, OTHER, PREFIX, TRAINER_PREFIX
+from learner.observe.metrics.values import (
+    BOTTLENECKS,
+    DROP_REASONS,
+    LEFT_OUT_REASONS,
+    LOSE_EVENTS,
+    OTHER,
+    PREFIX,
+    TRAINER_PREFIX,
+)
 from learner.observe.view import GpuMemory, LockstepView, RunState, RunView
 
 
@@ -166,6 +174,11 @@ def _lockstep(name: str, documentation: str, value: Callable[[LockstepView], flo
     )
 
 
+def _left_out(snapshot: MetricsSnapshot) -> list[tuple[tuple[str, ...], float]]:
+    lockstep = snapshot.run.lockstep
+    return [] if lockstep is None else [((each,), float(lockstep.left_out.get(each, 0))) for each in LEFT_OUT_REASONS]
+
+
 def _each(
     name: str,
     documentation: str,
@@ -261,6 +274,13 @@ STATE: Final[tuple[StateMetric, ...]] = (
         "lockstep_reproducible",
         "1 while another run of the same settings would give the same result.",
         lambda now: now.is_reproducible,
+    ),
+    StateMetric(
+        "lockstep_left_out",
+        "counter",
+        "Actors left out of lock-step rounds, by reason.",
+        ("reason",),
+        _left_out,
     ),
     _run("policy_subscribers", "Actors subscribed to policies.", lambda now: now.policy_subscribers),
     _run(

@@ -42,6 +42,8 @@ REJECT_REASONS: Final = (
     CREDIT_EXCEEDED,
     OTHER,
 )
+LEFT_OUT_REASONS: Final = ("late", "too_large")
+"""Why an actor is left out of lock-step rounds."""
 EPISODE_REASONS: Final = ("without_rows",)
 DROP_REASONS: Final = (
     *("bad_action", "bad_observation", "generation", "lockstep", "mate", "not_finite", "not_finite_update"),

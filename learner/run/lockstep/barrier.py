@@ -9,6 +9,9 @@ run that continues. A restart continues from there and therefore gets the same r
 
 A lost actor breaks this: the run is marked as not reproducible and continues with the remaining actors. Steps that the
 lost actor sent in its last round are trained. Its replacement plays from the next round on.
+
+An actor that stays connected and does not end its round, or that fills the queue, is left out in the same way, until it
+opens another session; its steps of the round are dropped.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ from learner.common.saved_values import count, text
 from learner.curriculum.lessons import Lessons
 from learner.link.to_front import Assign, Send, SetHold
 from learner.link.to_trainers import Actor, Declared
+from learner.observe.metrics.values import LEFT_OUT_REASONS
 from learner.observe.rates import GrowingInterval
 from learner.observe.view import LockstepView
 from learner.run.lockstep.round_queue import RoundQueue
-from learner.run.lockstep.rounds import Round, assigned, check_full, check_room, misfits, plays, quota_of
+from learner.run.lockstep.rounds import Round, assigned, check_full, check_room, misfits, plays, quota_of, too_large
 from learner.settings.service import LockstepSettings
 from learner.trainers.parts import RunPart, Trainers
 from learner.trainers.roster import Roster
@@ -39,10 +43,13 @@ log = structlog.get_logger(__name__)
 
 ENV_ERROR = "env_error"
 SAY_SECONDS = 30.0
-"""Seconds between two log lines about what a run waits for; no clock decides anything else here."""
+"""Seconds between two log lines about what a run waits for; only `max_wait_seconds` decides by a clock."""
 LONGEST_SECONDS = 600.0
 """Longest interval between two log lines about missing actors."""
 MAX_NAMED = 10
+LATE, TOO_LARGE = LEFT_OUT_REASONS
+LONGEST_TURN_SECONDS = 10.0
+"""Most seconds between two turns that count as waiting; trainers take no turns while the run is paused."""
 
 Save = Callable[[Trainers], object]
 
@@ -58,6 +65,7 @@ class Lockstep(RunPart):
         save: Writes the run state.
         is_ending: Returns whether no more rounds begin.
         on_spoiled: Called with the reason when the run stops being reproducible.
+        clock: Returns monotonic seconds.
     """
 
     name = "lockstep"
@@ -72,6 +80,7 @@ class Lockstep(RunPart):
         save: Save,
         is_ending: Callable[[], bool] = lambda: False,
         on_spoiled: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._roster = roster
@@ -90,6 +99,11 @@ class Lockstep(RunPart):
         self._has_begun = False
         self._resets = True  # a starting learner knows nothing about the environments it finds
         self._env_errors: dict[tuple[str, int], int] = {}
+        self._left_out: set[str] = set()
+        self._times_left_out = dict.fromkeys(LEFT_OUT_REASONS, 0)
+        self._clock = clock
+        self._waited_seconds = 0.0
+        self._waited_at: float | None = None
         self._say_at = 0.0
         self._short = GrowingInterval(SAY_SECONDS, LONGEST_SECONDS)
 
@@ -109,6 +123,7 @@ class Lockstep(RunPart):
             checkpoint_round=self._checkpoint,
             quota_steps=self._quota_steps,
             reason=self._reason,
+            left_out=dict(self._times_left_out),
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -168,11 +183,19 @@ class Lockstep(RunPart):
         for player in playing.lose(self._roster.session_ids):
             self.spoil(f"actor {player.actor_index} ({player.name}) was lost")
         queues = self._trained()
+        for queue in queues:
+            for place in queue.take_too_large():
+                self._leave_out_large(playing, queue, place)
         awaited = playing.awaited(queues)
         if awaited:
             check_full(queues)
-            self._say_waiting(playing, awaited)
-            return
+            if not self._is_too_late(playing, awaited):
+                self._say_waiting(playing, awaited)
+                return
+            for player in awaited:
+                self._leave_out(
+                    playing, player, LATE, f"did not end its round within {self._settings.max_wait_seconds:g} s"
+                )
         playing.is_released = True
         for queue in queues:
             self._release(playing, queue)
@@ -191,12 +214,52 @@ class Lockstep(RunPart):
         if not self._is_ending():
             self._begin(trainers)
 
+    def _is_too_late(self, playing: Round, awaited: Sequence[Actor]) -> bool:
+        """Returns whether actors that ended their round have waited too long for others; a pause does not count."""
+        now, before = self._clock(), self._waited_at
+        self._waited_at = now
+        if len(awaited) == len(playing.players) - len(playing.gone):
+            return False  # no actor waits for another
+        if before is not None:
+            self._waited_seconds += min(now - before, LONGEST_TURN_SECONDS)
+        return self._waited_seconds >= self._settings.max_wait_seconds
+
+    def _leave_out_large(self, playing: Round, queue: RoundQueue, place: int) -> None:
+        """Leaves out an actor that took most of a full queue.
+
+        Raises:
+            UserError: No other actor is left, so the round itself is too large.
+        """
+        remaining = [player for player in playing.players if player.session_id not in playing.gone]
+        for player in [each for each in remaining if each.actor_index == place]:
+            if len(remaining) == 1:
+                raise too_large(queue.behavior, "takes more than there is room for")
+            self._leave_out(
+                playing, player, TOO_LARGE, "filled the queue (rollcast.queue_bytes) with its part of a round"
+            )
+
+    def _leave_out(self, playing: Round, player: Actor, reason: str, what: str) -> None:
+        """Lets rounds go on without an actor until it opens another session."""
+        playing.gone.add(player.session_id)
+        self._left_out.add(player.session_id)
+        self._times_left_out[reason] += 1
+        log.warning(
+            "actor_left_out",
+            actor=player.name,
+            actor_index=player.actor_index,
+            round=playing.number,
+            reason=reason,
+            why=f"it {what}",
+            next="restart the actor; until then the rounds go on without it",
+        )
+        self.spoil(f"actor {player.actor_index} ({player.name}) {what}")
+
     def _trained(self) -> list[RoundQueue]:
         """Returns the queues of the trained behaviors, sorted by name, because they may be declared in any order."""
         return sorted((each for each in self._queues if not each.is_closed), key=lambda each: each.behavior.name)
 
     def _release(self, playing: Round, queue: RoundQueue) -> None:
-        behavior, items = queue.behavior, queue.release(playing.session_ids)
+        behavior, items = queue.behavior, queue.release(playing.session_ids - self._left_out)
         for reason in playing.faults(behavior, items):
             self.spoil(reason)
         for item in items:
@@ -253,6 +316,7 @@ class Lockstep(RunPart):
         assignment = self._order(playing)
         self._resets = False
         self._playing = playing
+        self._waited_seconds, self._waited_at = 0.0, None
         self._say_at = time.monotonic() + SAY_SECONDS
         self._send(Assign(assignment, playing.session_ids))
 
@@ -278,7 +342,9 @@ class Lockstep(RunPart):
     def _players(self, trainers: Trainers) -> list[Actor]:
         """Returns the actors that can play now, by actor index: those that have declared their behaviors."""
         known = {trainer.context.behavior.index for trainer in trainers.values()}
-        ready = [actor for actor in self._roster.actors if actor.agents and known.issuperset(actor.agents)]
+        self._left_out &= self._roster.session_ids
+        actors = (actor for actor in self._roster.actors if actor.session_id not in self._left_out)
+        ready = [actor for actor in actors if actor.agents and known.issuperset(actor.agents)]
         return sorted(ready, key=lambda player: player.actor_index)
 
     def _order(self, playing: Round) -> policy_pb2.Assignment:

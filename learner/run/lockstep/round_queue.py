@@ -6,6 +6,7 @@ one chunk for each actor and team, its segments by environment, agent, episode a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from rollcast.columns import GameResult
 from rollcast.enums import ActionSource, AssignmentRole, ColumnRole, GroupEnd, Purpose
 from rollcast.trajectories import Chunk
 
-from learner.link.to_trainers import Declared, Experience
+from learner.link.to_trainers import Declared, Experience, QueueFull
 from learner.trainers.settlement import ExperienceQueue, Settlement
 
 Array = NDArray[Any]
@@ -212,6 +213,7 @@ class RoundQueue(ExperienceQueue):
         self.behavior = behavior
         self._ended: dict[str, int] = {}
         self._released: list[Experience] = []
+        self._too_large: list[int] = []
 
     @property
     def ended(self) -> Mapping[str, int]:
@@ -228,6 +230,21 @@ class RoundQueue(ExperienceQueue):
         if item.chunk.lockstep_round:
             self._ended[item.session_id] = item.chunk.lockstep_round
         super().put(item)
+
+    def note_full(self, message: QueueFull) -> None:
+        """Records that a round has no room, and drops the chunks of the actor that takes most of it, if one is named."""
+        if message.place is None:
+            super().note_full(message)
+            return
+        kept = [item for item in self._items if item.actor_index != message.place]
+        self.settlement.drop(STRANGER, sum(item.chunk.rows for item in self._items) - sum(i.chunk.rows for i in kept))
+        self._items = deque(kept)
+        self._too_large.append(message.place)
+
+    def take_too_large(self) -> list[int]:
+        """Returns the places of the actors whose chunks were dropped since the last call."""
+        taken, self._too_large = self._too_large, []
+        return taken
 
     def release(self, players: Collection[str]) -> tuple[Experience, ...]:
         """Passes the sorted round to the trainer: one chunk for each actor and team. Drops steps of other sessions.

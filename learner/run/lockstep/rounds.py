@@ -117,7 +117,7 @@ def check_room(behaviors: Iterable[Declared], players: Sequence[Actor], quota_st
         agents = sum(player.agents.get(behavior.index, 0) for player in players)
         needed_bytes = ROW_COPIES * agents * quota_steps * behavior.spec.step_bytes
         if needed_bytes > behavior.queue_bytes:
-            raise _too_large(
+            raise too_large(
                 behavior,
                 f"has {agents * quota_steps} steps ({agents} agents, {quota_steps} each) and may take {needed_bytes} bytes",
             )
@@ -131,10 +131,11 @@ def check_full(queues: Iterable[RoundQueue]) -> None:
     """
     for queue in queues:
         if queue.full is not None:
-            raise _too_large(queue.behavior, f"takes more than the {queue.full.queued_bytes} bytes received so far")
+            raise too_large(queue.behavior, f"takes more than the {queue.full.queued_bytes} bytes received so far")
 
 
-def _too_large(behavior: Declared, what: str) -> UserError:
+def too_large(behavior: Declared, what: str) -> UserError:
+    """Returns the error for a round that cannot end for lack of memory."""
     return UserError(
         ExitCode.RUN_FILE,
         f"a round of {behavior.name} {what}, but its queue holds {behavior.queue_bytes} bytes: raise "

@@ -14,18 +14,20 @@ from learner.link.to_front import Pace
 from learner.link.to_trainers import Experience, QueueFull
 
 
-def make_queue(capacity_bytes: int, *, in_rounds: bool = False) -> tuple[TrajectoryQueue, Link]:
+def make_queue(capacity_bytes: int, *, round_actors: int = 0) -> tuple[TrajectoryQueue, Link]:
     """Returns a queue of behavior 3 and the receiver of its chunks."""
     link = Link()
-    return TrajectoryQueue(3, capacity_bytes, link.to_trainers.send, in_rounds=in_rounds), link
+    return TrajectoryQueue(3, capacity_bytes, link.to_trainers.send, round_actors=round_actors), link
 
 
-def put(queue: TrajectoryQueue, rows: int, *, sequence: int = 1, resident_bytes: int = 400) -> None:
+def put(
+    queue: TrajectoryQueue, rows: int, *, sequence: int = 1, resident_bytes: int = 400, actor_index: int = 2
+) -> None:
     """Puts a chunk of some bytes."""
     queue.put(
         Chunk(sequence=sequence, rows=rows),
         session_id="session",
-        actor_index=2,
+        actor_index=actor_index,
         encoded_bytes=100,
         resident_bytes=resident_bytes,
         received_at=5.0,
@@ -82,7 +84,7 @@ def test_an_empty_queue_takes_a_chunk_of_any_size() -> None:
 
 def test_rounds_alone_limit_actors() -> None:
     """In lock-step neither steps, bytes nor holds limit actors."""
-    queue, _ = make_queue(1000, in_rounds=True)
+    queue, _ = make_queue(1000, round_actors=1)
     queue.settle(0, Pace(owed_steps=5, ahead_limit_steps=10, hold=HoldReason.UPDATING, until_version=3))
     assert queue.pace == Pace(owed_steps=5, ahead_limit_steps=UNLIMITED_STEPS)
     assert (queue.credit_bytes, queue.capacity_bytes) == (UNLIMITED_BYTES, 1000)
@@ -90,8 +92,8 @@ def test_rounds_alone_limit_actors() -> None:
 
 def test_trainers_hear_once_that_a_round_has_no_room() -> None:
     """Trainers are notified once if a round exceeds the queue."""
-    for in_rounds, told in ((True, [QueueFull(3, 800, 1000)]), (False, [])):
-        queue, link = make_queue(1000, in_rounds=in_rounds)
+    for round_actors, told in ((1, [QueueFull(3, 800, 1000)]), (0, [])):
+        queue, link = make_queue(1000, round_actors=round_actors)
         put(queue, 1)
         put(queue, 1)
         link.to_trainers.receive()
@@ -125,3 +127,16 @@ def test_nothing_is_lost_between_two_threads() -> None:
         put(queue, 1, resident_bytes=1)
     taker.join()
     assert taken == list(range(1, 3001))
+
+
+def test_a_full_round_names_the_actor_that_takes_most() -> None:
+    """Trainers are told which actor takes most of a full round; its bytes make room for the others."""
+    queue, link = make_queue(1000, round_actors=2)
+    put(queue, 1, resident_bytes=300, actor_index=0)
+    put(queue, 1, resident_bytes=650, actor_index=1)
+    link.to_trainers.receive()
+    assert queue.has_room(300, 0)
+    assert link.to_trainers.receive() == [QueueFull(3, 650, 1000, 1)]
+    assert (queue.queued_bytes, queue.queued_steps) == (300, 2)
+    assert not queue.has_room(900, 1)
+    assert link.to_trainers.receive() == [QueueFull(3, 900, 1000, 1)]

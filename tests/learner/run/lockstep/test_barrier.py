@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,7 +37,13 @@ SETTINGS = {
 class Rig:
     """A barrier with real queues, books, sessions and trainer, and recorded messages."""
 
-    def __init__(self, *, rollcast: dict[str, Any] | None = None, **lockstep: Any) -> None:
+    def __init__(
+        self,
+        *,
+        rollcast: dict[str, Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        **lockstep: Any,
+    ) -> None:
         block = {"actors": 2, "quota_steps": 4, "checkpoint_updates": 2, **lockstep}
         self.options = RunOptions.model_validate(
             {"behaviors": {NAME: SETTINGS}, "rollcast": {**(rollcast or {}), "lockstep": block}}
@@ -58,6 +66,7 @@ class Rig:
             save=lambda _: self.saved.append(self.lockstep.view().round),
             is_ending=lambda: self.is_ending,
             on_spoiled=self.spoiled.append,
+            clock=clock,
         )
 
     def _note(self, command: ToFront) -> None:
@@ -83,13 +92,15 @@ class Rig:
             self.trainers[NAME] = trainer
         return session
 
-    def send(self, session: ActorSession, rows: int = 4, *, ends: bool = True, **changes: Any) -> None:
+    def send(
+        self, session: ActorSession, rows: int = 4, *, ends: bool = True, resident_bytes: int = 100, **changes: Any
+    ) -> None:
         """Sends an actor's steps and the end of its round."""
         (behavior,) = self.parts.behaviors.all()
         version = self.trainers[NAME].version if self.trainers else 0
         session.acked_through += 1
         chunk = make_chunk(rows, sequence=session.acked_through, **{"base_version": version, **changes})
-        self._put(behavior, chunk, session)
+        self._put(behavior, chunk, session, resident_bytes)
         if ends:
             number = self.told[-1][0].lockstep_round if self.told else 1
             end = make_chunk(0, sequence=session.acked_through + 1, segments=0, lockstep_round=number)
@@ -98,14 +109,14 @@ class Rig:
             end.roles.clear()
             self._put(behavior, end, session)
 
-    def _put(self, behavior: Behavior, chunk: Chunk, session: ActorSession) -> None:
+    def _put(self, behavior: Behavior, chunk: Chunk, session: ActorSession, resident_bytes: int = 100) -> None:
         self.parts.ledger.enqueue(NAME, chunk.rows)
         behavior.queue.put(
             chunk,
             session_id=session.session_id,
             actor_index=session.actor_index,
             encoded_bytes=100,
-            resident_bytes=100,
+            resident_bytes=resident_bytes,
             received_at=float(chunk.sequence),
         )
 
@@ -322,15 +333,75 @@ def test_a_round_that_does_not_fit_the_queue_is_refused() -> None:
 
 
 def test_a_round_that_turns_out_too_large_is_refused() -> None:
-    """A round whose chunks turn out too large for the queue ends the run with an error."""
+    """A round whose chunks turn out too large for the queue ends the run if one actor alone makes them."""
     rig, one, two = begun()
     (behavior,) = rig.parts.behaviors.all()
     rig.send(one)
     rig.turn()
-    assert not behavior.queue.has_room(10**12)
+    rig.parts.sessions.close(two, ())
+    assert not behavior.queue.has_room(10**12, one.actor_index)
     with pytest.raises(UserError, match="queue_bytes"):
         rig.turn()
-    assert two.actor_index == 1
+
+
+def test_an_actor_that_fills_the_queue_is_left_out() -> None:
+    """The actor that takes most of a full queue is left out with a warning, and the others go on without it."""
+    rig, one, two = begun()
+    (behavior,) = rig.parts.behaviors.all()
+    for _ in range(5):  # five chunks of few bytes that unpack to a quarter of the queue each
+        fits = behavior.queue.has_room(behavior.queue.capacity_bytes // 4, two.actor_index)
+        if fits:
+            rig.send(two, 1, ends=False, resident_bytes=behavior.queue.capacity_bytes // 4)
+    assert not fits
+    rig.send(one)
+    with capture_logs() as logs:
+        rig.turn()
+    (line,) = [each for each in logs if each["event"] == "actor_left_out"]
+    assert (line["actor"], line["reason"]) == ("two", "too_large")
+    assert rig.version == 1, "the round ended without it"
+    assert rig.lockstep.view().left_out == {"late": 0, "too_large": 1}
+    assert rig.spoiled
+    rig.send(two, 4, ends=False)
+    rig.send(one)
+    rig.turn()
+    assert rig.version == 2
+    assert rig.told[-1][1] == {one.session_id}
+    books = rig.parts.ledger.books(NAME)
+    assert books.balanced
+    assert books.dropped["lockstep"] == 8
+
+
+def test_an_actor_that_never_ends_its_round_is_left_out() -> None:
+    """After others waited for the setting's time, rounds go on without it, until it opens another session."""
+    now = [0.0]
+    rig = Rig(max_wait_seconds=25, clock=lambda: now[0])
+    one, two = rig.join("one"), rig.join("two")
+    rig.turn()
+    rig.send(two, 2, ends=False)
+    for _ in range(10):  # none has ended its round: both may be slow
+        now[0] += 10
+        rig.turn()
+    rig.send(one)
+    rig.turn()
+    now[0] += 3600  # a pause, in which there are no turns, counts as one long turn
+    rig.turn()
+    now[0] += 10
+    rig.turn()
+    assert (rig.version, rig.spoiled) == (0, [])
+    now[0] += 10
+    with capture_logs() as logs:
+        rig.turn()
+    (line,) = [each for each in logs if each["event"] == "actor_left_out"]
+    assert (line["actor"], line["reason"], line["round"]) == ("two", "late", 1)
+    assert rig.version == 1
+    assert rig.lockstep.view().left_out == {"late": 1, "too_large": 0}
+    assert rig.told[-1][1] == {one.session_id}
+
+    rig.parts.sessions.close(two, ())
+    again = rig.join("two")
+    rig.send(one)
+    rig.turn()
+    assert rig.told[-1][1] == {one.session_id, again.session_id}
 
 
 def test_people_are_told_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:

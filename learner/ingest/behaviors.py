@@ -157,6 +157,10 @@ class BehaviorTable:
         behaviors = self._behaviors
         return behaviors[index] if 0 <= index < len(behaviors) else None
 
+    def lists(self, name: str) -> bool:
+        """Returns whether the run file lists a behavior by name."""
+        return name in self._options.behaviors
+
     def by_name(self, name: str) -> Behavior | None:
         """Returns the behavior of a name without a team, or None."""
         return self._by_name.get(name)

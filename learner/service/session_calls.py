@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Final
@@ -15,10 +16,13 @@ from rollcast.errors import (
     BadRequest,
     Draining,
     ProtocolTooOld,
+    RingTooSmall,
     SessionExpired,
     SessionFenced,
+    TooManyAgents,
     TooManySessions,
     Unauthenticated,
+    UnknownBehavior,
     WireError,
 )
 from rollcast.limits import (
@@ -37,7 +41,7 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.environments import EnvironmentState
 from learner.ingest.session import MAX_ERROR_CHARACTERS, ActorCounters, ActorSession, PolicyState, check_agents
 from learner.ingest.session_ids import short_id
-from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
+from learner.ingest.sessions import FULL_RETRY_SECONDS, Opened, Opening, Resumption, SessionTable
 from learner.ingest.times import ActorTimes, report_seconds
 from learner.observe.metrics.learner import SessionMetrics
 from learner.observe.rates import Throttle
@@ -48,6 +52,8 @@ from learner.service.run_info import RunInfo
 NAME: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
 COLUMN_ENCODINGS: Final = ("zstd",)
 MAX_TEXT_CHARACTERS: Final = 256
+MAX_ADDED_BEHAVIORS: Final = 64
+"""Most behaviors that a principal, or an actor without one, adds to those of the run file; a run has at most 256."""
 _REFUSALS: Final[Mapping[type[WireError], str]] = MappingProxyType(
     {SessionFenced: "fenced", TooManySessions: "full", Draining: "draining"}
 )
@@ -78,6 +84,7 @@ class SessionService:
         self._behaviors = behaviors
         self._run = run
         self._unusable = Throttle()
+        self._added: dict[str, set[str]] = {}
         # A separate executor, because the loop's own encodes policies; one thread, because parallel judgements are no
         # faster.
         self._judging = ThreadPoolExecutor(1, thread_name_prefix="judge")
@@ -168,8 +175,8 @@ class SessionService:
                 f"{session.protocol_revision}: update the actor",
                 metadata={"behavior": spec.name, "revision": str(session.protocol_revision)},
             )
-        agents = request.agents + self._sessions.agents(spec.name, besides=session)
-        behavior = await self._declared(session, spec, request.team, agents)
+        with self._adding(session, spec.name):
+            behavior = await self._declared_with_others(session, spec, request)
         # The session may have closed meanwhile.
         session = self._sessions.get(request.session_id, request.epoch, caller.name)
         is_new = behavior.index not in session.accounts
@@ -186,6 +193,54 @@ class SessionService:
             training=behavior.training,
             awaits_assignment=self._hub.awaits_match(behavior.name),
         )
+
+    @contextlib.contextmanager
+    def _adding(self, session: ActorSession, name: str) -> Iterator[None]:
+        """Counts a behavior that the run file does not list towards the client that declares it first.
+
+        Raises:
+            UnknownBehavior: The client has added as many as one may.
+        """
+        if self._behaviors.lists(name) or self._behaviors.by_name(name) is not None:
+            yield
+            return
+        client = session.principal or f"place {session.actor_index}"
+        added = self._added.setdefault(client, set())
+        if len(added | {name}) > MAX_ADDED_BEHAVIORS:
+            raise UnknownBehavior(
+                f"this actor has added {len(added)} behaviors that the run file does not list, the maximum: list them under "
+                "behaviors",
+                metadata={"behavior": name, "max_added": str(MAX_ADDED_BEHAVIORS)},
+            )
+        is_new = name not in added
+        added.add(name)
+        try:
+            yield
+        except BaseException:
+            if is_new:
+                added.discard(name)
+            raise
+
+    async def _declared_with_others(
+        self, session: ActorSession, spec: BehaviorSpec, request: session_pb2.DeclareBehaviorRequest
+    ) -> Behavior:
+        """Returns the behavior of a declaration, if the ring has room for its agents and those of all other actors.
+
+        Raises:
+            TooManyAgents: It has room for these agents alone. What other actors claim must not end this one.
+        """
+        others = self._sessions.agents(spec.name, besides=session)
+        try:
+            return await self._declared(session, spec, request.team, request.agents + others)
+        except RingTooSmall as error:
+            if not others:
+                raise
+            await self._declared(session, spec, request.team, request.agents)
+            raise TooManyAgents(
+                f"{error}; {others} of these agents are those that other actors claim: stop one of them, or wait",
+                retry_after_seconds=FULL_RETRY_SECONDS,
+                metadata={"agents": str(request.agents), "others": str(others)},
+            ) from None
 
     async def _declared(self, session: ActorSession, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
         """Returns the behavior of a declaration; renews the lease while the declaration waits to be judged."""

@@ -170,6 +170,13 @@ class TooManySessions(WireError):
     default_reason = "TOO_MANY_SESSIONS"
 
 
+class TooManyAgents(WireError):
+    """The agents that other actors claim leave no room for a declaration at present."""
+
+    default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    default_reason = "TOO_MANY_AGENTS"
+
+
 class TooManyCalls(WireError):
     """A session has too many calls of one kind open, or too many uploads have not begun."""
 

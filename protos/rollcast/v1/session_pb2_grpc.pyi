@@ -39,7 +39,8 @@ class SessionServiceStub:
 
     Errors: FAILED_PRECONDITION SPEC_MISMATCH (both sides are in the metadata); FAILED_PRECONDITION UNKNOWN_BEHAVIOR
     (not in the run file); FAILED_PRECONDITION STEP_TOO_LARGE (one step does not fit max_chunk_bytes);
-    FAILED_PRECONDITION RING_TOO_SMALL; FAILED_PRECONDITION PROTOCOL_TOO_OLD (the behavior needs a newer revision than the
+    FAILED_PRECONDITION RING_TOO_SMALL; RESOURCE_EXHAUSTED TOO_MANY_AGENTS (other actors' agents leave no room; with
+    RetryInfo); FAILED_PRECONDITION PROTOCOL_TOO_OLD (the behavior needs a newer revision than the
     session's); FAILED_PRECONDITION UNTRAINABLE (the run file's network or this machine's memory
     does not fit it); INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
     """
@@ -72,7 +73,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
 
     Errors: FAILED_PRECONDITION SPEC_MISMATCH (both sides are in the metadata); FAILED_PRECONDITION UNKNOWN_BEHAVIOR
     (not in the run file); FAILED_PRECONDITION STEP_TOO_LARGE (one step does not fit max_chunk_bytes);
-    FAILED_PRECONDITION RING_TOO_SMALL; FAILED_PRECONDITION PROTOCOL_TOO_OLD (the behavior needs a newer revision than the
+    FAILED_PRECONDITION RING_TOO_SMALL; RESOURCE_EXHAUSTED TOO_MANY_AGENTS (other actors' agents leave no room; with
+    RetryInfo); FAILED_PRECONDITION PROTOCOL_TOO_OLD (the behavior needs a newer revision than the
     session's); FAILED_PRECONDITION UNTRAINABLE (the run file's network or this machine's memory
     does not fit it); INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
     """
@@ -114,7 +116,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
 
         Errors: FAILED_PRECONDITION SPEC_MISMATCH (both sides are in the metadata); FAILED_PRECONDITION UNKNOWN_BEHAVIOR
         (not in the run file); FAILED_PRECONDITION STEP_TOO_LARGE (one step does not fit max_chunk_bytes);
-        FAILED_PRECONDITION RING_TOO_SMALL; FAILED_PRECONDITION PROTOCOL_TOO_OLD (the behavior needs a newer revision than the
+        FAILED_PRECONDITION RING_TOO_SMALL; RESOURCE_EXHAUSTED TOO_MANY_AGENTS (other actors' agents leave no room; with
+        RetryInfo); FAILED_PRECONDITION PROTOCOL_TOO_OLD (the behavior needs a newer revision than the
         session's); FAILED_PRECONDITION UNTRAINABLE (the run file's network or this machine's memory
         does not fit it); INVALID_ARGUMENT BAD_SPEC; NOT_FOUND SESSION_EXPIRED.
         """

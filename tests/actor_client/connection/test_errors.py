@@ -41,7 +41,7 @@ from tests.actor_client.scripted import ScriptedLearner, wait_until
 SURVIVED = {
     "SESSION_EXPIRED", "SEQUENCE_GAP", "TOO_MANY_SESSIONS", "DRAINING", "STREAM_SUPERSEDED", "VERSION_EVICTED",
     "CHECKPOINT_FAILED", "UNEXPECTED", "POLICY_CORRUPT", "NOTHING_TO_SAVE", "SESSION_FENCED", "TOO_MANY_CALLS",
-    "TOO_SLOW",
+    "TOO_SLOW", "TOO_MANY_AGENTS",
 }  # fmt: skip
 
 

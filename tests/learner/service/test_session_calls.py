@@ -18,9 +18,11 @@ from structlog.testing import capture_logs
 from learner.ingest.session import MAX_ERROR_CHARACTERS
 from learner.ingest.sessions import MAX_TEAMS
 from learner.link.footprint import Footprint
+from learner.service import session_calls
 from learner.settings.options import RunOptions
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
+from tests.learner.ingest.parts import open_default
 from tests.learner.service.harness import Actor, async_test, eventually, failure, running
 from tests.learner.service.samples import make_options, make_spec
 
@@ -374,3 +376,45 @@ async def test_teams_are_bounded() -> None:
             await actor.declare(team=team)
         await actor.declare(team=0)
         assert (await failure(actor.declare(team=MAX_TEAMS))).reason == "BAD_REQUEST"
+
+
+@async_test
+async def test_the_agents_that_others_claim_are_not_fatal() -> None:
+    """A declaration that only others' claims make too large is asked to wait; one too large by itself is refused."""
+    options = make_options(device_ring_steps=30_000, max_chunk_steps=1000)
+    async with (
+        running(options) as learner,
+        Actor(learner.server.port, "greedy") as greedy,
+        Actor(learner.server.port, "honest") as honest,
+    ):
+        await greedy.open()
+        await greedy.declare(agents=1000)
+        await honest.open()
+        error = await failure(honest.declare(agents=200))
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_AGENTS")
+        assert error.retry_after_seconds is not None
+        assert (error.metadata["agents"], error.metadata["others"]) == ("200", "1000")
+        assert (await failure(honest.declare(agents=2000))).reason == "RING_TOO_SMALL"
+        await greedy.close()
+        await honest.declare(agents=200)
+
+
+@async_test
+async def test_one_client_cannot_take_all_behaviors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client adds a limited number of behaviors to those of the run file, also in a new session of its place."""
+    monkeypatch.setattr(session_calls, "MAX_ADDED_BEHAVIORS", 3)
+    async with running(open_default()) as learner, Actor(learner.server.port, "greedy") as greedy:
+        await greedy.open()
+        for number in range(3):
+            await greedy.declare(make_spec(f"Added{number}"))
+        error = await failure(greedy.declare(make_spec("Added3")))
+        assert (error.reason, error.metadata["max_added"]) == ("UNKNOWN_BEHAVIOR", "3")
+        await greedy.declare(make_spec("Added1"))
+        await greedy.declare()
+        await greedy.close()
+        await greedy.open()
+        assert (await failure(greedy.declare(make_spec("Added3")))).reason == "UNKNOWN_BEHAVIOR"
+        async with Actor(learner.server.port, "other") as other:
+            await other.open()
+            await other.declare(make_spec("Added1"))
+            await other.declare(make_spec("Added3"))

@@ -186,3 +186,28 @@ async def test_few_uploads_may_wait_for_their_first_message() -> None:
             call.cancel()
         await eventually(lambda: not learner.server._trajectory_service._unopened)
         await actor.join()
+
+
+@async_test
+async def test_compressed_chunks_of_one_player_leave_room_for_the_others() -> None:
+    """A lock-step player that fills the queue with highly compressed chunks is named, and the others' chunks are taken."""
+    options = make_options(
+        lockstep={"actors": 2}, queue_bytes=MIB, max_chunk_bytes=MIB // 4, target_chunk_bytes=MIB // 8
+    )
+    async with (
+        running(options) as learner,
+        Actor(learner.server.port, "greedy") as greedy,
+        Actor(learner.server.port, "honest") as honest,
+    ):
+        filling, upload = await greedy.join(), await honest.join()
+        learner.pace(ahead_limit_steps=1000)
+        for sequence in range(1, 7):
+            chunk = make_chunk(8000, sequence=sequence)
+            message = encode_chunk(chunk, compress=frozenset(chunk.columns))
+            assert message.ByteSize() < MIB // 64
+            await filling.send_message(message)
+        await eventually(lambda: len(learner.trainers.full) == 1)
+        (full,) = learner.trainers.full
+        assert full.place == learner.sessions.find(greedy.session_id).actor_index
+        await upload.send(make_chunk(1000))
+        await upload.ack(1)

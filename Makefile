@@ -9,6 +9,7 @@
 #   WORKERS      number of processes that run tests in parallel: auto, one per core; 0 runs them in one process
 #   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', or with a Unity player: BENCH=unity
 #   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
+#   SBOM         extras for the bill of materials, as in: make sbom SBOM='learner certs'; the default is those of the images
 #   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
 
 PYTHON ?= python3
@@ -21,6 +22,7 @@ WORKERS ?= auto
 BENCH ?=
 GATES ?=
 GPU ?=
+SBOM ?=
 
 PY := $(VENV)/bin/python
 # What does not need make, for systems without it; it reads these variables from the environment.
@@ -28,7 +30,7 @@ TASKS := $(PYTHON) tasks.py
 export VENV TORCH_INDEX WHEELS WORKERS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test test-all bench gates gpu demo generate format clean distclean
+.PHONY: help venv lint types imports test test-all bench gates gpu demo sbom generate format clean distclean
 
 help: ## print this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +64,9 @@ gpu: venv ## compare training on a GPU with training on a CPU, and measure its s
 
 demo: ## train CartPole with a learner and two actors (SEED=1)
 	@$(TASKS) demo --seed $(SEED)
+
+sbom: venv ## print what the images contain, with versions and licenses, as CycloneDX
+	@$(PY) deploy/sbom.py $(SBOM)
 
 generate: venv ## regenerate the protobuf code from protos/, and the schema of run files
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) protos/generate.py

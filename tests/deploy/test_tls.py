@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -108,10 +109,11 @@ def made_by_script(tmp_path: Path) -> Path:
 
 
 def settings(service: str, replaced: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables of a service with the overlay, with texts replaced in their values."""
+    """Returns the variables of a service with the overlay: defaults for what the caller sets, and texts replaced."""
     found: dict[str, str] = {}
     for path in (ROOT / "docker-compose.yml", OVERLAY):
         found |= services(path)[service]["environment"]
+    found = {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for key, value in found.items()}
     for before, after in replaced.items():
         found = {key: value.replace(before, after) for key, value in found.items()}
     return found
@@ -129,7 +131,7 @@ def test_its_variables_train(tmp_path: Path) -> None:
         variables = settings("actor", {"/secrets": str(folder / "actor"), **ports})
         variables["ROLLCAST_ACTOR_HEARTBEAT_FILE"] = str(tmp_path / "heartbeat")
         for shown in ("ROLLCAST_ACTOR_LEARNER", "ROLLCAST_ACTOR_ENV", "ROLLCAST_ACTOR_NUM_ENVS"):
-            del variables[shown]  # ${...}
+            del variables[shown]  # arguments here
         actor = processes.actor(learner.address, "CartPole-v1", environment=variables)
         learner.wait_for_version("CartPole", 2, actor)
         bound = read_addresses(learner.folder)

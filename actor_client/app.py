@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Final, NoReturn
+from typing import Final
 
 import structlog
 
@@ -13,7 +13,7 @@ from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.demos.batch import recorded
 from actor_client.demos.policies import LocalPolicy, load_policy
-from actor_client.endings import close_session, closing, run_command, say_end
+from actor_client.endings import closing, run_command, watching
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of, make_env_batch
 from actor_client.envs.seeds import environment_seeds
@@ -21,12 +21,12 @@ from actor_client.envs.video import VideoRecorder
 from actor_client.envs.wrappers import Wrapping
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
-from actor_client.platform import exit_at_once, stop_signals
+from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
 from actor_client.rollout.link import BehaviorLink
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop, RolloutStats
-from actor_client.rollout.vector.watch import EnvironmentWatch, FirstConstruction, WatchedCalls
+from actor_client.rollout.vector.watch import FirstConstruction
 from actor_client.serving import served_metrics
 from actor_client.settings.commands import GymSettings
 
@@ -64,7 +64,7 @@ def _act(settings: GymSettings, link: LearnerLink, heartbeat: Heartbeat) -> None
     make_batch = _batch_maker(settings)
     name = settings.behavior or behavior_of(settings.env)
     with recorded(settings.record, name, episodes=settings.record_episodes, on_enough=link.request_stop) as wrap:
-        with _watch(settings, link, FirstConstruction(settings.num_envs)):
+        with watching(settings, link, FirstConstruction(settings.num_envs)):
             batch = wrap(make_batch())
         link.start()
         if settings.max_seconds is not None:
@@ -119,30 +119,13 @@ def _step(
         heartbeat=heartbeat,
     )
     try:
-        with _watch(settings, link, loop.environments):
+        with watching(settings, link, loop.environments):
             stats = loop.run()
         _say_progress(stats)
     except PolicyUnusable as error:
         raise ActorError(ExitCode.POLICY_FAILED, str(error)) from None
     if link.error is not None:
         raise link.error
-
-
-def _watch(settings: GymSettings, link: LearnerLink, environments: WatchedCalls) -> EnvironmentWatch:
-    """Returns the watch that ends the process if a call of an environment does not return."""
-
-    def give_up(error: ActorError) -> NoReturn:
-        if link.has_started:
-            close_session(link, error)
-        exit_at_once(say_end(error, settings.log_format))
-
-    return EnvironmentWatch(
-        environments,
-        link.counts,
-        is_stopping=lambda: link.stopping,
-        give_up=give_up,
-        timeout_seconds=settings.step_timeout,
-    )
 
 
 def _batch_maker(settings: GymSettings) -> Callable[[], EnvBatch]:

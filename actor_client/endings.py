@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 from rollcast.v1 import session_pb2
@@ -15,7 +15,9 @@ from actor_client.envs.errors import one_line
 from actor_client.envs.tracebacks import place_of, traceback_of
 from actor_client.exits import ActorError, ExitCode
 from actor_client.logs import LogFormat, indented
-from actor_client.settings.commands import CommonSettings
+from actor_client.platform import exit_at_once
+from actor_client.rollout.vector.watch import EnvironmentWatch, WatchedCalls
+from actor_client.settings.commands import CommonSettings, EnvironmentSettings
 
 _OF_ENVIRONMENTS: Final = frozenset({ExitCode.ENVIRONMENT_FAILED, ExitCode.ENVIRONMENT_HANGS})
 
@@ -94,6 +96,23 @@ def close_session(link: LearnerLink, cause: BaseException | None) -> None:
         reason, message = session_pb2.CLOSE_REASON_ERROR, type(cause).__name__
     link.close(reason, message or link.stop_reason)
     _say_books(link)
+
+
+def watching(settings: EnvironmentSettings, link: LearnerLink, environments: WatchedCalls) -> EnvironmentWatch:
+    """Returns the watch that ends the process if a call of an environment does not return."""
+
+    def give_up(error: ActorError) -> NoReturn:
+        if link.has_started:
+            close_session(link, error)
+        exit_at_once(say_end(error, settings.log_format))
+
+    return EnvironmentWatch(
+        environments,
+        link.counts,
+        is_stopping=lambda: link.stopping,
+        give_up=give_up,
+        timeout_seconds=settings.step_timeout,
+    )
 
 
 def _say_books(link: LearnerLink) -> None:

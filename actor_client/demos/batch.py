@@ -10,16 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from rollcast.demonstrations.writing import Action
 from rollcast.enums import SegmentEnd
-from rollcast.specs import BehaviorSpec
-from rollcast.v1 import policy_pb2
 
 from actor_client.demos.recorder import DemoRecorder
-from actor_client.envs.base import EnvBatch, FloatArray, IntArray, MaskArray, Observations, StepResult
+from actor_client.envs.base import EnvBatch, FloatArray, IntArray, Observations, StepResult, WrappedBatch
 
 Wrap = Callable[[EnvBatch], EnvBatch]
 
 
-class RecordedBatch:
+class RecordedBatch(WrappedBatch):
     """Reports each step of a batch of environments to a recorder; otherwise it behaves as the batch (`EnvBatch`).
 
     Args:
@@ -28,38 +26,9 @@ class RecordedBatch:
     """
 
     def __init__(self, batch: EnvBatch, recorder: DemoRecorder) -> None:
-        self._batch = batch
+        super().__init__(batch)
         self._recorder = recorder
         self._seen: Observations = []
-
-    @property
-    def spec(self) -> BehaviorSpec:
-        """Spec of the observations and actions."""
-        return self._batch.spec
-
-    @property
-    def num_envs(self) -> int:
-        """Number of environments, E."""
-        return self._batch.num_envs
-
-    @property
-    def active(self) -> int | None:
-        """The environment that the last call reached; see `EnvBatch.active`."""
-        return self._batch.active
-
-    @property
-    def action_masks(self) -> MaskArray | None:
-        """Allowed choices; see `EnvBatch.action_masks`."""
-        return self._batch.action_masks
-
-    @property
-    def takes_parameters(self) -> bool:
-        """True if parameters reach the environments; see `EnvBatch.takes_parameters`."""
-        return self._batch.takes_parameters
-
-    def assign(self, assignment: policy_pb2.Assignment) -> None:
-        """Sets the parameters of later episodes; see `EnvBatch.assign`."""
-        self._batch.assign(assignment)
 
     def reset(self, seeds: Sequence[int]) -> Observations:
         """Begins new episodes in all environments; unfinished ones are not recorded."""
@@ -99,10 +68,6 @@ class RecordedBatch:
                 self._recorder.end(env, following, interrupted=result.ends[ended] == SegmentEnd.TRUNCATED)
         self._seen = result.observations
         return result
-
-    def close(self) -> None:
-        """Closes the environments."""
-        self._batch.close()
 
 
 def _row(observations: Observations, row: int) -> list[NDArray[Any]]:

@@ -92,3 +92,39 @@ class EnvBatch(Protocol):
 
     def close(self) -> None:
         """Closes the environments. Never raises; a second call does nothing."""
+
+
+class WrappedBatch:
+    """Passes what a wrapper does not change on to a batch of environments (see `EnvBatch`).
+
+    Args:
+        batch: The environments.
+    """
+
+    def __init__(self, batch: EnvBatch) -> None:
+        self._batch = batch
+        self.spec = batch.spec
+        self.num_envs = batch.num_envs
+
+    @property
+    def active(self) -> int | None:
+        """The environment that the last call reached; see `EnvBatch.active`."""
+        return self._batch.active
+
+    @property
+    def action_masks(self) -> MaskArray | None:
+        """Allowed choices for the last observations; see `EnvBatch.action_masks`."""
+        return self._batch.action_masks
+
+    @property
+    def takes_parameters(self) -> bool:
+        """True if parameters reach the environments; see `EnvBatch.takes_parameters`."""
+        return self._batch.takes_parameters
+
+    def assign(self, assignment: policy_pb2.Assignment) -> None:
+        """Sets the parameters of later episodes; see `EnvBatch.assign`."""
+        self._batch.assign(assignment)
+
+    def close(self) -> None:
+        """Closes the environments; see `EnvBatch.close`."""
+        self._batch.close()

@@ -7,13 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ObservationSpec
-from rollcast.v1 import policy_pb2
 
-from actor_client.envs.base import EnvBatch, FloatArray, IntArray, MaskArray, Observations, StepResult
+from actor_client.envs.base import EnvBatch, FloatArray, IntArray, Observations, StepResult, WrappedBatch
 from actor_client.envs.errors import UnsupportedSpace
 
 
-class StackedBatch:
+class StackedBatch(WrappedBatch):
     """Shows the newest N observations of each environment as one, the oldest first.
 
     Images are stacked in their channels, vectors and categories are concatenated. An episode begins with N copies of
@@ -28,34 +27,14 @@ class StackedBatch:
     """
 
     def __init__(self, batch: EnvBatch, count: int) -> None:
-        self._batch = batch
+        super().__init__(batch)
         self._count = count
         self._axes = [_axis(spec) for spec in batch.spec.observations]
         stacked = tuple(
             _stacked(spec, axis, count) for spec, axis in zip(batch.spec.observations, self._axes, strict=True)
         )
         self.spec = replace(batch.spec, observations=stacked)
-        self.num_envs = batch.num_envs
         self._shown: Observations = []
-
-    @property
-    def active(self) -> int | None:
-        """The environment that the last call reached; see `EnvBatch.active`."""
-        return self._batch.active
-
-    @property
-    def action_masks(self) -> MaskArray | None:
-        """Masks of the environments; see `EnvBatch.action_masks`."""
-        return self._batch.action_masks
-
-    @property
-    def takes_parameters(self) -> bool:
-        """True if parameters reach the environments; see `EnvBatch.takes_parameters`."""
-        return self._batch.takes_parameters
-
-    def assign(self, assignment: policy_pb2.Assignment) -> None:
-        """Sets the parameters of later episodes; see `EnvBatch.assign`."""
-        self._batch.assign(assignment)
 
     def reset(self, seeds: Sequence[int]) -> Observations:
         """Begins new episodes in all environments; see `EnvBatch.reset`."""
@@ -77,10 +56,6 @@ class StackedBatch:
                 values[begun] = first
         self._shown = shown
         return result._replace(observations=shown, final_observations=finals)
-
-    def close(self) -> None:
-        """Closes the environments; see `EnvBatch.close`."""
-        self._batch.close()
 
     def _filled(self, observations: Observations) -> Observations:
         return [

@@ -2,14 +2,13 @@
 
 import sys
 from importlib.metadata import version
-from typing import NoReturn
 
 import structlog
 
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.demos.players import PlayerDemos
-from actor_client.endings import close_session, closing, run_command, say_end
+from actor_client.endings import closing, run_command, watching
 from actor_client.envs.errors import UnknownEnvironment, one_line
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of
 from actor_client.exits import ActorError, ExitCode
@@ -20,11 +19,11 @@ from actor_client.pettingzoo.cast import Cast, CastingRules
 from actor_client.pettingzoo.environment import AgentEnvironment, Calls, close
 from actor_client.pettingzoo.factory import make_agents
 from actor_client.pettingzoo.loop import EnvironmentLoop
-from actor_client.platform import exit_at_once, stop_signals
+from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
 from actor_client.rollout.agents.scripts import ScriptedOpponent
-from actor_client.rollout.vector.watch import EnvironmentWatch, FirstConstruction, WatchedCalls
+from actor_client.rollout.vector.watch import FirstConstruction
 from actor_client.serving import served_metrics
 from actor_client.settings.agents import PettingZooSettings
 
@@ -79,7 +78,7 @@ class PettingZooActor:
             # Environments first: they may start processes, which must not inherit gRPC's state.
             made: list[Agents] = []
             try:
-                with self._watch(FirstConstruction(settings.num_envs)):
+                with watching(self._settings, self._link, FirstConstruction(settings.num_envs)):
                     made.extend(self._make() for _ in range(settings.num_envs))
                     self._check(made[0])
                 link.start()
@@ -154,7 +153,7 @@ class PettingZooActor:
                 demos=demos,
                 heartbeat=self._heartbeat,
             )
-            with self._watch(calls):
+            with watching(self._settings, self._link, calls):
                 loop.run()
         except PolicyUnusable as error:
             raise ActorError(ExitCode.POLICY_FAILED, str(error)) from None
@@ -177,23 +176,6 @@ class PettingZooActor:
                 f"run {run.run_id} has the behaviors {names}; choose with --behavior 'PATTERN=NAME', once for each",
             )
         return run.behaviors[0] if run.behaviors else behavior_of(self._settings.env)
-
-    def _watch(self, calls: WatchedCalls) -> EnvironmentWatch:
-        """Returns the watch that ends the process if a call of an environment does not return."""
-        settings, link = self._settings, self._link
-
-        def give_up(error: ActorError) -> NoReturn:
-            if link.has_started:
-                close_session(link, error)
-            exit_at_once(say_end(error, settings.log_format))
-
-        return EnvironmentWatch(
-            calls,
-            link.counts,
-            is_stopping=lambda: link.stopping,
-            give_up=give_up,
-            timeout_seconds=settings.step_timeout,
-        )
 
 
 def _refuse_lockstep(run: RunInfo) -> None:

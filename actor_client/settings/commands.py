@@ -79,7 +79,7 @@ class CommonSettings(BaseSettings):
 
     @property
     def security(self) -> ClientSecurity:
-        """How the actor connects to the learner. Files of `certs` that do not exist are not used."""
+        """Certificates, token and server name for the connection. Files of `certs` that do not exist are not used."""
 
         def path(given: Path | None, name: str) -> Path | None:
             if given is not None or self.certs is None:

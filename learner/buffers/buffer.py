@@ -78,7 +78,7 @@ class Segment:
 
     @property
     def bootstraps(self) -> bool:
-        """Whether the value after its last step counts; in a group, until the group has ended."""
+        """True if the value after its last step counts; in a group, until the group has ended."""
         return not self.terminated if self.group is None else self.group.end != GroupEnd.TERMINATED
 
 

@@ -26,7 +26,7 @@ OK: Final = "ok"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a request came from.
+    """The origin of a request.
 
     Attributes:
         via: ``grpc``, ``http``, ``signal`` or ``token_file``.

@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How a learner proves who it is, and how its clients do.
+    """The learner's certificate, and the principals that it knows.
 
     Attributes:
         access: The principals.

@@ -53,7 +53,7 @@ class Behavior:
 
     @property
     def plays_matches(self) -> bool:
-        """Whether it has self-play, so that its behavior ids act only in matches."""
+        """True if it has self-play: its behavior ids act only in matches."""
         return self.settings.self_play is not None
 
     @property

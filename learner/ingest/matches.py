@@ -23,7 +23,7 @@ BehaviorId = tuple[str, int]
 
 
 class _Given:
-    """What one session was given, newest last."""
+    """Matches and assignments of one session, newest last."""
 
     def __init__(self) -> None:
         self.matches: OrderedDict[int, Mapping[BehaviorId, AssignmentRole]] = OrderedDict()

@@ -94,11 +94,21 @@ def read_scores(seed: int, scores: Path) -> Trained:
 
 
 def poca() -> Gate:
-    """Returns a gate that needs credit after an agent's end; ppo with the group's reward is its control."""
+    """Returns a gate that needs credit after an agent's end.
+
+    Its controls are ppo with the group's reward, and poca without it; the scene has no other reward.
+    """
     run_file, budget = OWN / "plate.yaml", 100_000
     arm = Arm("poca", run_file, "plate", budget, trained_by=train_groups)
     ppo = replace(arm, name="ppo", settings=("trainer_type=ppo",))
-    asks = f"a score of {TARGET:g} of 2 in {budget:,}, and 1.5 times that of `ppo` with the group's reward, every seed"
-    reached = reaches("poca", TARGET, budget, far_off=TARGET, needed=3)
-    rule = all_of(reached, better_by("poca", "ppo", 1.5, last_train))
-    return Gate("poca", "The plate: groups of 3, `poca`", asks, (arm, ppo), rule)
+    without = replace(arm, name="without", settings=("reward_signals.extrinsic.strength=0.0",))
+    asks = (
+        f"a score of {TARGET:g} of 2 in {budget:,}, 1.5 times that of `ppo` with the group's reward and twice that "
+        "without it, every seed"
+    )
+    rule = all_of(
+        reaches("poca", TARGET, budget, far_off=TARGET, needed=3),
+        better_by("poca", "ppo", 1.5, last_train),
+        better_by("poca", "without", 2.0, last_train),
+    )
+    return Gate("poca", "The plate: groups of 3, `poca`", asks, (arm, ppo, without), rule)

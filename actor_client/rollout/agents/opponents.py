@@ -34,6 +34,7 @@ class OpponentRound:
         spec: The behavior's spec.
         link: The link that takes records and provides policies.
         seat: The part in the present match.
+        newest: The newest policy; None if there is none yet.
         script: Acts in place of the policies of all matches; None for none.
         clock: Monotonic seconds.
 
@@ -49,12 +50,14 @@ class OpponentRound:
         spec: BehaviorSpec,
         link: BehaviorLink,
         seat: Seat,
+        newest: ActingPolicy | None = None,
         *,
         script: ScriptedOpponent | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.seat = seat
-        self.newest: ActingPolicy | None = None
+        self.newest = newest
+        self._newest_of_match = newest  # when the match began: it keeps its weights, as a snapshot does
         self.in_flight = 0
         self.fault = ""
         self._spec = spec
@@ -75,6 +78,7 @@ class OpponentRound:
     def assign(self, seat: Seat) -> None:
         """Begins another match, in which episodes take part that have no action yet."""
         self.seat, self.fault = seat, ""
+        self._newest_of_match = self.newest
         for player in self._players.all():
             if not player.has_acted:
                 player.seat, player.policy = seat, None
@@ -83,7 +87,9 @@ class OpponentRound:
         """Notes the newest policy; after a restart of the learner, drops records of the time before."""
         if self.newest is not None and self.newest.generation != newest.generation:
             self.forget()
+            self._newest_of_match = None
         self.newest = newest
+        self._newest_of_match = self._newest_of_match or newest
 
     def forget(self) -> None:
         """Drops waiting records, which belong to another session or start of the learner."""
@@ -187,25 +193,24 @@ class OpponentRound:
 
     def _policy(self, player: Player) -> ActingPolicy | None:
         """Returns the policy of the match in which an agent plays; None until it is available."""
-        seat = player.seat or self.seat
-        if seat.policy is None:
-            return self.newest
         if player.policy is None:
-            player.policy = self._link.opponent(seat.policy)
+            named = (player.seat or self.seat).policy
+            player.policy = self._newest_of_match if named is None else self._link.opponent(named)
         return player.policy
 
     def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
         return Player(env, identity, episode, settings_revision, self._version(self.seat), seat=self.seat)
 
     def _end(self, player: Player, end: SegmentEnd, result: int) -> None:
-        record = player.record(end, self._version(player.seat or self.seat), result)
+        version = self._version(player.seat or self.seat) if player.policy is None else player.policy.version
+        record = player.record(end, version, result)
         if player.steps and player.is_usable and record.is_finite:
             self._sender.add(record)
 
     def _version(self, seat: Seat) -> int:
         if seat.policy is not None:
             return seat.policy.version
-        return 0 if self.newest is None else self.newest.version
+        return 0 if self._newest_of_match is None else self._newest_of_match.version
 
     def _count(self) -> None:
         steps = self._players.steps - self._counted

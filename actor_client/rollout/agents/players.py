@@ -31,7 +31,7 @@ class Player:
         seat: The part in a match; None outside of matches.
         is_usable: Whether the return is known.
         steps: Steps of the episode.
-        policy: The pinned policy with which it plays; None before its first action, and with the newest.
+        policy: The policy with which it plays; None before its first action.
         memory: Memory after the last step, float32 [m]; None before the first, or without memory.
         memory_of: Generation of the policy whose memory it is.
     """

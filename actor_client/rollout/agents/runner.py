@@ -167,8 +167,7 @@ class BehaviorRunner:
             self._opponents.assign(seat)
         else:
             recorder.forget_all(RESET)
-            self._opponents = OpponentRound(self.spec, port, seat, script=self._script, clock=self._clock)
-            self._opponents.newest = self._newest
+            self._opponents = OpponentRound(self.spec, port, seat, self._newest, script=self._script, clock=self._clock)
             for request in self.waiting:
                 request.slots = self._opponents.observe(
                     request.worker, request.asking, settings_revision=request.settings_revision

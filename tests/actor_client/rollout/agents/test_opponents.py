@@ -125,6 +125,32 @@ def test_each_agent_plays_with_the_policy_of_its_match() -> None:
     assert (game.told("match"), game.told("last_version")) == ([5, 5, 6], [3, 3, 4])
 
 
+def test_the_newest_policy_keeps_its_weights_until_the_next_match() -> None:
+    """An opponent without a named policy plays all episodes of a match with the policy that was the newest one before."""
+    game = Opponents()
+    game.round.follow(RulePolicy(SPEC, 20, rule=lambda seen: np.zeros(len(seen[0]))))
+    game.round.assign(Seat(6, 1, is_opponent=True))
+    assert game.ask(1) == [0]
+    game.round.follow(RulePolicy(SPEC, 21, rule=lambda seen: np.ones(len(seen[0]))))
+    assert game.ask(1) == [0]
+    game.end(1)
+    assert game.ask(1, 2) == [0, 0]
+    game.round.assign(Seat(7, 1, is_opponent=True))
+    game.end(1)
+    assert game.ask(1, 2) == [1, 0]
+    game.end(1)
+    game.end(2)
+    assert (game.told("match"), game.told("last_version")) == ([6, 6, 7, 6], [20, 20, 21, 20])
+
+
+def test_the_newest_policy_of_a_match_is_of_the_present_start_of_the_learner() -> None:
+    """After a restart of the learner, episodes begin with its newest policy."""
+    game = Opponents()
+    game.round.assign(Seat(6, 1, is_opponent=True))
+    game.round.follow(RulePolicy(SPEC, 1, generation=2, rule=lambda seen: np.ones(len(seen[0]))))
+    assert game.ask(1) == [1]
+
+
 def test_an_agent_without_an_action_goes_over_to_the_next_match() -> None:
     """An agent whose policy never came takes part in the next match."""
     game = Opponents()

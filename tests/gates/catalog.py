@@ -9,7 +9,7 @@ from tests.gates.duel import self_play
 from tests.gates.gate import EXAMPLES, OWN, SHIPPED, Arm, Gate
 from tests.gates.imitation import IMITATION
 from tests.gates.lag.training import train_appo, train_control
-from tests.gates.plate import poca
+from tests.gates.plate import group_rewards, poca
 from tests.gates.rules import (
     all_of,
     at_least,
@@ -154,6 +154,7 @@ GATES: tuple[Gate, ...] = (
     _lag(),
     _pendulum_sac(),
     poca(),
+    group_rewards(),
     *BENCHMARKS,
     _memory(),
     _catch(),

@@ -6,6 +6,8 @@ leaves the game: its episode ends. The first one opens the gate for the rest of 
 reaches place 6 leaves the game, too, and the group is rewarded with 1. The episode of the group ends with that of its
 last agent, or is interrupted after 40 steps. At best, one agent opens the gate and two win: the score is 2. The agent
 on the plate never sees a reward, so one that learns only from rewards of its own episode learns to stay away from it.
+
+Groups that act at random reach 1.0 on average, and 0.5 with a limit of 16 steps.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ SIZE = 3
 """Agents of a group."""
 PLACES = 7
 STEPS = 40
+BRIEF_STEPS = 16
+"""Limit at which luck seldom wins; a group that knows the way needs at most 6."""
 BEHAVIOR = "Plate?team=0"
 
 
@@ -67,10 +71,12 @@ class Plate:
     Args:
         agents: How many; a third of them are groups, at least one.
         on_episode: Takes the score of each group's episode.
+        steps: Limit of an episode.
     """
 
-    def __init__(self, agents: int, on_episode: EpisodeSink = nobody) -> None:
+    def __init__(self, agents: int, on_episode: EpisodeSink = nobody, steps: int = STEPS) -> None:
         self.decisions = 0
+        self._steps = steps
         self._on_episode = on_episode
         self._generator = np.random.default_rng(0)
         self._groups = [_Group(1 + number, self._generator) for number in range(max(1, agents // SIZE))]
@@ -130,7 +136,7 @@ class Plate:
                 group.reward += 1.0
                 gone.append(member)
         group.score += group.reward
-        is_late = group.steps >= STEPS
+        is_late = group.steps >= self._steps
         self._ended.extend(
             group.info(member, done=True, interrupted=member not in gone)
             for member in moves

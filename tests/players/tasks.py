@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from tests.players.arena import Arena, Habits
@@ -13,7 +14,7 @@ from tests.players.faults import Late
 from tests.players.guess import Guess
 from tests.players.pendulum import Pendulum
 from tests.players.pictures import Pictures
-from tests.players.plate import Plate
+from tests.players.plate import BRIEF_STEPS, Plate
 from tests.players.scenery import SCENES, Scenery
 from tests.players.task import EpisodeSink, Scene, Task
 
@@ -116,6 +117,7 @@ TASKS: Mapping[str, Maker] = MappingProxyType(
         "crowd": _crowd,
         "goal": _goal,
         "plate": Plate,
+        "brief-plate": partial(Plate, steps=BRIEF_STEPS),
         "png": _png,
         "channels-last": _channels_last,
         "late": _late,

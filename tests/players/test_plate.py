@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
 
-from tests.players.plate import BEHAVIOR, PLACES, STEPS, Plate
+from tests.players.plate import BEHAVIOR, BRIEF_STEPS, PLACES, STEPS, Plate
 
 Info = agent_pb2.AgentInfoProto
 
@@ -14,9 +14,9 @@ Info = agent_pb2.AgentInfoProto
 class Table:
     """Plays one group with a rule that chooses each agent's action."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps: int = STEPS) -> None:
         self.scores: list[tuple[float, int]] = []
-        self.task = Plate(3, lambda _behavior, _decisions, total, length: self.scores.append((total, length)))
+        self.task = Plate(3, lambda _behavior, _decisions, total, length: self.scores.append((total, length)), steps)
         self.task.reset(1)
 
     def play(self, choose: Callable[[int, Info], int]) -> list[Info]:
@@ -62,3 +62,15 @@ def test_nobody_wins_while_the_gate_is_closed() -> None:
     ended = table.play(lambda *_: 1)
     assert [info.max_step_reached for info in ended] == [True] * 3
     assert {info.group_id for info in ended} == {1}
+
+
+def test_a_brief_episode_is_long_enough() -> None:
+    """Within the shorter limit, a group that knows the way wins twice, and one that waits is interrupted."""
+    table = Table(BRIEF_STEPS)
+    for _ in range(6):
+        table.play(lambda _, info: 0 if info.id == 3 and place(info) else 2)
+    for _ in range(BRIEF_STEPS):
+        table.play(lambda *_: 1)
+    assert [score for score, _ in table.scores] == [2.0, 0.0]
+    assert table.scores[0][1] <= 6
+    assert table.scores[1][1] == BRIEF_STEPS

@@ -53,6 +53,10 @@ class Task:
 
 TASKS = (
     Task(
+        "cartpole-greedy", "CartPole-v1", "CartPole-v1", 100_000, 490.0, 400.0,
+        "rl-zoo 500 +- 0 (one run, greedy)", shipped="cartpole.yaml",
+    ),
+    Task(
         "pendulum", "Pendulum-v1", "Pendulum-v1", 100_000, -180.0, -250.0,
         "rl-zoo -172 (one run, greedy, gSDE)", half_range=2.0, shipped="pendulum.yaml",
     ),

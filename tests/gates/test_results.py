@@ -79,7 +79,8 @@ def test_a_failed_gate_says_by_how_much() -> None:
 def test_gates_are_chosen_by_name_or_beginning(capsys: pytest.CaptureFixture[str]) -> None:
     """A gate is selected by its name or the beginning of it; an unknown one is an error."""
     assert [gate.name for gate in cli._chosen(["catch"])] == ["catch"]
-    assert {gate.name for gate in cli._chosen(["cartpole"])} == {"cartpole-ppo", "cartpole-appo", "cartpole-impala"}
+    assert {gate.name for gate in cli._chosen(["cartpole-"])} >= {"cartpole-ppo", "cartpole-appo", "cartpole-impala"}
+    assert all(gate.name.startswith("cartpole-") for gate in cli._chosen(["cartpole-"]))
     assert cli._chosen([]) == [gate for gate in GATES if gate.length != "study"]
     assert cli._chosen(["quick"]) == [gate for gate in GATES if gate.length == "quick"]
     assert [gate.name for gate in cli._chosen(["log-std-p"])] == ["log-std-pendulum"]

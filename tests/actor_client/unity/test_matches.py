@@ -206,12 +206,17 @@ def test_a_policy_with_another_digest_does_not_play() -> None:
 
 
 def test_the_newest_policy_as_opponent() -> None:
-    """An opponent without a pinned policy plays with the newest version."""
+    """An opponent without a pinned policy keeps the newest version of the beginning of its match; the learning team follows."""
     with ScriptedLearner() as learner, table(learner) as game:
         game.play(1, 5, None)
         assert choice(game.coming.result().unity_input.rl_input, 1) == [0]
         game.served.publish(version=1, logits=[0.0, 50.0])
-        learner.wait_until(lambda: choice(game.step(), 1) == [1])
+        learner.wait_until(lambda: choice(game.step(), 0) == [1])
+        assert choice(game.step(), 1) == [0]
+        assert choice(game.end(), 1) == [0]
+        game.play(2, 6, None)
+        assert choice(game.step(), 1) == [0]  # its episode began in the match before
+        assert choice(game.end(), 1) == [1]
         assert not learner.asked_for
 
 

@@ -3,7 +3,7 @@
 A *seat* is 0 for the player who moves first, 1 for the other.
 """
 
-import re
+import importlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -57,15 +57,23 @@ class Position:
         self.returns: tuple[float, float] | None = None
         self.legal = self._raw = _NONE
         if state.is_terminal():
-            first, second = state.returns()
-            scale = self.game.largest_return
-            self.returns = first / scale, second / scale
+            self._end()
         elif self.plies >= self.game.max_plies:
             self.returns = 0.0, 0.0
         else:
-            self.mover = state.current_player()
-            self._raw = np.array(state.legal_actions(), np.int64)
-            self.legal = self.game.numbers(self._raw, self.mover)
+            self._go_on(state.current_player(), state.legal_actions())
+
+    def _go_on(self, mover: int, raw: list[int]) -> None:
+        """Notes the player who moves, and OpenSpiel's numbers of the legal moves."""
+        self.mover = mover
+        self._raw = np.array(raw, np.int64)
+        self.legal = self.game.numbers(self._raw, mover)
+
+    def _end(self) -> None:
+        """Notes the result of a state that OpenSpiel says is over."""
+        first, second = self.state.returns()
+        scale = self.game.largest_return
+        self.returns = first / scale, second / scale
 
     @property
     def is_over(self) -> bool:
@@ -228,9 +236,6 @@ class Game:
         return masks
 
 
-_COORDINATES: Final = re.compile(r"[a-h][1-8][a-h][1-8][nbrq]?")
-
-
 class ChessPosition(Position):
     """A position of chess, with moves in SAN; coordinates as in UCI (`e2e4`, `a7a8q`) are read as well."""
 
@@ -238,12 +243,14 @@ class ChessPosition(Position):
 
     def read_move(self, text: str) -> int:
         """Returns the number of a legal move; see `Position.read_move`."""
-        if _COORDINATES.fullmatch(text) is None:
-            return super().read_move(text)
-        raw = self.state.parse_move_to_action(text)
-        if raw not in self._raw:
-            raise BadNotation(f"{text!r} is not a legal move here")
-        return int(raw)
+        number = self.coordinates().get(text)
+        return super().read_move(text) if number is None else number
+
+    def coordinates(self) -> dict[str, int]:
+        """Returns the numbers of all legal moves by their coordinates."""
+        read = importlib.import_module("pyspiel").chess.action_to_move
+        board = self.state.board()
+        return {read(number, board).to_lan(): number for number in self.legal.tolist()}
 
 
 class ChessGame(Game):

@@ -16,6 +16,7 @@ from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ObservationSpec
 
 from actor_client.boards.positions import OBSERVATION, BadNotation, Game, Numbers, Position
+from actor_client.boards.shogi_moves import is_in_check, legal_moves
 
 SQUARES: Final = 81
 FILES: Final = 9
@@ -115,8 +116,8 @@ class ShogiPosition(Position):
     __slots__ = ("hands", "squares")
 
     def __init__(self, game: Game, state: Any) -> None:
-        super().__init__(game, state)
         self.squares, self.hands = _read_sfen(str(state))
+        super().__init__(game, state)
 
     @property
     def sfen(self) -> str:
@@ -144,6 +145,20 @@ class ShogiPosition(Position):
             hands[mine + piece] -= 1
             squares[target] = piece + 1 + self.mover * _WHITE
         super()._apply(raw)
+
+    def _end(self) -> None:
+        """Plays on where OpenSpiel ends a game because kings have entered; see `actor_client.boards.shogi_moves`."""
+        if self.state.is_repetition_end():
+            super()._end()
+            return
+        mover = int(str(self.state).split(" ", 2)[1] == "w")
+        raw = legal_moves(self.squares, self.hands, mover)
+        if not raw:
+            self.returns = (-1.0, 1.0) if mover == 0 else (1.0, -1.0)
+        elif self.plies >= self.game.max_plies:
+            self.returns = 0.0, 0.0
+        else:
+            self._go_on(mover, raw)
 
     def notation(self, number: int) -> str:
         """Returns a legal move in USI."""
@@ -174,7 +189,7 @@ class ShogiPosition(Position):
 
 
 class ShogiGame(Game):
-    """Shogi; draws by fourfold repetition and after `max_plies`, perpetual check loses.
+    """Shogi; draws by fourfold repetition and after `max_plies`, perpetual check loses, and a king that enters ends nothing.
 
     The observation is uint8 [47, 9, 9], Black's or White's back rank first: 14 planes of the mover's pieces, 14 of the
     other's, 7 planes with the number of each piece in the mover's hand, 7 for the other's, two planes for a position
@@ -212,12 +227,12 @@ class ShogiGame(Game):
             return super().start()
         checked = _checked_sfen(text)
         try:
-            state = self._spiel.new_initial_state(checked)
-            if _leaves_check(state):
-                raise BadNotation("the king of the player who does not move is in check")
-            return self.position_type(self, state)
+            position = ShogiPosition(self, self._spiel.new_initial_state(checked))
         except (RuntimeError, IndexError, ValueError) as error:
             raise BadNotation(f"{text[:120]!r} is not a position of shogi") from error
+        if not position.is_over and is_in_check(position.squares, 1 - position.mover):
+            raise BadNotation("the king of the player who does not move is in check")
+        return position
 
     def numbers(self, raw: Numbers, mover: int) -> Numbers:
         """Returns the numbers of moves; see `Game.numbers`."""
@@ -297,13 +312,6 @@ def _checked_sfen(text: str) -> str:
         if count[letter] > most:
             raise BadNotation(f"the position has {count[letter]} of the piece {letter}; a game has {most}")
     return f"{board} {mover} {in_hand} {max(1, int(number or 1))}"
-
-
-def _leaves_check(state: Any) -> bool:
-    """Returns whether the player who does not move is in check, which no legal move leaves behind."""
-    board, mover, rest = str(state).split(" ", 2)
-    turned = state.get_game().new_initial_state(f"{board} {'w' if mover == 'b' else 'b'} {rest}")
-    return bool(turned.in_check())
 
 
 def _letter(code: int) -> str:

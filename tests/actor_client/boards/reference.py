@@ -72,27 +72,26 @@ def reference_moves(position: ShogiPosition, state: Any, seen: Counter[str]) -> 
 def check(position: ShogiPosition, state: Any, seen: Counter[str]) -> str:
     """Asserts that both see the same position; returns how the game ended, or nothing."""
     assert fields(position.sfen) == fields(state.position.to_sfen()), (position.sfen, state.position.to_sfen())
-    legal = reference_moves(position, state, seen)
     repetition = state.get_repetition(True)
-    if not position.is_over:
+    returns = position.returns
+    if returns is None:
         assert repetition != REPETITION, position.sfen
-        names = position.notations()
+        names, legal = position.notations(), reference_moves(position, state, seen)
         unpromoted = {name for name in names if stays_unpromoted(position, name, names)}
         seen["unpromoted"] += len(unpromoted)
         assert set(names) == legal | unpromoted, (position.sfen, set(names) ^ (legal | unpromoted))
         assert len(set(names.values())) == len(names)
         return ""
-    returns = position.returns
-    assert returns is not None
-    mover = 0 if state.side_to_move == nshogi.Color.BLACK else 1
-    if not legal:
-        assert returns[mover] == -1.0, position.sfen
-        return "no legal move"
     if returns[0] == 0:
         assert repetition == REPETITION, position.sfen
         return "fourfold repetition"
-    assert repetition == (WIN if returns[mover] > 0 else LOSS), position.sfen
-    return "perpetual check"
+    mover = 0 if state.side_to_move == nshogi.Color.BLACK else 1
+    if position.repetitions == 4:
+        assert repetition == (WIN if returns[mover] > 0 else LOSS), position.sfen
+        return "perpetual check"
+    assert not reference_moves(position, state, seen)
+    assert returns[mover] == -1.0, position.sfen
+    return "no legal move"
 
 
 def choose(names: list[str], past: list[str], numbers: random.Random, shuffles: float) -> str:
@@ -140,4 +139,4 @@ def compare(plies: int, seed: int, starts: tuple[str, ...] = (START,)) -> Counte
 
 if __name__ == "__main__":
     began = time.monotonic()
-    print(dict(compare(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1)), time.monotonic() - began)
+    print(dict(compare(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1)), time.monotonic() - began)  # noqa: T201

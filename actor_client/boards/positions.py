@@ -61,7 +61,7 @@ class Position:
         elif self.plies >= self.game.max_plies:
             self.returns = 0.0, 0.0
         else:
-            self._go_on(state.current_player(), state.legal_actions())
+            self._go_on(self.game.seat(state.current_player()), state.legal_actions())
 
     def _go_on(self, mover: int, raw: list[int]) -> None:
         """Notes the player who moves, and OpenSpiel's numbers of the legal moves."""
@@ -71,9 +71,9 @@ class Position:
 
     def _end(self) -> None:
         """Notes the result of a state that OpenSpiel says is over."""
-        first, second = self.state.returns()
-        scale = self.game.largest_return
-        self.returns = first / scale, second / scale
+        game, found = self.game, self.state.returns()
+        first, second = (found[game.player(seat)] / game.largest_return for seat in (0, 1))
+        self.returns = first, second
 
     @property
     def is_over(self) -> bool:
@@ -102,12 +102,12 @@ class Position:
 
     def notation(self, number: int) -> str:
         """Returns a legal move in the notation of the game."""
-        return str(self.state.action_to_string(self.mover, self.raw(number)))
+        return str(self.state.action_to_string(self.game.player(self.mover), self.raw(number)))
 
     def notations(self) -> dict[str, int]:
         """Returns the numbers of all legal moves by their notation."""
-        name, mover = self.state.action_to_string, self.mover
-        return {name(mover, raw): number for raw, number in zip(self._raw.tolist(), self.legal.tolist(), strict=True)}
+        name, player = self.state.action_to_string, self.game.player(self.mover)
+        return {name(player, raw): number for raw, number in zip(self._raw.tolist(), self.legal.tolist(), strict=True)}
 
     def read_move(self, text: str) -> int:
         """Returns the number of a legal move from its notation.
@@ -152,6 +152,7 @@ class Game:
         self.max_plies = int(spiel.max_game_length()) if max_plies is None else max_plies
         self.largest_return = float(spiel.max_utility())
         self._spiel = spiel
+        self._first_player = int(spiel.new_initial_state().current_player())
         self._turned = list(turned)
         self._shape: tuple[int, ...] = tuple(spiel.observation_tensor_shape())
         self._tells_seat = False
@@ -182,6 +183,14 @@ class Game:
             kind=ObservationKind.IMAGE if is_board else ObservationKind.VECTOR,
             layout=ImageLayout.CHW if is_board else ImageLayout.UNSPECIFIED,
         )
+
+    def seat(self, player: int) -> int:
+        """Returns the seat of a player of OpenSpiel, which numbers White of chess 1 although it moves first."""
+        return player ^ self._first_player
+
+    def player(self, seat: int) -> int:
+        """Returns OpenSpiel's player of a seat."""
+        return seat ^ self._first_player
 
     def spec(self, behavior: str) -> BehaviorSpec:
         """Returns the declaration of the players."""
@@ -219,7 +228,7 @@ class Game:
         """
         seen = np.zeros((len(positions), *self.observation.shape), np.float32)
         for row, position, seat in zip(seen, positions, seats, strict=True):
-            values = np.array(position.state.observation_tensor(seat), np.float32).reshape(self._shape)
+            values = np.array(position.state.observation_tensor(self.player(seat)), np.float32).reshape(self._shape)
             if self._turned and seat:
                 values = values[self._turned]
             row[: len(values)] = values

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from actor_client.boards.positions import Position
 
+_LOST: Final = -0.5
+"""Values below are losses."""
 _PER_PLY: Final = 1e-3
 """Value that a result loses with each ply, so that wins are taken soon and losses late."""
 
@@ -100,8 +102,9 @@ class Search:
         for place, number in enumerate(moves):
             if place >= self._width and most > -1 + _PER_PLY * (plies + 1):
                 break
-            value = self._value(self._after(position, number), (number,), plies - 1, most, 2.0)
-            if value < -0.5:
+            least = most if most > 0 or most < _LOST else _LOST  # where it matters, every loss is to be known
+            value = self._value(self._after(position, number), (number,), plies - 1, least, 2.0)
+            if value <= _LOST:
                 self.losing |= {number}
             if value > most:
                 best, most = number, value

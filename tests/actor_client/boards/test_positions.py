@@ -152,3 +152,9 @@ def test_other_games_are_refused(name: str, said: str) -> None:
     assert caught.value.exit_code is ExitCode.UNKNOWN_ENVIRONMENT
     assert said in caught.value.message
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seat_0_moves_first(name: str) -> None:
+    """The first mover is seat 0 in each game, also where OpenSpiel numbers the players otherwise."""
+    assert make_game(name).start().mover == 0

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / os.environ.get("VENV", ".venv")
-EXTRAS = "learner,certs,actor,gym,box2d,mujoco,pettingzoo,unity,video,wandb,dev"
+EXTRAS = "learner,certs,actor,boards,gym,box2d,mujoco,pettingzoo,unity,video,wandb,dev"
 SYSTEMS = ("linux", "darwin", "win32")
 """What the product's types are checked for; on the system itself the tests' types are checked too."""
 PRODUCT = ("protos", "learner", "actor_client")

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from rollcast.console import add_completion
 
+from actor_client.boards import cli as boards_cli
 from actor_client.command_line import StrictParser, add_common, add_recording
 from actor_client.exits import ActorError, ExitCode
 from actor_client.pettingzoo import cli as pettingzoo_cli
@@ -66,6 +67,17 @@ def build_parser() -> argparse.ArgumentParser:
             "pettingzoo",
             "step PettingZoo environments, in which several agents act",
             pettingzoo_cli.DESCRIPTION,
+        )
+    )
+    boards_cli.add_flags(
+        _add_actor(commands, "boards", "play board games of two players from OpenSpiel", boards_cli.DESCRIPTION)
+    )
+    boards_cli.add_play_flags(
+        _add_actor(
+            commands,
+            "play",
+            "play a board game against an exported model, or let it be an engine",
+            boards_cli.PLAY_DESCRIPTION,
         )
     )
     _add_join(commands)
@@ -257,7 +269,7 @@ def _version() -> int:
     from rollcast.limits import PROTOCOL_REVISION
 
     print(f"rollcast {version('rollcast')}, protocol {PROTOCOL_REVISION}, Python {sys.version.split()[0]}")
-    for package in ("grpcio", "protobuf", "numpy", "onnxruntime", "gymnasium", "pettingzoo"):
+    for package in ("grpcio", "protobuf", "numpy", "onnxruntime", "gymnasium", "pettingzoo", "open-spiel"):
         try:
             print(f"  {package} {version(package)}")
         except PackageNotFoundError:

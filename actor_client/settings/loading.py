@@ -7,18 +7,22 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import SettingsError
+from pydantic_settings import BaseSettings, SettingsError
 
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings import PREFIX
 from actor_client.settings.agents import PettingZooSettings
-from actor_client.settings.commands import CommonSettings, GymSettings, UnitySettings
+from actor_client.settings.boards import BoardsSettings, PlaySettings
+from actor_client.settings.commands import GymSettings, UnitySettings
 
-_EXAMPLES = {"env": f"give --env CartPole-v1 or --env module:callable, or set {PREFIX}ENV"}
+_EXAMPLES = {
+    "env": f"give --env CartPole-v1 or --env module:callable, or set {PREFIX}ENV",
+    "game": f"give --game shogi or another game of OpenSpiel, or set {PREFIX}GAME",
+}
 
-_COMMANDS = (GymSettings, PettingZooSettings, UnitySettings)
+_COMMANDS = (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
 
-Settings = TypeVar("Settings", bound=CommonSettings)
+Settings = TypeVar("Settings", bound=BaseSettings)
 
 
 def load(kind: type[Settings], flags: Mapping[str, object], environ: Mapping[str, str] | None = None) -> Settings:
@@ -41,7 +45,7 @@ def load(kind: type[Settings], flags: Mapping[str, object], environ: Mapping[str
         raise ActorError(ExitCode.USAGE, f"a {PREFIX} variable cannot be read: {error}") from None
 
 
-def _refuse_strangers(kind: type[CommonSettings], environ: Mapping[str, str]) -> None:
+def _refuse_strangers(kind: type[BaseSettings], environ: Mapping[str, str]) -> None:
     """Refuses unknown variables with the prefix of settings, because a typing error would be ignored silently.
 
     Variables of other commands are allowed, because several commands may share an environment.

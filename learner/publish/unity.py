@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from rollcast.descriptions import OBSERVATIONS_PROPERTY, RECURRENT_OUT
+from rollcast.descriptions import DISCRETE_LOG_PROBS, OBSERVATIONS_PROPERTY, RECURRENT_OUT
 from rollcast.enums import ObservationKind, Squash
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
@@ -71,7 +71,7 @@ def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
     wrapper = _UnityModel(network, squash_of(network) if squash is None else squash)
     values = wrapper.example()
     outputs = wrapper.output_names()
-    batched = {*values, *(name for name in outputs if name.endswith(("_actions", RECURRENT_OUT)))}
+    batched = {*values, *(name for name in outputs if name.endswith(("_actions", DISCRETE_LOG_PROBS, RECURRENT_OUT)))}
     with torch.no_grad():
         model = trace(wrapper, values, outputs, opset=OPSET, batched=batched)
         results = dict(zip(outputs, wrapper(*values.values()), strict=True))
@@ -157,7 +157,7 @@ class _UnityModel(nn.Module):
         return dict(zip((*(f"obs_{place}" for place in range(len(reads))), *others), values, strict=True))
 
     def output_names(self) -> list[str]:
-        """Returns the outputs in ML-Agents' order."""
+        """Returns the outputs in ML-Agents' order, then Rollcast's own, which Unity does not read."""
         names = ["version_number", "memory_size"]
         for kind, present in (
             ("continuous", self.network.spec.action.continuous_size),
@@ -165,7 +165,9 @@ class _UnityModel(nn.Module):
         ):
             if present:
                 names += [f"{kind}_actions", f"{kind}_action_output_shape", f"deterministic_{kind}_actions"]
-        return [*names, RECURRENT_OUT] if self.network.memory_size else names
+        if self.network.memory_size:
+            names.append(RECURRENT_OUT)
+        return [*names, DISCRETE_LOG_PROBS] if self.network.spec.action.discrete_branches else names
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Computes the outputs of `output_names` from the inputs of `example`."""
@@ -184,6 +186,8 @@ class _UnityModel(nn.Module):
             outputs += [_sampled(branches), self.discrete_shape, _most_likely(branches)]
         if memory_out is not None:
             outputs.append(memory_out.unsqueeze(1))
+        if logits is not None:
+            outputs.append(logits)
         return tuple(outputs)
 
     def _squashed(self, draw: Tensor) -> Tensor:

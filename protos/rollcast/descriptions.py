@@ -16,6 +16,8 @@ OBSERVATIONS_PROPERTY: Final = "rollcast.observations"
 
 ACTION_MASKS: Final = "action_masks"
 """Graph input of the choices that agents may take, [B, sum of branches]."""
+DISCRETE_LOG_PROBS: Final = "discrete_log_probs"
+"""Output of exported models: log-probabilities of all choices, [B, sum of branches], for programs that choose themselves."""
 RECURRENT_IN: Final = "recurrent_in"
 """Graph input of agents' memories, [B, memory_size]; [B, 1, memory_size] in exported models."""
 RECURRENT_OUT: Final = "recurrent_out"

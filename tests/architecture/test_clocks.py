@@ -7,6 +7,7 @@ from tests.architecture.tree import parsed, shown, sources
 READERS = {"time.time", "time.time_ns", "time.localtime", "time.gmtime", "time.strftime", "time.ctime"}
 DATES = {"now", "utcnow", "today", "fromtimestamp"}
 TOLD = {
+    "actor_client/boards/records.py": "the day, in records of games",
     "actor_client/connection/behavior.py": "a metric: when the acting version began to act",
     "actor_client/unity/dropin/cli.py": "people read it in logs",
     "actor_client/heartbeat.py": "the age of a file that does not hold the time",

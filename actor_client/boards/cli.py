@@ -1,0 +1,110 @@
+"""The flags of `rollcast-actor boards` and `rollcast-actor play`."""
+
+import argparse
+import os
+from typing import Final
+
+from actor_client.command_line import add_common, add_opponent, add_recording
+from actor_client.exits import ActorError, ExitCode
+
+DESCRIPTION: Final = """\
+Plays board games of two players from OpenSpiel, many games at once. Both players have the same behavior, with the teams 0
+and 1, which move first in turn.
+
+  rollcast-actor boards --game shogi
+  rollcast-actor boards --game connect_four --num-games 128
+  rollcast-actor boards --game 'go(board_size=9)' --records games
+"""
+PLAY_DESCRIPTION: Final = """\
+Plays a model that a run exported (results/<run>/<Behavior>.onnx), without a learner: in this terminal, or with --usi as
+an engine for shogi programs.
+
+  rollcast-actor play results/connect-four/ConnectFour.onnx --game connect_four
+  rollcast-actor play results/shogi/Shogi.onnx --game shogi --search 2
+  rollcast-actor play results/shogi/Shogi.onnx --game shogi --usi
+"""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `rollcast-actor boards`; `actor_client.settings.boards` checks their values."""
+    _add_game(parser)
+    parser.add_argument("--num-games", metavar="N", help="games played together (default: 64)")
+    parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the only one of the run)")
+    parser.add_argument(
+        "--random-plies",
+        metavar="N",
+        help="begin each game with N random moves, which are not trained (default: 0)",
+    )
+    parser.add_argument("--records", metavar="DIR", help="write games to this folder: KIF for shogi, PGN for chess")
+    parser.add_argument(
+        "--records-every", metavar="N", help="write every Nth game, beginning with the first (default: 1000)"
+    )
+    add_opponent(parser)
+    add_recording(parser)
+    add_common(parser)
+    parser.set_defaults(run=_boards)
+
+
+def add_play_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `rollcast-actor play`; `actor_client.settings.boards` checks their values."""
+    parser.add_argument("model", metavar="MODEL.onnx", help="the exported model")
+    _add_game(parser)
+    parser.add_argument("--usi", action="store_true", help="be an engine with the USI protocol, on standard input")
+    parser.add_argument("--side", metavar="SIDE", help="your side: first, second or random (default: first)")
+    parser.add_argument(
+        "--temperature",
+        metavar="T",
+        help="draw moves from the policy's probabilities to the power of 1/T; 0 plays the likeliest (default: 0)",
+    )
+    parser.add_argument(
+        "--search", metavar="PLIES", help="look so many plies ahead for wins and losses; 0 does not (default: 0)"
+    )
+    parser.add_argument(
+        "--width", metavar="N", help="likeliest moves of each position that --search looks at (default: 8)"
+    )
+    parser.add_argument("--records", metavar="DIR", help="write the games that end, or that you resign, to this folder")
+    parser.add_argument("--seed", metavar="N", help="seed of drawn moves and of a random side (default: none)")
+    parser.set_defaults(run=_play)
+
+
+def _add_game(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--game",
+        metavar="NAME",
+        help="a game of OpenSpiel: shogi, chess, connect_four, othello, 'go(board_size=9)', ... (required)",
+    )
+    parser.add_argument(
+        "--max-plies", metavar="N", help="a game is a draw after N plies (default: shogi 512, otherwise the game's own)"
+    )
+
+
+def _flags(parsed: argparse.Namespace) -> dict[str, object]:
+    return {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
+
+
+def _boards(parsed: argparse.Namespace) -> int:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded; Rollcast logs this itself
+    try:
+        from actor_client.boards.app import run_boards
+        from actor_client.settings.boards import BoardsSettings
+        from actor_client.settings.loading import load
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    return run_boards(load(BoardsSettings, _flags(parsed)))
+
+
+def _play(parsed: argparse.Namespace) -> int:
+    try:
+        from actor_client.boards.play.app import run_play
+        from actor_client.settings.boards import PlaySettings
+        from actor_client.settings.loading import load
+    except ModuleNotFoundError as error:
+        raise _missing(error) from None
+    return run_play(load(PlaySettings, _flags(parsed)))
+
+
+def _missing(error: ModuleNotFoundError) -> ActorError:
+    return ActorError(
+        ExitCode.MISSING_EXTRA,
+        f"this command needs the module {error.name!r}; pip install 'rollcast[actor,boards]'",
+    )

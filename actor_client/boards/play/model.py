@@ -1,0 +1,82 @@
+"""An exported model as a player sees it: log-probabilities of the legal moves of positions."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from rollcast.descriptions import ACTION_MASKS, DISCRETE_LOG_PROBS
+from rollcast.limits import MAX_POLICY_BYTES
+
+from actor_client.boards.positions import Game, Position
+from actor_client.envs.errors import one_line
+from actor_client.exits import ActorError, ExitCode
+from actor_client.policy.graph import open_session
+
+FloatArray = NDArray[np.float32]
+
+_OBSERVATION: Final = "obs_0"
+
+
+class Model:
+    """An exported model for one game.
+
+    Args:
+        path: The ONNX file that a run exported.
+        game: The game.
+
+    Raises:
+        ActorError: The file cannot be read, or the model is for another game (POLICY_FAILED).
+    """
+
+    def __init__(self, path: Path, game: Game) -> None:
+        self._path = path
+        self._game = game
+        self._session = self._opened()
+        inputs = {port.name for port in self._session.get_inputs()}
+        outputs = {port.name for port in self._session.get_outputs()}
+        if inputs != {_OBSERVATION, ACTION_MASKS} or DISCRETE_LOG_PROBS not in outputs:
+            raise self._failed(
+                f"the model takes {', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))}; a model of this "
+                f"game takes {_OBSERVATION} and {ACTION_MASKS}, and returns {DISCRETE_LOG_PROBS}: export it by a run of "
+                "rollcast-actor boards"
+            )
+        self.log_probs([game.start()])
+
+    def log_probs(self, positions: list[Position]) -> list[FloatArray]:
+        """Returns the log-probabilities of the legal moves, float32 [moves] for each position, in the order of `legal`.
+
+        Raises:
+            ActorError: The model fails, or its outputs are not finite (POLICY_FAILED).
+        """
+        game = self._game
+        observations = game.observe(positions, [position.mover for position in positions])
+        feed = {
+            _OBSERVATION: observations.astype(np.float32),
+            ACTION_MASKS: game.masks(positions).astype(np.float32),
+        }
+        try:
+            (found,) = self._session.run([DISCRETE_LOG_PROBS], feed)
+        except Exception as error:
+            raise self._failed(f"the model is not for {game.name}: {one_line(error)}") from error
+        if found.shape != (len(positions), game.moves):
+            raise self._failed(f"the model has {found.shape[-1]} moves; {game.name} has {game.moves}")
+        chosen = [row[position.legal] for row, position in zip(found, positions, strict=True)]
+        if not all(np.isfinite(each).all() for each in chosen):
+            raise self._failed("its log-probabilities are not finite; export another checkpoint")
+        return chosen
+
+    def _opened(self) -> Any:
+        try:
+            if self._path.stat().st_size > MAX_POLICY_BYTES:
+                raise self._failed(f"the file has more than {MAX_POLICY_BYTES} bytes")
+            return open_session(self._path.read_bytes())
+        except OSError as error:
+            raise self._failed(f"the file cannot be read: {error.strerror or error}") from None
+        except ActorError:
+            raise
+        except Exception as error:
+            raise self._failed(f"the file is not a model that can be run: {one_line(error)}") from error
+
+    def _failed(self, reason: str) -> ActorError:
+        return ActorError(ExitCode.POLICY_FAILED, f"{self._path}: {reason}")

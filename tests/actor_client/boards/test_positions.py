@@ -1,0 +1,160 @@
+"""Tests games of OpenSpiel as the rollout sees them: moves, masks, views, results and notation."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rollcast.specs import BehaviorSpec
+
+from actor_client.boards.catalog import make_game
+from actor_client.boards.positions import BadNotation, Game, Position
+from actor_client.exits import ActorError, ExitCode
+
+NAMES = [
+    "shogi",
+    "chess",
+    "go(board_size=5)",
+    "connect_four",
+    "othello",
+    "hex(board_size=4)",
+    "tic_tac_toe",
+    "mnk(m=4,n=4,k=3)",
+    "breakthrough",
+    "nim",
+    "oware",
+    "dots_and_boxes",
+]
+TURNED = {"connect_four": 0, "tic_tac_toe": 2, "mnk(m=4,n=4,k=3)": 2, "go(board_size=7)": 0}
+"""The plane with the mover's stones."""
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def game(request: pytest.FixtureRequest) -> Game:
+    """Returns each game."""
+    return make_game(request.param)
+
+
+def play(game: Game, numbers: random.Random, plies: int) -> Position:
+    """Returns a position after random moves, or at the end of the game."""
+    position = game.start()
+    while not position.is_over and position.plies < plies:
+        position.play(int(numbers.choice(position.legal)))
+    return position
+
+
+def test_a_game_can_be_declared(game: Game) -> None:
+    """A learner accepts the declaration of each game."""
+    spec = game.spec("Game")
+    assert BehaviorSpec.from_message(spec.to_message()) == spec
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=SEEDS)
+def test_a_game_is_played_by_its_rules(game: Game, seed: int) -> None:
+    """In each position masks, legal moves and notation agree; the results of both add up to 0 and a copy stands still."""
+    numbers = random.Random(seed)
+    position = game.start()
+    while not position.is_over and position.plies < 60:
+        legal = position.legal.tolist()
+        assert len(set(legal)) == len(legal) > 0
+        (mask,) = game.masks([position])
+        assert np.flatnonzero(mask).tolist() == sorted(legal)
+        (seen,) = game.observe([position], [position.mover])
+        assert (seen.shape, seen.dtype) == (game.observation.shape, game.observation.dtype)
+        assert np.isfinite(seen).all()
+        names = position.notations()
+        assert sorted(names.values()) == sorted(legal)
+        for name, number in names.items():
+            assert position.notation(number) == name
+            assert position.read_move(name) == number
+        copy, before = position.copy(), position.text()
+        copy.play(int(numbers.choice(copy.legal)))
+        assert position.text() == before
+        assert position.legal.tolist() == legal
+        position.play(int(numbers.choice(position.legal)))
+    if position.returns is not None:
+        assert sum(position.returns) == 0
+        assert max(map(abs, position.returns)) <= 1
+        assert not position.legal.size
+
+
+@pytest.mark.parametrize(("name", "plane"), TURNED.items())
+def test_the_mover_s_stones_are_in_one_plane(name: str, plane: int) -> None:
+    """Both players see their own stones in the same plane, and the other's in another one."""
+    game = make_game(name)
+    position = play(game, random.Random(1), 4)
+    played = {0: 2, 1: 2}
+    for _ in range(2):
+        mine, other = position.mover, 1 - position.mover
+        (seen,) = game.observe([position], [mine])
+        counts = seen[: 3 if seen.shape[0] == 3 else 2].sum((1, 2))
+        assert counts[plane] == played[mine]
+        assert played[other] in counts.tolist()
+        stones = seen[plane]
+        played[mine] += 1
+        position.play(int(position.legal[0]))
+        (after,) = game.observe([position], [mine])
+        assert (after[plane] - stones).sum() == 1
+
+
+@pytest.mark.parametrize("name", ["hex(board_size=4)", "breakthrough", "nim"])
+def test_the_seat_is_told_where_boards_look_alike(name: str) -> None:
+    """A last plane, or a last number, is the seat."""
+    game = make_game(name)
+    position = play(game, random.Random(2), 1)
+    first, second = game.observe([position, position], [0, 1])
+    assert (first[-1] == 0).all()
+    assert (second[-1] == 1).all()
+    assert (first[:-1] == second[:-1]).all()
+
+
+def test_a_set_number_of_plies_is_a_draw() -> None:
+    """The last ply of the limit ends the game without a winner."""
+    game = make_game("connect_four", 3)
+    position = play(game, random.Random(3), 99)
+    assert (position.plies, position.returns) == (3, (0.0, 0.0))
+
+
+def test_chess_reads_both_notations() -> None:
+    """Moves are SAN; coordinates name the same moves, promotions included."""
+    position = make_game("chess").start()
+    assert position.read_move("e2e4") == position.read_move("e4")
+    assert set(position.coordinates().values()) == set(position.legal.tolist())
+    position.play(position.read_move("e2e4"))
+    assert position.read_move("g8f6") == position.read_move("Nf6")
+    for text in ("e2e4", "Ke2", "a1a9", "", "e4\n", "0000"):
+        with pytest.raises(BadNotation, match="not a legal move"):
+            position.read_move(text)
+    with pytest.raises(BadNotation, match="only from its first position"):
+        make_game("chess").start("8/8/8/8/8/8/8/8 w - - 0 1")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("shoggi", "no game 'shoggi'; did you mean shogi"),
+        ("kuhn_poker", "kuhn_poker has chance"),
+        ("matrix_rps", "matrix_rps has simultaneous moves"),
+        ("dark_chess", "dark_chess hides information"),
+        ("connect_four(nonsense=1)", "Unknown parameter 'nonsense'"),
+        ("go(board_size=", "Missing closing bracket"),
+    ],
+)
+def test_other_games_are_refused(name: str, said: str) -> None:
+    """Games that do not exist, or are not of two players who take turns and see everything, end with one line."""
+    with pytest.raises(ActorError) as caught:
+        make_game(name)
+    assert caught.value.exit_code is ExitCode.UNKNOWN_ENVIRONMENT
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seat_0_moves_first(name: str) -> None:
+    """The first mover is seat 0 in each game, also where OpenSpiel numbers the players otherwise."""
+    assert make_game(name).start().mover == 0

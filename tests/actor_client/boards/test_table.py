@@ -1,0 +1,174 @@
+"""Tests many games of a process: seats that alternate, results, matches against a scripted learner, and resets."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rollcast.columns import GameResult
+from rollcast.enums import AssignmentRole, SegmentEnd
+from rollcast.specs import BehaviorSpec
+from rollcast.v1 import policy_pb2
+
+from actor_client.boards.catalog import make_game
+from actor_client.boards.loop import BoardLoop
+from actor_client.boards.positions import Position
+from actor_client.boards.table import DRAWN, FIRST_SCORE, Table
+from actor_client.connection.link import LearnerLink
+from actor_client.policy.runner import Policy
+from actor_client.rollout.agents.scripts import ScriptedOpponent
+from tests.actor_client.pettingzoo.harness import column, columns, segments
+from tests.actor_client.scripted import DEAD_SECONDS, ScriptedLearner
+from tests.actor_client.unity.policies import described, flat_policy
+from tests.actor_client.unity.test_matches import seats
+
+LEARN, OPPONENT = AssignmentRole.LEARN, AssignmentRole.OPPONENT
+
+
+def plies(table: Table, rounds: int, numbers: random.Random) -> Iterator[Any]:
+    """Plays random legal moves; yields the reports of each ply."""
+    for _ in range(rounds):
+        reports = table.advance()
+        yield reports
+        table.act({
+            report.team: [int(numbers.choice(np.flatnonzero(mask))) for mask in report.asking.masks] for report in reports
+        })  # fmt: skip
+
+
+def test_teams_take_turns_at_moving_first() -> None:
+    """Each ply asks one agent of each game; the first mover changes with each game, and half of the games begin so."""
+    over: list[tuple[int, Position]] = []
+    table = Table(make_game("tic_tac_toe"), 6, finished=lambda position, first: over.append((first, position)))
+    first: dict[int, list[int]] = {index: [] for index in range(6)}
+    ended: Counter[int] = Counter()
+    for reports in plies(table, 60, random.Random(1)):
+        asked = sorted(np.concatenate([report.asking.ids for report in reports]).tolist())
+        assert [identity // 2 for identity in asked] == list(range(6))
+        for report in reports:
+            assert (report.asking.ids % 2 == report.team).all()
+            assert (report.ended.ids % 2 == report.team).all()
+            assert report.results.tolist() == report.ended.rewards.tolist()
+            ended.update((report.ended.ids // 2).tolist())
+            for row, identity in enumerate(report.asking.ids.tolist()):
+                if report.asking.observations[0][row, 0].sum() == 9:  # nothing stands on the board
+                    first[identity // 2].append(report.team)
+        assert sorted(reports[0].ended.ids // 2) == sorted(reports[1].ended.ids // 2)
+        assert (reports[0].ended.rewards == -reports[1].ended.rewards).all()
+    for index, teams in first.items():
+        assert teams == [(index + game) % 2 for game in range(len(teams))]
+        assert len(teams) > 3
+    assert len(over) == sum(ended.values()) / 2
+
+
+def test_statistics_of_first_movers() -> None:
+    """A game tells both teams whether its first mover won, and whether it was drawn."""
+    over: list[Position] = []
+    table = Table(make_game("tic_tac_toe"), 8, finished=lambda position, _: over.append(position))
+    told: Counter[str] = Counter()
+    for reports in plies(table, 40, random.Random(2)):
+        assert reports[0].stats == reports[1].stats
+        for name, value, _ in reports[0].stats:
+            told[name] += value  # type: ignore[assignment]
+    returns = [position.returns[0] for position in over if position.returns is not None]
+    assert told[FIRST_SCORE] == sum((each + 1) / 2 for each in returns)
+    assert told[DRAWN] == returns.count(0.0)
+
+
+def test_random_plies_begin_each_game() -> None:
+    """Games begin after random moves, which differ and no agent is asked for; a game that they end is begun again."""
+    table = Table(make_game("tic_tac_toe"), 50, random_plies=8, random_numbers=random.Random(3))
+    reports = table.advance()
+    stones = [9 - row[0].sum() for report in reports for row in report.asking.observations[0]]
+    assert stones == [8] * 50
+    boards = {row.tobytes() for report in reports for row in report.asking.observations[0]}
+    assert len(boards) > 5
+
+
+@contextmanager
+def playing(learner: ScriptedLearner, games: int = 4, opponent: str = "") -> Iterator[LearnerLink]:
+    """Plays Nim for a learner during a block; the books balance at the end."""
+    link = LearnerLink(learner.address, actor_name="table", load=Policy.load, client_version="test", opponent=opponent)
+    link.start()
+    run = link.open(DEAD_SECONDS)
+    game = make_game("nim")
+    script = ScriptedOpponent(opponent) if opponent else None
+    loop = BoardLoop(link, run.assignment, Table(game, games), game.spec("Ball"), script=script)
+    thread = threading.Thread(target=loop.run, name="table")
+    thread.start()
+    try:
+        yield link
+    finally:
+        link.request_stop("the test is over")
+        thread.join(DEAD_SECONDS)
+        link.close()
+    assert not thread.is_alive()
+    for view in link.books().values():
+        assert view.balanced, view
+
+
+def declared(learner: ScriptedLearner, link: LearnerLink) -> BehaviorSpec:
+    """Returns what the behavior was declared as, by both teams."""
+    learner.wait_until(lambda: len(learner.declared) >= 2 and "Ball" in link.books())
+    assert {(each.team, each.agents) for each in learner.declared} == {(0, 4), (1, 4)}
+    return BehaviorSpec.from_message(learner.declared[0].spec)
+
+
+def last_legal(_: Any, masks: Any) -> Any:
+    """Chooses the last legal move: a script for opponents."""
+    return masks.shape[1] - 1 - masks[:, ::-1].argmax(1)
+
+
+def test_both_teams_learn_and_oppose_in_both_seats() -> None:
+    """Team 0 learns and team 1 opposes, then the other way round; each game has a winner and is told by both."""
+    with ScriptedLearner() as learner:
+        learner.awaits = {"Ball"}
+        with playing(learner) as link:
+            spec = declared(learner, link)
+            pinned = learner.keep("Ball", 3, flat_policy(spec), described(spec))
+            learner.publish("Ball", 0, payload=flat_policy(spec), described=described(spec))
+            learner.assign(seats(1, 5, pinned))
+            learner.wait_until(lambda: column(learner, "episode/match").count(5) >= 60)
+            learner.assign(seats(2, 6, pinned, learner_team=1))
+            learner.wait_until(lambda: column(learner, "episode/match").count(6) >= 60)
+        names = ("match", "team", "role", "result")
+        told = Counter(zip(*(column(learner, f"episode/{name}") for name in names), strict=True))
+        assert {each[:3] for each in told} == {(5, 0, LEARN), (5, 1, OPPONENT), (6, 0, OPPONENT), (6, 1, LEARN)}
+        assert {each[3] for each in told} == {GameResult.WON, GameResult.LOST}
+        sent = segments(learner)
+        assert {each.env for each in sent} == {0}
+        assert {each.rewards[-1] for each in sent if each.end == SegmentEnd.TERMINATED} == {1.0, -1.0}
+        assert all(not any(each.rewards[:-1]) for each in sent)
+        # The first number of a seat's view is a plane that tells the seat: the learning team had both.
+        seen = {row[-1] for chunk in list(learner.chunks) for row in columns(chunk).get("obs/board", [])}
+        assert seen == {0.0, 1.0}
+
+
+def test_a_script_plays_all_opponents() -> None:
+    """Opponents move by a function of the user's; the learner gets its name."""
+    name = f"{__name__}:last_legal"
+    with ScriptedLearner() as learner:
+        learner.awaits = {"Ball"}
+        with playing(learner, opponent=name) as link:
+            spec = declared(learner, link)
+            learner.publish("Ball", 0, payload=flat_policy(spec), described=described(spec))
+            learner.assign(seats(1, 5, None))
+            learner.wait_until(lambda: column(learner, "episode/match").count(5) >= 20)
+        assert {request.opponent for request in learner.opened} == {name}
+
+
+def test_a_reset_begins_all_games_again() -> None:
+    """A reset that the learner asks for discards the open games; play goes on, and the books balance."""
+    with ScriptedLearner() as learner, playing(learner) as link:
+        spec = declared(learner, link)
+        learner.publish("Ball", 0, payload=flat_policy(spec), described=described(spec))
+        learner.wait_until(lambda: len(segments(learner)) >= 10)
+        learner.assign(policy_pb2.Assignment(id=7, reset=policy_pb2.RESET_MODE_NOW))
+        learner.wait_until(lambda: sum(link.books()["Ball"].discarded.values()) > 0)
+        before = len(segments(learner))
+        learner.wait_until(lambda: len(segments(learner)) >= before + 10)
+        assert set(link.books()["Ball"].discarded) == {"reset"}

@@ -98,6 +98,23 @@ def make_guard(*, is_loopback: bool, names: Collection[str] = ()) -> Middleware:
     return guard
 
 
+def without_expectations(handler: Handler) -> Handler:
+    """Returns a handler that refuses every ``Expect`` header but ``100-continue``.
+
+    aiohttp answers the others before it calls a middleware, in a form of its own, and fails on one that is not text.
+    """
+
+    async def refuse_or_handle(request: web.Request) -> web.StreamResponse:
+        expected = request.headers.getall(hdrs.EXPECT, [])
+        if all(each.lower() == "100-continue" for each in expected):
+            return await handler(request)
+        answer = _error(417, "EXPECTATION_FAILED", "a request can expect nothing but 100-continue; leave the header Expect out")
+        answer.headers.update(_HEADERS)
+        return answer
+
+    return refuse_or_handle
+
+
 class AllowedHosts:
     """The host names that a request may be for, with any port: a tunnel may use another one.
 

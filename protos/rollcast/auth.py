@@ -220,6 +220,8 @@ def _row(words: list[str]) -> TokenRow:
             raise ValueError("each further word must be one of max_sessions=N, behaviors=A,B or not_after=DATE")
         limits[key] = value
     behaviors = frozenset(filter(None, limits["behaviors"].split(","))) if "behaviors" in limits else None
+    if behaviors is not None and not behaviors:
+        raise ValueError("behaviors= names none; leave it out to allow all")
     principal = Principal(name, Role(role), _sessions(limits.get("max_sessions")), behaviors)
     return TokenRow(principal, hashed, moment(limits["not_after"]) if "not_after" in limits else None)
 
@@ -227,7 +229,8 @@ def _row(words: list[str]) -> TokenRow:
 def _sessions(value: str | None) -> int | None:
     if value is None:
         return None
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:8]) <= MAX_SESSIONS:
+    is_number = value.isascii() and value.isdigit() and len(value) <= len(str(MAX_SESSIONS))
+    if not is_number or not 1 <= int(value) <= MAX_SESSIONS:
         raise ValueError(f"max_sessions must be a number from 1 to {MAX_SESSIONS}")
     return int(value)
 
@@ -240,7 +243,9 @@ def moment(text: str) -> float:
     """
     try:
         found = datetime.fromisoformat(text)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+        seconds = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+        datetime.fromtimestamp(seconds, UTC)  # at the ends of the calendar, a zone leads out of it
+        return seconds
     except (ValueError, OverflowError):
         raise ValueError("not_after must be a date such as 2027-01-31 or 2027-01-31T12:00:00Z") from None
 
@@ -248,6 +253,8 @@ def moment(text: str) -> float:
 _CODE_PREFIX: Final = "rollcast1."
 _MAX_CODE_CHARACTERS: Final = 4000
 """A terminal accepts lines of 4,095 characters."""
+_MAX_ADDRESS_CHARACTERS: Final = 300
+"""A host name has at most 253 characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,4 +301,6 @@ class JoinCode:
             raise ValueError("this is not a whole join code; copy all of it, from rollcast1. to its end") from None
         if TOKEN_FORM.fullmatch(token) is None:
             raise ValueError("the join code holds no token")
+        if not 1 <= len(address) <= _MAX_ADDRESS_CHARACTERS or not address.isprintable() or " " in address:
+            raise ValueError("the join code holds no address")
         return cls(address, pem, token)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tests.fuzz.target import CORPUS
+from tests.fuzz.targets import LONG, all_targets
 
 WORK: Final = Path(".fuzz")
 SECONDS: Final = 600.0
@@ -69,14 +70,13 @@ def main() -> int:
     parser.add_argument("--idle", type=float, default=IDLE_SECONDS, help="seconds without new code after which it ends (300)")
     parser.add_argument("--keep", action="store_true", help="do not fuzz; copy what was found into the corpus")
     asked = parser.parse_args()
-    from tests.fuzz.targets import LONG, TARGETS
-
-    unknown = set(asked.targets) - set(TARGETS)
+    targets = all_targets()
+    unknown = set(asked.targets) - set(targets)
     if asked.list or unknown:
-        print("\n".join(sorted(TARGETS)) if not unknown else f"no such target: {', '.join(sorted(unknown))}")
+        print("\n".join(sorted(targets)) if not unknown else f"no such target: {', '.join(sorted(unknown))}")
         return 2 if unknown else 0
     failed = False
-    for name in asked.targets or TARGETS:
+    for name in asked.targets or targets:
         if asked.keep:
             keep(name)
             continue
@@ -107,9 +107,13 @@ def fuzz(name: str, seconds: float, idle_seconds: float) -> Progress:
         tail: list[str] = []
         reader = threading.Thread(target=_read, args=(process.stderr, progress, tail))
         reader.start()
+        began = 0.0  # processor time when the first input was run
         while process.poll() is None:
             time.sleep(0.5)
-            progress.cpu_seconds = _cpu_seconds(process.pid) or progress.cpu_seconds
+            used = _cpu_seconds(process.pid) or began + progress.cpu_seconds
+            if not progress.executions:
+                began = used
+            progress.cpu_seconds = used - began
             if progress.cpu_seconds > seconds:
                 progress.ended = f"{seconds:g} s of processor time"
             elif progress.executions and progress.cpu_seconds - progress.new_at > idle_seconds:

@@ -9,13 +9,16 @@ from pathlib import Path
 import atheris
 import structlog
 
-with atheris.instrument_imports(include=["rollcast", "learner", "actor_client", "yaml"], enable_loader_override=False):
-    from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import find
+
+PRODUCT = ["rollcast", "learner", "actor_client"]
 
 
 def main() -> None:
     """Fuzzes until a finding ends the process."""
-    target = TARGETS[sys.argv[1]]
+    with atheris.instrument_imports(include=PRODUCT, enable_loader_override=False):
+        target = find(sys.argv[1])
+        target.seeds()  # imports the rest
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), wrapper_class=structlog.BoundLogger)
     logging.disable()
     folder = Path(sys.argv[2])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz.target import CORPUS, Target
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import all_targets
+
+TARGETS = all_targets()
 
 targets = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 

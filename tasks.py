@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / os.environ.get("VENV", ".venv")
 EXTRAS = "learner,certs,actor,gym,box2d,mujoco,pettingzoo,unity,video,wandb,dev"
+HASHES = "deploy/hashes.txt"
 SYSTEMS = ("linux", "darwin", "win32")
 """What the product's types are checked for; on the system itself the tests' types are checked too."""
 PRODUCT = ("protos", "learner", "actor_client")
@@ -33,17 +34,17 @@ def venv() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - for who has an older one
         sys.exit(f"{sys.executable} is older than Python 3.11; choose a newer one: make venv PYTHON=python3.12")
     installed = VENV / ".installed"
-    sources = [ROOT / name for name in ("pyproject.toml", "constraints.txt", "hashes.txt")]
+    sources = [ROOT / name for name in ("pyproject.toml", "constraints.txt", HASHES)]
     if installed.exists() and all(installed.stat().st_mtime >= source.stat().st_mtime for source in sources):
         return
     if not program("python").exists() and subprocess.call([sys.executable, "-m", "venv", str(VENV)]):  # noqa: S603
         sys.exit(f"{sys.executable} has no venv module; on Debian: apt-get install python3-venv")
     print(f"installing into {VENV} (a few minutes the first time)", flush=True)
-    # First what hashes.txt lists, each file compared with its hash; then torch, whose builds differ, and the project.
+    # First what the file of hashes lists, each file compared with its hash; then torch, whose builds differ, and the project.
     install = ["python", "-m", "pip", "install", "--quiet"]
     if os.environ.get("WHEELS"):
         install += ["--find-links", os.environ["WHEELS"]]
-    run(*install, "--require-hashes", "--no-deps", "-r", "hashes.txt")
+    run(*install, "--require-hashes", "--no-deps", "-r", HASHES)
     install += ["-c", "constraints.txt"]
     if os.environ.get("TORCH_INDEX"):
         run(*install, "--no-deps", "--index-url", os.environ["TORCH_INDEX"], "torch")
@@ -89,7 +90,17 @@ def test_all(*arguments: str) -> None:
 def fuzz(*arguments: str) -> None:
     """Fuzzes decoders of outside bytes; arguments are passed to tests/fuzz."""
     if subprocess.call([str(program("python")), "-c", "import atheris"], stderr=subprocess.DEVNULL):  # noqa: S603
-        run("python", "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps", "-r", "tests/fuzz/requirements.txt")
+        run(
+            "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--require-hashes",
+            "--no-deps",
+            "-r",
+            "tests/fuzz/requirements.txt",
+        )
     run("python", "-m", "tests.fuzz", *arguments)
 
 

@@ -66,7 +66,9 @@ def audit(command: list[str]) -> int:
         sys.stdout.write(f"{package['name']} {package['version']}: {fault['id']}, fixed in {fixed}\n")
     skipped = [each["name"] for each in found if "skip_reason" in each]
     if skipped:
-        return FAULTS_FOUND if faulty else _unknown(f"{len(skipped)} of {len(found)} packages: {', '.join(skipped[:5])}")
+        return (
+            FAULTS_FOUND if faulty else _unknown(f"{len(skipped)} of {len(found)} packages: {', '.join(skipped[:5])}")
+        )
     sys.stdout.write(f"{len(found)} packages, {len(faulty)} known faults\n")
     return FAULTS_FOUND if faulty else 0
 

@@ -1,4 +1,4 @@
-"""Resolves the images that docker-compose.yml names to digests, as lines for `.env`:
+"""Resolves the images that docker-compose.yml names to digests, and prints lines for `.env`.
 
     python deploy/digests.py >>.env           needs the registry; afterwards compose takes exactly these images
 
@@ -24,13 +24,9 @@ VARIABLES: Final = ("PYTHON_IMAGE", "PROMETHEUS_IMAGE", "GRAFANA_IMAGE")
 DEFAULT_REGISTRY: Final = "registry-1.docker.io"
 TIMEOUT_SECONDS: Final = 20.0
 MAX_ANSWER_BYTES: Final = 1 << 20
-MANIFESTS: Final = ", ".join(
-    (
-        "application/vnd.oci.image.index.v1+json",
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-        "application/vnd.oci.image.manifest.v1+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-    )
+MANIFESTS: Final = (
+    "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, "
+    "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
 )
 """Lists for all platforms before images of one, so that a digest is the same on every machine."""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")

@@ -18,10 +18,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-HASHES: Final = Path(__file__).resolve().parent.parent / "hashes.txt"
-CONSTRAINTS: Final = "constraints.txt"
+HASHES: Final = Path(__file__).resolve().with_name("hashes.txt")
+CONSTRAINTS: Final = HASHES.parent.parent / "constraints.txt"
 UNHASHED: Final = frozenset({"torch"})
-HEADER: Final = "# The SHA-256 of every file of the packages in constraints.txt, except torch. Written by deploy/hashes.py.\n"
+HEADER: Final = (
+    "# The SHA-256 of every file of the packages in constraints.txt, except torch. Written by deploy/hashes.py.\n"
+)
 _PIN: Final = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)")
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _CHUNK_BYTES: Final = 1 << 20
@@ -74,8 +76,7 @@ def digest(path: Path) -> str:
 
 def check(folder: Path) -> int:
     """Checks the wheels of a folder; returns 1 if one has a hash that hashes.txt does not know."""
-    # In an image's build both files lie in one folder.
-    text = (HASHES if HASHES.exists() else Path(HASHES.name)).read_text(encoding="utf-8")
+    text = HASHES.read_text(encoding="utf-8")
     wrong, unhashed = faults(folder.glob("*.whl"), known(text))
     if unhashed:
         sys.stderr.write(f"without a hash, as hashes.txt does not list them: {', '.join(unhashed)}\n")
@@ -89,8 +90,7 @@ def check(folder: Path) -> int:
 
 def update() -> int:
     """Writes hashes.txt from constraints.txt."""
-    root = HASHES.parent
-    lines = (root / CONSTRAINTS).read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = CONSTRAINTS.read_text(encoding="utf-8").splitlines(keepends=True)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "pins.txt")
         source.write_text("".join(line for line in lines if not UNHASHED & pins([line]).keys()), encoding="utf-8")

@@ -208,10 +208,9 @@ class WebServer:
         if server is None:
             raise RuntimeError("aiohttp created no server")
         server.request_handler = without_expectations(server.request_handler)
-        loop = asyncio.get_running_loop()
         security = self._identity.security
         context = None if security is None else security.http_context(require_certificate=not access.has_tokens)
-        self._server = await loop.create_server(
+        self._server = await asyncio.get_running_loop().create_server(
             lambda: connections.accept(server),
             sock=listening,
             backlog=BACKLOG,

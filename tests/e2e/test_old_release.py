@@ -82,7 +82,9 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("old")
     with tarfile.open(fileobj=io.BytesIO(git("archive", COMMIT))) as archive:
         archive.extractall(folder / "source", filter="data")
-    run_in(folder / "source", sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder))
+    run_in(
+        folder / "source", sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)
+    )
     (wheel,) = folder.glob("*.whl")
     run_in(folder, sys.executable, "-m", "venv", "--without-pip", "venv")
     python = folder / "venv" / "bin" / "python"
@@ -138,9 +140,7 @@ def acked(learner: LearnerProcess, actor: str) -> int:
 
 
 @pytest.fixture(scope="module", params=list(BEHAVIORS))
-def run(
-    old: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[OldRun]:
+def run(old: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[OldRun]:
     """Runs an old learner with an old and a new actor."""
     folder = tmp_path_factory.mktemp(request.param)
     with processes_in(folder) as processes:

@@ -63,11 +63,17 @@ class Progress:
 
 def main() -> int:
     """Fuzzes the named targets, or all."""
-    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="make fuzz", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("targets", nargs="*", metavar="TARGET")
     parser.add_argument("--list", action="store_true", help="list the targets")
-    parser.add_argument("--seconds", type=float, help="processor time of each target (600; 1800 for callers without identity)")
-    parser.add_argument("--idle", type=float, default=IDLE_SECONDS, help="seconds without new code after which it ends (300)")
+    parser.add_argument(
+        "--seconds", type=float, help="processor time of each target (600; 1800 for callers without identity)"
+    )
+    parser.add_argument(
+        "--idle", type=float, default=IDLE_SECONDS, help="seconds without new code after which it ends (300)"
+    )
     parser.add_argument("--keep", action="store_true", help="do not fuzz; copy what was found into the corpus")
     asked = parser.parse_args()
     targets = all_targets()
@@ -102,7 +108,9 @@ def fuzz(name: str, seconds: float, idle_seconds: float) -> Progress:
     command = [sys.executable, "-m", "tests.fuzz.child", name, str(folder), str(CORPUS / name)]
     command += [f"-rss_limit_mb={MEMORY_MIB}", f"-timeout={HANG_SECONDS}", f"-artifact_prefix={folder}/"]
     command += ["-print_final_stats=1", "-report_slow_units=60", "-use_value_profile=0"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
         assert process.stderr is not None
         tail: list[str] = []
         reader = threading.Thread(target=_read, args=(process.stderr, progress, tail))

@@ -46,7 +46,7 @@ from tests.protos.demonstrations.recordings import AXIS, demonstration, record
 @functools.cache
 def _folder() -> Path:
     """Returns a folder of this process, in memory where there is such a place."""
-    memory = Path("/dev/shm")
+    memory = Path("/dev/shm")  # noqa: S108 - the folder in it has a name of its own
     folder = Path(tempfile.mkdtemp(prefix="rollcast-fuzz-", dir=memory if memory.is_dir() else None))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -67,7 +67,9 @@ def _demonstration(data: bytes) -> None:
 
 def _demonstrations() -> dict[str, bytes]:
     path = _folder() / "seed.demo"
-    records = [record(float(n), axes=[0.5], reward=1.0, id=3) for n in range(3)] + [record(4.0, done=True, axes=[0.5], id=3)]
+    records = [record(float(n), axes=[0.5], reward=1.0, id=3) for n in range(3)] + [
+        record(4.0, done=True, axes=[0.5], id=3)
+    ]
     return {
         "whole": demonstration(path, AXIS, records).read_bytes(),
         "unfinished": demonstration(path, AXIS, records, announced=0).read_bytes(),
@@ -132,7 +134,9 @@ _HEX: Final = "hex:"
 
 def _numbered(pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:
     """Returns an object of JSON with the numbers and bytes that a run state has."""
-    return {int(key) if key.isascii() and key.isdigit() and len(key) < 20 else key: _bytes(value) for key, value in pairs}
+    return {
+        int(key) if key.isascii() and key.isdigit() and len(key) < 20 else key: _bytes(value) for key, value in pairs
+    }
 
 
 def _bytes(value: Any) -> Any:
@@ -320,9 +324,12 @@ def _repaired(use: Callable[[bytes], None]) -> Callable[[bytes], None]:
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as new:
                 for entry in old.infolist():
-                    start = entry.header_offset + 30 + int.from_bytes(
-                        data[entry.header_offset + 26 : entry.header_offset + 28], "little"
-                    ) + int.from_bytes(data[entry.header_offset + 28 : entry.header_offset + 30], "little")
+                    start = (
+                        entry.header_offset
+                        + 30
+                        + int.from_bytes(data[entry.header_offset + 26 : entry.header_offset + 28], "little")
+                        + int.from_bytes(data[entry.header_offset + 28 : entry.header_offset + 30], "little")
+                    )
                     new.writestr(entry.filename, data[start : start + min(entry.file_size, 1 << 16)])
         except Exception:  # noqa: BLE001 - no archive: the plain target has it
             use(data)
@@ -332,7 +339,16 @@ def _repaired(use: Callable[[bytes], None]) -> Callable[[bytes], None]:
     return repaired
 
 
-_BAD_STATE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, WireError, UserError, LedgerError)
+_BAD_STATE: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    WireError,
+    UserError,
+    LedgerError,
+)
 """Errors that `learner.run` turns into one with the name of the file."""
 
 TARGETS = (

@@ -175,7 +175,9 @@ def open_request(**changes: Any) -> session_pb2.OpenSessionRequest:
 
 def _books() -> list[session_pb2.ActorBooks]:
     dropped = [session_pb2.ReasonCount(reason="generation", steps=3)]
-    return [session_pb2.ActorBooks(behavior_index=0, produced_steps=20, acked_steps=15, unacked_steps=2, dropped=dropped)]
+    return [
+        session_pb2.ActorBooks(behavior_index=0, produced_steps=20, acked_steps=15, unacked_steps=2, dropped=dropped)
+    ]
 
 
 def _openings() -> dict[str, bytes]:
@@ -207,7 +209,9 @@ def _renewals() -> dict[str, bytes]:
 
 
 def _closings() -> dict[str, bytes]:
-    request = session_pb2.CloseSessionRequest(session_id=SESSION, epoch=1, books=_books(), reason=2, message="bye")
+    request = session_pb2.CloseSessionRequest(
+        session_id=SESSION, epoch=1, books=_books(), reason=session_pb2.CLOSE_REASON_ERROR, message="bye"
+    )
     return {"full": request.SerializeToString()}
 
 
@@ -227,11 +231,10 @@ def _fetches() -> dict[str, bytes]:
 
 def _uploads() -> dict[str, bytes]:
     chunks = {"chunk": make_chunk(), "agents": make_chunk(agents=3, discarded={"reset": 2})}
-    found = {
+    return {
         name: trajectory_pb2.UploadRequest(chunk=encode_chunk(chunk)).SerializeToString()
         for name, chunk in chunks.items()
     }
-    return found
 
 
 def _opening_uploads() -> dict[str, bytes]:

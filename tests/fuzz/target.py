@@ -14,7 +14,7 @@ CORPUS: Final = Path(__file__).with_name("corpus")
 MIB: Final = 2**20
 
 
-class TooExpensive(AssertionError):
+class TooExpensive(AssertionError):  # noqa: N818 - says what the input is
     """An input took more processor time or memory than its target allows."""
 
 

@@ -61,7 +61,8 @@ class Site:
     async def exchange(self, data: bytes) -> bytes:
         """Returns what the port answers to bytes."""
         runner = self.server._runner
-        assert runner is not None and runner.server is not None
+        assert runner is not None
+        assert runner.server is not None
         protocol = runner.server()
         ours, theirs = self._connection()
         try:

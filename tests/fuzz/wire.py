@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -121,7 +122,7 @@ def _opened(data: bytes) -> None:
     session = Session("rig-7", "test")
     _, run = session.opened(session_pb2.OpenSessionResponse.FromString(data))
     assert run.limits.max_chunk_bytes >= run.limits.target_chunk_bytes > 0
-    assert math.isfinite(run.lease_seconds) and run.lease_seconds > 0
+    assert 0 < run.lease_seconds < math.inf
     session.request([], 0)
     engine_records(run.engine_settings)
     _use_assignment(run.assignment)
@@ -157,7 +158,9 @@ def _uploaded(data: bytes) -> None:
 
 def _upload_answers() -> dict[str, bytes]:
     credit = trajectory_pb2.Credit(behavior_index=0, steps_through=4096, bytes_through=1 << 20, quota_through=64)
-    hold = trajectory_pb2.Hold(behavior_index=0, reason=1, active=True, until_version=3)
+    hold = trajectory_pb2.Hold(
+        behavior_index=0, reason=trajectory_pb2.HOLD_REASON_UPDATING, active=True, until_version=3
+    )
     answers = {
         "opened": trajectory_pb2.UploadResponse(
             opened=trajectory_pb2.UploadOpened(next_sequence=1, credit=[credit], holds=[hold])
@@ -186,17 +189,17 @@ class _Failed(grpc.RpcError, grpc.Call):
     def details(self) -> str:
         return "text"
 
-    def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
+    def trailing_metadata(self) -> Any:
         return (("grpc-status-details-bin", self._details),)
 
-    def initial_metadata(self) -> tuple[tuple[str, bytes], ...]:
+    def initial_metadata(self) -> Any:
         return ()
 
     def is_active(self) -> bool:
         return False
 
-    def time_remaining(self) -> None:
-        return None
+    def time_remaining(self) -> float:
+        return 0.0
 
     def cancel(self) -> bool:
         return False
@@ -214,8 +217,8 @@ def _status(data: bytes) -> None:
 
 def _statuses() -> dict[str, bytes]:
     error = WireError("text", reason="TOO_MANY_SESSIONS", retry_after_seconds=3.0, metadata={"bound": "entries"})
-    trailers = dict(to_status(error).trailing_metadata or ())
-    return {"details": bytes(trailers["grpc-status-details-bin"])}
+    trailers: dict[str, Any] = dict(to_status(error).trailing_metadata or ())
+    return {"details": trailers["grpc-status-details-bin"]}
 
 
 def _models() -> dict[str, bytes]:

@@ -108,7 +108,10 @@ def test_nothing_that_was_promised_is_broken(image: Path, tmp_path: Path) -> Non
 def test_every_supported_revision_is_frozen() -> None:
     """There is one image for each earlier revision that is still supported, and one of the present."""
     earlier = range(limits.OLDEST_PROTOCOL_REVISION, limits.PROTOCOL_REVISION)
-    assert {path.name for path in IMAGES} == {FROZEN.name, *(f"rollcast-v1-revision-{number}.binpb" for number in earlier)}
+    assert {path.name for path in IMAGES} == {
+        FROZEN.name,
+        *(f"rollcast-v1-revision-{number}.binpb" for number in earlier),
+    }
 
 
 def test_the_oldest_image_is_the_smaller_contract() -> None:

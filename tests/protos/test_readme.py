@@ -9,6 +9,7 @@ from rollcast import enums, limits
 from rollcast.columns import OPEN_PREFIXES, column_forms
 from rollcast.errors import BY_REASON
 from rollcast.v1 import policy_pb2, session_pb2, trajectory_pb2
+
 from tests.protos.builders import EVERYTHING
 
 MODULES = (policy_pb2, session_pb2, trajectory_pb2)

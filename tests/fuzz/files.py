@@ -8,6 +8,7 @@ import contextlib
 import functools
 import io
 import json
+import math
 import shutil
 import tempfile
 import zipfile
@@ -19,27 +20,32 @@ from rollcast.auth import MAX_SESSIONS, JoinCode, parse_tokens, token_hash
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.reading import check_demonstrations, read_demonstration
 from rollcast.errors import WireError
-from rollcast.tls import IdentityError, read_token
+from rollcast.tls import IdentityError, check_pair, read_token
 
 from actor_client.exits import ActorError
 from actor_client.joining import join
 from learner.buffers.replay_file import BadReplay, read_replay
 from learner.checkpoints.choice import read_behavior
 from learner.checkpoints.documents import BadCheckpoint, encode_document, plain
+from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.status import TrainingStatus
 from learner.checkpoints.store import encode_behavior, read_run_state
 from learner.commands.list_runs import _last_event
 from learner.common.exits import UserError
 from learner.identity.access import Access
+from learner.identity.authority import AUTHORITY_KEY, Authority, hosts_of
 from learner.ingest.ledger import LedgerError
 from learner.ingest.sessions import snapshot
 from learner.observe.address import read_addresses
+from learner.observe.curves import read_curves
 from learner.observe.summary import best_returns
+from learner.settings.addresses import AUTHORITY, SERVER_CERT
 from learner.settings.load import effective_document, load_run_options, to_yaml
 from learner.web.operator_token import token_from_file
 from tests.fuzz.service import Service, options
 from tests.fuzz.target import MIB, Target
 from tests.learner.service.harness import Learner
+from tests.learner.service.samples import make_policy
 from tests.protos.demonstrations.recordings import AXIS, demonstration, record
 
 
@@ -297,6 +303,60 @@ def _status_files() -> dict[str, bytes]:
     }
 
 
+_STAT: Final = "Environment/Cumulative Reward"
+
+
+def _curves(data: bytes) -> None:
+    """Reads the statistics of a run as `rollcast-learner compare` does."""
+    run = _folder() / "run"
+    (run / "CartPole").mkdir(parents=True, exist_ok=True)
+    _file(data, "run/CartPole/stats.csv")
+    for curve in read_curves(run, _STAT, 100):
+        assert len(curve.steps) == len(curve.seconds) == len(curve.values) > 0
+        assert all(math.isfinite(value) for value in curve.values)
+
+
+def _statistics() -> dict[str, bytes]:
+    rows = [f"{1000 * n},{n}.5,{_STAT},{n}.25,7,0.5" for n in range(1, 6)]
+    return {"stats": "\n".join(["step,seconds,key,value,count,std", *rows, ""]).encode()}
+
+
+def _snapshot(data: bytes) -> None:
+    """Reads a snapshot of self-play whose header is arbitrary: it is the one that was asked for, or none."""
+    files, stored = SnapshotFiles(_folder()), make_policy(0)
+    key = files.write(stored)
+    (path,) = _folder().glob("CartPole/*/*.header")
+    path.write_bytes(data)
+    found = files.read("CartPole", key)
+    assert found is None or (found.key == key and found.payload == stored.payload)
+
+
+def _headers() -> dict[str, bytes]:
+    return {"header": make_policy(0).description.to_message().SerializeToString()}
+
+
+def _certificate(data: bytes) -> None:
+    """Reads the authority and the learner's certificate of a folder, and a client's pair."""
+    folder = _folder() / "authority"
+    (folder / AUTHORITY_KEY).parent.mkdir(parents=True, exist_ok=True)
+    (folder / AUTHORITY_KEY).write_bytes(data)
+    for name in (AUTHORITY, SERVER_CERT):
+        (folder / name).write_bytes(data)
+    for read in (Authority.load, hosts_of):
+        with contextlib.suppress(UserError):
+            read(folder)
+    with contextlib.suppress(IdentityError):
+        check_pair(folder / SERVER_CERT, folder / AUTHORITY_KEY)
+
+
+def _certificates() -> dict[str, bytes]:
+    folder = _folder() / "made"
+    made = Authority.make("test")
+    made.save(folder)
+    certificate, key = made.server(("learner.example", "127.0.0.1"))
+    return {"both": (folder / AUTHORITY_KEY).read_bytes() + certificate, "pair": certificate + key}
+
+
 def _replay(data: bytes) -> None:
     """Reads a replay memory."""
     from tests.learner.buffers.test_replay import memory_of
@@ -369,4 +429,7 @@ TARGETS = (
     Target("join-code", _join_code, (ActorError,), _join_codes, words=(b"rollcast1.",)),
     Target("join-content", _joined, (ActorError,), _join_contents, words=(b"\\ud800", b"\\u0000", b"\\n")),
     Target("run-folder", _status_file, (), _status_files),
+    Target("curves", _curves, (UserError,), _statistics, words=(_STAT.encode(), b"1e15", b"nan")),
+    Target("snapshot", _snapshot, (), _headers),
+    Target("certificate", _certificate, (), _certificates, words=(b"-----BEGIN CERTIFICATE-----", b"EC PRIVATE KEY")),
 )

@@ -10,6 +10,7 @@
 #   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', or with a Unity player: BENCH=unity
 #   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
 #   SBOM         extras for the bill of materials, as in: make sbom SBOM='learner certs'; the default is those of the images
+#   FUZZ         arguments for the fuzzer, as in: make fuzz FUZZ='http --seconds 600'; FUZZ=--list names its targets
 #   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
 
 PYTHON ?= python3
@@ -23,6 +24,7 @@ BENCH ?=
 GATES ?=
 GPU ?=
 SBOM ?=
+FUZZ ?=
 
 PY := $(VENV)/bin/python
 # What does not need make, for systems without it; it reads these variables from the environment.
@@ -30,7 +32,7 @@ TASKS := $(PYTHON) tasks.py
 export VENV TORCH_INDEX WHEELS WORKERS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test test-all bench gates gpu demo sbom generate format clean distclean
+.PHONY: help venv lint types imports test test-all fuzz bench gates gpu demo sbom audit generate format clean distclean
 
 help: ## print this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +55,9 @@ test: ## run every check and the quick tests (minutes)
 test-all: ## run the slow tests, which `make test` leaves out
 	@$(TASKS) test-all $(PYTEST)
 
+fuzz: ## fuzz the decoders of outside bytes with atheris (hours; Linux; FUZZ='http --seconds 600')
+	@$(TASKS) fuzz $(FUZZ)
+
 bench: venv ## compare with other trainers and with this machine's limits
 	@$(PY) -m tests.bench $(BENCH)
 
@@ -67,6 +72,9 @@ demo: ## train CartPole with a learner and two actors (SEED=1)
 
 sbom: venv ## print what the images contain, with versions and licenses, as CycloneDX
 	@$(PY) deploy/sbom.py $(SBOM)
+
+audit: ## look the pinned packages up in databases of known faults (needs a network)
+	@$(TASKS) audit
 
 generate: venv ## regenerate the protobuf code from protos/, and the schema of run files
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) protos/generate.py

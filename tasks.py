@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / os.environ.get("VENV", ".venv")
 EXTRAS = "learner,certs,actor,boards,gym,box2d,mujoco,pettingzoo,unity,video,wandb,dev"
+HASHES = "deploy/hashes.txt"
 SYSTEMS = ("linux", "darwin", "win32")
 """What the product's types are checked for; on the system itself the tests' types are checked too."""
 PRODUCT = ("protos", "learner", "actor_client")
@@ -33,18 +34,21 @@ def venv() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 - for who has an older one
         sys.exit(f"{sys.executable} is older than Python 3.11; choose a newer one: make venv PYTHON=python3.12")
     installed = VENV / ".installed"
-    sources = [ROOT / "pyproject.toml", ROOT / "constraints.txt"]
+    sources = [ROOT / name for name in ("pyproject.toml", "constraints.txt", HASHES)]
     if installed.exists() and all(installed.stat().st_mtime >= source.stat().st_mtime for source in sources):
         return
     if not program("python").exists() and subprocess.call([sys.executable, "-m", "venv", str(VENV)]):  # noqa: S603
         sys.exit(f"{sys.executable} has no venv module; on Debian: apt-get install python3-venv")
     print(f"installing into {VENV} (a few minutes the first time)", flush=True)
-    install = ["python", "-m", "pip", "install", "--quiet", "-c", "constraints.txt"]
+    # First what the file of hashes lists, each file compared with its hash; then torch, whose builds differ, and the project.
+    install = ["python", "-m", "pip", "install", "--quiet"]
     if os.environ.get("WHEELS"):
         install += ["--find-links", os.environ["WHEELS"]]
+    run(*install, "--require-hashes", "--no-deps", "-r", HASHES)
+    install += ["-c", "constraints.txt"]
     if os.environ.get("TORCH_INDEX"):
         run(*install, "--no-deps", "--index-url", os.environ["TORCH_INDEX"], "torch")
-    run(*install, "-e", f".[{EXTRAS}]")
+    run(*install, "--no-build-isolation", "-e", f".[{EXTRAS}]")
     installed.touch()
 
 
@@ -81,6 +85,28 @@ def test(*arguments: str) -> None:
 def test_all(*arguments: str) -> None:
     """Runs the slow tests, which `test` skips; arguments are passed to pytest."""
     pytest("slow", *arguments)
+
+
+def fuzz(*arguments: str) -> None:
+    """Fuzzes decoders of outside bytes; arguments are passed to tests/fuzz."""
+    if subprocess.call([str(program("python")), "-c", "import atheris"], stderr=subprocess.DEVNULL):  # noqa: S603
+        run(
+            "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--require-hashes",
+            "--no-deps",
+            "-r",
+            "tests/fuzz/requirements.txt",
+        )
+    run("python", "-m", "tests.fuzz", *arguments)
+
+
+def audit(*arguments: str) -> None:
+    """Looks the pinned packages up in databases of known faults; arguments are passed to deploy/audit.py."""
+    run("python", "deploy/audit.py", *arguments)
 
 
 def demo(*arguments: str) -> None:
@@ -123,6 +149,8 @@ TASKS = {
     "imports": imports,
     "test": test,
     "test-all": test_all,
+    "fuzz": fuzz,
+    "audit": audit,
     "demo": demo,
 }
 

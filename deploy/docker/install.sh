@@ -4,19 +4,21 @@
 #   install.sh dependencies EXTRAS   creates /opt/rollcast and installs the dependencies of the extras, not the project
 #   install.sh project COMMAND       installs the code of this folder, and of its commands only COMMAND
 #
-# If wheels/ has a wheel, installs from there without a network; otherwise from the package index, and torch from
-# TORCH_INDEX if it is set. The environment that runs has no pip; the one in /opt/pip stays in the build stage.
+# If wheels/ has no wheel, it is filled first, from the package index; torch comes from TORCH_INDEX if that is set. Then each
+# wheel is compared with hashes.txt, and everything is installed from wheels/ alone. The environment that runs has no pip; the
+# one in /opt/pip stays in the build stage.
 set -eu
 
-if ls wheels/*.whl >/dev/null 2>&1; then
-    offline="--no-index --find-links wheels"
-else
-    offline=""
-fi
+pip() {
+    /opt/pip/bin/python -m pip --disable-pip-version-check --no-cache-dir "$@"
+}
 
-install() { # shellcheck disable=SC2086 # $offline is several words
-    /opt/pip/bin/python -m pip --python /opt/rollcast/bin/python install --no-cache-dir --disable-pip-version-check \
-        --quiet -c constraints.txt $offline "$@"
+fetch() {
+    pip wheel --quiet --wheel-dir wheels -c constraints.txt "$@"
+}
+
+install() {
+    pip --python /opt/rollcast/bin/python install --quiet -c constraints.txt --no-index --find-links wheels "$@"
 }
 
 case "${1:-}" in
@@ -26,9 +28,15 @@ dependencies)
     python3 -m venv /opt/pip
     python3 -m venv --without-pip /opt/rollcast
     python3 requirements.py pyproject.toml "$2" >requirements.txt
-    if [ -z "$offline" ] && [ -n "${TORCH_INDEX:-}" ] && grep -q '^torch' requirements.txt; then
-        install --no-deps --index-url "$TORCH_INDEX" torch
+    if ! ls wheels/*.whl >/dev/null 2>&1; then
+        if [ -n "${TORCH_INDEX:-}" ] && grep -q '^torch' requirements.txt; then
+            fetch --no-deps --index-url "$TORCH_INDEX" torch
+        fi
+        python3 requirements.py pyproject.toml >build.txt
+        # shellcheck disable=SC2086 # PACKAGES is several words
+        fetch --find-links wheels -r requirements.txt -r build.txt ${PACKAGES:-}
     fi
+    python3 hashes.py check wheels
     # shellcheck disable=SC2086 # PACKAGES is several words
     install -r requirements.txt ${PACKAGES:-}
     ;;

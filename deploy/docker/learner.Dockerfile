@@ -20,7 +20,7 @@ ARG EXTRAS=learner,certs
 ARG PACKAGES=""
 WORKDIR /build
 COPY deploy/docker/wheels/ wheels/
-COPY deploy/docker/install.sh deploy/docker/requirements.py pyproject.toml constraints.txt ./
+COPY deploy/docker/install.sh deploy/docker/requirements.py deploy/hashes.py deploy/hashes.txt pyproject.toml constraints.txt ./
 RUN sh install.sh dependencies "${EXTRAS}"
 COPY README.md LICENSE ./
 COPY protos/ protos/

@@ -1,6 +1,7 @@
 """Prints the requirements of extras of this project, one per line, without the project itself.
 
     python3 requirements.py pyproject.toml learner
+    python3 requirements.py pyproject.toml              what building the project needs
 
 An image installs these before it copies the code, so that a change of the code does not reinstall everything.
 """
@@ -25,7 +26,18 @@ def requirements(pyproject: Path, extras: list[str]) -> list[str]:
     return sorted(set(wanted))
 
 
+def build_requirements(pyproject: Path) -> list[str]:
+    """Returns the requirements of building the project."""
+    found: list[str] = tomllib.loads(pyproject.read_text(encoding="utf-8"))["build-system"]["requires"]
+    return found
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        raise SystemExit("usage: requirements.py PYPROJECT.toml EXTRA[,EXTRA...]")
-    sys.stdout.write("\n".join(requirements(Path(sys.argv[1]), sys.argv[2].split(","))) + "\n")
+    match sys.argv[1:]:
+        case [pyproject]:
+            lines = build_requirements(Path(pyproject))
+        case [pyproject, extras]:
+            lines = requirements(Path(pyproject), extras.split(","))
+        case _:
+            raise SystemExit("usage: requirements.py PYPROJECT.toml [EXTRA,...]")
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -19,7 +19,7 @@ version="$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
 wanted="$(mktemp)"
 trap 'rm -f "$wanted"' EXIT
 "$PYTHON" deploy/docker/requirements.py pyproject.toml "${1:-learner,certs,actor,gym,unity}" >"$wanted"
-"$PYTHON" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >>"$wanted"
+"$PYTHON" deploy/docker/requirements.py pyproject.toml >>"$wanted"
 
 rm -f "$folder"/*.whl
 if [ -n "${TORCH_INDEX:-}" ]; then
@@ -27,4 +27,5 @@ if [ -n "${TORCH_INDEX:-}" ]; then
 fi
 # shellcheck disable=SC2086 # PACKAGES is several words
 "$PYTHON" -m pip wheel --quiet -w "$folder" -c constraints.txt --find-links "$folder" -r "$wanted" ${PACKAGES:-}
+"$PYTHON" deploy/hashes.py check "$folder"
 echo "$(ls "$folder" | grep -c '\.whl$') wheels in $folder, $(du -sh "$folder" | cut -f1)"

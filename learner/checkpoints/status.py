@@ -57,13 +57,21 @@ class CheckpointEntry:
         """Returns the entry, or None if the value is not one."""
         if not isinstance(value, Mapping):
             return None
-        steps, file_path, reward = value.get("steps"), value.get("file_path"), value.get("reward")
-        created, others = value.get("creation_time"), value.get("auxillary_file_paths")
+        steps, file_path, others = value.get("steps"), value.get("file_path"), value.get("auxillary_file_paths")
         if type(steps) is not int or not isinstance(file_path, str) or not isinstance(others, list):
             return None
-        if not isinstance(created, int | float) or not (reward is None or isinstance(reward, int | float)):
+        created, reward = _number(value.get("creation_time")), _number(value.get("reward"))
+        if created is None or (reward is None and value.get("reward") is not None):
             return None
-        return cls(steps, file_path, reward, float(created), tuple(str(other) for other in others))
+        return cls(steps, file_path, reward, created, tuple(str(other) for other in others))
+
+
+def _number(value: object) -> float | None:
+    """Returns a number of JSON; None for anything else, and for an integer that no float represents."""
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ class _Builder:
             raise _RefusedError(line, f"the tag {node.tag} is not allowed; only maps, lists, text and numbers are")
         try:
             value: Value = self._scalars.construct_object(node)
+            if isinstance(value, int):
+                float(value)  # each number is compared with floats
         except (ValueError, KeyError, IndexError, OverflowError):
             raise _RefusedError(line, f"{str(node.value)[:40]!r} is not a {node.tag.rpartition(':')[2]}") from None
         return value

@@ -6,8 +6,8 @@ import ipaddress
 import json
 import secrets
 import socket
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, TypeAlias
 
 import structlog
 from aiohttp import hdrs, web
@@ -15,6 +15,8 @@ from aiohttp.typedefs import Handler, Middleware
 from rollcast.errors import WireError
 
 from learner.observe.jsonfile import as_json
+
+ServerHandler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 MAX_BODY_BYTES: Final = 1024
 """Largest body of a request; no request needs one."""
@@ -96,6 +98,25 @@ def make_guard(*, is_loopback: bool, names: Collection[str] = ()) -> Middleware:
         return response
 
     return guard
+
+
+def without_expectations(handler: ServerHandler) -> ServerHandler:
+    """Returns a handler that refuses every ``Expect`` header but ``100-continue``.
+
+    aiohttp answers the others before it calls a middleware, in a form of its own, and fails on one that is not text.
+    """
+
+    async def refuse_or_handle(request: web.BaseRequest) -> web.StreamResponse:
+        expected = request.headers.getall(hdrs.EXPECT, [])
+        if all(each.lower() == "100-continue" for each in expected):
+            return await handler(request)
+        answer = _error(
+            417, "EXPECTATION_FAILED", "a request can expect nothing but 100-continue; leave the header Expect out"
+        )
+        answer.headers.update(_HEADERS)
+        return answer
+
+    return refuse_or_handle
 
 
 class AllowedHosts:

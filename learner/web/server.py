@@ -20,7 +20,7 @@ from learner.common.platform import reuse_address
 from learner.identity.setup import Identity
 from learner.observe.address import page_url
 from learner.settings.addresses import is_loopback, split_address
-from learner.web.guard import MAX_BODY_BYTES, make_guard
+from learner.web.guard import MAX_BODY_BYTES, make_guard, without_expectations
 from learner.web.hooks import WebHooks
 from learner.web.operator_token import OperatorToken
 from learner.web.routes import Routes, load_page
@@ -207,10 +207,10 @@ class WebServer:
         server = self._runner.server
         if server is None:
             raise RuntimeError("aiohttp created no server")
-        loop = asyncio.get_running_loop()
+        server.request_handler = without_expectations(server.request_handler)
         security = self._identity.security
         context = None if security is None else security.http_context(require_certificate=not access.has_tokens)
-        self._server = await loop.create_server(
+        self._server = await asyncio.get_running_loop().create_server(
             lambda: connections.accept(server),
             sock=listening,
             backlog=BACKLOG,

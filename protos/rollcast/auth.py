@@ -34,6 +34,7 @@ TOKEN_FORM: Final = re.compile(r"[\x21-\x7e]{16,512}")
 _TOKEN_BYTES: Final = 32
 _HASH_FORM: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME_FORM: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ADDRESS_FORM: Final = re.compile(r"[\x21-\x7e]{1,300}")
 _URI_FORM: Final = re.compile(r"rollcast://([a-z]+)/([A-Za-z0-9._-]{1,64})")
 
 
@@ -220,6 +221,8 @@ def _row(words: list[str]) -> TokenRow:
             raise ValueError("each further word must be one of max_sessions=N, behaviors=A,B or not_after=DATE")
         limits[key] = value
     behaviors = frozenset(filter(None, limits["behaviors"].split(","))) if "behaviors" in limits else None
+    if behaviors == frozenset():
+        raise ValueError("behaviors= names none; leave it out to allow all")
     principal = Principal(name, Role(role), _sessions(limits.get("max_sessions")), behaviors)
     return TokenRow(principal, hashed, moment(limits["not_after"]) if "not_after" in limits else None)
 
@@ -227,7 +230,7 @@ def _row(words: list[str]) -> TokenRow:
 def _sessions(value: str | None) -> int | None:
     if value is None:
         return None
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value[:8]) <= MAX_SESSIONS:
+    if re.fullmatch(r"[0-9]{1,7}", value) is None or not 1 <= int(value) <= MAX_SESSIONS:
         raise ValueError(f"max_sessions must be a number from 1 to {MAX_SESSIONS}")
     return int(value)
 
@@ -240,8 +243,8 @@ def moment(text: str) -> float:
     """
     try:
         found = datetime.fromisoformat(text)
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):  # at the ends of the calendar, a zone leads out of it
         raise ValueError("not_after must be a date such as 2027-01-31 or 2027-01-31T12:00:00Z") from None
 
 
@@ -292,6 +295,6 @@ class JoinCode:
             pem = ssl.DER_cert_to_PEM_cert(bytes.fromhex(authority))
         except (ValueError, TypeError, zlib.error, RecursionError):
             raise ValueError("this is not a whole join code; copy all of it, from rollcast1. to its end") from None
-        if TOKEN_FORM.fullmatch(token) is None:
-            raise ValueError("the join code holds no token")
+        if TOKEN_FORM.fullmatch(token) is None or _ADDRESS_FORM.fullmatch(address) is None:
+            raise ValueError("the join code holds no token, or no address")
         return cls(address, pem, token)

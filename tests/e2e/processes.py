@@ -62,6 +62,7 @@ class Child:
         folder: Of the files.
         environment: Added to the environment.
         cwd: Its working folder.
+        python: The interpreter, of another installation; None for the one of the tests.
     """
 
     def __init__(
@@ -71,12 +72,15 @@ class Child:
         folder: Path,
         environment: Mapping[str, str] | None = None,
         cwd: Path = ROOT,
+        *,
+        python: Path | None = None,
     ) -> None:
         self.name = name
         self._files = folder / f"{name}.out", folder / f"{name}.err"
         with self._files[0].open("wb") as out, self._files[1].open("wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, *arguments],
+                # -P: the packages of the working folder must not take the place of those of another installation.
+                [sys.executable, *arguments] if python is None else [str(python), "-P", *arguments],
                 cwd=cwd,
                 env={**command_environment(), **(environment or {})},
                 stdin=subprocess.DEVNULL,
@@ -157,12 +161,14 @@ class LearnerProcess(Child):
         *,
         environment: Mapping[str, str] | None = None,
         cwd: Path = ROOT,
+        python: Path | None = None,
     ) -> None:
         self.folder = folder
         self._before = _version(folder / "address.json")
         options = ["--run-id", folder.name, "--results-dir", str(folder.parent), "--log-format", "json"]
-        module = "learner" if "PYTHONPATH" in (environment or {}) else LEARNER  # one of another checkout has its own
-        super().__init__(name, ["-m", module, "serve", str(run_file), *options, *arguments], logs, environment, cwd)
+        is_other = python is not None or "PYTHONPATH" in (environment or {})  # and has its own start
+        line = ["-m", "learner" if is_other else LEARNER, "serve", str(run_file), *options, *arguments]
+        super().__init__(name, line, logs, environment, cwd, python=python)
         self._operator: Operator | None = None
 
     def _addresses(self) -> BoundAddresses:
@@ -252,13 +258,16 @@ class Processes:
         run: str = "run",
         port: int = 0,
         environment: Mapping[str, str] | None = None,
+        python: Path | None = None,
     ) -> LearnerProcess:
         """Starts a learner on a loopback port."""
         name = f"learner-{len(self._children)}"
         address = ["--address", f"127.0.0.1:{port}"]
         folder = self.folder / "results" / run
         options = [*address, *arguments]
-        learner = LearnerProcess(name, run_file, folder, self.folder, options, environment=environment, cwd=self._cwd)
+        learner = LearnerProcess(
+            name, run_file, folder, self.folder, options, environment=environment, cwd=self._cwd, python=python
+        )
         self._children.append(learner)
         return learner
 
@@ -270,15 +279,18 @@ class Processes:
         name: str = "actor",
         environment: Mapping[str, str] | None = None,
         command: str = "gym",
+        python: Path | None = None,
     ) -> Child:
         """Starts `rollcast-actor gym`, or another command that takes environments."""
         options = ["--learner", address, "--env", env, "--name", name, "--log-format", "json"]
         line = ["-m", "actor_client", command, *options, *arguments]
-        return self.python(f"{name}-{len(self._children)}", *line, environment=environment)
+        return self.python(f"{name}-{len(self._children)}", *line, environment=environment, python=python)
 
-    def python(self, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
+    def python(
+        self, name: str, *arguments: str, environment: Mapping[str, str] | None = None, python: Path | None = None
+    ) -> Child:
         """Starts an interpreter."""
-        child = Child(name, arguments, self.folder, environment, self._cwd)
+        child = Child(name, arguments, self.folder, environment, self._cwd, python=python)
         self._children.append(child)
         return child
 

@@ -1,25 +1,26 @@
-"""Tests that a run folder and an actor of an earlier commit still work."""
+"""Tests that run folders, learners and actors of an earlier commit work with those of now, or are refused by name."""
 
 from __future__ import annotations
 
 import io
 import json
-import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tarfile
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rollcast.auth import Role
 
 from actor_client.exits import ExitCode as ActorExitCode
 from learner.common.exits import ExitCode
+from learner.settings.addresses import TOKENS
 from tests.e2e.books import by_reason, fates_of
 from tests.e2e.processes import (
     LEARNER,
@@ -32,6 +33,7 @@ from tests.e2e.processes import (
     wait_until,
 )
 from tests.e2e.runs import small, write_run
+from tests.learner.identity.certificates import Folder
 
 pytestmark = pytest.mark.slow
 
@@ -71,28 +73,38 @@ def git(*arguments: str) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """Returns the environment in which an interpreter imports the packages of the commit.
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the interpreter of an environment in which the wheel of the commit is installed.
 
-    The packages are laid out as its wheel has them. They win over the installed ones because PYTHONPATH comes first and
-    safe-path keeps the working directory out.
+    Its dependencies are those of this environment.
     """
     git("cat-file", "-e", f"{COMMIT}^{{commit}}")
-    project = tomllib.loads(git("show", f"{COMMIT}:pyproject.toml").decode())
-    packages: list[str] = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     folder = tmp_path_factory.mktemp("old")
-    with tarfile.open(fileobj=io.BytesIO(git("archive", COMMIT, *packages))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(git("archive", COMMIT))) as archive:
         archive.extractall(folder / "source", filter="data")
-    site = folder / "site"
-    for package in packages:
-        shutil.copytree(folder / "source" / package, site / Path(package).name)
-    environment = {"PYTHONPATH": str(site), "PYTHONSAFEPATH": "1"}
+    run_in(
+        folder / "source", sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)
+    )
+    (wheel,) = folder.glob("*.whl")
+    run_in(folder, sys.executable, "-m", "venv", "--without-pip", "venv")
+    python = folder / "venv" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    run_in(folder, *pip, str(wheel))
+    (site,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    # A path in a .pth file takes no notice of the .pth files there: this clone, which is installed by one, stays out.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    places = run_in(ROOT, str(python), "-P", "-c", PRINT_PLACES).split()
+    assert places == [str(site / name) for name in ("actor_client", "learner", "rollcast")]
+    return python
+
+
+def run_in(folder: Path, *command: str) -> str:
+    """Runs a command in a folder and returns its output; fails with what it said."""
     done = subprocess.run(
-        [sys.executable, "-c", PRINT_PLACES], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT,
-        env={**command_environment(), **environment},
-    )  # fmt: skip
-    assert done.stdout.split() == [str(site / name) for name in ("actor_client", "learner", "rollcast")]
-    return environment
+        command, cwd=folder, env=command_environment(), capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
 
 
 @dataclass
@@ -128,17 +140,15 @@ def acked(learner: LearnerProcess, actor: str) -> int:
 
 
 @pytest.fixture(scope="module", params=list(BEHAVIORS))
-def run(
-    old: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[OldRun]:
+def run(old: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[OldRun]:
     """Runs an old learner with an old and a new actor."""
     folder = tmp_path_factory.mktemp(request.param)
     with processes_in(folder) as processes:
         run_file = write_run(folder, {NAME: BEHAVIORS[request.param]}, http=False, lease_seconds=5.0)
-        learner = processes.learner(run_file, environment=old)
+        learner = processes.learner(run_file, python=old)
         env, options = ENVS[request.param], ("--num-envs", "2", "--behavior", NAME)
         actors = {
-            "old": processes.actor(learner.address, env, *options, name="old", environment=old),
+            "old": processes.actor(learner.address, env, *options, name="old", python=old),
             "new": processes.actor(learner.address, env, *options, name="new"),
         }
 
@@ -182,7 +192,7 @@ def test_an_old_run_is_evaluated(run: OldRun, tmp_path: Path) -> None:
         assert found["lengths"]["mean"] == 200
 
 
-def test_an_old_run_is_resumed(run: OldRun, old: Mapping[str, str], tmp_path: Path) -> None:
+def test_an_old_run_is_resumed(run: OldRun, old: Path, tmp_path: Path) -> None:
     """A resumed old run continues its counters and books with an old and a new actor; self-play needs a new one."""
     behaviors = {NAME: BEHAVIORS[run.trainer_type], PLAYED: small(self_play={"save_steps": 1000})}
     run_file = write_run(tmp_path, behaviors, http=False, lease_seconds=5.0)
@@ -201,7 +211,7 @@ def test_an_old_run_is_resumed(run: OldRun, old: Mapping[str, str], tmp_path: Pa
         learner.address, ENVS[run.trainer_type], "--num-envs", "2", "--behavior", NAME, name="newcomer"
     )
     refused = run.processes.actor(
-        learner.address, ENVS[run.trainer_type], "--behavior", PLAYED, name="refused", environment=old
+        learner.address, ENVS[run.trainer_type], "--behavior", PLAYED, name="refused", python=old
     )
 
     def goes_on() -> bool:
@@ -221,3 +231,18 @@ def test_an_old_run_is_resumed(run: OldRun, old: Mapping[str, str], tmp_path: Pa
     assert ledger["received"] == ledger["trained"] + ledger["queued"] + sum(
         steps for kind in ("dropped", "lost") for steps in ledger[kind].values()
     )
+
+
+def test_what_only_new_ones_can_do_is_refused_by_name(old: Path, processes: Processes, tmp_path: Path) -> None:
+    """A new learner says to an old actor that it needs a token, and a new actor says that an old learner has no TLS."""
+    certs = Folder.make(tmp_path / "certs", rig=Role.ACTOR)
+    behaviors = {NAME: BEHAVIORS["ppo"]}
+    learner = processes.learner(write_run(tmp_path, behaviors, http=False, token_file=str(certs.path / TOKENS)))
+    refused = processes.actor(learner.address, ENVS["ppo"], "--behavior", NAME, name="refused", python=old)
+    assert refused.wait() != 0
+    assert "the learner requires a token" in refused.said()
+    (tmp_path / "old").mkdir()
+    earlier = processes.learner(write_run(tmp_path / "old", behaviors, http=False), run="old", python=old)
+    secure = ("--tls-ca", str(certs.ca))
+    newcomer = processes.actor(earlier.address, ENVS["ppo"], "--behavior", NAME, *secure, name="newcomer")
+    assert "the learner uses plain text, and this side TLS" in newcomer.fails_with(ActorExitCode.UNTRUSTED)

@@ -11,12 +11,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from packaging.requirements import Requirement
 from packaging.version import Version
+from rollcast import limits
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ROOT / "protos"
 FROZEN = Path(__file__).with_name("rollcast-v1.binpb")
+IMAGES = sorted(FROZEN.parent.glob("rollcast-v1*.binpb"))
+"""The contract as it was at each revision; the present one last."""
 BUF = Path(sys.executable).with_name("buf")
 
 
@@ -94,10 +98,35 @@ def test_the_proto_files_keep_the_rules_of_style(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, "")
 
 
-def test_nothing_that_was_promised_is_broken(tmp_path: Path) -> None:
-    """Compared with version 1 as it was frozen at revision 2, fields and values were only added."""
-    result = buf(["breaking", "--against", str(FROZEN)], ROOT, tmp_path)
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
+def test_nothing_that_was_promised_is_broken(image: Path, tmp_path: Path) -> None:
+    """Compared with version 1 as it was frozen at each revision, fields and values were only added."""
+    result = buf(["breaking", "--against", str(image)], ROOT, tmp_path)
     assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_every_supported_revision_is_frozen() -> None:
+    """There is one image for each earlier revision that is still supported, and one of the present."""
+    earlier = range(limits.OLDEST_PROTOCOL_REVISION, limits.PROTOCOL_REVISION)
+    assert {path.name for path in IMAGES} == {
+        FROZEN.name,
+        *(f"rollcast-v1-revision-{number}.binpb" for number in earlier),
+    }
+
+
+def test_the_oldest_image_is_the_smaller_contract() -> None:
+    """Revision 1 has none of the fields that revision 2 added, so that a comparison with it is one of its own."""
+    first, present = (_fields(image) for image in (IMAGES[0], FROZEN))
+    assert first < present
+    added = {"BehaviorAssignment.match", "DeclareBehaviorRequest.follows_quota", "Credit.quota_through"}
+    assert added <= present - first
+
+
+def _fields(image: Path) -> set[str]:
+    """Returns the fields of the outermost messages of an image."""
+    files = FileDescriptorSet.FromString(image.read_bytes()).file
+    messages = [message for file in files if file.package == "rollcast.v1" for message in file.message_type]
+    return {f"{message.name}.{field.name}" for message in messages for field in message.field}
 
 
 @pytest.mark.parametrize(

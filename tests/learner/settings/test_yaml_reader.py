@@ -127,3 +127,11 @@ def test_a_single_bad_value_is_refused_in_one_line(text: str) -> None:
     """An invalid value raises ValueError with one line."""
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         parse_value(text)
+
+
+@pytest.mark.parametrize(
+    "number", ["0x" + 400 * "f", ":".join(600 * "1"), 400 * "9"], ids=["hex", "sexagesimal", "decimal"]
+)
+def test_a_number_beyond_all_floats_is_refused(write_run: WriteRun, number: str) -> None:
+    """An integer that no float can be compared with is an error in its line."""
+    assert ":2: " in refusal(write_run(f"a: 1\nb: {number}\n"))

@@ -33,6 +33,16 @@ def test_unknown_paths(path: str) -> None:
     assert (answer.status, answer.reason) == (404, "NOT_FOUND")
 
 
+@pytest.mark.parametrize("path", ["/api/status", "/nothing"])
+def test_an_expectation_that_cannot_be_met(path: str) -> None:
+    """An `Expect` header other than 100-continue is a JSON error with the safe headers, on unknown paths too."""
+    with serving() as site:
+        answer = site.ask(path, headers={"Expect": "100-c\xf6ntinue"})
+        assert site.ask("/api/status", headers={"Expect": "100-Continue"}).status == 200
+    assert (answer.status, answer.reason) == (417, "EXPECTATION_FAILED")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
 @pytest.mark.parametrize(
     ("host", "is_local"),
     [

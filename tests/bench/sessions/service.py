@@ -24,8 +24,8 @@ from tests.learner.service.samples import NAME, make_policy
 
 SETTLE_SECONDS: Final = 0.1
 """A trainer reports about so often."""
-POLICY_BYTES: Final = 40_000
-"""A policy with two layers of 64 has about so many."""
+POLICY_BYTES: Final = 21_000
+"""CartPole's policy with two layers of 64 has about so many."""
 TIME_HORIZON: Final = 64
 """An actor may always take so many steps, which a chunk must not exceed."""
 AHEAD_STEPS: Final = 1_000_000

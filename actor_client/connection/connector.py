@@ -82,6 +82,10 @@ class Connector:
             ActorError: A retry would not help.
         """
         state = self._state
+        for path in self._security.exposed:
+            self._log.warning(
+                "secret_readable_by_others", file=str(path), action=f"chmod 600 {path}, unless it is mounted"
+            )
         while not state.closing.is_set():
             try:
                 async with Endpoint(state.address, self._security) as endpoint:

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 from rollcast.auth import TokenRow
 from rollcast.server_tls import ServerSecurity
-from rollcast.tls import IdentityError
+from rollcast.tls import IdentityError, readable_by_others
 
 from learner.common.exits import ExitCode, UserError
 from learner.identity.access import Access
@@ -57,6 +57,10 @@ def identity_of(service: ServiceSettings, own: Iterable[TokenRow] = (), folder: 
         security = ServerSecurity(files.cert, files.key, files.client_ca, on_problem=_report)
     except IdentityError as error:
         raise UserError(ExitCode.RUN_FILE, f"rollcast.tls_cert: {error}") from None
+    if readable_by_others(files.key):
+        _log.warning(
+            "secret_readable_by_others", file=str(files.key), action=f"chmod 600 {files.key}, unless it is mounted"
+        )
     return Identity(access, security, guards_control, audit)
 
 

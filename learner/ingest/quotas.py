@@ -134,6 +134,10 @@ class Quotas:
         self._clock = clock
         self._updates: dict[int, _Update] = {}
 
+    def applies(self, behavior: Behavior) -> bool:
+        """Returns whether actors of a behavior have quotas, or have had some; for others there is nothing to assign."""
+        return behavior.index in self._updates or (behavior.training and behavior.queue.pace.update_steps > 0)
+
     def assign(
         self, behavior: Behavior, sessions: Iterable[ActorSession], idle: Collection[str] = ()
     ) -> list[ActorSession]:

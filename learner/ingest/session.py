@@ -298,6 +298,7 @@ class ActorSession:
     loop_time: LoopTime = field(default_factory=LoopTime)
     principal: str = ""
     peer: str = ""
+    _actor: Actor | None = field(default=None, init=False, repr=False)
 
     @property
     def is_unused(self) -> bool:
@@ -316,16 +317,30 @@ class ActorSession:
 
     @property
     def actor(self) -> Actor:
-        """The actor, as described to the trainers."""
-        return Actor(
-            session_id=self.session_id,
-            name=self.actor_name,
-            actor_index=self.actor_index,
-            is_connected=self.is_connected,
-            agents={index: max(1, account.agents) for index, account in self.accounts.items()},
-            teams={index: tuple(sorted(account.teams)) for index, account in self.accounts.items()},
-            opponent=self.opponent,
-        )
+        """The actor, as described to the trainers; the same object as before if nothing has changed."""
+        known = self._actor
+        if known is None or not self._is_as(known):
+            known = self._actor = Actor(
+                session_id=self.session_id,
+                name=self.actor_name,
+                actor_index=self.actor_index,
+                is_connected=self.is_connected,
+                agents={index: max(1, account.agents) for index, account in self.accounts.items()},
+                teams={index: tuple(sorted(account.teams)) for index, account in self.accounts.items()},
+                opponent=self.opponent,
+            )
+        return known
+
+    def _is_as(self, known: Actor) -> bool:
+        """Returns whether a description still holds, without an allocation: the service asks a thousand sessions a second."""
+        if known.is_connected is not self.is_connected or known.opponent != self.opponent:
+            return False
+        if len(known.agents) != len(self.accounts):
+            return False
+        for index, account in self.accounts.items():  # accounts and their teams are added, never removed
+            if known.agents.get(index) != max(1, account.agents) or len(known.teams[index]) != len(account.teams):
+                return False
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state as plain values, for a checkpoint."""

@@ -27,6 +27,8 @@ ENCODE_INLINE_BYTES: Final = 2 * MIB
 OFFERED_AT_ONCE: Final = 32
 """Subscribers that are offered a new version at once; the next ones follow after `OFFER_SECONDS`."""
 OFFER_SECONDS: Final = 0.01
+YIELD: Final = 3.0
+"""The next subscribers wait at least this many times the delay of the last timer: in a loop that is late, acks come first."""
 
 ASSIGNMENT: Final = "assignment"
 """Key of the waiting slot for assignments; behaviors use their index."""
@@ -138,6 +140,7 @@ class Broadcast:
         self._subscriptions: set[Subscription] = set()
         self._due: dict[str, dict[Subscription, None]] = {}
         self._pump: asyncio.TimerHandle | None = None
+        self._pump_due = 0.0
         self._pinned: WeakValueDictionary[tuple[str, PolicyKey], EncodedPolicy] = WeakValueDictionary()
         self._pinning: dict[tuple[str, PolicyKey], asyncio.Task[EncodedPolicy]] = {}
 
@@ -223,6 +226,8 @@ class Broadcast:
 
         Each offer wakes a task that writes megabytes; a thousand at once would hold up acks for a second.
         """
+        loop = asyncio.get_running_loop()
+        late_seconds = 0.0 if self._pump is None else max(0.0, loop.time() - self._pump_due)
         self._pump = None
         left = OFFERED_AT_ONCE
         for name, due in self._due.items():
@@ -231,7 +236,8 @@ class Broadcast:
                 subscription.offer(self._newest[name])
                 left -= 1
         if any(self._due.values()):
-            self._pump = asyncio.get_running_loop().call_later(OFFER_SECONDS, self._offer_some)
+            self._pump_due = loop.time() + max(OFFER_SECONDS, YIELD * late_seconds)
+            self._pump = loop.call_at(self._pump_due, self._offer_some)
 
     async def _encode_apart(self, name: str, policy: StoredPolicy) -> None:
         try:

@@ -403,14 +403,14 @@ class Hub:
 
         Call it every second.
         """
-        for behavior in self._behaviors.all():
+        for behavior in filter(self._quotas.applies, self._behaviors.all()):
             self._offer_quotas(self._quotas.tick(behavior, self._connected, self._assignments.playing))
         self.roll_call.tick()
 
     def _renew_quotas(self, behavior_indices: Iterable[int]) -> None:
         for index in behavior_indices:
             behavior = self._behaviors.by_index(index)
-            if behavior is not None:
+            if behavior is not None and self._quotas.applies(behavior):
                 self._offer_quotas(self._quotas.assign(behavior, self._connected, self._assignments.playing))
 
     def _offer_quotas(self, sessions: Iterable[ActorSession]) -> None:

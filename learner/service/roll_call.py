@@ -9,9 +9,10 @@ from typing import Final
 
 from learner.ingest.sessions import SessionTable
 from learner.link.to_trainers import Actors
+from learner.service.paced import REST
 
 EVERY_SECONDS: Final = 0.05
-"""Seconds between two messages; each lists all actors, and a thousand may join within a second."""
+"""Shortest time between two messages; each lists all actors, and a thousand may join within a second."""
 
 
 class RollCall:
@@ -29,7 +30,7 @@ class RollCall:
         self._send = send
         self._at_once = at_once
         self._told = Actors()
-        self._told_at = -math.inf
+        self._next_at = -math.inf
         self._due: asyncio.TimerHandle | None = None
 
     def changed(self) -> None:
@@ -38,7 +39,7 @@ class RollCall:
             self.tick()
         elif self._due is None:
             loop = asyncio.get_running_loop()
-            self._due = loop.call_at(max(loop.time(), self._told_at + EVERY_SECONDS), self._tell)
+            self._due = loop.call_at(max(loop.time(), self._next_at), self._tell)
 
     def agents_changed(self) -> None:
         """Records that a session has more or fewer agents; sent at the next `tick` unless the run is in lock-step."""
@@ -59,5 +60,7 @@ class RollCall:
             self._due = None
 
     def _tell(self) -> None:
-        self._due, self._told_at = None, asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        self._due, began = None, loop.time()
         self.tick()
+        self._next_at = began + max(EVERY_SECONDS, REST * (loop.time() - began))

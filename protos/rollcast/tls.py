@@ -1,8 +1,10 @@
 """The TLS of channels: credentials from files that are read for each connection, and words about failed handshakes."""
 
 import contextlib
+import os
 import socket
 import ssl
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,14 @@ def read_file(path: Path) -> bytes:
     return content
 
 
+def readable_by_others(path: Path) -> bool:
+    """Returns whether users other than the owner can read a file; False where files have no such modes (Windows)."""
+    try:
+        return hasattr(os, "fchmod") and bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+    except OSError:
+        return False
+
+
 def read_token(path: Path) -> str:
     """Returns the token in a file.
 
@@ -71,6 +81,12 @@ class ClientSecurity:
     key: Path | None = None
     token_file: Path | None = None
     server_name: str | None = None
+
+    @property
+    def exposed(self) -> tuple[Path, ...]:
+        """The files with secrets that other users can read: a fault, or the way in which an orchestrator mounts secrets."""
+        secret = (self.key, self.token_file)
+        return tuple(path for path in secret if path is not None and readable_by_others(path))
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Returns the metadata of every call.

@@ -1,4 +1,4 @@
-"""The command line of the bench: `python -m tests.bench` with `cpu`, `unity`, `profile` or nothing."""
+"""The command line of the bench: `python -m tests.bench` with `cpu`, `sessions`, `tls`, `unity`, `profile` or nothing."""
 
 import argparse
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from tests.bench import cpu_table, report, table
+from tests.bench import cpu_table, report, session_runs, session_table, table, tls_runs, tls_table
 from tests.bench.learner_cpu import ROWS
 from tests.bench.learner_cpu import contestants as learner_cpu
 from tests.bench.limit_runs import limits
@@ -22,6 +22,7 @@ from tests.bench.unity_runs import rollcast as rollcast_unity
 from tests.bench.workplace import Workplace
 
 INTERRUPTED = 130
+RENDERERS = {"cpu": cpu_table.render, "sessions": session_table.render, "tls": tls_table.render}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,9 +53,10 @@ def _parser() -> argparse.ArgumentParser:
         "compares. It takes about two minutes a round; nothing else should run meanwhile.",
     )
     parser.add_argument(
-        "command", nargs="?", choices=("all", "cpu", "unity", "profile"), default="all",
+        "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "unity", "profile"), default="all",
         help="all: Gymnasium's CartPole; cpu: CPU seconds of the learner per 100,000 steps, in trainings of fixed length "
-        "(three minutes a round, six with --against); unity: a Unity player trained by ML-Agents and by Rollcast, from "
+        "(three minutes a round, six with --against); sessions: many sessions at one service (twelve minutes a round); tls: "
+        "plain text and TLS in turns (three minutes a round); unity: a Unity player trained by ML-Agents and by Rollcast, from "
         "the same run file with the same command line (ten minutes a round); profile: where Rollcast's time goes "
         "(default: all)",
     )  # fmt: skip
@@ -75,6 +77,16 @@ def _parser() -> argparse.ArgumentParser:
         "--against", metavar="DIR",
         help="of cpu: another checkout with its own .venv, measured in turns with this one: A B, B A, A B, ...",
     )  # fmt: skip
+    parser.add_argument("--sessions", type=_positive, default=1000, help="of sessions: how many (default: 1000)")
+    parser.add_argument(
+        "--session-seconds", type=float, default=300.0, metavar="SECONDS",
+        help="of sessions: how long is measured once all have joined (default: 300)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--modes", nargs="+", default=[], metavar="MODE", choices=list(session_runs.MODES),
+        help="of sessions: training, service (alone, a version each second) or restart (killed and started again) "
+        "(default: all)",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: results/bench)")
     return parser
 
@@ -83,7 +95,7 @@ def _bench(options: argparse.Namespace, workplace: Workplace) -> int:
     facts = report.machine()
     _tell(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}")
     results: dict[str, Series] = {}
-    render = cpu_table.render if options.command == "cpu" else table.render
+    render = RENDERERS.get(options.command, table.render)
     try:
         measure(_contestants(options, workplace), options.rounds, results, _tell)
     finally:
@@ -99,6 +111,11 @@ def _contestants(options: argparse.Namespace, workplace: Workplace) -> list[Cont
     if options.command == "cpu":
         against = None if options.against is None else Path(options.against).resolve()
         return list(learner_cpu(workplace, options.rows, against))
+    if options.command == "sessions":
+        load = session_runs.Load(options.sessions, options.session_seconds)
+        return list(session_runs.contestants(workplace, options.modes, load))
+    if options.command == "tls":
+        return list(tls_runs.contestants(workplace))
     if options.command == "unity":
         players: list[Contestant] = [rollcast_unity(workplace), ml_agents(workplace)]
         return [contestant for contestant in players if contestant.name not in options.skip]

@@ -169,14 +169,27 @@ class LearnerCPU:
         row: What is trained.
         side: Whose code trains it.
         name: For the JSON file.
+        learner_options: Further options of the learner.
+        actor_options: Further options of the actor.
     """
 
-    def __init__(self, workplace: Workplace, row: Row, side: Side, name: str) -> None:
+    def __init__(
+        self,
+        workplace: Workplace,
+        row: Row,
+        side: Side,
+        name: str,
+        *,
+        learner_options: Sequence[str] = (),
+        actor_options: Sequence[str] = (),
+    ) -> None:
         self.name = name
         self.title = f"{row.title}, {side.name}"
         self._workplace = workplace
         self._row = row
         self._side = side
+        self._learner_options = tuple(learner_options)
+        self._actor_options = tuple(actor_options)
 
     def prepare(self) -> None:
         """Does nothing, because both checkouts are installed."""
@@ -186,8 +199,8 @@ class LearnerCPU:
         run_id = f"{self.name}-{round_index}"
         learner_cores, actor_cores = split_cores()
         launch = Launch(
-            learner_command(self._row, self._side, seed=round_index + 1),
-            (actor_command(self._row, self._side),),
+            (*learner_command(self._row, self._side, seed=round_index + 1), *self._learner_options),
+            ((*actor_command(self._row, self._side), *self._actor_options),),
             folder=self._side.root,
             environment={"PYTHONPATH": str(CLOCK_PATH.parent)},
             learner_cores=learner_cores,

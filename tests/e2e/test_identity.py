@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rollcast.auth import Role
 
 from actor_client.exits import ExitCode
 from learner.common.exits import ExitCode as LearnerCode
@@ -93,8 +94,8 @@ def test_two_commands_train(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     """Each fault has its exit code and its words, and the token is in no process list."""
-    folder, other = Folder.make(tmp_path / "certs"), Folder.make(tmp_path / "other")
-    token = tmp_path / "token"
+    folder, other = Folder.make(tmp_path / "certs", watcher=Role.VIEWER), Folder.make(tmp_path / "other")
+    token, viewer = tmp_path / "token", folder.path / "watcher.token"
     token.write_text("a-token-that-nobody-knows\n")
     learner, addresses = started(tmp_path, folder.path, steps=10**6)
     try:
@@ -104,6 +105,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             ("--tls-ca", str(folder.ca), "--server-name", "elsewhere"): (ExitCode.UNTRUSTED, "other names than"),
             ("--tls-ca", str(folder.ca)): (ExitCode.UNAUTHENTICATED, "requires a token"),
             ("--tls-ca", str(folder.ca), "--token-file", str(token)): (ExitCode.UNAUTHENTICATED, "unknown"),
+            ("--tls-ca", str(folder.ca), "--token-file", str(viewer)): (ExitCode.NOT_ALLOWED, "watcher is a viewer"),
             ("--tls-ca", str(tmp_path / "none")): (ExitCode.USAGE, "cannot be read"),
         }
         for arguments, (code, words) in faults.items():
@@ -115,5 +117,24 @@ def test_what_is_refused(tmp_path: Path) -> None:
         assert drain.returncode == LearnerCode.NOT_ALLOWED
         assert command("learner", "drain", str(tmp_path / "run")).returncode == LearnerCode.OK
         learner.process.wait(60)
+    finally:
+        learner.process.kill()
+
+
+def test_an_expired_certificate_is_named(tmp_path: Path) -> None:
+    """Once the certificate of a running learner is one that has expired, a new actor ends and says so."""
+    folder = Folder.make(tmp_path / "certs")
+    token = tmp_path / "token"
+    token.write_text("a-token-that-nobody-knows\n")
+    learner, addresses = started(tmp_path, folder.path, steps=10**6)
+    try:
+        folder.renew(days=-1)
+        while True:
+            actor = gym(addresses.address, "--tls-ca", str(folder.ca), "--token-file", str(token))
+            if (
+                actor.returncode != ExitCode.UNAUTHENTICATED
+            ):  # this token's answer while the former certificate is served
+                break
+        assert (actor.returncode, "has expired" in actor.stderr) == (ExitCode.UNTRUSTED, True), actor.stderr
     finally:
         learner.process.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -18,9 +19,11 @@ from rollcast.errors import (
     UnknownBehavior,
     WireError,
 )
+from rollcast.tls import ClientSecurity
 from rollcast.v1 import session_pb2
 from structlog.testing import capture_logs
 
+from actor_client.connection import connector
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.connection.harness import acting, linked
 from tests.actor_client.scripted import ScriptedLearner, wait_until
@@ -188,6 +191,47 @@ def test_an_opening_refused_for_good_ends_the_actor(error: WireError, exit_code:
             link.open(20.0)
     assert failure.value.exit_code is exit_code
     assert text in failure.value.message
+
+
+def _refuse(learner: ScriptedLearner, times: int) -> None:
+    """Refuses the token of the next renewal, and of the next openings."""
+    learner.fail_open = [_unauthenticated() for _ in range(times)]
+    learner.fail_renew = [_unauthenticated()]
+
+
+def _unauthenticated() -> WireError:
+    return WireError("who?", code=grpc.StatusCode.UNAUTHENTICATED)
+
+
+def test_a_token_refused_after_a_success_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While tokens are replaced an accepted actor keeps its session; if its token stays refused, it ends in the end."""
+    with ScriptedLearner() as learner:
+        learner.lease_seconds = 0.3
+        with acting(learner) as actor:
+            _refuse(learner, 2)
+            wait_until(lambda: not learner.fail_open and actor.port.may_step(1))
+            actor.send(3)
+            actor.wait_acked()
+            assert actor.link.error is None
+            assert len(learner.sessions) == 1
+            monkeypatch.setattr(connector, "REFUSED_SECONDS", 0.0)
+            _refuse(learner, 100)
+            wait_until(lambda: actor.link.error is not None)
+            assert actor.link.error is not None
+            assert actor.link.error.exit_code is ExitCode.UNAUTHENTICATED
+
+
+def test_a_secret_that_others_can_read_is_told(tmp_path: Path) -> None:
+    """A token that other users can read is used, because orchestrators mount it so, and the log names the file."""
+    for mode, told in ((0o644, 1), (0o600, 0)):
+        token = tmp_path / f"token-{mode:o}"
+        token.write_text("a-token-of-an-actor\n")
+        token.chmod(mode)
+        with ScriptedLearner() as learner, capture_logs() as logs:
+            with linked(learner, security=ClientSecurity(token_file=token)) as link:
+                link.open(20.0)
+            warned = [entry for entry in logs if entry["event"] == "secret_readable_by_others"]
+        assert [entry["file"] for entry in warned] == [str(token)] * told
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from rollcast.auth import Principal, Role, TokenRow, make_token, token_hash
 from rollcast.tls import ClientSecurity
 
-from learner.identity.authority import Authority, save_server
+from learner.identity.authority import CERTIFICATE_DAYS, Authority, save_server
 from learner.settings.addresses import AUTHORITY, SERVER_CERT, SERVER_KEY, TOKENS
 
 HOSTS = ("localhost", "127.0.0.1")
@@ -39,6 +39,10 @@ class Folder:
         """Replaces the token file."""
         rows = [TokenRow(Principal(name, role), token_hash(self.tokens[name])) for name, role in roles.items()]
         (self.path / TOKENS).write_text("".join(f"{row.line()}\n" for row in rows))
+
+    def renew(self, days: float = CERTIFICATE_DAYS) -> None:
+        """Replaces the learner's certificate by one that is valid for so many days."""
+        save_server(self.path, self.authority, HOSTS, days=days)
 
     def client(self, token: str | None = None, certificate: Principal | None = None) -> ClientSecurity:
         """Returns how a client connects."""

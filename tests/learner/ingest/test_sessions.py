@@ -296,6 +296,29 @@ def test_the_lease_grows_with_very_many_sessions() -> None:
     assert first.lease_until - parts.now == 60
 
 
+def test_an_unchanged_session_is_described_by_the_same_object() -> None:
+    """The trainers are told of all actors each second; a description is made again only when something has changed."""
+    parts = Parts()
+    session = parts.open("first").session
+    seen = [session.actor]
+    assert session.actor is seen[0]
+
+    def is_new() -> bool:
+        seen.append(session.actor)
+        return seen[-1] is session.actor and seen[-1] != seen[-2]
+
+    parts.declared(session)
+    assert is_new()
+    session.is_connected = True
+    assert is_new()
+    session.accounts[0].agents += 1
+    assert is_new()
+    session.accounts[0].teams[1] = 1
+    assert is_new()
+    session.opponent = "random"
+    assert is_new()
+
+
 def test_opening_values_are_plain() -> None:
     """The saved state has plain values only."""
     parts = Parts()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from rollcast.policies import PolicyAssembler
 from rollcast.v1 import policy_pb2
 
-from learner.publish.broadcast import ENCODE_INLINE_BYTES, OFFERED_AT_ONCE, Broadcast, encode
+from learner.publish.broadcast import ENCODE_INLINE_BYTES, OFFER_SECONDS, OFFERED_AT_ONCE, YIELD, Broadcast, encode
 from learner.publish.store import PolicyStore
 from tests.learner.service.harness import async_test, eventually
 from tests.learner.service.samples import NAME, make_policy
@@ -70,6 +71,27 @@ async def test_a_version_is_offered_to_some_subscribers_at_a_time() -> None:
         if each is not gone:
             assert versions(await each.take()) == [2]
     assert gone.waiting == 0
+    await broadcast.stop()
+
+
+@async_test
+async def test_offers_yield_to_a_loop_that_is_late() -> None:
+    """After a timer that came late, the next subscribers wait three times the delay, so that acks come first."""
+    store = PolicyStore()
+    broadcast = Broadcast(store)
+    subscriptions = [broadcast.subscribe([0], {}) for _ in range(3 * OFFERED_AT_ONCE)]
+
+    def offered() -> int:
+        return sum(each.waiting for each in subscriptions)
+
+    store.publish(make_policy(1))
+    broadcast.refresh()
+    began = time.monotonic()
+    time.sleep(0.1)  # noqa: ASYNC251 - blocks the loop on purpose
+    await eventually(lambda: offered() == 2 * OFFERED_AT_ONCE)
+    late_seconds = 0.1 - OFFER_SECONDS
+    await eventually(lambda: offered() == 3 * OFFERED_AT_ONCE)
+    assert time.monotonic() - began >= 0.1 + YIELD * late_seconds
     await broadcast.stop()
 
 

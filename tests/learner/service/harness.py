@@ -35,7 +35,7 @@ from learner.ingest.judgements import Judge
 from learner.ingest.ledger import Ledger
 from learner.ingest.session_ids import SessionIds
 from learner.ingest.sessions import SessionTable, restore
-from learner.link.channel import Link
+from learner.link.channel import Link, Transport
 from learner.link.control import Ending
 from learner.link.policies import StoredPolicy
 from learner.link.to_front import Pace, Policy
@@ -120,11 +120,12 @@ class Learner:
         judge_declaration: Judge = accept,
         snapshots: SnapshotFiles | None = None,
         identity: Identity | None = None,
+        transport: Transport = pickled,
     ) -> None:
         self.options = options
         self.expected_incidents = 0
         self.ledger = Ledger()
-        self.link = Link(pickled)
+        self.link = Link(transport)
         self.trainers = Trainers(self.link)
         self.ends: list[Ending] = []
         self.behaviors = BehaviorTable(options, self.ledger, judge_declaration, self.link.to_trainers.send)

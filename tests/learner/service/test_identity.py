@@ -15,9 +15,10 @@ from rollcast.auth import Principal, Role, TokenRow, authorization, make_token, 
 from rollcast.errors import from_rpc_error
 from rollcast.server_tls import ServerSecurity
 from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
+from structlog.testing import capture_logs
 
 from learner.identity.access import Access, own_row
-from learner.identity.setup import Identity
+from learner.identity.setup import Identity, identity_of
 from tests.learner.identity.certificates import Folder
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
 from tests.learner.service.samples import make_options, make_spec
@@ -169,6 +170,35 @@ async def test_an_unreadable_token_file_changes_nothing(folder: Folder) -> None:
             (folder.path / "tokens").unlink() if text is None else (folder.path / "tokens").write_text(text)
             await asyncio.sleep(1.2)  # one tick
             await actor.renew()
+
+
+def test_a_mounted_token_file_is_read_when_its_link_changes(folder: Folder, tmp_path: Path) -> None:
+    """Kubernetes mounts a secret as links, and replaces it by renaming one: the content decides, not the file."""
+    mounted, data = tmp_path / "mounted", tmp_path / "mounted" / "..data"
+    for name, principal in (("first", "lab"), ("second", "other")):
+        (mounted / name).mkdir(parents=True)
+        row = TokenRow(Principal(principal, Role.ACTOR), token_hash(folder.tokens[principal]))
+        (mounted / name / "tokens").write_text(f"{row.line()}\n")
+    data.symlink_to("first")
+    (mounted / "tokens").symlink_to("..data/tokens")
+    access = Access(mounted / "tokens", poll_seconds=0)
+    assert not access.poll()
+    (mounted / "..new").symlink_to("second")
+    (mounted / "..new").replace(data)
+    assert access.poll()
+    assert access.knows("other")
+    assert not access.knows("lab")
+
+
+def test_a_key_that_others_can_read_is_told(folder: Folder) -> None:
+    """A private key that other users can read is used, and the log names it."""
+    certificate, key = folder.server
+    for mode, told in ((0o644, 1), (0o600, 0)):
+        key.chmod(mode)
+        with capture_logs() as logs:
+            identity_of(make_options(tls_cert=str(certificate), tls_key=str(key)).rollcast)
+        warned = [entry for entry in logs if entry["event"] == "secret_readable_by_others"]
+        assert [entry["file"] for entry in warned] == [str(key)] * told
 
 
 @asynccontextmanager

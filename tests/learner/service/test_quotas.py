@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from rollcast.enums import HoldReason
 from rollcast.v1 import trajectory_pb2
 
+from learner.ingest.quotas import Quotas
+from learner.ingest.session import ActorSession
 from learner.link.evaluation import Order
 from learner.link.to_front import EndEvaluation, StartEvaluation
-from tests.learner.service.harness import Actor, Learner, Upload, async_test, running
+from tests.learner.service.harness import Actor, Learner, Upload, async_test, eventually, running
 from tests.learner.service.samples import make_chunk
 
 STEPS = 96
@@ -90,3 +93,24 @@ async def test_an_actor_that_evaluates_has_no_part() -> None:
         learner.link.to_front.send(EndEvaluation(one.session_id))
         await quota(uploads[0], STEPS // 2)
         await quota(uploads[1], STEPS // 2)
+
+
+@async_test
+async def test_without_quotas_a_chunk_costs_nothing_for_each_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a trainer asks for no exact updates, chunks, connections and seconds lead to no look at all sessions."""
+    looks = []
+
+    def look(*_args: object, **_options: object) -> list[ActorSession]:
+        looks.append(True)
+        return []
+
+    monkeypatch.setattr(Quotas, "_assign", look)
+    async with running() as learner, Actor(learner.server.port, "a") as actor:
+        upload = await actor.join(follows_quota=True)
+        learner.pace(ahead_limit_steps=2 * STEPS)
+        await upload.send(make_chunk(3))
+        await upload.ack(1)
+        learner.server._hub.tick()
+        assert not looks
+        begin(learner)
+        await eventually(lambda: bool(looks))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 from typing import Any
 
 from learner.link.to_trainers import Actors, Experience
+from learner.service.paced import REST
+from learner.service.roll_call import RollCall
 from learner.settings.options import RunOptions
-from tests.learner.service.harness import Actor, Learner, async_test, running
+from tests.learner.service.harness import Actor, Learner, async_test, eventually, running
 from tests.learner.service.samples import NAME, make_chunk, make_options
 
 
@@ -90,3 +94,24 @@ async def test_in_lockstep_no_chunk_overtakes_its_number_of_agents() -> None:
     place = next(place for place, message in enumerate(messages) if isinstance(message, Experience))
     told = [message for message in messages[:place] if isinstance(message, Actors)]
     assert told[-1].actors[0].agents == {0: 4}
+
+
+@async_test
+async def test_a_long_list_is_told_more_rarely() -> None:
+    """After a list of all actors that took a while, the next one waits ten times as long."""
+    seconds = 0.02
+    told: list[tuple[Actors, float]] = []
+
+    def actors() -> Actors:
+        time.sleep(seconds)
+        return Actors(steps_taken={0: len(told) + 1})
+
+    def send(message: Actors) -> None:
+        told.append((message, time.monotonic()))
+
+    roll_call = RollCall(SimpleNamespace(actors=actors), send, at_once=False)  # type: ignore[arg-type]
+    for count in (1, 2):
+        roll_call.changed()
+        await eventually(lambda count=count: len(told) == count)  # type: ignore[misc]
+    assert told[1][1] - told[0][1] >= REST * seconds
+    roll_call.stop()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from rollcast.auth import Role, make_token
+from rollcast.auth import Principal, Role, make_token
 from rollcast.server_tls import ServerSecurity
 
 from learner.identity.access import Access
@@ -106,6 +106,24 @@ def test_no_answer_sets_a_cookie(folder: Folder, site: Site) -> None:
                 answer = ask(folder, site, path, method, {**caller, "Origin": "https://elsewhere.example"})
                 assert "set-cookie" not in answer.headers
                 assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_client_certificates_alone_guard_the_port(folder: Folder) -> None:
+    """With client certificates and no token file, a connection without a certificate reads nothing."""
+    access = Access(takes_certificates=True)
+    identity = Identity(access, ServerSecurity(*folder.server, folder.ca, poll_seconds=0))
+    lab = folder.client(certificate=Principal("lab", Role.VIEWER))
+    with serving(identity=identity) as site:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            ask(folder, site, "/api/status")
+        context = ssl.create_default_context(cafile=str(folder.ca))
+        context.load_cert_chain(str(lab.cert), str(lab.key))
+        connection = http.client.HTTPSConnection("127.0.0.1", site.port, timeout=SECONDS, context=context)
+        try:
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+        finally:
+            connection.close()
 
 
 def test_plain_text_gets_no_answer(site: Site) -> None:

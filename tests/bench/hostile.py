@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import grpc
 import numpy as np
+from numpy.typing import NDArray
 from rollcast.auth import Principal, Role, TokenRow, authorization, make_token, token_hash
 from rollcast.channels import channel_options
 from rollcast.enums import ColumnRole
@@ -167,7 +168,7 @@ class Probe:
 
 def _statistic(generation: int, sequence: int) -> Chunk:
     """Returns a chunk with one statistic, which needs no credit and trains nothing."""
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "stat/key": np.zeros(1, np.uint32),
         "stat/env": np.zeros(1, np.uint32),
         "stat/value": np.ones(1, np.float32),

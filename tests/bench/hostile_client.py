@@ -155,7 +155,11 @@ class Hostile:
 
     async def opened(self, sessions: Any, **fields: Any) -> session_pb2.OpenSessionResponse:
         """Opens a session; takes another name if the old one is shut out."""
-        request = {"protocol_revision": 1, "actor_name": self._name, "instance_id": str(uuid.uuid4())} | fields
+        request: dict[str, Any] = {
+            "protocol_revision": 1,
+            "actor_name": self._name,
+            "instance_id": str(uuid.uuid4()),
+        } | fields
         try:
             answer = await self._call(sessions.OpenSession, session_pb2.OpenSessionRequest(**request))
         except WireError as error:

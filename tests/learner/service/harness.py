@@ -168,7 +168,7 @@ class Learner:
 
     def forgive(self) -> None:
         """Lets actors have any number of faults of form, for tests of more than two."""
-        self.sessions.quarantine.note = lambda _place, _fault: None  # type: ignore[method-assign]
+        self.sessions.quarantine.note = lambda place, fault: None  # type: ignore[method-assign]
 
     def metric(self, name: str, **labels: str) -> float:
         """Returns one sample of the metrics."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 import numpy as np
@@ -75,7 +76,8 @@ async def test_faults_of_every_call_count() -> None:
     """Calls of a session and openings count for the same place; calls that name no place do not."""
     async with running() as learner, Actor(learner.server.port) as actor:
         for _ in range(MAX_FAULTS):
-            await failure(actor.channel.unary_unary("/rollcast.v1.SessionService/OpenSession")(b"\xff"))
+            unreadable: Any = cast("Any", actor.channel.unary_unary("/rollcast.v1.SessionService/OpenSession"))
+            await failure(unreadable(b"\xff"))
             await failure(actor.open(actor_name="\n"))
         await actor.open()
         assert (await failure(actor.renew(books=MANY_BOOKS))).reason == "BAD_REQUEST"

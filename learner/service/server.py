@@ -133,16 +133,7 @@ class LearnerServer:
         self._faults = FormFaults(self._hub, sessions, metrics.sessions)
         self._session_service = self._make_session_service(behaviors, run, newest_version)
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
-        self._policy_service = PolicyService(
-            self._hub,
-            sessions,
-            behaviors,
-            store,
-            self._broadcast,
-            metrics=metrics.policies,
-            faults=self._faults,
-            snapshots=snapshots,
-        )
+        self._policy_service = self._make_policy_service(behaviors, store, snapshots)
         self._rates = ActorRates(sessions)
         self._control_service = ControlService(control, sessions, self._rates, run.server_version, self._identity.audit)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
@@ -178,6 +169,20 @@ class LearnerServer:
             newest_version=newest_version,
             audit=self._identity.audit,
             faults=self._faults,
+        )
+
+    def _make_policy_service(
+        self, behaviors: BehaviorTable, store: PolicyStore, snapshots: SnapshotFiles | None
+    ) -> PolicyService:
+        return PolicyService(
+            self._hub,
+            self._sessions,
+            behaviors,
+            store,
+            self._broadcast,
+            metrics=self._metrics.policies,
+            faults=self._faults,
+            snapshots=snapshots,
         )
 
     def _make_trajectory_service(

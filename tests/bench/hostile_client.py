@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import grpc
 import numpy as np
+from numpy.typing import NDArray
 from rollcast.auth import authorization
 from rollcast.channels import channel_options
 from rollcast.enums import ColumnRole, SegmentEnd
@@ -58,7 +59,7 @@ def cartpole() -> BehaviorSpec:
 
 def steps(session: session_pb2.OpenSessionResponse, sequence: int, *, value: float, generation: int) -> Chunk:
     """Returns a chunk of one segment whose observations all have one value."""
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         OBSERVATION: np.full((ROWS, 4), value, np.float32),
         "discrete_action": np.zeros((ROWS, 1), np.int32),
         "log_prob": np.full((ROWS, 1), -0.7, np.float32),
@@ -88,7 +89,7 @@ def steps(session: session_pb2.OpenSessionResponse, sequence: int, *, value: flo
 
 def episodes(session: session_pb2.OpenSessionResponse, sequence: int, count: int) -> Chunk:
     """Returns a chunk of invented returns without rows."""
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "episode/return": np.full(count, 1e6, np.float32),
         "episode/length": np.ones(count, np.uint32),
         "episode/env": np.zeros(count, np.uint32),

@@ -99,6 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("resume", "end a pause", _resume),
         ("save", "save a checkpoint now", _save),
         ("drain", "save and end a run; its actors exit", _drain),
+        ("release", "let an actor that is shut out for faults of form in again", _release),
         ("healthcheck", "exit with 0 if the learner accepts actors", _healthcheck),
     ):
         _add_operator_command(commands.add_parser(name, help=text), function)
@@ -281,6 +282,11 @@ _IDENTITY: Sequence[tuple[str, str, str]] = (
 
 
 def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
+    if function is _release:
+        parser.add_argument(
+            "actor", metavar="ACTOR", help="name of the actor; rollcast-learner status lists those shut out"
+        )
+        parser.add_argument("--principal", metavar="NAME", help="its principal (default: any)")
     parser.add_argument(
         "which", nargs="?", metavar="RUN", help="folder or id of the run (default: the only running one)"
     )
@@ -460,6 +466,13 @@ def _drain(parsed: argparse.Namespace) -> int:
     with _operator(parsed) as operator:
         operator.drain(final=True)
     print("the run ends; its actors exit")
+    return ExitCode.OK
+
+
+def _release(parsed: argparse.Namespace) -> int:
+    with _operator(parsed) as operator:
+        released = operator.release(parsed.actor, parsed.principal)
+    print(f"released {released} actor{'s' if released != 1 else ''}")
     return ExitCode.OK
 
 

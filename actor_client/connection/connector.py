@@ -8,7 +8,7 @@ from typing import Final
 
 import grpc
 import structlog
-from rollcast.errors import Draining, SessionFenced, StreamSuperseded, WireError
+from rollcast.errors import Draining, Quarantined, SessionFenced, StreamSuperseded, WireError
 from rollcast.tls import ClientSecurity
 from rollcast.v1 import session_pb2
 
@@ -210,7 +210,7 @@ class Connector:
             return wait_seconds
         if not isinstance(error, Draining) and (left_out := state.notices.due("unreachable")) is not None:
             self._log.warning(
-                "learner_unreachable" if self._opening else "connection_lost",
+                _event(error, is_opening=self._opening),
                 address=state.address,
                 reason=f"{state.last_failure}; trying again in {wait_seconds:.2g} s",
                 attempt=self._backoff.attempts,
@@ -269,6 +269,13 @@ class Connector:
         """Notes that the connection is stable, so that the next break counts as the first."""
         self._backoff.healthy()
         self._fenced = 0
+
+
+def _event(error: WireError, *, is_opening: bool) -> str:
+    """Returns the name of the log line for an attempt that failed."""
+    if isinstance(error, Quarantined):
+        return "quarantined"
+    return "learner_unreachable" if is_opening else "connection_lost"
 
 
 def _is_silent(error: WireError) -> bool:

@@ -116,6 +116,11 @@ class Operator:
         """Ends the run; with `final` the actors exit too."""
         self._stub.Drain(control_pb2.DrainRequest(final=final), timeout=CALL_SECONDS, metadata=self._metadata)
 
+    def release(self, actor_name: str, principal: str | None) -> int:
+        """Lets an actor that is shut out in again; returns the number of actors of this name."""
+        request = control_pb2.ReleaseActorRequest(actor_name=actor_name, principal=principal)
+        return self._stub.ReleaseActor(request, timeout=CALL_SECONDS, metadata=self._metadata).released
+
     def accepts_actors(self) -> bool:
         """Returns whether the run waits or trains, and is not paused, draining or failed."""
         return self.status().state in {control_pb2.RUN_STATE_WAITING, control_pb2.RUN_STATE_TRAINING}

@@ -46,6 +46,7 @@ def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
     if status.HasField("lockstep"):
         lines.append(_lockstep_line(status.lockstep))
     lines += _actor_lines(status)
+    lines += [_quarantine_line(row) for row in status.quarantined]
     if status.last_error:
         lines.append(f"last error: {printable(status.last_error)}")
     return "\n".join(lines)
@@ -61,6 +62,14 @@ def _lockstep_line(row: control_pb2.LockstepStatus) -> str:
     return (
         f"lock-step: {row.joined} of {row.actors} actors, round {row.round} done, {row.quota_steps} steps per agent, a "
         f"restart continues after round {row.checkpoint_round}; {said}"
+    )
+
+
+def _quarantine_line(row: control_pb2.QuarantinedActor) -> str:
+    whose = f" of {printable(row.principal, 80)}" if row.principal else ""
+    return (
+        f"shut out: {printable(row.actor_name, 80)}{whose} for {text.duration(row.remaining_ms / 1000)} more, after faults "
+        f"of form; the last: {printable(row.last_fault)}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from rollcast.enums import ResetMode
 from rollcast.v1 import policy_pb2
 
+from learner.common.leave_one_out import Source
 from learner.common.saved_values import count, number
 from learner.curriculum.measures import EVALUATION, REWARD, MeasureBuffers, statistic
 from learner.curriculum.samplers import seeded
@@ -53,6 +54,8 @@ class Lessons:
     Args:
         parameters: Resolved parameters of the run file; None without any.
         seed: Seed of the run.
+        present: Returns the present actors that have sent steps of a behavior, by its name. What they report completes a
+            lesson only if it also does so without any one of them.
 
     Attributes:
         revision: Grows with each change of the parameters; 0 without parameters.
@@ -60,7 +63,14 @@ class Lessons:
             the first change.
     """
 
-    def __init__(self, parameters: Mapping[str, ParameterSettings] | None, *, seed: int) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, ParameterSettings] | None,
+        *,
+        seed: int,
+        present: Callable[[str], Collection[Source]] = lambda _: (),
+    ) -> None:
+        self._present = present
         self._parameters = dict(parameters or {})
         self._samplers = seeded(self._parameters, seed)
         self._numbers: Mapping[str, int] = dict.fromkeys(self._parameters, 0)
@@ -109,7 +119,13 @@ class Lessons:
         return self._buffers.measures(behavior)
 
     def add_episode(
-        self, behavior: str, value: float, revision: int | None, others: Mapping[str, float] = NOTHING_ELSE
+        self,
+        behavior: str,
+        value: float,
+        revision: int | None,
+        others: Mapping[str, float] = NOTHING_ELSE,
+        *,
+        source: Source = Source(),  # noqa: B008 - a frozen value
     ) -> None:
         """Records a finished training episode.
 
@@ -119,17 +135,24 @@ class Lessons:
             revision: Revision of the parameters with which it began; None if the actor reported none, because it sets
                 no parameters.
             others: Further measures of the episode (`measures`).
+            source: The actor that played it.
         """
-        if revision == self.revision and self._buffers.add(behavior, {**others, REWARD: value}):
+        if revision == self.revision and self._buffers.add(behavior, {**others, REWARD: value}, source):
             self._look()
 
-    def add_statistic(self, behavior: str, name: str, value: float) -> None:
-        """Records a value that an environment reported outside its episodes."""
-        if self._buffers.add(behavior, {statistic(name): value}):
+    def add_statistic(
+        self,
+        behavior: str,
+        name: str,
+        value: float,
+        source: Source = Source(),  # noqa: B008 - a frozen value
+    ) -> None:
+        """Records a value that an environment of an actor reported outside its episodes."""
+        if self._buffers.add(behavior, {statistic(name): value}, source):
             self._look()
 
     def add_evaluation(self, behavior: str, mean: float) -> None:
-        """Records the mean return of an evaluation that began under the current parameters."""
+        """Records the mean return of an evaluation that began under the current parameters, the least of its means."""
         if self._buffers.add(behavior, {EVALUATION: mean}):
             self._look()
 
@@ -167,6 +190,7 @@ class Lessons:
             "numbers": dict(self._numbers),
             "smoothed": dict(self._smoothed),
             "returns": self._buffers.state_dict(),
+            "sourced": self._buffers.sourced_state_dict(),
             "digest": self._digest(),
         }
 
@@ -186,7 +210,7 @@ class Lessons:
             self.revision += 1
             self.since_revision = self.revision
             return
-        self._buffers.load_state_dict(state["returns"])
+        self._buffers.load_state_dict(state["returns"], state.get("sourced", {}))  # absent in earlier builds
         for name in self._parameters:
             self._smoothed[name] = number({name: 0.0, **state["smoothed"]}, name)
 
@@ -222,7 +246,9 @@ class Lessons:
             return False
         if criteria.signal_smoothing:
             self._smoothed[parameter] = mean
-        return mean > criteria.threshold
+        if mean <= criteria.threshold:
+            return False
+        return self._buffers.least_mean(criteria, self._present(criteria.behavior)) > criteria.threshold
 
     def _begin(self, numbers: Mapping[str, int]) -> None:
         self._numbers = dict(numbers)  # a new dict: other threads read the old one

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
+from learner.common.leave_one_out import Source, SourcedValues
 from learner.common.saved_values import numbers
 from learner.settings.parameters import CompletionCriteria, ParameterSettings
 
@@ -51,6 +52,7 @@ class MeasureBuffers:
                     longest = max(criteria.min_lesson_length, lengths.get(key, 1))
                     lengths[key] = min(longest, _MAX_EPISODES)
         self._buffers = {key: deque[float](maxlen=length) for key, length in lengths.items()}
+        self._sourced = {key: SourcedValues(length) for key, length in lengths.items()}
         behaviors = {behavior for behavior, _ in lengths}
         self._measures = {
             behavior: frozenset(measure for name, measure in lengths if name == behavior) for behavior in behaviors
@@ -60,13 +62,21 @@ class MeasureBuffers:
         """Returns the measures of a behavior that lessons use."""
         return self._measures.get(behavior, frozenset())
 
-    def add(self, behavior: str, values: Mapping[str, float]) -> bool:
-        """Adds values by measure; returns whether any lesson measures one of them. Values that are not finite are left out."""
+    def add(self, behavior: str, values: Mapping[str, float], source: Source | None = None) -> bool:
+        """Adds values by measure; returns whether any lesson measures one of them. Values that are not finite are left out.
+
+        Args:
+            behavior: Name of the behavior.
+            values: The values.
+            source: The actor that reported them; None for values that several actors made together.
+        """
         is_measured = False
         for measure in self.measures(behavior):
             value = values.get(measure)
             if value is not None and math.isfinite(value):
                 self._buffers[behavior, measure].append(value)
+                if source is not None:
+                    self._sourced[behavior, measure].append(value, source)
                 is_measured = True
         return is_measured
 
@@ -74,6 +84,17 @@ class MeasureBuffers:
         """Forgets all values."""
         for buffer in self._buffers.values():
             buffer.clear()
+        for values in self._sourced.values():
+            values.clear()
+
+    def least_mean(self, criteria: CompletionCriteria, present: Collection[Source]) -> float:
+        """Returns the smallest mean of the values without any one of the present sources; see `SourcedValues`.
+
+        Results of evaluations have no source: it is infinity.
+        """
+        if criteria.measure == EVALUATION:
+            return math.inf
+        return self._sourced[_key(criteria)].least_mean(present)
 
     def is_long_enough(self, criteria: CompletionCriteria) -> bool:
         """Returns whether there are as many values as a lesson requires."""
@@ -96,8 +117,12 @@ class MeasureBuffers:
         """Returns all buffers."""
         return {_name(*key): list(buffer) for key, buffer in self._buffers.items()}
 
-    def load_state_dict(self, state: Mapping[str, Iterable[float]]) -> None:
-        """Continues from `state_dict`; leaves out what no lesson measures any more.
+    def sourced_state_dict(self) -> dict[str, Any]:
+        """Returns all values with their sources."""
+        return {_name(*key): values.state_dict() for key, values in self._sourced.items()}
+
+    def load_state_dict(self, state: Mapping[str, Iterable[float]], sourced: Mapping[str, Any]) -> None:
+        """Continues from `state_dict` and `sourced_state_dict`; leaves out what no lesson measures any more.
 
         Raises:
             TypeError, ValueError: The state is not one that was saved here.
@@ -106,6 +131,8 @@ class MeasureBuffers:
             if (name := _name(*key)) in state:
                 buffer.clear()
                 buffer.extend(numbers(state, name))
+            if name in sourced:
+                self._sourced[key].load_state_dict(sourced[name])
 
 
 def _key(criteria: CompletionCriteria) -> tuple[str, str]:

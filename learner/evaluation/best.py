@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class BestKeeper:
     """Keeps the best checkpoint of each behavior; used in the trainers' thread.
 
     In a run with evaluations, they decide; otherwise the mean return of the newest training episodes does, once there
-    are enough episodes. A new lesson is another task: its first measurement replaces the best result of the lesson
+    are enough episodes. Either counts without the episodes of the source whose omission lowers it most. A new lesson is another task: its first measurement replaces the best result of the lesson
     before.
 
     Args:
@@ -130,7 +131,9 @@ class BestKeeper:
             now = self._clock()
             if is_last or now - self._looked_at.get(name, -self._every_seconds) >= self._every_seconds:
                 self._looked_at[name] = now
-                self._keep(Candidate.of(trainer), mean, TRAINING)
+                least = trainer.least_mean_return()
+                if least is not None and math.isfinite(least) and self._is_best(name, least, TRAINING):
+                    self._keep(Candidate.of(trainer), least, TRAINING)
 
     def _is_best(self, behavior: str, reward: float, measure: str) -> bool:
         best = self._store.status.best(behavior)

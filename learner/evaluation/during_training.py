@@ -96,7 +96,7 @@ class Evaluator:
         best: Receives each result.
         send: Sends the service the orders for actors, and the versions that are no longer measured.
         meters: Counts evaluations.
-        on_result: Called with each result.
+        on_result: Called with each result and its least mean return (`EvaluationRound.least_mean_return`).
         clock: Returns monotonic seconds.
 
     Attributes:
@@ -111,7 +111,7 @@ class Evaluator:
         send: Send,
         *,
         meters: RunMeters,
-        on_result: Callable[[EvaluationResult], object],
+        on_result: Callable[[EvaluationResult, float], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -281,8 +281,9 @@ class Evaluator:
             stats.add_stat("Evaluation/Episode Length", episode.length)
         stats.set_stat("Evaluation/Step", candidate.step)
         returns = result.returns
+        least_mean = min(returns.mean, running.least_mean_return(name))
         self._meters.behavior(name).note_evaluation(result.episodes, is_complete=result.is_complete)
-        is_best = result.is_complete and self._best.note_evaluation(candidate, returns.mean)
+        is_best = result.is_complete and self._best.note_evaluation(candidate, least_mean)
         log.info(
             "evaluation",
             behavior=name,
@@ -295,7 +296,7 @@ class Evaluator:
             best=is_best,
             **{} if result.is_complete else {"cut_short": True},
         )
-        self._on_result(result)
+        self._on_result(result, least_mean)
 
 
 class EvaluationManager(RunPart, EvaluationSink):
@@ -370,11 +371,11 @@ class EvaluationManager(RunPart, EvaluationSink):
         """Returns why no actor trains while all evaluate; otherwise an empty text."""
         return self._evaluator.obstacle
 
-    def _note(self, result: EvaluationResult) -> None:
+    def _note(self, result: EvaluationResult, least_mean: float) -> None:
         self._on_result(result)
         returns = result.returns
         if result.is_complete and self._revision == self._lessons.revision:
-            self._lessons.add_evaluation(result.behavior, returns.mean)
+            self._lessons.add_evaluation(result.behavior, least_mean)
         self._meters.behavior(result.behavior).show_evaluation(mean=returns.mean, std=returns.std, step=result.step)
 
     def _show_best(self, behavior: str, reward: float, step: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from learner.common.leave_one_out import Source, SourcedValues
 from learner.link.evaluation import Order, Played
 from learner.link.to_trainers import Actor
 
@@ -25,15 +26,18 @@ class Candidate:
     Attributes:
         session_id: Session of the actor.
         behavior_ids: Behavior ids of the actor to measure.
+        source: The actor, as a source of returns.
     """
 
     session_id: str
     behavior_ids: frozenset[BehaviorId]
+    source: Source = Source()  # noqa: RUF009 - a frozen value
 
 
 @dataclass(slots=True, eq=False)
 class _Share:
     order: Order
+    source: Source
     played: dict[BehaviorId, list[Played]]
     episodes: int = field(init=False)
     """Episodes in this share: fewer than ordered once its actor is lost."""
@@ -107,7 +111,9 @@ class EvaluationRound:
             if not episodes:
                 break
             order = Order(next(self._numbers), candidate.session_id, episodes, self.versions, self.is_deterministic)
-            self._shares.append(_Share(order, {behavior_id: [] for behavior_id in candidate.behavior_ids}))
+            self._shares.append(
+                _Share(order, candidate.source, {behavior_id: [] for behavior_id in candidate.behavior_ids})
+            )
             orders.append(order)
         return orders
 
@@ -138,6 +144,15 @@ class EvaluationRound:
             for episode in played[: share.episodes]
         ]
 
+    def least_mean_return(self, behavior: str) -> float:
+        """Returns the smallest mean return of a behavior without the episodes of any one source; see `SourcedValues`."""
+        values = SourcedValues(max(1, len(self.played(behavior))))
+        for share in self._shares:
+            for (name, _), played in share.played.items():
+                for episode in played[: share.episodes] if name == behavior else ():
+                    values.append(episode.total, share.source)
+        return values.least_mean({share.source for share in self._shares if share.episodes})
+
 
 def players(actors: Iterable[Actor], behaviors: Mapping[int, str]) -> list[Candidate]:
     """Returns the connected actors that have any of the given behaviors.
@@ -152,6 +167,7 @@ def players(actors: Iterable[Actor], behaviors: Mapping[int, str]) -> list[Candi
             frozenset(
                 (behaviors[index], team) for index, teams in actor.teams.items() if index in behaviors for team in teams
             ),
+            actor.source,
         )
         for actor in sorted(actors, key=lambda actor: actor.actor_index)
         if actor.is_connected

@@ -155,6 +155,7 @@ class RunStatus:
             uptime_seconds=self.uptime_seconds,
             address=address,
             actors=actors,
+            quarantined=self._sessions.quarantine.view(),
             actors_opened=self._sessions.opened,
             last_error=self.stats.last_error or ("" if actors else self._sessions.last_failure),
             behaviors=tuple(self.behavior_state(behavior) for behavior in self._behaviors.all()),

@@ -185,6 +185,7 @@ class ChunkIntake:
                     encoded_bytes=examined.encoded_bytes,
                     resident_bytes=examined.resident_bytes,
                     received_at=examined.received_at,
+                    principal=session.principal,
                 )
                 self._ledger.enqueue(behavior.name, chunk.rows)
             self._update(session, examined.account, chunk, examined.encoded_bytes)

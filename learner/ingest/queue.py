@@ -142,6 +142,7 @@ class TrajectoryQueue:
         encoded_bytes: int,
         resident_bytes: int,
         received_at: float,
+        principal: str = "",
     ) -> None:
         """Sends a chunk to the trainer.
 
@@ -152,6 +153,7 @@ class TrajectoryQueue:
             encoded_bytes: Size on the wire, in bytes.
             resident_bytes: Memory of the arrays, in bytes.
             received_at: When it was received, in monotonic seconds.
+            principal: The sender's principal; empty if actors are not identified.
 
         Raises:
             QueueFullError: There is no room for it; check `has_room` first.
@@ -166,7 +168,16 @@ class TrajectoryQueue:
         self._queued_bytes += resident_bytes
         self._queued_steps += chunk.rows
         self._send(
-            Experience(self._behavior_index, self._sequence, chunk, session_id, actor_index, encoded_bytes, received_at)
+            Experience(
+                self._behavior_index,
+                self._sequence,
+                chunk,
+                session_id,
+                actor_index,
+                encoded_bytes,
+                received_at,
+                principal,
+            )
         )
 
     def settle(self, through: int, pace: Pace) -> None:

@@ -328,6 +328,7 @@ class ActorSession:
                 agents={index: max(1, account.agents) for index, account in self.accounts.items()},
                 teams={index: tuple(sorted(account.teams)) for index, account in self.accounts.items()},
                 opponent=self.opponent,
+                principal=self.principal,
             )
         return known
 

@@ -14,6 +14,7 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions, GivenUp, GivenUpBook
 from learner.ingest.ledger import ROLLBACK, Ledger
 from learner.ingest.places import FixedPlaces, Places
+from learner.ingest.quarantine import Place, Quarantine
 from learner.ingest.session import Account, ActorCounters, ActorSession
 from learner.ingest.session_ids import KEY_BYTES, SessionIds, short_id
 from learner.ingest.times import REPORTS_PER_SECOND
@@ -80,6 +81,7 @@ class SessionTable:
     Attributes:
         opened: Number of sessions opened for new actors since the learner started.
         last_failure: One line on the last actor that ended with an error; empty if none did. Its text is untrusted.
+        quarantine: Places that are shut out.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class SessionTable:
         self.generation = generation
         self.lock = ledger.lock
         self.clock = clock
+        self.quarantine = Quarantine(clock)
         self._behaviors = behaviors
         self._ledger = ledger
         self._lease_seconds = behaviors.service.lease_seconds
@@ -293,6 +296,13 @@ class SessionTable:
             if orphans:
                 self._count_unknown()
             return tuple(session for session in orphans if not session.is_awaited)
+
+    def end_place(self, place: Place) -> tuple[ActorSession, ...]:
+        """Ends the sessions of a place in this process, and returns them."""
+        principal, actor_name = place
+        with self.lock:
+            found = [session for session in self._of(principal) if session.actor_name == actor_name]
+            return tuple(self._end(session) for session in found if not session.is_awaited)
 
     def steps_taken(self, behavior_index: int) -> int:
         """Returns the steps of a behavior that all actors have taken since the run began, as far as they reported."""

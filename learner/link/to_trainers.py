@@ -9,6 +9,7 @@ from typing import Any
 from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 
+from learner.common.leave_one_out import Source
 from learner.link.control import Close, Request, Seen, StopTurns
 from learner.link.footprint import JudgeDeclaration
 from learner.settings.trainer import TrainerSettings
@@ -55,6 +56,7 @@ class Experience:
         actor_index: The sender's place in the run.
         encoded_bytes: Size on the wire in bytes, as counted by credit.
         received_at: When it was received, in monotonic seconds.
+        principal: The sender's principal; empty if actors are not identified.
     """
 
     behavior: int
@@ -64,6 +66,12 @@ class Experience:
     actor_index: int
     encoded_bytes: int
     received_at: float
+    principal: str = ""
+
+    @property
+    def source(self) -> Source:
+        """The sender, as a source of values."""
+        return Source(self.principal, self.actor_index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,7 @@ class Actor:
         agents: Number of active agents, at least 1, by index of their behavior.
         teams: Declared teams, ascending, by index of their behavior.
         opponent: Name of the script with which it plays opponents; empty if it plays them with their policies.
+        principal: Its principal; empty if actors are not identified.
     """
 
     session_id: str
@@ -118,6 +127,12 @@ class Actor:
     agents: Mapping[int, int]
     teams: Mapping[int, tuple[int, ...]]
     opponent: str = ""
+    principal: str = ""
+
+    @property
+    def source(self) -> Source:
+        """The actor, as a source of values."""
+        return Source(self.principal, self.actor_index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,12 +73,16 @@ class RunningMoments:
         size: Number of values in a row.
         device: Device of the statistics.
         spread: Squared deviation of the first row.
+
+    Attributes:
+        clipped: Number of values that `moments` has clipped in this process, a float64 scalar on the device.
     """
 
     def __init__(self, size: int, device: torch.device | str = "cpu", *, spread: float = 1.0) -> None:
         self.count = torch.ones((), dtype=torch.float64, device=device)
         self.mean = torch.zeros(size, dtype=torch.float64, device=device)
         self.m2 = torch.full((size,), spread, dtype=torch.float64, device=device)
+        self.clipped = torch.zeros((), dtype=torch.float64, device=device)
 
     def moments(self, rows: Tensor) -> Tensor:
         """Computes the moments (`batch_moments`) of rows ``[N, size]`` with values clipped near the mean so far.
@@ -92,7 +96,9 @@ class RunningMoments:
         # No branch on the count: it would wait for the device.
         reach = torch.where(self.count > WARM_UP_ROWS, reach, torch.full_like(reach, torch.inf))
         clipped = values.clamp(self.mean - reach, self.mean + reach)
-        return batch_moments(torch.where(values.isfinite(), clipped, values))
+        is_finite = values.isfinite()
+        self.clipped = self.clipped + ((clipped != values) & is_finite).sum()
+        return batch_moments(torch.where(is_finite, clipped, values))
 
     def merge(self, batch: Tensor) -> None:
         """Adds the moments of a batch from `moments` or `batch_moments` (``[3, size]``)."""

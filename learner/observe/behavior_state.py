@@ -139,6 +139,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("update_steps", "Steps of the last update.", 0),
     Field("mean_lag", _LAG, metric=None, line="lag", label="lag", curve="mean_lag", kept=True),
     Field("log_prob_error_max", _ERROR, label="log-prob error", warn_above=LOG_PROB_ERROR_LIMIT, kept=True),
+    _hidden("observations_clipped", "Observed values clipped before they entered a normalizer.", 0, metric=_COUNTER),
     _front("queued_steps", "Steps waiting for the trainer.", metric=Metric("queue_steps")),
     _front("queued_bytes", "Memory of the chunks waiting for the trainer.", metric=Metric("queue_bytes")),
     _front("queue_capacity_bytes", "Largest memory of the waiting chunks.", log=None),

@@ -21,12 +21,15 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 from learner.common.plugins import in_one_line
 from learner.common.text import printable
 from learner.observe.jsonfile import AppendFile, as_json
+from learner.observe.rates import Throttle
 
 LOG_FILE = "logs/learner.jsonl"
 MAX_FILE_BYTES = 16 * 2**20
 MAX_OLD_FILES = 3
 """Most older files that are kept; ``learner.1.jsonl`` is the newest of them."""
 MAX_WAITING_LINES = 1000
+LIBRARY_SECONDS = 10.0
+"""Shortest time between two equal lines of a library."""
 
 
 class LogFile:
@@ -183,10 +186,31 @@ def _route_libraries(sink: _Sink, level: int, shared: list[Processor], rendering
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )
     handler.setFormatter(formatter)
+    handler.addFilter(_OncePerInterval())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
     logging.captureWarnings(capture=True)
+
+
+class _OncePerInterval(logging.Filter):
+    """Passes equal lines of a library once per interval: asyncio repeats an error for each connection it cannot accept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._throttle = Throttle(LIBRARY_SECONDS)
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Returns whether the line is due; adds the number of lines left out before it."""
+        message = record.getMessage()
+        with self._lock:
+            left_out = self._throttle.admit((record.name, record.levelno, message.partition("\n")[0]))
+        if left_out is None:
+            return False
+        if left_out:
+            record.msg, record.args = f"{message} ({left_out} more were left out)", ()
+        return True
 
 
 def _for_people(*, colors: bool) -> list[Processor]:

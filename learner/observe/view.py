@@ -104,6 +104,25 @@ class LockstepView:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantineView:
+    """An actor that is shut out for faults of form.
+
+    Attributes:
+        principal: Its principal; empty if actors are not identified.
+        name: The actor's name for itself; untrusted.
+        seconds_left: Seconds until it may come back.
+        times: How often it has been shut out.
+        fault: Its last fault; untrusted.
+    """
+
+    principal: str
+    name: str
+    seconds_left: float
+    times: int
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """The run at one moment.
 
@@ -120,6 +139,7 @@ class RunView:
         lessons: Lesson of each environment parameter, in the run file's order.
         lockstep: Progress of lock-step; None unless the run is in lock-step.
         actors_opened: Sessions opened for new actors in this start.
+        quarantined: Actors that are shut out.
     """
 
     run_id: str
@@ -134,6 +154,7 @@ class RunView:
     lessons: tuple[LessonView, ...] = ()
     lockstep: LockstepView | None = None
     actors_opened: int = 0
+    quarantined: tuple[QuarantineView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

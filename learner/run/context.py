@@ -57,4 +57,4 @@ class RunContext:
         self.device = choose_device(options)
         self.roster = Roster()
         self.meters = RunMeters(self.service.return_buckets or EPISODE_RETURN)
-        self.lessons = Lessons(options.environment_parameters, seed=seed)
+        self.lessons = Lessons(options.environment_parameters, seed=seed, present=self.roster.sources)

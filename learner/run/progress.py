@@ -49,7 +49,7 @@ class Progress(RunPart):
         self._lessons = lessons
 
     def after_turn(self, trainers: Trainers) -> None:
-        """Checks each trainer's mean return."""
+        """Checks each trainer's mean return, which must hold without any one source, too."""
         if self._target_return is None or not self._lessons.are_last():
             return
         at_target = [name for name, trainer in trainers.items() if self._is_at_target(trainer, self._target_return)]
@@ -69,7 +69,10 @@ class Progress(RunPart):
     def _is_at_target(trainer: Trainer, target_return: float) -> bool:
         returns = trainer.reward_buffer
         mean = trainer.mean_return() if len(returns) == returns.maxlen else None
-        return mean is not None and mean >= target_return
+        if mean is None or mean < target_return:
+            return False
+        least = trainer.least_mean_return()
+        return least is not None and least >= target_return
 
 
 class SummaryWriter(RunPart):

@@ -258,6 +258,7 @@ class Run:
             metrics=context.meters.behavior(behavior.name),
             lessons=context.lessons,
             evaluations=self._evaluations,
+            roster=context.roster,
         )
 
     def _save_all(self) -> Path:

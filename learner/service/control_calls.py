@@ -20,13 +20,15 @@ from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import SessionTable
 from learner.observe.behavior_state import FIELDS, BehaviorState, LedgerNumbers
 from learner.observe.rates import WindowedRate
-from learner.observe.view import Bottleneck, LessonView, LockstepView, RunView
+from learner.observe.view import Bottleneck, LessonView, LockstepView, QuarantineView, RunView
 from learner.service.methods import BytesContext, Handlers, unary
 
 MAX_BYTES: Final = MAX_CHUNK_BYTES
 """Largest size of an answer, as accepted by operators' channels."""
 _FIELD_BYTES: Final = 8
 """Bytes of the tag and length of one actor in the list."""
+MAX_QUARANTINED: Final = 100
+"""Most actors that are listed as shut out, the newest ones."""
 BOTTLENECKS: Final = {
     "none": control_pb2.BOTTLENECK_UNSPECIFIED,
     "learner": control_pb2.BOTTLENECK_LEARNER,
@@ -56,6 +58,7 @@ def status_response(
         rate_of: Returns the steps per second of an actor.
     """
     response = control_pb2.StatusResponse(
+        quarantined=[_quarantined(each) for each in view.quarantined[-MAX_QUARANTINED:]],
         run_id=view.run_id,
         generation=view.generation,
         state=control_pb2.RunState.Value(f"RUN_STATE_{view.state.name}"),
@@ -137,6 +140,16 @@ def _lockstep(view: LockstepView) -> control_pb2.LockstepStatus:
         quota_steps=view.quota_steps,
         reproducible=view.is_reproducible,
         reason=view.reason[:MAX_ERROR_CHARACTERS],
+    )
+
+
+def _quarantined(view: QuarantineView) -> control_pb2.QuarantinedActor:
+    return control_pb2.QuarantinedActor(
+        actor_name=view.name,
+        principal=view.principal,
+        remaining_ms=round(view.seconds_left * 1000),
+        times=view.times,
+        last_fault=view.fault,
     )
 
 
@@ -303,6 +316,7 @@ class ControlService:
             "Resume": unary(control_pb2.ResumeRequest, self.resume),
             "SaveCheckpoint": unary(control_pb2.SaveCheckpointRequest, self.save_checkpoint),
             "Drain": unary(control_pb2.DrainRequest, self.drain),
+            "ReleaseActor": unary(control_pb2.ReleaseActorRequest, self.release_actor),
         }
 
     async def status(self, _request: control_pb2.StatusRequest, _context: BytesContext) -> control_pb2.StatusResponse:
@@ -355,6 +369,17 @@ class ControlService:
         with self._audit.noting("drain", _source(context), final=final):
             await self._in(self._quick, lambda: self._hooks.drain(final=final))
         return control_pb2.DrainResponse()
+
+    async def release_actor(
+        self, request: control_pb2.ReleaseActorRequest, context: BytesContext
+    ) -> control_pb2.ReleaseActorResponse:
+        """Lets an actor that is shut out in again."""
+        name = request.actor_name
+        principal = request.principal if request.HasField("principal") else None
+        with self._audit.noting("release", _source(context), actor=name[:MAX_ERROR_CHARACTERS]):
+            released = self._sessions.quarantine.release(name, principal)
+        _log.info("actor_released", actor=name, released=released)
+        return control_pb2.ReleaseActorResponse(released=released)
 
     async def _in(self, executor: Executor, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(executor, call)

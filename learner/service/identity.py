@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -93,10 +92,10 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
             finally:
                 self._streams.discard(stream)
                 revoked.cancel()
-                if not work.done():
-                    work.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await work
+                work.cancel()
+                await asyncio.wait({work})
+                if not work.cancelled():
+                    work.exception()  # of a client that left in the same moment: no one else retrieves it
 
         return write
 

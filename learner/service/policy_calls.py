@@ -22,6 +22,7 @@ from learner.link.policies import PolicyKey, StoredPolicy
 from learner.observe.metrics.learner import PolicyMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
+from learner.service.form_faults import FormFaults
 from learner.service.hub import Hub
 from learner.service.methods import BOUND, BytesContext, Handlers, check_entries, unary_stream
 
@@ -46,8 +47,10 @@ class PolicyService:
         broadcast: Broadcast,
         *,
         metrics: PolicyMetrics,
+        faults: FormFaults,
         snapshots: SnapshotFiles | None = None,
     ) -> None:
+        self._faults = faults
         self._snapshots = snapshots
         self._metrics = metrics
         self._hub = hub
@@ -66,9 +69,10 @@ class PolicyService:
 
     async def subscribe(self, request: policy_pb2.SubscribeRequest, context: BytesContext) -> None:
         """Sends policies and assignments until the session ends."""
-        check_entries(request.held, "policies held")
         self._hub.check_admission()
         session = self._sessions.get(request.session_id, request.epoch, CALLER.get().name)
+        with self._faults.of(session):
+            check_entries(request.held, "policies held")
         held = {policy.behavior_index: (policy.generation, policy.version) for policy in request.held}
         subscription = self._hub.subscribe(session, held)
         try:
@@ -85,7 +89,9 @@ class PolicyService:
         self._check_fetches(session)
         self._fetches[session.session_id] += 1
         try:
-            await self._send(await self._pinned(request), context)
+            with self._faults.of(session):
+                messages = await self._pinned(request)
+            await self._send(messages, context)
         finally:
             self._fetches[session.session_id] -= 1
             if not self._fetches[session.session_id]:

@@ -32,6 +32,7 @@ from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
 from learner.service import control_calls, policy_calls, session_calls, trajectory
 from learner.service.control_calls import ActorRates, ControlHooks, ControlService
+from learner.service.form_faults import FormFaults
 from learner.service.guard import CallGuard
 from learner.service.hub import DRAIN_RETRY_SECONDS, Hub, StatusKeeper
 from learner.service.identity import IdentityGuard
@@ -129,11 +130,10 @@ class LearnerServer:
             self._hub.assign(run.assignment)
         newest_version = _newest_version(store, run.generation)
         self._guard = CallGuard(metrics.error, metrics.calls)
+        self._faults = FormFaults(self._hub, sessions, metrics.sessions)
         self._session_service = self._make_session_service(behaviors, run, newest_version)
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
-        self._policy_service = PolicyService(
-            self._hub, sessions, behaviors, store, self._broadcast, metrics=metrics.policies, snapshots=snapshots
-        )
+        self._policy_service = self._make_policy_service(behaviors, store, snapshots)
         self._rates = ActorRates(sessions)
         self._control_service = ControlService(control, sessions, self._rates, run.server_version, self._identity.audit)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
@@ -168,6 +168,21 @@ class LearnerServer:
             metrics=self._metrics.sessions,
             newest_version=newest_version,
             audit=self._identity.audit,
+            faults=self._faults,
+        )
+
+    def _make_policy_service(
+        self, behaviors: BehaviorTable, store: PolicyStore, snapshots: SnapshotFiles | None
+    ) -> PolicyService:
+        return PolicyService(
+            self._hub,
+            self._sessions,
+            behaviors,
+            store,
+            self._broadcast,
+            metrics=self._metrics.policies,
+            faults=self._faults,
+            snapshots=snapshots,
         )
 
     def _make_trajectory_service(
@@ -191,6 +206,7 @@ class LearnerServer:
             metrics,
             self._metrics.calls.bounded,
             max_unopened=self._settings.connection_limit,
+            faults=self._faults,
         )
 
     @property

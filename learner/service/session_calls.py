@@ -16,6 +16,7 @@ from rollcast.errors import (
     BadRequest,
     Draining,
     ProtocolTooOld,
+    Quarantined,
     RingTooSmall,
     SessionExpired,
     SessionFenced,
@@ -45,6 +46,7 @@ from learner.ingest.sessions import FULL_RETRY_SECONDS, Opened, Opening, Resumpt
 from learner.ingest.times import ActorTimes, report_seconds
 from learner.observe.metrics.learner import SessionMetrics
 from learner.observe.rates import Throttle
+from learner.service.form_faults import FormFaults
 from learner.service.hub import Hub
 from learner.service.methods import BytesContext, Handlers, check_entries, unary
 from learner.service.run_info import RunInfo
@@ -55,7 +57,7 @@ MAX_TEXT_CHARACTERS: Final = 256
 MAX_ADDED_BEHAVIORS: Final = 64
 """Most behaviors that a principal, or an actor without one, adds to those of the run file; a run has at most 256."""
 _REFUSALS: Final[Mapping[type[WireError], str]] = MappingProxyType(
-    {SessionFenced: "fenced", TooManySessions: "full", Draining: "draining"}
+    {SessionFenced: "fenced", TooManySessions: "full", Draining: "draining", Quarantined: "quarantined"}
 )
 """Labels of failed openings in the metrics; other errors count as `refused`."""
 
@@ -75,8 +77,10 @@ class SessionService:
         metrics: SessionMetrics,
         newest_version: Callable[[str], int | None],
         audit: Audit,
+        faults: FormFaults,
     ) -> None:
         self._audit = audit
+        self._faults = faults
         self._newest_version = newest_version
         self._metrics = metrics
         self._hub = hub
@@ -140,7 +144,11 @@ class SessionService:
         outcome = "refused"
         try:
             _check_revision(request.protocol_revision)
-            opening = _opening(request)
+            _check_name(request.actor_name)
+            place = (CALLER.get().name, request.actor_name)
+            self._sessions.quarantine.check(place)
+            with self._faults.of_place(place):
+                opening = _opening(request)
             self._hub.check_admission()
             opened = self._sessions.open(opening)
             outcome = "resumed" if opened.resumed else "ok"
@@ -166,8 +174,9 @@ class SessionService:
     async def _declare(self, request: session_pb2.DeclareBehaviorRequest) -> session_pb2.DeclareBehaviorResponse:
         caller = CALLER.get()
         session = self._sessions.get(request.session_id, request.epoch, caller.name)
-        check_agents(request.agents)
-        spec = BehaviorSpec.from_message(request.spec)
+        with self._faults.of(session):
+            check_agents(request.agents)
+            spec = BehaviorSpec.from_message(request.spec)
         check_behavior(caller, spec.name)
         if session.protocol_revision < MATCH_REVISION and self._hub.awaits_match(spec.name):
             raise ProtocolTooOld(
@@ -180,7 +189,8 @@ class SessionService:
         # The session may have closed meanwhile.
         session = self._sessions.get(request.session_id, request.epoch, caller.name)
         is_new = behavior.index not in session.accounts
-        self._sessions.declare(session, behavior, request.team, request.agents, follows_quota=request.follows_quota)
+        with self._faults.of(session):
+            self._sessions.declare(session, behavior, request.team, request.agents, follows_quota=request.follows_quota)
         self._hub.declared(session, behavior)
         if is_new:
             _log.info("behavior_declared", behavior=behavior.name, actor=session.actor_name, agents=request.agents)
@@ -259,14 +269,18 @@ class SessionService:
     ) -> session_pb2.RenewSessionResponse:
         """Renews a lease."""
         session = self._sessions.get(request.session_id, request.epoch, CALLER.get().name)
-        check_entries(request.policies, "policies")
-        policies = [PolicyState.from_message(policy) for policy in request.policies]
-        times = ActorTimes.from_message(request.times) if request.HasField("times") else None
-        environments = EnvironmentState.from_message(request.environments) if request.HasField("environments") else None
+        with self._faults.of(session):
+            check_entries(request.policies, "policies")
+            policies = [PolicyState.from_message(policy) for policy in request.policies]
+            times = ActorTimes.from_message(request.times) if request.HasField("times") else None
+            environments = (
+                EnvironmentState.from_message(request.environments) if request.HasField("environments") else None
+            )
+            reports = _reports(request.books)
         for policy in policies:
             if policy.error and policy not in session.policies and self._unusable.admit(session.session_id) is not None:
                 _log.warning("policy_not_usable", actor=session.actor_name, version=policy.version, error=policy.error)
-        self._sessions.renew(session, _reports(request.books))
+        self._sessions.renew(session, reports)
         session.note_policies(policies, self._newest_version, self._run.generation)
         if times is not None:
             session.times.add(times, session.last_seen)
@@ -281,7 +295,9 @@ class SessionService:
     ) -> session_pb2.CloseSessionResponse:
         """Ends a session."""
         session = self._sessions.get(request.session_id, request.epoch, CALLER.get().name)
-        self._sessions.close(session, _reports(request.books))
+        with self._faults.of(session):
+            reports = _reports(request.books)
+        self._sessions.close(session, reports)
         self._hub.forget(session, None)
         self._metrics.closed.inc()
         has_failed = request.reason > session_pb2.CLOSE_REASON_DONE
@@ -359,13 +375,15 @@ def _check_revision(revision: int) -> None:
         )
 
 
-def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
-    name = request.actor_name
+def _check_name(name: str) -> None:
     if not 1 <= len(name) <= MAX_TEXT_CHARACTERS or not name.isprintable():
         raise BadRequest(
             f"actor_name has {len(name)} characters; it must have 1 to {MAX_TEXT_CHARACTERS}, all printable",
             metadata={"field": "actor_name"},
         )
+
+
+def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
     try:
         instance_id = str(uuid.UUID(request.instance_id))
     except ValueError:
@@ -391,7 +409,7 @@ def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
         if max(resume.epoch, resume.acked_through) >= 2**62:
             raise BadRequest(f"epoch {resume.epoch} or sequence {resume.acked_through} is out of range")
     caller = CALLER.get()
-    return Opening(name, instance_id, resume, caller.name, caller.max_sessions)
+    return Opening(request.actor_name, instance_id, resume, caller.name, caller.max_sessions)
 
 
 def _reports(books: Collection[session_pb2.ActorBooks]) -> list[ActorCounters]:

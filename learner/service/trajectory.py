@@ -22,6 +22,7 @@ from learner.ingest.validate import Rejected
 from learner.link.to_front import NOT_TRAINING
 from learner.observe.metrics.learner import IntakeMetrics
 from learner.observe.rates import Throttle
+from learner.service.form_faults import FormFaults
 from learner.service.hub import Hub
 from learner.service.methods import BOUND, BytesContext, Handlers, parse, stream_stream
 from learner.service.uploads import UploadStream
@@ -47,7 +48,9 @@ class TrajectoryService:
         bounded: Callable[[str], object],
         *,
         max_unopened: int,
+        faults: FormFaults,
     ) -> None:
+        self._faults = faults
         self._max_unopened = max_unopened
         self._unopened = 0
         self._bounded = bounded
@@ -124,6 +127,7 @@ class TrajectoryService:
             raise
         except Exception as error:  # noqa: BLE001 - handed to the writer, whose interceptor makes a status of it
             stream.end(error, flush=True)
+            self._faults.note((stream.session.principal, stream.session.actor_name), error)
         else:
             stream.end(flush=True)
 

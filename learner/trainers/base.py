@@ -28,6 +28,7 @@ from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.publish.describe import Progress
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
+from learner.trainers.roster import Roster
 from learner.trainers.settlement import ExperienceQueue, Settlement
 
 
@@ -80,6 +81,7 @@ class TrainerContext:
         metrics: Counts events.
         lessons: Lessons of the run, shared by all trainers.
         evaluations: Receives evaluation episodes, which trainers ignore.
+        roster: The present actors.
     """
 
     behavior: Declared
@@ -96,6 +98,7 @@ class TrainerContext:
     metrics: BehaviorMeters = field(default_factory=BehaviorMeters)
     lessons: Lessons = field(default_factory=no_lessons)
     evaluations: EvaluationSink = field(default_factory=NoEvaluation)
+    roster: Roster = field(default_factory=Roster)
 
     @property
     def settlement(self) -> Settlement:
@@ -213,6 +216,14 @@ class Trainer(ABC):
     @abstractmethod
     def mean_return(self) -> float | None:
         """Returns the mean of `reward_buffer`; None before the first episode."""
+
+    def least_mean_return(self) -> float | None:
+        """Returns the smallest of `mean_return` and the means without the episodes of any one source.
+
+        A source is a principal, or an actor if all belong to one principal. Decisions use this value, so that no source
+        makes them alone where there are several; see `learner.common.leave_one_out`.
+        """
+        return self.mean_return()
 
     def mean_return_since_update(self) -> float | None:
         """Returns the mean return since the last update, for the list of checkpoints; `mean_return` if unknown."""

@@ -261,6 +261,8 @@ class TrainerLoop:
 
     def _put(self, item: Experience) -> None:
         name = self._names[item.behavior]
+        if item.chunk.rows:
+            self._roster.note_sender(name, item.source)
         for part in self._parts:
             part.received(name, item)
         self._queues[item.behavior].put(item)

@@ -46,6 +46,7 @@ class ObservationStatistics(EncoderStatistics):
     ) -> None:
         super().__init__(normalizing_encoders(network), device)
         self.refused = 0
+        self._none_clipped = torch.zeros((), dtype=torch.float64, device=device)
         self._behavior = spec.name
         self._clock = clock
         self._next_warning = clock()
@@ -65,6 +66,11 @@ class ObservationStatistics(EncoderStatistics):
             )
             for index, encoder in encoders.items()
         }
+
+    @property
+    def clipped(self) -> Tensor:
+        """Number of values that were clipped before they entered the statistics, a float64 scalar on the device."""
+        return sum((each.clipped for each in self._moments.values()), self._none_clipped)
 
     def merge(self, batch: Mapping[int, Tensor]) -> None:
         """Adds moments to the statistics; the networks receive them with `publish`.

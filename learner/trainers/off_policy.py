@@ -225,7 +225,9 @@ class OffPolicyTrainer(ReplayTrainer):
             self.statistics.merge(moments)
             self._statistics_changed = True
         pieces = torch.split(taken.places, self.hyperparameters.batch_size)
-        rewards = torch.stack([self._batches.rewards(places).sum(0) for places in pieces]).sum(0).tolist()
+        sums = torch.stack([self._batches.rewards(places).sum(0) for places in pieces]).sum(0)
+        *rewards, clipped = torch.cat([sums.double(), self.statistics.clipped.reshape(1)]).tolist()
+        self.numbers["observations_clipped"] = clipped
         self.collected_rewards = dict(zip(self.signals.names, rewards, strict=True))
         self.auxiliaries.report_episodes(self.collected_rewards, taken.ended_episodes)
 

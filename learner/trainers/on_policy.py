@@ -128,7 +128,7 @@ class OnPolicyTrainer(RLTrainer):
 
     def _process_trajectory(self, item: Experience) -> None:
         self._metrics.queue_wait.observe(max(0.0, time.monotonic() - item.received_at))
-        self.tally.add(item.chunk)
+        self.tally.add(item.chunk, item.source)
         if self.is_training:
             self.intake.receive(item)
         else:

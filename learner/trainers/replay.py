@@ -211,7 +211,7 @@ class ReplayTrainer(RLTrainer):
 
     def _process_trajectory(self, item: Experience) -> None:
         self._metrics.queue_wait.observe(max(0.0, time.monotonic() - item.received_at))
-        self.tally.add(item.chunk)
+        self.tally.add(item.chunk, item.source)
         self._note_group_rewards(item)
         if self.is_training:
             self.intake.receive(item)

@@ -122,6 +122,7 @@ class RLTrainer(Trainer):
             lessons=context.lessons,
             evaluations=context.evaluations,
             grouped=self.trainer_settings.traits.grouped or behavior.spec.grouped,
+            present=lambda: context.roster.sources(behavior.name),
         )
         self.collected_rewards: dict[str, float] = {}
         self._version = 0
@@ -180,6 +181,10 @@ class RLTrainer(Trainer):
     def mean_return(self) -> float | None:
         """Returns the mean of `reward_buffer`; None before the first episode."""
         return self.tally.mean()
+
+    def least_mean_return(self) -> float | None:
+        """Returns the smallest of `mean_return` and the means without the episodes of any one source."""
+        return self.tally.least_mean()
 
     def mean_return_since_update(self) -> float | None:
         """Returns the mean over the episodes since the last update, or of `reward_buffer` if none ended."""

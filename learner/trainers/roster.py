@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from learner.common.leave_one_out import Source
 from learner.link.control import Seen
 from learner.link.to_trainers import Actor, Actors
 from learner.observe.view import RunView
@@ -18,6 +19,7 @@ class Roster:
     def __init__(self) -> None:
         self.newest = Actors()
         self.view: RunView | None = None
+        self._senders: dict[str, set[Source]] = {}
 
     @property
     def actors(self) -> tuple[Actor, ...]:
@@ -28,6 +30,16 @@ class Roster:
     def session_ids(self) -> frozenset[str]:
         """Session ids of these actors."""
         return frozenset(actor.session_id for actor in self.newest.actors)
+
+    def note_sender(self, behavior: str, source: Source) -> None:
+        """Notes that an actor has sent steps of a behavior."""
+        self._senders.setdefault(behavior, set()).add(source)
+
+    def sources(self, behavior: str) -> frozenset[Source]:
+        """Returns the present actors that have sent steps of a behavior; call it in the trainers' thread."""
+        senders = self._senders.get(behavior, set())
+        senders.intersection_update([actor.source for actor in self.actors])
+        return frozenset(senders)
 
     def note_seen(self, seen: Seen) -> None:
         """Stores the newest view; callable from any thread."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rollcast.enums import AssignmentRole, GroupEnd, Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 
+from learner.common.leave_one_out import Source, SourcedValues
 from learner.common.saved_values import count, numbers
 from learner.curriculum.lessons import NOTHING_ELSE, Lessons, no_lessons
 from learner.curriculum.measures import GROUP_REWARD, statistic_name
@@ -48,8 +49,8 @@ class RecordTally:
         self._keys: dict[str, bool] = {}  # value: whether the metrics show the key
         self._has_warned = False
 
-    def add(self, chunk: Chunk) -> None:
-        """Adds the records of a chunk; leaves out keys beyond the limit."""
+    def add(self, chunk: Chunk, source: Source = Source()) -> None:  # noqa: B008 - a frozen value
+        """Adds the records of a chunk from an actor; leaves out keys beyond the limit."""
         columns = chunk.columns
         if "stat/key" not in columns:
             return
@@ -59,7 +60,7 @@ class RecordTally:
         taken = [self._takes(key) for key in chunk.stat_keys]
         for number, value, kind in zip(numbers, columns["stat/value"].tolist(), aggregations, strict=True):
             if chunk.stat_keys[number] in self._measured:
-                self._lessons.add_statistic(self._stats.category, chunk.stat_keys[number], value)
+                self._lessons.add_statistic(self._stats.category, chunk.stat_keys[number], value, source)
             if taken[number]:
                 self._stats.add_stat(chunk.stat_keys[number], value, Aggregation(kind or StatAggregation.AVERAGE))
         for key in dict.fromkeys(chunk.stat_keys[number] for number in numbers):
@@ -101,6 +102,7 @@ class EpisodeTally:
             opponents count nowhere.
         grouped: Whether agents are in groups: only the group returns of those whose episodes ended with their group are
             then reported and measured by lessons, as poca does in ML-Agents; those of agents that end early are parts.
+        present: Returns the present actors that have sent steps.
 
     Attributes:
         returns: The newest returns, oldest first.
@@ -118,8 +120,11 @@ class EpisodeTally:
         lessons: Lessons | None = None,
         evaluations: EvaluationSink | None = None,
         grouped: bool = False,
+        present: Callable[[], Collection[Source]] = tuple,
     ) -> None:
         self._grouped = grouped
+        self._present = present
+        self._sourced = SourcedValues(kept_episodes)
         self._metrics = metrics or BehaviorMeters()
         self._evaluations = evaluations or NoEvaluation()
         self._lessons = lessons or no_lessons()
@@ -136,6 +141,14 @@ class EpisodeTally:
         """Returns the mean of the kept returns; None before the first episode."""
         return sum(self.returns) / len(self.returns) if self.returns else None
 
+    def least_mean(self) -> float | None:
+        """Returns the smallest of `mean` and the means without any one source; None before the first episode.
+
+        It is minus infinity if the returns of only one of several sources are known.
+        """
+        mean = self.mean()
+        return None if mean is None else min(mean, self._sourced.least_mean(self._present()))
+
     def mean_since_update(self) -> float | None:
         """Returns the mean over the episodes since the last `note_update`, or of the kept returns if none ended."""
         return self._update_returns / self._update_episodes if self._update_episodes else self.mean()
@@ -144,12 +157,12 @@ class EpisodeTally:
         """Notes that the policy has changed: later episodes belong to the next version."""
         self._update_returns, self._update_episodes = 0.0, 0
 
-    def add(self, chunk: Chunk) -> None:
-        """Counts the episodes and statistics records of a chunk."""
+    def add(self, chunk: Chunk, source: Source = Source()) -> None:  # noqa: B008 - a frozen value
+        """Counts the episodes and statistics records of a chunk from an actor."""
         if chunk.episodes:
-            self._add_episodes(chunk)
+            self._add_episodes(chunk, source)
         if chunk.stat_keys:
-            self._records.add(chunk)
+            self._records.add(chunk, source)
 
     def note_progress(self, progress: float) -> None:
         """Reports progress to the lessons; ``progress`` is steps divided by `max_steps`."""
@@ -165,6 +178,7 @@ class EpisodeTally:
         return {
             "episodes": self.episodes,
             "returns": list(self.returns),
+            "sourced": self._sourced.state_dict(),
             "since_revision": self._since_revision,
         }
 
@@ -180,8 +194,10 @@ class EpisodeTally:
         self.returns.clear()
         if since_revision == self._since_revision:  # otherwise a lesson has begun since
             self.returns.extend(returns)
+            if "sourced" in state:  # not in checkpoints of earlier builds
+                self._sourced.load_state_dict(state["sourced"])
 
-    def _add_episodes(self, chunk: Chunk) -> None:
+    def _add_episodes(self, chunk: Chunk, source: Source) -> None:
         columns = chunk.columns
         purposes = columns.get("episode/purpose")
         is_training = (
@@ -207,21 +223,23 @@ class EpisodeTally:
         self.episodes += len(finished)
         self._update_episodes += len(finished)
         self._update_returns += float(total.sum())
-        self._keep(total.tolist(), chunk, is_training)
+        self._keep(total.tolist(), chunk, is_training, source)
 
-    def _keep(self, returns: list[float], chunk: Chunk, is_training: NDArray[np.bool_]) -> None:
+    def _keep(self, returns: list[float], chunk: Chunk, is_training: NDArray[np.bool_], source: Source) -> None:
         """Keeps the returns of the current lesson, and passes all episodes to the lessons."""
         told = chunk.columns.get("episode/settings_revision")
         revisions = [None] * len(returns) if told is None else told[is_training].tolist()
         others = self._measured(chunk, is_training)
         for value, revision, more in zip(returns, revisions, others or repeat(NOTHING_ELSE, len(returns)), strict=True):
-            self._lessons.add_episode(self._stats.category, value, revision, more)
+            self._lessons.add_episode(self._stats.category, value, revision, more, source=source)
             if self._lessons.since_revision != self._since_revision:
                 self._since_revision = self._lessons.since_revision
                 self.returns.clear()
+                self._sourced.clear()
             # Actors that do not report their revision never get parameters, so nothing changed for them.
             if revision is None or revision >= self._since_revision:
                 self.returns.append(value)
+                self._sourced.append(value, source)
 
     def _measured(self, chunk: Chunk, is_training: NDArray[np.bool_]) -> list[dict[str, float]] | None:
         """Returns what lessons measure of each training episode in addition to its return; None if nothing.

@@ -50,6 +50,13 @@ class WebHooks(Protocol):
     def resume(self) -> None:
         """Ends a pause."""
 
+    def release(self, actor_name: str, principal: str | None) -> int:
+        """Lets an actor that is shut out in again.
+
+        Raises:
+            NotQuarantined: There is no such actor.
+        """
+
     def save_checkpoint(self, timeout_seconds: float) -> str:
         """Saves a checkpoint at the end of the current update and returns its path.
 

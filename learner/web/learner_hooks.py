@@ -86,6 +86,10 @@ class RunHooks:
         """Ends a pause."""
         self._control.resume()
 
+    def release(self, actor_name: str, principal: str | None) -> int:
+        """Lets an actor that is shut out in again."""
+        return self._sessions.quarantine.release(actor_name, principal)
+
     def save_checkpoint(self, timeout_seconds: float) -> str:
         """Saves a checkpoint and returns its path."""
         return self._control.save_checkpoint(timeout_seconds)

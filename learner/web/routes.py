@@ -26,6 +26,7 @@ from learner.observe.behavior_state import BehaviorState
 from learner.observe.history import HistoryView
 from learner.observe.metrics.learner import CONTENT_TYPE
 from learner.observe.view import ActorView
+from learner.service.control_calls import MAX_QUARANTINED
 from learner.web.guard import RequestRefused, json_answer, to_json
 from learner.web.hooks import StatusView, WebHooks
 from learner.web.operator_token import OperatorToken
@@ -131,6 +132,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "lessons": [asdict(lesson) for lesson in run.lessons],
         "lockstep": None if run.lockstep is None else asdict(run.lockstep),
         "actors": [_actor(view) for view in status.actors],
+        "quarantined": [asdict(view) for view in run.quarantined[-MAX_QUARANTINED:]],
     }
 
 
@@ -155,6 +157,8 @@ def _actor(view: ActorView) -> dict[str, Any]:
 
 
 SAVE_SECONDS: Final = 120.0
+MAX_ACTOR_CHARACTERS: Final = 256
+"""Longest name of an actor that is kept in the audit."""
 THREADS: Final = 2
 """Threads for all readers. They are separate, because the loop's own threads publish policies and end the run."""
 VIEWER_SECONDS: Final = 2.5
@@ -221,6 +225,7 @@ class Routes:
         app.router.add_post("/api/pause", self.pause)
         app.router.add_post("/api/resume", self.resume)
         app.router.add_post("/api/checkpoint", self.checkpoint)
+        app.router.add_post("/api/release", self.release)
 
     async def page(self, _request: web.Request) -> web.Response:
         """Returns the status page."""
@@ -279,20 +284,34 @@ class Routes:
         path = await self._act(request, "save", lambda: self._hooks.save_checkpoint(SAVE_SECONDS))
         return json_answer({"path": path})
 
+    async def release(self, request: web.Request) -> web.Response:
+        """Lets an actor that is shut out in again: ``/api/release?actor=NAME&principal=NAME``."""
+        name, principal = request.query.get("actor"), request.query.get("principal")
+        if name is None:
+            raise RequestRefused(400, "NO_ACTOR", "name an actor: /api/release?actor=NAME")
+
+        def act() -> None:
+            self._hooks.release(name, principal)
+
+        await self._act(request, "release", act, actor=name[:MAX_ACTOR_CHARACTERS])
+        return json_answer({"released": name})
+
     async def _read(self, read: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
-    async def _act(self, request: web.Request, action: str, act: Callable[[], str | None]) -> str | None:
+    async def _act(
+        self, request: web.Request, action: str, act: Callable[[], str | None], **details: object
+    ) -> str | None:
         """Carries out an operator's request; one at a time, because each may keep a thread waiting for an update."""
         principal = self._require_operator(request)
         if self._acting.locked():
             raise RequestRefused(409, "BUSY", "another operator's request is still running; try again in a moment")
         async with self._acting:
             log.info("operator_request", action=action, principal=principal.name, caller=request.remote)
-            with self._audit.noting(action, Source("http", _peer(request), principal)) as details:
+            with self._audit.noting(action, Source("http", _peer(request), principal), **details) as noted:
                 result = await asyncio.to_thread(act)
                 if result is not None:
-                    details["path"] = result
+                    noted["path"] = result
             self._status.expire()  # the next reader sees the effect
             return result
 

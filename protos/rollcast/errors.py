@@ -7,11 +7,11 @@
     |- CreditExceeded                                               FAILED_PRECONDITION: a fault of the sender
     |- ProtocolTooOld  NothingToSave                                FAILED_PRECONDITION
     |- SessionFenced  StreamSuperseded                              FAILED_PRECONDITION: another process or stream
-    |- SessionExpired  VersionEvicted                               NOT_FOUND
+    |- SessionExpired  VersionEvicted  NotQuarantined               NOT_FOUND
     |- SequenceGap                                                  OUT_OF_RANGE
     |- Unauthenticated                                              UNAUTHENTICATED: no valid token or certificate
     |- NotAllowed                                                   PERMISSION_DENIED: another role, or another's session
-    |- TooManySessions  TooManyCalls                                RESOURCE_EXHAUSTED: a quota; wait as requested
+    |- TooManySessions  TooManyCalls  Quarantined                   RESOURCE_EXHAUSTED: wait as requested
     |- TooSlow                                                      ABORTED: the receiver takes too long
     |- Draining                                                     UNAVAILABLE: now; wait as requested
     |- CheckpointFailed  Unexpected                                 INTERNAL
@@ -184,6 +184,13 @@ class TooManyCalls(WireError):
     default_reason = "TOO_MANY_CALLS"
 
 
+class Quarantined(WireError):
+    """The learner shuts out an actor that broke the form of the protocol too often."""
+
+    default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    default_reason = "QUARANTINED"
+
+
 class TooSlow(WireError):
     """A message was not sent or not taken in time."""
 
@@ -224,6 +231,13 @@ class NotAllowed(WireError):
 
     default_code = grpc.StatusCode.PERMISSION_DENIED
     default_reason = "NOT_ALLOWED"
+
+
+class NotQuarantined(WireError):
+    """An operator names an actor that is not shut out."""
+
+    default_code = grpc.StatusCode.NOT_FOUND
+    default_reason = "NOT_QUARANTINED"
 
 
 class NothingToSave(WireError):

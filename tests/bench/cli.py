@@ -1,4 +1,4 @@
-"""The command line of the bench: `python -m tests.bench` with `cpu`, `sessions`, `tls`, `unity`, `profile` or nothing."""
+"""The command line of the bench: `python -m tests.bench` with `cpu`, `sessions`, `tls`, `hostile`, `unity`, `profile` or nothing."""
 
 import argparse
 import signal
@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _interrupt)
     workplace = Workplace() if options.out is None else Workplace(options.out.resolve())
     try:
-        return _profile(options, workplace) if options.command == "profile" else _bench(options, workplace)
+        command = {"profile": _profile, "hostile": _hostile}.get(options.command, _bench)
+        return command(options, workplace)
     except MeasurementFailed as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 1
@@ -53,11 +54,11 @@ def _parser() -> argparse.ArgumentParser:
         "compares. It takes about two minutes a round; nothing else should run meanwhile.",
     )
     parser.add_argument(
-        "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "unity", "profile"), default="all",
+        "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "hostile", "unity", "profile"), default="all",
         help="all: Gymnasium's CartPole; cpu: CPU seconds of the learner per 100,000 steps, in trainings of fixed length "
         "(three minutes a round, six with --against); sessions: many sessions at one service (twelve minutes a round); tls: "
-        "plain text and TLS in turns (three minutes a round); unity: a Unity player trained by ML-Agents and by Rollcast, from "
-        "the same run file with the same command line (ten minutes a round); profile: where Rollcast's time goes "
+        "plain text and TLS in turns (three minutes a round); hostile: what a hostile client costs honest ones (a minute a "
+        "pair); unity: a Unity player trained by ML-Agents and by Rollcast, from the same run file with the same command line (ten minutes a round); profile: where Rollcast's time goes "
         "(default: all)",
     )  # fmt: skip
     parser.add_argument("--rounds", type=_positive, default=3, help="how often each is measured (default: 3)")
@@ -87,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
         help="of sessions: training, service (alone, a version each second) or restart (killed and started again) "
         "(default: all)",
     )  # fmt: skip
+    parser.add_argument("--pairs", type=_positive, default=10, help="of hostile: pairs of blocks (default: 10)")
+    parser.add_argument("--block-seconds", type=float, default=30.0, help="of hostile: length of a block (default: 30)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go (default: results/bench)")
     return parser
 
@@ -135,6 +138,19 @@ def _profile(options: argparse.Namespace, workplace: Workplace) -> int:
 
     print(profile(workplace, actors=options.actors, envs=options.envs))
     return 0
+
+
+def _hostile(options: argparse.Namespace, workplace: Workplace) -> int:
+    from tests.bench import hostile
+
+    facts = report.machine()
+    _tell(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}")
+    found = hostile.measure(workplace, options.pairs, options.block_seconds, _tell)
+    print(hostile.render(found))
+    path = workplace.root / "hostile.json"
+    report.write(path, {"machine": facts, **found})
+    _tell(f"all figures are in {path}")
+    return 0 if hostile.is_met(found) else 1
 
 
 def _positive(text: str) -> int:

@@ -15,8 +15,8 @@ from learner.cli import main
 from learner.common.exits import ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("serve", "check-config", "status", "pause", "resume", "save", "drain", "healthcheck")
-OPERATORS = COMMANDS[2:]
+COMMANDS = ("serve", "check-config", "status", "pause", "resume", "save", "drain", "healthcheck", "release")
+OPERATORS = COMMANDS[2:-1]
 NOBODY = "127.0.0.1:1"
 
 

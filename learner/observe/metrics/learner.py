@@ -130,6 +130,7 @@ class SessionMetrics:
         declared: Counters by outcome: ok, refused.
         expired: Leases that have expired.
         closed: Sessions that their actors ended.
+        quarantines: Times that an actor was shut out for faults of form.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -137,6 +138,7 @@ class SessionMetrics:
         self.declared = _by(registry, "declarations", "Declarations of behaviors.", "outcome", DECLARE_OUTCOMES)
         self.expired = _counter(registry, "sessions_expired", "Sessions whose lease ran out.")
         self.closed = _counter(registry, "sessions_closed", "Sessions that their actors ended.")
+        self.quarantines = _counter(registry, "quarantines", "Times that an actor was shut out for faults of form.")
 
 
 class IntakeMetrics:

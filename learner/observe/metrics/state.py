@@ -241,6 +241,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
         ("state",),
         lambda now: [(("connected",), float(now.sessions_connected)), (("silent",), float(now.sessions_silent))],
     ),
+    _run("quarantined_actors", "Actors that are shut out for faults of form.", lambda now: len(now.run.quarantined)),
     _each("env_steps_received", "Steps in chunks that were accounted for.", lambda b: b.books["received"], "counter"),
     _each("env_steps_trained", "Steps in completed updates.", lambda b: b.books["trained"], "counter"),
     StateMetric(

@@ -52,7 +52,7 @@ DROP_REASONS: Final = (
 LOSE_EVENTS: Final = ("restart", "rollback")
 BOUNDS: Final = ("request_bytes", "chunk_fields", "entries", "loop_time", "calls", "unopened", "slow")
 """What a client may cost: see `rollcast_learner_bounds_total` in deploy/METRICS.md."""
-OPEN_OUTCOMES: Final = ("ok", "resumed", "fenced", "full", "draining", "refused")
+OPEN_OUTCOMES: Final = ("ok", "resumed", "fenced", "full", "draining", "quarantined", "refused")
 DECLARE_OUTCOMES: Final = ("ok", "refused")
 SEND_OUTCOMES: Final = ("ok", "replaced", "aborted")
 SAVE_OUTCOMES: Final = ("ok", "failed")

@@ -11,12 +11,14 @@ A lost actor breaks this: the run is marked as not reproducible and continues wi
 lost actor sent in its last round are trained. Its replacement plays from the next round on.
 
 An actor that stays connected and does not end its round, or that fills the queue, is left out in the same way, until it
-opens another session; its steps of the round are dropped.
+opens another session; its steps of the round are dropped. So is one that raises its number of agents until no round has
+room, or far beyond the agents that take steps.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -48,6 +50,8 @@ LONGEST_SECONDS = 600.0
 """Longest interval between two log lines about missing actors."""
 MAX_NAMED = 10
 LATE, TOO_LARGE = LEFT_OUT_REASONS
+MAX_IDLE_RATIO = 16
+"""Announced agents for each agent that takes steps; an actor that announces more is left out."""
 LONGEST_TURN_SECONDS = 10.0
 """Most seconds between two turns that count as waiting; trainers take no turns while the run is paused."""
 
@@ -193,12 +197,29 @@ class Lockstep(RunPart):
                 self._say_waiting(playing, awaited)
                 return
             for player in awaited:
-                self._leave_out(
+                self._leave_out_of(
                     playing, player, LATE, f"did not end its round within {self._settings.max_wait_seconds:g} s"
                 )
         playing.is_released = True
+        steps: Counter[tuple[str, int]] = Counter()
         for queue in queues:
-            self._release(playing, queue)
+            steps.update(self._release(playing, queue))
+        self._check_agents(playing, steps)
+
+    def _check_agents(self, playing: Round, steps: Mapping[tuple[str, int], int]) -> None:
+        """Leaves out actors that announce many more agents than took steps, before and after a round.
+
+        Quotas are shares of an update for each announced agent, so such an actor would make all rounds short. A number
+        that was raised during the round is judged after the next one.
+        """
+        now = {actor.session_id: actor.agents for actor in self._roster.actors}
+        for player in playing.players:
+            for index, agents in player.agents.items():
+                announced = min(agents, now.get(player.session_id, {}).get(index, 0))
+                acted = max(1, -(-steps.get((player.session_id, index), 0) // max(1, self._quota_steps)))
+                if announced > MAX_IDLE_RATIO * acted and player.session_id not in self._left_out | playing.gone:
+                    what = f"announced {announced} agents, of which at most {acted} took steps"
+                    self._leave_out(playing.number, player, TOO_LARGE, what)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Ends the trained round, saves the run if due, and begins the next round.
@@ -234,20 +255,24 @@ class Lockstep(RunPart):
         for player in [each for each in remaining if each.actor_index == place]:
             if len(remaining) == 1:
                 raise too_large(queue.behavior, "takes more than there is room for")
-            self._leave_out(
+            self._leave_out_of(
                 playing, player, TOO_LARGE, "filled the queue (rollcast.queue_bytes) with its part of a round"
             )
 
-    def _leave_out(self, playing: Round, player: Actor, reason: str, what: str) -> None:
-        """Lets rounds go on without an actor until it opens another session."""
+    def _leave_out_of(self, playing: Round, player: Actor, reason: str, what: str) -> None:
+        """Lets the present round and later ones go on without an actor."""
         playing.gone.add(player.session_id)
+        self._leave_out(playing.number, player, reason, what)
+
+    def _leave_out(self, number: int, player: Actor, reason: str, what: str) -> None:
+        """Lets rounds from a number on go on without an actor until it opens another session."""
         self._left_out.add(player.session_id)
         self._times_left_out[reason] += 1
         log.warning(
             "actor_left_out",
             actor=player.name,
             actor_index=player.actor_index,
-            round=playing.number,
+            round=number,
             reason=reason,
             why=f"it {what}",
             next="restart the actor; until then the rounds go on without it",
@@ -258,7 +283,8 @@ class Lockstep(RunPart):
         """Returns the queues of the trained behaviors, sorted by name, because they may be declared in any order."""
         return sorted((each for each in self._queues if not each.is_closed), key=lambda each: each.behavior.name)
 
-    def _release(self, playing: Round, queue: RoundQueue) -> None:
+    def _release(self, playing: Round, queue: RoundQueue) -> Counter[tuple[str, int]]:
+        """Passes a round to a trainer; returns its steps by session and behavior."""
         behavior, items = queue.behavior, queue.release(playing.session_ids - self._left_out)
         for reason in playing.faults(behavior, items):
             self.spoil(reason)
@@ -268,6 +294,10 @@ class Lockstep(RunPart):
             self._env_errors[item.session_id, behavior.index] = errors
             if errors > before:
                 self.spoil(f"environments of actor {item.actor_index} failed")
+        steps: Counter[tuple[str, int]] = Counter()
+        for item in items:
+            steps[item.session_id, behavior.index] += item.chunk.rows
+        return steps
 
     def _complete(self, playing: Round, trainers: Trainers) -> None:
         for trainer in trainers.values():
@@ -303,9 +333,8 @@ class Lockstep(RunPart):
             return
         if not self._has_begun:
             players = players[: self._settings.actors]
-        quota_steps = self._settings.quota_steps or quota_of(behaviors, players)
-        check_room(behaviors, players, quota_steps)
-        self._quota_steps = quota_steps
+        players = self._fitting(behaviors, players)
+        self._quota_steps = self._quota(behaviors, players)
         if not self._has_begun:
             self._announce(players, behaviors)
             if self._round == 0:
@@ -319,6 +348,30 @@ class Lockstep(RunPart):
         self._waited_seconds, self._waited_at = 0.0, None
         self._say_at = time.monotonic() + SAY_SECONDS
         self._send(Assign(assignment, playing.session_ids))
+
+    def _quota(self, behaviors: Sequence[Declared], players: Sequence[Actor]) -> int:
+        return self._settings.quota_steps or quota_of(behaviors, players)
+
+    def _fitting(self, behaviors: Sequence[Declared], players: list[Actor]) -> list[Actor]:
+        """Returns the players of a round that fits the queue; leaves out the one with the most agents until it does.
+
+        An actor may raise its number of agents after the first round, and must not end the run of the others by it.
+
+        Raises:
+            UserError: The first round does not fit, or that of a single player.
+        """
+        while True:
+            try:
+                check_room(behaviors, players, self._quota(behaviors, players))
+            except UserError:
+                if not self._has_begun or len(players) == 1:
+                    raise
+            else:
+                return players
+            largest = max(players, key=lambda player: sum(player.agents.values()))
+            agents = sum(largest.agents.values())
+            self._leave_out(self._round + 1, largest, TOO_LARGE, f"has {agents} agents, for which no round has room")
+            players = [player for player in players if player is not largest]
 
     def _say_waiting(self, playing: Round, awaited: Sequence[Actor]) -> None:
         """Logs from time to time which actors keep a long round from ending."""

@@ -311,7 +311,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         )
 
     def _report_agreement(self, recorded: Recorded, agreement: Agreement, plan: Plan) -> NDArray[np.float64]:
-        """Reads lag and agreement from the device, and warns of an actor that acts with another policy.
+        """Reads lag, agreement and clipped observations from the device, and warns of an actor that acts with another policy.
 
         Returns:
             Number of steps in each bucket of lag (`BehaviorMeters.policy_lag`).
@@ -319,10 +319,21 @@ class ActorCriticTrainer(OnPolicyTrainer):
         lag = recorded.lag.double()
         within = (lag <= self._lag_bounds).sum(1).double()
         scalars = torch.cat(
-            [torch.stack([agreement.error.double(), agreement.worst.double(), lag.mean(), lag.max()]), within]
+            [
+                torch.stack(
+                    [
+                        agreement.error.double(),
+                        agreement.worst.double(),
+                        lag.mean(),
+                        lag.max(),
+                        self.statistics.clipped,
+                    ]
+                ),
+                within,
+            ]
         ).tolist()
-        error, worst, mean_lag, lag_max, *cumulative = scalars
-        self.numbers.update(log_prob_error_max=error, mean_lag=mean_lag)
+        error, worst, mean_lag, lag_max, clipped, *cumulative = scalars
+        self.numbers.update(log_prob_error_max=error, mean_lag=mean_lag, observations_clipped=clipped)
         counts: NDArray[np.float64] = np.diff([0.0, *cumulative, float(plan.step_count)])
         add = self.stats_reporter.add_stat
         add("Rollcast/Policy Lag", mean_lag)

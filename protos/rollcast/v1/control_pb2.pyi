@@ -496,6 +496,41 @@ class LockstepStatus(google.protobuf.message.Message):
 Global___LockstepStatus: typing_extensions.TypeAlias = LockstepStatus
 
 @typing.final
+class QuarantinedActor(google.protobuf.message.Message):
+    """An actor that is shut out for faults of form: its sessions have ended, and it may open none."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ACTOR_NAME_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
+    REMAINING_MS_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
+    LAST_FAULT_FIELD_NUMBER: builtins.int
+    actor_name: builtins.str
+    """The actor's own name."""
+    principal: builtins.str
+    """Its principal; empty if actors are not identified."""
+    remaining_ms: builtins.int
+    """Time until it may come back."""
+    times: builtins.int
+    """How often it has been shut out."""
+    last_fault: builtins.str
+    """Its last fault."""
+    def __init__(
+        self,
+        *,
+        actor_name: builtins.str = ...,
+        principal: builtins.str = ...,
+        remaining_ms: builtins.int = ...,
+        times: builtins.int = ...,
+        last_fault: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_name", b"actor_name", "last_fault", b"last_fault", "principal", b"principal", "remaining_ms", b"remaining_ms", "times", b"times"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___QuarantinedActor: typing_extensions.TypeAlias = QuarantinedActor
+
+@typing.final
 class StatusResponse(google.protobuf.message.Message):
     """The state of the run."""
 
@@ -512,6 +547,7 @@ class StatusResponse(google.protobuf.message.Message):
     VERDICT_FIELD_NUMBER: builtins.int
     LESSONS_FIELD_NUMBER: builtins.int
     LOCKSTEP_FIELD_NUMBER: builtins.int
+    QUARANTINED_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """The run."""
     generation: builtins.int
@@ -544,6 +580,10 @@ class StatusResponse(google.protobuf.message.Message):
     def lockstep(self) -> Global___LockstepStatus:
         """Absent unless the run is in lock-step."""
 
+    @property
+    def quarantined(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___QuarantinedActor]:
+        """The actors that are shut out, the newest last, at most 100."""
+
     def __init__(
         self,
         *,
@@ -558,10 +598,11 @@ class StatusResponse(google.protobuf.message.Message):
         verdict: Global___Verdict | None = ...,
         lessons: collections.abc.Iterable[Global___LessonStatus] | None = ...,
         lockstep: Global___LockstepStatus | None = ...,
+        quarantined: collections.abc.Iterable[Global___QuarantinedActor] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lockstep", b"lockstep", "verdict", b"verdict"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "lockstep", b"lockstep", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "lockstep", b"lockstep", "quarantined", b"quarantined", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse
@@ -675,3 +716,50 @@ class DrainResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___DrainResponse: typing_extensions.TypeAlias = DrainResponse
+
+@typing.final
+class ReleaseActorRequest(google.protobuf.message.Message):
+    """Names an actor that is shut out."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ACTOR_NAME_FIELD_NUMBER: builtins.int
+    PRINCIPAL_FIELD_NUMBER: builtins.int
+    actor_name: builtins.str
+    """The actor's own name."""
+    principal: builtins.str
+    """Its principal; absent for any."""
+    def __init__(
+        self,
+        *,
+        actor_name: builtins.str = ...,
+        principal: builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_principal", b"_principal", "principal", b"principal"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_principal", b"_principal", "actor_name", b"actor_name", "principal", b"principal"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__principal: typing_extensions.TypeAlias = typing.Literal["principal"]
+    _WhichOneofArgType__principal: typing_extensions.TypeAlias = typing.Literal["_principal", b"_principal"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__principal) -> _WhichOneofReturnType__principal | None: ...
+
+Global___ReleaseActorRequest: typing_extensions.TypeAlias = ReleaseActorRequest
+
+@typing.final
+class ReleaseActorResponse(google.protobuf.message.Message):
+    """Released."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RELEASED_FIELD_NUMBER: builtins.int
+    released: builtins.int
+    """The number of actors, more than one if several principals have an actor of this name."""
+    def __init__(
+        self,
+        *,
+        released: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["released", b"released"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ReleaseActorResponse: typing_extensions.TypeAlias = ReleaseActorResponse

@@ -60,6 +60,11 @@ class ControlServiceStub(object):
                 request_serializer=rollcast_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
                 response_deserializer=rollcast_dot_v1_dot_control__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.ReleaseActor = channel.unary_unary(
+                '/rollcast.v1.ControlService/ReleaseActor',
+                request_serializer=rollcast_dot_v1_dot_control__pb2.ReleaseActorRequest.SerializeToString,
+                response_deserializer=rollcast_dot_v1_dot_control__pb2.ReleaseActorResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServiceServicer(object):
@@ -111,6 +116,15 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReleaseActor(self, request, context):
+        """Lets an actor that is shut out for faults of form in again, and forgets its faults.
+
+        Errors: NOT_FOUND NOT_QUARANTINED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -138,6 +152,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=rollcast_dot_v1_dot_control__pb2.DrainRequest.FromString,
                     response_serializer=rollcast_dot_v1_dot_control__pb2.DrainResponse.SerializeToString,
+            ),
+            'ReleaseActor': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseActor,
+                    request_deserializer=rollcast_dot_v1_dot_control__pb2.ReleaseActorRequest.FromString,
+                    response_serializer=rollcast_dot_v1_dot_control__pb2.ReleaseActorResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -276,6 +295,33 @@ class ControlService(object):
             '/rollcast.v1.ControlService/Drain',
             rollcast_dot_v1_dot_control__pb2.DrainRequest.SerializeToString,
             rollcast_dot_v1_dot_control__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseActor(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rollcast.v1.ControlService/ReleaseActor',
+            rollcast_dot_v1_dot_control__pb2.ReleaseActorRequest.SerializeToString,
+            rollcast_dot_v1_dot_control__pb2.ReleaseActorResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,6 +52,11 @@ class ControlServiceStub:
 
     Errors: only those of gRPC.
     """
+    ReleaseActor: grpc.UnaryUnaryMultiCallable[rollcast.v1.control_pb2.ReleaseActorRequest, rollcast.v1.control_pb2.ReleaseActorResponse]
+    """Lets an actor that is shut out for faults of form in again, and forgets its faults.
+
+    Errors: NOT_FOUND NOT_QUARANTINED.
+    """
 
 @typing.type_check_only
 class ControlServiceAsyncStub(ControlServiceStub):
@@ -82,6 +87,11 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Ends the run: drain, last update, checkpoint, summary.
 
     Errors: only those of gRPC.
+    """
+    ReleaseActor: grpc.aio.UnaryUnaryMultiCallable[rollcast.v1.control_pb2.ReleaseActorRequest, rollcast.v1.control_pb2.ReleaseActorResponse]  # type: ignore[assignment]
+    """Lets an actor that is shut out for faults of form in again, and forgets its faults.
+
+    Errors: NOT_FOUND NOT_QUARANTINED.
     """
 
 class ControlServiceServicer(metaclass=abc.ABCMeta):
@@ -140,6 +150,17 @@ class ControlServiceServicer(metaclass=abc.ABCMeta):
         """Ends the run: drain, last update, checkpoint, summary.
 
         Errors: only those of gRPC.
+        """
+
+    @abc.abstractmethod
+    def ReleaseActor(
+        self,
+        request: rollcast.v1.control_pb2.ReleaseActorRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rollcast.v1.control_pb2.ReleaseActorResponse, collections.abc.Awaitable[rollcast.v1.control_pb2.ReleaseActorResponse]]:
+        """Lets an actor that is shut out for faults of form in again, and forgets its faults.
+
+        Errors: NOT_FOUND NOT_QUARANTINED.
         """
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -58,7 +58,7 @@ class PolicyServiceServicer(object):
         Example: header{CartPole, version 7, 21 kB}, frame, assignment, header{version 8}, frame, header{version 11}, frame.
 
         Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE DRAINING;
-        ABORTED TOO_SLOW (the client takes no message).
+        ABORTED TOO_SLOW (the client takes no message); RESOURCE_EXHAUSTED QUARANTINED (too many faults of form).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

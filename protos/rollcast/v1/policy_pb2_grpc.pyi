@@ -34,7 +34,7 @@ class PolicyServiceStub:
     Example: header{CartPole, version 7, 21 kB}, frame, assignment, header{version 8}, frame, header{version 11}, frame.
 
     Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE DRAINING;
-    ABORTED TOO_SLOW (the client takes no message).
+    ABORTED TOO_SLOW (the client takes no message); RESOURCE_EXHAUSTED QUARANTINED (too many faults of form).
     """
     GetPolicy: grpc.UnaryStreamMultiCallable[rollcast.v1.policy_pb2.GetPolicyRequest, rollcast.v1.policy_pb2.GetPolicyResponse]
     """A pinned version: one header, then frames.
@@ -55,7 +55,7 @@ class PolicyServiceAsyncStub(PolicyServiceStub):
     Example: header{CartPole, version 7, 21 kB}, frame, assignment, header{version 8}, frame, header{version 11}, frame.
 
     Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE DRAINING;
-    ABORTED TOO_SLOW (the client takes no message).
+    ABORTED TOO_SLOW (the client takes no message); RESOURCE_EXHAUSTED QUARANTINED (too many faults of form).
     """
     GetPolicy: grpc.aio.UnaryStreamMultiCallable[rollcast.v1.policy_pb2.GetPolicyRequest, rollcast.v1.policy_pb2.GetPolicyResponse]  # type: ignore[assignment]
     """A pinned version: one header, then frames.
@@ -79,7 +79,7 @@ class PolicyServiceServicer(metaclass=abc.ABCMeta):
         Example: header{CartPole, version 7, 21 kB}, frame, assignment, header{version 8}, frame, header{version 11}, frame.
 
         Errors: NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED; UNAVAILABLE DRAINING;
-        ABORTED TOO_SLOW (the client takes no message).
+        ABORTED TOO_SLOW (the client takes no message); RESOURCE_EXHAUSTED QUARANTINED (too many faults of form).
         """
 
     @abc.abstractmethod

@@ -65,8 +65,8 @@ class SessionServiceServicer(object):
         """Opens a session, or resumes the one that `resume` names. Opening twice with one instance_id is harmless.
 
         Errors: FAILED_PRECONDITION PROTOCOL_TOO_OLD; FAILED_PRECONDITION SESSION_FENCED (a newer process has this actor
-        name and session); RESOURCE_EXHAUSTED TOO_MANY_SESSIONS (with RetryInfo); UNAVAILABLE DRAINING (with RetryInfo);
-        INVALID_ARGUMENT BAD_REQUEST; UNAUTHENTICATED; PERMISSION_DENIED.
+        name and session); RESOURCE_EXHAUSTED TOO_MANY_SESSIONS (with RetryInfo); RESOURCE_EXHAUSTED QUARANTINED
+        (too many faults of form; with RetryInfo); UNAVAILABLE DRAINING (with RetryInfo); INVALID_ARGUMENT BAD_REQUEST; UNAUTHENTICATED; PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

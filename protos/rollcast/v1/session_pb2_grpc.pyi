@@ -31,8 +31,8 @@ class SessionServiceStub:
     """Opens a session, or resumes the one that `resume` names. Opening twice with one instance_id is harmless.
 
     Errors: FAILED_PRECONDITION PROTOCOL_TOO_OLD; FAILED_PRECONDITION SESSION_FENCED (a newer process has this actor
-    name and session); RESOURCE_EXHAUSTED TOO_MANY_SESSIONS (with RetryInfo); UNAVAILABLE DRAINING (with RetryInfo);
-    INVALID_ARGUMENT BAD_REQUEST; UNAUTHENTICATED; PERMISSION_DENIED.
+    name and session); RESOURCE_EXHAUSTED TOO_MANY_SESSIONS (with RetryInfo); RESOURCE_EXHAUSTED QUARANTINED
+    (too many faults of form; with RetryInfo); UNAVAILABLE DRAINING (with RetryInfo); INVALID_ARGUMENT BAD_REQUEST; UNAUTHENTICATED; PERMISSION_DENIED.
     """
     DeclareBehavior: grpc.UnaryUnaryMultiCallable[rollcast.v1.session_pb2.DeclareBehaviorRequest, rollcast.v1.session_pb2.DeclareBehaviorResponse]
     """Tells the learner of a behavior, at any time in a session. Declaring again is harmless.
@@ -65,8 +65,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """Opens a session, or resumes the one that `resume` names. Opening twice with one instance_id is harmless.
 
     Errors: FAILED_PRECONDITION PROTOCOL_TOO_OLD; FAILED_PRECONDITION SESSION_FENCED (a newer process has this actor
-    name and session); RESOURCE_EXHAUSTED TOO_MANY_SESSIONS (with RetryInfo); UNAVAILABLE DRAINING (with RetryInfo);
-    INVALID_ARGUMENT BAD_REQUEST; UNAUTHENTICATED; PERMISSION_DENIED.
+    name and session); RESOURCE_EXHAUSTED TOO_MANY_SESSIONS (with RetryInfo); RESOURCE_EXHAUSTED QUARANTINED
+    (too many faults of form; with RetryInfo); UNAVAILABLE DRAINING (with RetryInfo); INVALID_ARGUMENT BAD_REQUEST; UNAUTHENTICATED; PERMISSION_DENIED.
     """
     DeclareBehavior: grpc.aio.UnaryUnaryMultiCallable[rollcast.v1.session_pb2.DeclareBehaviorRequest, rollcast.v1.session_pb2.DeclareBehaviorResponse]  # type: ignore[assignment]
     """Tells the learner of a behavior, at any time in a session. Declaring again is harmless.
@@ -102,8 +102,8 @@ class SessionServiceServicer(metaclass=abc.ABCMeta):
         """Opens a session, or resumes the one that `resume` names. Opening twice with one instance_id is harmless.
 
         Errors: FAILED_PRECONDITION PROTOCOL_TOO_OLD; FAILED_PRECONDITION SESSION_FENCED (a newer process has this actor
-        name and session); RESOURCE_EXHAUSTED TOO_MANY_SESSIONS (with RetryInfo); UNAVAILABLE DRAINING (with RetryInfo);
-        INVALID_ARGUMENT BAD_REQUEST; UNAUTHENTICATED; PERMISSION_DENIED.
+        name and session); RESOURCE_EXHAUSTED TOO_MANY_SESSIONS (with RetryInfo); RESOURCE_EXHAUSTED QUARANTINED
+        (too many faults of form; with RetryInfo); UNAVAILABLE DRAINING (with RetryInfo); INVALID_ARGUMENT BAD_REQUEST; UNAUTHENTICATED; PERMISSION_DENIED.
         """
 
     @abc.abstractmethod

@@ -39,6 +39,7 @@ class TrajectoryServiceStub:
     Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
     SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
     UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED TOO_MANY_CALLS and ABORTED TOO_SLOW (uploads without a first message);
+    RESOURCE_EXHAUSTED QUARANTINED (another call of this actor had too many faults of form);
     RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
     """
 
@@ -59,6 +60,7 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
     SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
     UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED TOO_MANY_CALLS and ABORTED TOO_SLOW (uploads without a first message);
+    RESOURCE_EXHAUSTED QUARANTINED (another call of this actor had too many faults of form);
     RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
     """
 
@@ -82,6 +84,7 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         Errors: INVALID_ARGUMENT MALFORMED_CHUNK; INVALID_ARGUMENT BAD_REQUEST (order of messages); OUT_OF_RANGE
         SEQUENCE_GAP; NOT_FOUND SESSION_EXPIRED; FAILED_PRECONDITION SESSION_FENCED, STREAM_SUPERSEDED, CREDIT_EXCEEDED;
         UNAVAILABLE DRAINING; RESOURCE_EXHAUSTED TOO_MANY_CALLS and ABORTED TOO_SLOW (uploads without a first message);
+        RESOURCE_EXHAUSTED QUARANTINED (another call of this actor had too many faults of form);
         RESOURCE_EXHAUSTED without details (message over the size limit: a fault of the sender).
         """
 

@@ -11,6 +11,7 @@ import pytest
 from rollcast.errors import (
     Draining,
     ProtocolTooOld,
+    Quarantined,
     SessionExpired,
     SessionFenced,
     SpecMismatch,
@@ -329,6 +330,17 @@ def test_a_draining_learner_that_refuses_sessions_is_tried_again() -> None:
         learner.fail_open = [Draining("about to stop", retry_after_seconds=0.1)]
         with linked(learner) as link:
             link.open(20.0)
+
+
+def test_an_actor_that_is_shut_out_says_so_and_waits() -> None:
+    """The actor logs why it is shut out and for how long, and is back after that time."""
+    with capture_logs() as logs, ScriptedLearner() as learner:
+        learner.fail_open = [Quarantined("3 faults of form; the last: a wrong shape", retry_after_seconds=0.3)]
+        with linked(learner) as link:
+            link.open(20.0)
+    (line,) = [entry for entry in logs if entry["event"] == "quarantined"]
+    assert line["log_level"] == "warning"
+    assert "a wrong shape; trying again in 0." in line["reason"]
 
 
 def test_a_fence_that_was_our_own_is_settled_by_opening_again() -> None:

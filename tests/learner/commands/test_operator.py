@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from rollcast.errors import CheckpointFailed
+from rollcast.errors import CheckpointFailed, MalformedChunk
 from rollcast.v1 import control_pb2, session_pb2
 
 from learner.cli import main
 from learner.commands.operator import Operator, page_link
 from learner.commands.status_text import render_status, status_document
 from learner.common.exits import ExitCode, UserError
+from learner.ingest.quarantine import MAX_FAULTS
 from learner.observe.address import ADDRESS_FILE, BoundAddresses, write_addresses
 from learner.web.operator_token import TOKEN_FILE, token_of_run
 from tests.learner.commands.run_folders import run_folder
@@ -47,6 +50,25 @@ async def test_every_command_reaches_the_learner() -> None:
         await call(learner, lambda operator: operator.drain(final=False))
         assert learner.hooks.calls == ["pause", "resume", "save", "drain True", "drain False"]
         assert await call(learner, Operator.accepts_actors)
+
+
+@async_test
+async def test_an_actor_that_is_shut_out_is_shown_and_released() -> None:
+    """The status names the actor and its last fault without control characters; the command releases it."""
+    async with running() as learner:
+        for _ in range(MAX_FAULTS):
+            learner.sessions.quarantine.note(("", "rig 7"), MalformedChunk("column \x1b[2J"))
+        learner.hooks.view = learner.run_status.run_view(learner.hooks.view.state, "127.0.0.1:1")
+        said = render_status(await call(learner, Operator.status))
+        assert "shut out: rig 7 for 0:00:" in said or "shut out: rig 7 for 0:01:00" in said
+        assert "column \\x1b[2J" in said
+        address = f"127.0.0.1:{learner.server.control_port}"
+        command = (sys.executable, "-m", "learner", "release", "rig 7", "--control", address)
+        for code, text in ((0, "released 1 actor\n"), (ExitCode.UNREACHABLE, "no actor 'rig 7' is shut out")):
+            release = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
+            told, _ = await release.communicate()
+            assert (release.returncode, text in told.decode()) == (code, True), told
+        assert learner.sessions.quarantine.view() == ()
 
 
 @async_test

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rollcast.v1 import policy_pb2
 
+from learner.common.leave_one_out import Source
 from learner.curriculum.lessons import Lessons, no_lessons
 from tests.learner.curriculum.curricula import curriculum, parameters
 
@@ -243,3 +244,27 @@ def test_a_state_that_is_none_is_told(state: dict[str, object]) -> None:
     """An invalid state raises the error of a damaged run state."""
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
         lessons_of(mass=3).load_state_dict(state)
+
+
+@pytest.mark.parametrize("measure", ["reward", "statistic"])
+def test_no_actor_completes_a_lesson_alone(measure: str) -> None:
+    """A lesson ends once its measure exceeds the threshold without any one of the actors, too."""
+    honest, hostile = Source("lab", 0), Source("evil", 1)
+    criteria = {"measure": measure, **({"statistic": "Goals"} if measure == "statistic" else {})}
+    written = parameters(mass=curriculum(1, 2, behavior="A", threshold=10, min_lesson_length=2, **criteria))
+    lessons = Lessons(written, seed=0, present=lambda _: [honest, hostile])
+
+    def report(value: float, source: Source) -> int:
+        if measure == "statistic":
+            lessons.add_statistic("A", "Goals", value, source)
+        else:
+            lessons.add_episode("A", value, lessons.revision, source=source)
+        return lessons.numbers()["mass"]
+
+    assert [report(1e6, hostile) for _ in range(5)] == [0] * 5
+    assert report(5.0, honest) == 0
+    again = Lessons(written, seed=0, present=lambda _: [honest, hostile])
+    again.load_state_dict(lessons.state_dict())
+    lessons = again
+    assert report(11.0, honest) == 0, "the mean of 5 and 11 is below 10"
+    assert report(12.0, honest) == 1

@@ -9,12 +9,15 @@ import pytest
 from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.status import TrainingStatus
 from learner.checkpoints.store import CheckpointStore
+from learner.common.leave_one_out import Source
 from learner.curriculum.lessons import Lessons
 from learner.evaluation.best import BestKeeper, Candidate
+from learner.link.to_trainers import Actor, Actors
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME
 from tests.learner.starts import Start, begun, opened
+from tests.learner.trainers.test_tally import make_chunk
 
 
 class Watched:
@@ -155,3 +158,20 @@ def test_what_cannot_be_written_costs_the_checkpoint_and_not_the_run(tmp_path: P
         assert start.store.status.best(NAME) is None
         blocked.rmdir()
         assert watched.keeper.note_evaluation(Candidate.of(trainer), 2.0)
+
+
+def test_no_actor_makes_the_best_policy_alone(tmp_path: Path) -> None:
+    """Invented returns of one of two actors do not set the best return; it is the mean without them."""
+    with begun(tmp_path) as (_, start, trainer):
+        start.train(trainer, 1)
+        roster, honest, hostile = trainer.context.roster, Source("", 0), Source("", 1)
+        roster.newest = Actors(
+            tuple(Actor(str(place), "", place, is_connected=True, agents={}, teams={}) for place in range(2))
+        )
+        for source in (honest, hostile):
+            roster.note_sender(NAME, source)
+        watched = Watched(start, evaluates=False)
+        honest_mean = trainer.mean_return()
+        trainer.tally.add(make_chunk([1e6] * 100), hostile)
+        watched.keeper.after_turn({NAME: trainer})
+        assert best_return(start) == pytest.approx(honest_mean)

@@ -85,7 +85,7 @@ class Stage:
             best,
             self.service.send,
             meters=start.meters,
-            on_result=self.results.append,
+            on_result=lambda result, _: self.results.append(result),
             clock=lambda: self.now,
         )
         self.turn()
@@ -300,7 +300,7 @@ def test_the_kept_policy_is_the_measured_one(tmp_path: Path, monkeypatch: pytest
         )
         settings = EvaluationSettings(interval_steps=40, episodes=1)
         meters = RunMeters()
-        evaluator = Evaluator(settings, roster, best, service.send, meters=meters, on_result=lambda _: None)
+        evaluator = Evaluator(settings, roster, best, service.send, meters=meters, on_result=lambda *_: None)
         evaluator.after_turn({name: trainer})
         feed(bench, actor, trainer, 3)
         assert trainer.version == 30 > bench.published.progress[-1].version

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from itertools import count
 
 import pytest
 
+from learner.common.leave_one_out import Source
 from learner.evaluation.round import Candidate, EvaluationRound
 from learner.link.evaluation import EvaluationResult, Order, Played, Spread
 
@@ -108,3 +110,18 @@ def test_a_result_is_mean_deviation_and_extremes() -> None:
         "lengths": {"mean": 15.0, "std": 5.0, "min": 10.0, "max": 20.0},
         "is_complete": True,
     }
+
+
+def test_each_actor_is_left_out_of_the_mean() -> None:
+    """The least mean is that without the actor whose omission lowers it most; one actor alone is not left out."""
+    found = examination(4)
+    ball = frozenset([BALL])
+    orders = found.deal([Candidate("a", ball, Source("", 0)), Candidate("b", ball, Source("", 1))])
+    for order, value in zip(orders, (1.0, 9e9), strict=True):
+        for _ in range(2):
+            found.add(BALL, order.number, Played(value, 3))
+    assert found.least_mean_return("Ball") == 1.0
+    alone = examination(2)
+    (order,) = alone.deal([actor("a")])
+    play(alone, order, 2)
+    assert alone.least_mean_return("Ball") == math.inf

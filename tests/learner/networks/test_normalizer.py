@@ -71,6 +71,7 @@ def test_extreme_rows_do_not_blind_a_normalizer() -> None:
         moments.merge(moments.moments(torch.full((10, 3), sign * 9e14)))
     np.testing.assert_allclose(moments.mean.numpy(), 3.0, atol=0.1)
     np.testing.assert_allclose(moments.std().numpy(), 2.0, rtol=0.1)
+    assert moments.clipped.item() == 2 * 10 * 3
     new = RunningMoments(3)
     assert torch.equal(new.moments(torch.full((10, 3), 9e14)), batch_moments(torch.full((10, 3), 9e14)))
 

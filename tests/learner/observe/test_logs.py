@@ -111,6 +111,25 @@ log.info("outside")
     assert [json.loads(line).get("session") for line in done.stderr.splitlines()] == ["s1", None]
 
 
+def test_equal_lines_of_libraries_are_throttled() -> None:
+    """A library that repeats a line is shown once per interval, with the number of those left out; others are shown."""
+    done = run(
+        """
+logs.LIBRARY_SECONDS = 0.3
+logs.configure("json")
+import time
+for _ in range(1000):
+    logging.getLogger("asyncio").error("cannot accept a connection\\nfd: %s", _)
+logging.getLogger("asyncio").error("something else")
+time.sleep(0.4)
+logging.getLogger("asyncio").error("cannot accept a connection")
+"""
+    )
+    events = [json.loads(line)["event"].splitlines()[0] for line in done.stderr.splitlines()]
+    assert events[:2] == ["cannot accept a connection", "something else"]
+    assert events[2:] == ["cannot accept a connection (999 more were left out)"]
+
+
 def test_a_terminal_that_has_gone_away_ends_nothing(tmp_path: Path) -> None:
     """A full or closed standard error does not end the program."""
     program = """

@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 import structlog
 
+from learner.common.leave_one_out import Source
 from learner.curriculum.lessons import Lessons, no_lessons
+from learner.link.to_trainers import Actor, Actors
 from learner.observe.summary import BehaviorSummary
 from learner.run.progress import Progress, SummaryWriter
 from learner.trainers.parts import Ending
+from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.roster import Roster
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME
 from tests.learner.starts import Start, begun, opened
+from tests.learner.trainers.test_tally import make_chunk
 
 
 def test_the_summary_tells_what_the_table_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,6 +63,45 @@ def test_a_run_that_nobody_ended_leaves_the_summary_of_the_one_before(
         assert SummaryWriter(folder, dict, generation=1).finish({}, Ending("error", ValueError("x"), has_settled=False))
         assert not (folder.path / "summary.json").exists()
     assert capsys.readouterr().out == ""
+
+
+def play(trainer: PPOTrainer, roster: Roster, place: int, value: float, count: int) -> None:
+    """Lets an actor report episodes of one return, with steps."""
+    source = Source("", place)
+    roster.note_sender(NAME, source)
+    trainer.tally.add(make_chunk([value] * count), source)
+
+
+def test_no_actor_reaches_the_target_alone(tmp_path: Path) -> None:
+    """Invented returns of one actor end no run of several; once the others reach the target, it is reached."""
+    with begun(tmp_path) as (_, _, trainer):
+        roster = trainer.context.roster
+        actors = [Actor(str(place), str(place), place, is_connected=True, agents={}, teams={}) for place in range(2)]
+        roster.newest = Actors(tuple(actors))
+        progress = Progress(50.0, lambda: None, lambda _: 1, lessons=no_lessons())
+        roster.note_sender(NAME, Source("", 0))  # its first episode has not ended
+        play(trainer, roster, 1, 1e9, 200)
+        progress.after_turn({NAME: trainer})
+        assert not progress.at_target
+        play(trainer, roster, 0, 20.0, 10)
+        play(trainer, roster, 1, 1e9, 200)
+        progress.after_turn({NAME: trainer})
+        assert not progress.at_target
+        play(trainer, roster, 0, 60.0, 100)
+        progress.after_turn({NAME: trainer})
+        assert progress.at_target == {NAME}
+
+
+def test_an_actor_that_has_gone_leaves_the_decision_to_the_others(tmp_path: Path) -> None:
+    """Low returns of an actor that has left do not keep a single one from the target."""
+    with begun(tmp_path) as (_, _, trainer):
+        roster = trainer.context.roster
+        progress = Progress(50.0, lambda: None, lambda _: 1, lessons=no_lessons())
+        roster.newest = Actors((Actor("0", "0", 0, is_connected=True, agents={}, teams={}),))
+        play(trainer, roster, 1, 1.0, 100)
+        play(trainer, roster, 0, 60.0, 100)
+        progress.after_turn({NAME: trainer})
+        assert progress.at_target == {NAME}
 
 
 def test_the_target_counts_in_the_last_lesson_only(tmp_path: Path) -> None:

@@ -167,6 +167,10 @@ class Learner:
             identity=identity,
         )
 
+    def forgive(self) -> None:
+        """Lets actors have any number of faults of form, for tests of more than two."""
+        self.sessions.quarantine.note = lambda place, fault: None  # type: ignore[method-assign]
+
     def metric(self, name: str, **labels: str) -> float:
         """Returns one sample of the metrics."""
         return samples(self.metrics.exposition())[name, tuple(sorted(labels.items()))]

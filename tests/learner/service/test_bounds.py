@@ -61,6 +61,7 @@ async def test_lists_are_counted_before_their_entries_are_read() -> None:
     """Too long a list is refused for its length, although its first entry is invalid, too."""
     books = [session_pb2.ActorBooks(produced_steps=2**60)] * (MAX_REPORTS + 1)
     async with running() as learner, Actor(learner.server.port) as actor:
+        learner.forgive()
         await actor.open()
         for call in (actor.renew(books=books), actor.close(books=books)):
             error = await failure(call)

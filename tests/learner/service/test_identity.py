@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,13 +13,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from rollcast.auth import Principal, Role, TokenRow, authorization, make_token, token_hash
-from rollcast.errors import from_rpc_error
+from rollcast.errors import BadRequest, from_rpc_error
 from rollcast.server_tls import ServerSecurity
 from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
 from structlog.testing import capture_logs
 
 from learner.identity.access import Access, own_row
 from learner.identity.setup import Identity, identity_of
+from learner.service.identity import IdentityGuard
 from tests.learner.identity.certificates import Folder
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
 from tests.learner.service.samples import make_options, make_spec
@@ -290,3 +292,27 @@ async def test_certificate_and_token_agree(folder: Folder) -> None:
             assert error.reason == "NOT_ALLOWED"
         async with Actor(port, security=folder.client(None, Principal("lab", Role.ACTOR))) as bare:
             assert (await failure(bare.open())).reason == "UNAUTHENTICATED"
+
+
+@async_test
+async def test_a_client_that_leaves_while_its_stream_fails_leaves_no_error(folder: Folder) -> None:
+    """If a stream ends with an error in the moment in which its client leaves, the event loop reports nothing."""
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(told))
+    entered, fails = asyncio.Event(), asyncio.Event()
+
+    async def inner(_request: object, _context: object) -> None:
+        entered.set()
+        await fails.wait()
+        raise BadRequest("a fault of form")
+
+    guard = IdentityGuard(Access(folder.path / "tokens"), lambda _: Role.ACTOR)
+    stream = asyncio.ensure_future(guard._writer(inner, lambda _: None, None)(None, None))
+    await entered.wait()
+    fails.set()
+    stream.cancel()
+    assert (await asyncio.wait({stream}))[0].pop().cancelled()
+    del stream
+    await asyncio.sleep(0)
+    gc.collect()
+    assert reported == []

@@ -72,6 +72,7 @@ async def test_a_behavior_with_self_play_waits_for_a_match() -> None:
 async def test_trainers_know_the_script_of_an_actor() -> None:
     """The name of the script that plays an actor's opponents reaches the trainers; text of another form is refused."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
+        learner.forgive()
         for name in ("chase", "a:b\n", f"a:{'b' * 127}", "a:b/c"):
             error = await failure(actor.open(protocol_revision=2, opponent=name))
             assert (error.reason, error.metadata["field"]) == ("BAD_REQUEST", "opponent")

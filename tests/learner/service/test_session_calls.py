@@ -330,6 +330,7 @@ async def test_a_hanging_environment_is_warned_of_in_growing_intervals() -> None
 async def test_absurd_reports_of_environments_are_refused_and_long_ones_cut() -> None:
     """Invalid numbers in reports of environments are refused, and long texts are cut."""
     async with running() as learner, Actor(learner.server.port) as actor:
+        learner.forgive()
         await actor.open()
         report = session_pb2.EnvironmentReport
         for wrong in (report(failures=2**64 - 1), report(hanging_seconds=math.nan), report(hanging_seconds=-1.0)):
@@ -346,6 +347,7 @@ async def test_absurd_reports_of_environments_are_refused_and_long_ones_cut() ->
 async def test_absurd_times_are_refused(seconds: float) -> None:
     """Impossible times are refused with their books."""
     async with running() as learner, Actor(learner.server.port) as actor:
+        learner.forgive()
         await actor.open()
         await actor.declare()
         books = session_pb2.ActorBooks(produced_steps=5, unacked_steps=5)

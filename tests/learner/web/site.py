@@ -75,6 +75,11 @@ class Hooks:
         self._note("checkpoint")
         return f"/there/within/{timeout_seconds:g}"
 
+    def release(self, actor_name: str, principal: str | None) -> int:
+        """Records the call."""
+        self._note(f"release {actor_name} of {principal}")
+        return 1
+
     def _note(self, call: str) -> None:
         self.calls.append(call)
         self.entered.set()

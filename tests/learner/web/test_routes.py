@@ -89,7 +89,16 @@ def test_operators_act(path: str, call: str) -> None:
     assert site.hooks.calls != ["checkpoint"] or answer.json == {"path": "/there/within/120"}
 
 
-@pytest.mark.parametrize("path", [*ACTIONS, "/api/operator"])
+def test_operators_release_actors() -> None:
+    """The actor and its principal are named in the address; without a name nothing happens."""
+    with serving() as site:
+        assert site.ask("/api/release?actor=a%26b&principal=lab", "POST", OPERATOR).json == {"released": "a&b"}
+        assert site.ask("/api/release?actor=x&principal=", "POST", OPERATOR).status == 200
+        assert site.ask("/api/release", "POST", OPERATOR).reason == "NO_ACTOR"
+        assert site.hooks.calls == ["release a&b of lab", "release x of "]
+
+
+@pytest.mark.parametrize("path", [*ACTIONS, "/api/operator", "/api/release?actor=x"])
 def test_others_do_not(path: str) -> None:
     """A missing token is 401 and a wrong one 403, and nothing is executed."""
     with serving() as site:
@@ -100,7 +109,10 @@ def test_others_do_not(path: str) -> None:
         for header in wrong:
             refused = site.ask(path, "POST", {"Authorization": header})
             assert (refused.status, refused.reason) == (403, "WRONG_TOKEN"), header
-        assert site.ask(f"{path}?token={TOKEN}", "POST", {"Cookie": f"token={TOKEN}"}).status == 401
+        assert (
+            site.ask(f"{path}{'&' if '?' in path else '?'}token={TOKEN}", "POST", {"Cookie": f"token={TOKEN}"}).status
+            == 401
+        )
         assert site.ask(path, "POST", body=TOKEN.encode()).status == 401
         assert site.hooks.calls == []
 

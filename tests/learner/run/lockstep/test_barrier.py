@@ -371,6 +371,56 @@ def test_an_actor_that_fills_the_queue_is_left_out() -> None:
     assert books.dropped["lockstep"] == 8
 
 
+def test_more_agents_than_declared_count_from_the_next_round_on() -> None:
+    """An actor that raises its agents in a round gets its part of the next one by their new number."""
+    rig = Rig(quota_steps=None)
+    one, two = rig.join("one"), rig.join("two")
+    rig.turn()
+    assert rig.order.lockstep_quota_steps == 5, "2 agents, and buffer_size is 10"
+    one.accounts[0].agents = 3  # as its chunks say
+    rig.send(one, 15)
+    rig.send(two, 5)
+    rig.turn()
+    assert (rig.version, rig.order.lockstep_quota_steps) == (1, 3), "4 agents"
+    assert rig.told[-1][1] == {one.session_id, two.session_id}
+    assert rig.spoiled == []
+
+
+def test_announced_agents_without_steps_do_not_shorten_rounds() -> None:
+    """An actor that announces very many agents gets one short round, and is left out; the others' rounds are whole again."""
+    rig = Rig(quota_steps=None)
+    one, two = rig.join("one"), rig.join("two")
+    rig.turn()
+    two.accounts[0].agents = 2**10
+    rig.send(one, 5)
+    rig.send(two, 5)
+    rig.turn()
+    assert rig.order.lockstep_quota_steps == 1
+    rig.send(one, 1)
+    rig.send(two, 1)
+    with capture_logs() as logs:
+        rig.turn()
+    (line,) = [each for each in logs if each["event"] == "actor_left_out"]
+    assert (line["actor"], line["reason"]) == ("two", "too_large")
+    assert "1024 agents" in line["why"]
+    assert rig.order.lockstep_quota_steps == 10
+    assert rig.told[-1][1] == {one.session_id}
+
+
+def test_agents_for_which_no_round_has_room_do_not_end_the_run() -> None:
+    """If a raised number of agents makes a round too large for the queue, its actor is left out."""
+    rig, one, two = begun()
+    two.accounts[0].agents = 2**30
+    rig.send(one)
+    rig.send(two)
+    with capture_logs() as logs:
+        rig.turn()
+    (line,) = [each for each in logs if each["event"] == "actor_left_out"]
+    assert (line["actor"], line["reason"], line["round"]) == ("two", "too_large", 2)
+    assert rig.version == 1, "its steps of the round were trained"
+    assert rig.told[-1][1] == {one.session_id}
+
+
 def test_an_actor_that_never_ends_its_round_is_left_out() -> None:
     """After others waited for the setting's time, rounds go on without it, until it opens another session."""
     now = [0.0]

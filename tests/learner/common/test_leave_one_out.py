@@ -1,0 +1,104 @@
+"""Tests means that no single source decides."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import islice
+
+import pytest
+
+from learner.common.leave_one_out import MAX_SOURCES, Source, SourcedValues
+
+HONEST, OTHER, HOSTILE = Source("", 0), Source("", 1), Source("", 2)
+
+
+def values(*entries: tuple[float, Source], kept: int = 3) -> SourcedValues:
+    """Returns values, oldest first."""
+    made = SourcedValues(kept)
+    for value, source in entries:
+        made.append(value, source)
+    return made
+
+
+def test_one_source_decides_alone() -> None:
+    """With one source, or none, nothing is left out."""
+    made = values((1.0, HONEST))
+    assert made.least_mean([HONEST]) == made.least_mean([]) == math.inf
+
+
+def test_each_source_is_left_out() -> None:
+    """The result is the mean without the source whose omission lowers it most."""
+    made = values((1.0, HONEST), (2.0, OTHER), (90.0, HOSTILE))
+    assert made.least_mean([HONEST, OTHER, HOSTILE]) == 1.5
+    assert made.least_mean([HONEST, OTHER]) == 1.0
+
+
+def test_a_flood_does_not_displace_the_others() -> None:
+    """Very many values of one source leave those of the others in place."""
+    made = values((1.0, HONEST), (3.0, HONEST), *((1e9, HOSTILE) for _ in range(1000)))
+    assert made.least_mean([HONEST, HOSTILE]) == 2.0
+
+
+def test_a_source_without_values_counts() -> None:
+    """If only one of several present sources has values, nothing is left without it."""
+    assert values((1e9, HOSTILE)).least_mean([HONEST, HOSTILE]) == -math.inf
+    assert values().least_mean([HONEST, HOSTILE]) == -math.inf
+
+
+def test_sources_of_a_principal_are_left_out_together() -> None:
+    """With several principals, each is left out with all its actors."""
+    one, two, lab = Source("evil", 0), Source("evil", 1), Source("lab", 2)
+    made = values((9.0, one), (9.0, two), (1.0, lab))
+    assert made.least_mean([one, two, lab]) == 1.0
+    assert made.least_mean([one, two]) == 9.0
+
+
+def test_absent_sources_do_not_count() -> None:
+    """Values of actors that have gone neither help nor harm."""
+    made = values((-50.0, OTHER), (5.0, HONEST), (6.0, HOSTILE))
+    assert made.least_mean([HONEST, HOSTILE]) == 5.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_equals_the_definition(seed: int) -> None:
+    """The result is the least mean, of the newest values, of all present sources and of all but each of them."""
+    draw = random.Random(seed)
+    sources = [Source(draw.choice(["a", "b", ""][: 1 + seed % 3]), place) for place in range(4)]
+    kept = draw.choice([1, 3, 7])
+    entries = [(draw.gauss(0, 1), draw.choice(sources)) for _ in range(draw.randrange(2, 60))]
+    made = values(*entries, kept=kept)
+    present = sources[: draw.randrange(2, 5)]
+    by_principal = len({source.principal for source in present}) > 1
+    own: dict[Source, list[int]] = {source: [] for source in sources}
+    for number, (_, source) in enumerate(entries):
+        own[source] = [*own[source], number][-kept:]
+    means = []
+    for out in (None, *present):
+
+        def stays(source: Source, out: Source | None = out) -> bool:
+            return out is None or (source.principal != out.principal if by_principal else source != out)
+
+        numbers = sorted((n for source in present if stays(source) for n in own[source]), reverse=True)
+        newest = [entries[number][0] for number in islice(numbers, kept)]
+        means.append(sum(newest) / len(newest) if newest else -math.inf)
+    assert made.least_mean(present) == pytest.approx(min(means))
+
+
+def test_a_checkpoint_keeps_values_and_order() -> None:
+    """Saved values decide as before, with the same order of new ones; a state of another form is refused."""
+    made = values((1.0, HONEST), (2.0, Source("lab", 7)), (3.0, HONEST))
+    again = SourcedValues(3)
+    again.load_state_dict(made.state_dict())
+    assert again.state_dict() == made.state_dict()
+    with pytest.raises(ValueError, match="places"):
+        again.load_state_dict({**made.state_dict(), "places": [-1, 0, 0]})
+
+
+def test_memory_is_bounded() -> None:
+    """The source that was silent longest is forgotten first."""
+    made = SourcedValues(3)
+    for place in range(MAX_SOURCES + 5):
+        made.append(1.0, Source("", place))
+    assert len(made.state_dict()["values"]) == MAX_SOURCES
+    assert 4 not in made.state_dict()["places"]

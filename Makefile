@@ -10,6 +10,8 @@
 #   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', or with a Unity player: BENCH=unity
 #   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
 #   SBOM         extras for the bill of materials, as in: make sbom SBOM='learner certs'; the default is those of the images
+#   CHAOS        arguments for the chaos runs, as in: make chaos CHAOS='--seconds 120 --seeds 1'
+#   SOAK         arguments for the soak, as in: make soak SOAK='--seconds 3600'
 #   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
 
 PYTHON ?= python3
@@ -21,6 +23,8 @@ PYTEST ?=
 WORKERS ?= auto
 BENCH ?=
 GATES ?=
+CHAOS ?=
+SOAK ?=
 GPU ?=
 SBOM ?=
 
@@ -30,7 +34,7 @@ TASKS := $(PYTHON) tasks.py
 export VENV TORCH_INDEX WHEELS WORKERS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test test-all bench gates gpu demo sbom generate format clean distclean
+.PHONY: help venv lint types imports test test-all bench chaos soak gates gpu demo sbom generate format clean distclean
 
 help: ## print this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +59,12 @@ test-all: ## run the slow tests, which `make test` leaves out
 
 bench: venv ## compare with other trainers and with this machine's limits
 	@$(PY) -m tests.bench $(BENCH)
+
+chaos: venv ## train amid 200 faults in ten minutes, for three seeds, and check what happened (needs root)
+	@$(PY) -m tests.chaos $(CHAOS)
+
+soak: venv ## train for half an hour, and measure the growth of every process
+	@$(PY) -m tests.chaos.soak $(SOAK)
 
 gates: venv ## train everything that must be learned, and report the results (hours; GATES=quick: under 45 minutes)
 	@$(PY) -m tests.gates $(GATES)

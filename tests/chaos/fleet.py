@@ -17,8 +17,8 @@ from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wai
 
 ENV = "CartPole-v1"
 CARTPOLE, MATCH = "CartPole", "Match"
-FIRST_ACTORS = 4
-FEWEST_ACTORS = 3
+FIRST_ACTORS = 3
+FEWEST_ACTORS = 2
 """The least number of acting actors; none is stopped, removed or killed below it."""
 KILLED = -signal.SIGKILL
 MOST_STARTING_SECONDS = 4.0
@@ -89,11 +89,12 @@ class Fleet:
         self._names = 0
         self.actors: list[Actor] = []
         self.learners: list[tuple[LearnerProcess, int]] = []
-        self.learner = self._start_learner()
+        self.learner = learner = self._start_learner()
         self.learner_is_frozen = False
+        wait_until((learner.folder / "address.json").exists, "it listens", seconds=START_SECONDS, said=learner.said)
+        self.add_actor(behavior=MATCH)
         for _ in range(FIRST_ACTORS):
             self.add_actor()
-        self.add_actor(behavior=MATCH)
 
     def check_alive(self) -> None:
         """Fails if a process ended that should not have."""

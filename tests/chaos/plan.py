@@ -15,7 +15,7 @@ QUIET_SECONDS = 30.0
 of what they need amid faults. 475 must be reached amid faults, not because of a quiet end."""
 FEWEST_QUIET_SECONDS = 15.0
 FROZEN_SECONDS = 30.0
-FEWEST_FROZEN_SECONDS = 15.0
+FEWEST_FROZEN_SECONDS = 20.0
 MOST_DELAY_SECONDS = 3.0
 MOST_MESSAGES = 20
 HOURS = (3.0, -5.0, 48.0, -0.5)
@@ -148,7 +148,7 @@ def draw(seconds: float, seed: int) -> Plan:
                 call, amount = _details(generator, what)
                 events.append(Event(at, what, call, amount))
     events.sort(key=lambda event: event.at_seconds)
-    return Plan(seconds, seed, quiet_seconds, frozen_seconds, frozen_seconds / 3, tuple(events))
+    return Plan(seconds, seed, quiet_seconds, frozen_seconds, frozen_seconds / 2, tuple(events))
 
 
 def _details(generator: random.Random, what: What) -> tuple[CallFault | None, float]:

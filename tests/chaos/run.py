@@ -225,7 +225,6 @@ class _Conductor:
     def _wait_for_training(self) -> None:
         """Waits until both behaviors are trained and saved: the time of the schedule begins with training."""
         learner = self._fleet.learner
-        wait_until((learner.folder / "address.json").exists, "it listens", seconds=START_SECONDS, said=learner.said)
 
         def trains() -> bool:
             self._fleet.check_alive()

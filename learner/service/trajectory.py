@@ -116,9 +116,9 @@ class TrajectoryService:
         """Accepts chunks until the actor half-closes or an error occurs, then ends the stream."""
         try:
             async for raw in requests:
-                if stream.is_over:
-                    return
                 await self._wait(stream.session)
+                if stream.is_over:  # its writer may still be held back by a slow connection
+                    return
                 await self._take(stream, raw)
         except asyncio.CancelledError:
             raise

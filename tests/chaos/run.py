@@ -228,8 +228,10 @@ class _Conductor:
 
         def trains() -> bool:
             self._fleet.check_alive()
-            versions = [learner.behavior(name).version for name in (CARTPOLE, MATCH)]
-            return min(versions) >= FIRST_VERSION and (learner.folder / "run_state.pt").exists()
+            with contextlib.suppress(grpc.RpcError):  # a busy machine
+                versions = [learner.behavior(name).version for name in (CARTPOLE, MATCH)]
+                return min(versions) >= FIRST_VERSION and (learner.folder / "run_state.pt").exists()
+            return False
 
         wait_until(trains, "both behaviors are trained", seconds=START_SECONDS, said=learner.said)
 

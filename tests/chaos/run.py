@@ -45,7 +45,6 @@ POLL_SECONDS = 0.05
 PAUSED_SECONDS = 2.0
 FROZEN_LEARNER_SECONDS = 20.0
 DISK_MIB = 64
-FIRST_VERSION = 2
 SPARE_DESCRIPTORS = 16
 """More than in the quiet start of the run: other files of logs and statistics."""
 DESCRIPTORS_OF_ACTOR = 4
@@ -55,7 +54,7 @@ FAREWELL_SECONDS = 5.0
 SETTINGS = cartpole(
     hyperparameters={
         "batch_size": 512,
-        "buffer_size": 4096,
+        "buffer_size": 2048,
         "num_epoch": 4,
         "learning_rate": 1.0e-3,
         "learning_rate_schedule": "linear",
@@ -70,7 +69,7 @@ SETTINGS = cartpole(
 )
 PLAYED = small(
     trainer_type="poca",
-    hyperparameters={"batch_size": 64, "buffer_size": 256, "num_epoch": 1},
+    hyperparameters={"batch_size": 64, "buffer_size": 128, "num_epoch": 1},
     network_settings={"hidden_units": 16, "num_layers": 1},
     self_play={"save_steps": 256, "team_change": 1024, "swap_steps": 256, "window": 5},
     summary_freq=2000,
@@ -229,8 +228,8 @@ class _Conductor:
         def trains() -> bool:
             self._fleet.check_alive()
             with contextlib.suppress(grpc.RpcError):  # a busy machine
-                versions = [learner.behavior(name).version for name in (CARTPOLE, MATCH)]
-                return min(versions) >= FIRST_VERSION and (learner.folder / "run_state.pt").exists()
+                has_trained = learner.behavior(CARTPOLE).version > 0 and learner.behavior(MATCH).version > 0
+                return has_trained and (learner.folder / "run_state.pt").exists()
             return False
 
         wait_until(trains, "both behaviors are trained", seconds=START_SECONDS, said=learner.said)

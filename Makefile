@@ -11,6 +11,8 @@
 #   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
 #   SBOM         extras for the bill of materials, as in: make sbom SBOM='learner certs'; the default is those of the images
 #   FUZZ         arguments for the fuzzer, as in: make fuzz FUZZ='http --seconds 600'; FUZZ=--list names its targets
+#   CHAOS        arguments for the chaos runs, as in: make chaos CHAOS='--seconds 120 --seeds 1'
+#   SOAK         arguments for the soak, as in: make soak SOAK='--seconds 3600'
 #   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
 
 PYTHON ?= python3
@@ -22,6 +24,8 @@ PYTEST ?=
 WORKERS ?= auto
 BENCH ?=
 GATES ?=
+CHAOS ?=
+SOAK ?=
 GPU ?=
 SBOM ?=
 FUZZ ?=
@@ -32,7 +36,7 @@ TASKS := $(PYTHON) tasks.py
 export VENV TORCH_INDEX WHEELS WORKERS
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test test-all fuzz bench gates gpu demo sbom audit generate format clean distclean
+.PHONY: help venv lint types imports test test-all fuzz chaos soak bench gates gpu demo sbom audit generate format clean distclean
 
 help: ## print this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +64,12 @@ fuzz: ## fuzz the decoders of outside bytes with atheris (hours; Linux; FUZZ='ht
 
 bench: venv ## compare with other trainers and with this machine's limits
 	@$(PY) -m tests.bench $(BENCH)
+
+chaos: venv ## train amid 200 faults in ten minutes, for three seeds, and check what happened (needs root)
+	@$(PY) -m tests.chaos $(CHAOS)
+
+soak: venv ## train for half an hour, and measure the growth of every process
+	@$(PY) -m tests.chaos.soak $(SOAK)
 
 gates: venv ## train everything that must be learned, and report the results (hours; GATES=quick: under 45 minutes)
 	@$(PY) -m tests.gates $(GATES)

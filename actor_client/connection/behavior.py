@@ -9,6 +9,7 @@ import time
 
 import structlog
 from rollcast import limits
+from rollcast.history import History, digest_of, oldest_versions
 from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import session_pb2, trajectory_pb2
@@ -199,7 +200,7 @@ class BehaviorPort:
         self.agents = agents
         self._notices = Notices()
         self._too_large = 0  # consecutive
-        self._books = Books()
+        self._books = self._new_books()
         self._past = BooksView()  # of all earlier sessions
         self._next_books: Books | None = None  # of the new session, until begin_session
         self._acting: ActingPolicy | None = None
@@ -291,7 +292,7 @@ class BehaviorPort:
 
     def lose_session(self) -> None:
         """Asks the stepping thread to discard its open rows. Called by the connection, under the window's lock."""
-        self._next_books = Books()
+        self._next_books = self._new_books()
 
     def take_policy(self) -> ActingPolicy | None:
         """Returns the newest loaded policy, or None if it was taken; raises like `BehaviorLink.take_policy`."""
@@ -304,6 +305,10 @@ class BehaviorPort:
         self._fallback.took(newest, self._acting)
         self._acting = newest
         self.acting = (newest.generation, newest.version)
+        if self._state.history is not None:
+            self._state.history.write(
+                "policy", behavior=self.behavior, team=self._team, generation=newest.generation, version=newest.version
+            )
         self._state.rollout.swaps += 1
         self._state.rollout.swapped_at = time.time()
         return newest
@@ -386,14 +391,17 @@ class BehaviorPort:
         """Takes over a sealed chunk; counts it as dropped if the learner can no longer use it."""
         state, behavior, books = self._state, self._behavior, self._books
         chunk.team = self._team
+        digest = "" if state.history is None else self._note_rows(state.history, chunk)
         request = behavior.encode(chunk)
         state.rollout.chunks_built += 1
         size_bytes = request.chunk.ByteSize()
         with state.window.lock:
             reason = self._fault(chunk, size_bytes)
             if reason is None:
-                state.window.put(Parcel(request, behavior.gate, books, chunk.rows, size_bytes))
+                state.window.put(Parcel(request, behavior.gate, books, chunk.rows, size_bytes, digest=digest))
             else:
+                if state.history is not None:
+                    state.history.write("dropped", reason=reason, steps=chunk.rows, digest=digest)
                 books.drop(reason, chunk.rows)
         if reason is None:
             self._too_large = 0
@@ -406,6 +414,31 @@ class BehaviorPort:
             structlog.get_logger().info(
                 "chunk_dropped", behavior=behavior.name, reason=reason, steps=chunk.rows, left_out=left_out
             )
+
+    def _new_books(self) -> Books:
+        """Returns the books of a new session."""
+        history = self._state.history
+        if history is None:
+            return Books()
+
+        def note(reason: str, steps: int) -> None:
+            history.write("discarded", behavior=self.behavior, reason=reason, steps=steps)
+
+        return Books(note)
+
+    def _note_rows(self, history: History, chunk: Chunk) -> str:
+        """Records a sealed chunk, and returns the digest of its columns."""
+        digest = digest_of(chunk)
+        history.write(
+            "rows",
+            behavior=self.behavior,
+            team=self._team,
+            generation=chunk.generation,
+            digest=digest,
+            steps=chunk.rows,
+            versions=oldest_versions(chunk),
+        )
+        return digest
 
     def _say_too_large(self, rows: int, size_bytes: int) -> None:
         """Ends the actor if a chunk cannot be made smaller, or too many in a row exceed the limit."""

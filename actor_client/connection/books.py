@@ -9,7 +9,7 @@ were given up while open, *dropped* ones after they had become part of a chunk.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rollcast.v1 import session_pb2
@@ -65,11 +65,15 @@ class Books:
     """The books of one behavior id in one session; the stepping and the connection's thread may use them.
 
     The stepping thread calls `produced`, `discard` and `seal`; the connection calls `acked` and `drop`.
+
+    Args:
+        on_discard: Called with the reason and the steps before they are counted as discarded; None for no call.
     """
 
-    __slots__ = ("_acked", "_discarded", "_dropped", "_ghost", "_lock", "_open", "_produced", "_unacked")
+    __slots__ = ("_acked", "_discarded", "_dropped", "_ghost", "_lock", "_on_discard", "_open", "_produced", "_unacked")
 
-    def __init__(self) -> None:
+    def __init__(self, on_discard: Callable[[str, int], object] | None = None) -> None:
+        self._on_discard = on_discard
         self._lock = threading.Lock()
         self._produced = 0
         self._open = 0
@@ -87,6 +91,8 @@ class Books:
 
     def discard(self, reason: str, steps: int) -> None:
         """Counts open steps that will never be sent."""
+        if self._on_discard is not None:
+            self._on_discard(reason, steps)
         with self._lock:
             self._open = _less(self._open, steps, "open")
             self._discarded[reason] = self._discarded.get(reason, 0) + steps

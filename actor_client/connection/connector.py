@@ -9,6 +9,7 @@ from typing import Final
 import grpc
 import structlog
 from rollcast.errors import Draining, Quarantined, SessionFenced, StreamSuperseded, WireError
+from rollcast.history import session_name
 from rollcast.tls import ClientSecurity
 from rollcast.v1 import session_pb2
 
@@ -136,6 +137,16 @@ class Connector:
         request = state.session.request(self._declarations.reports(), state.window.acked_through)
         response = await call(endpoint.sessions.OpenSession, request, metadata=endpoint.metadata)
         opening, run = state.session.opened(response)
+        if state.history is not None:
+            session = state.session
+            state.history.write(
+                "opened",
+                session=session_name(session.session_id),
+                epoch=session.epoch,
+                generation=session.generation,
+                kind=opening.name.lower(),
+                next_sequence=session.next_sequence,
+            )
         dropped_steps = self._declarations.opened(opening, run)
         self._opening = False
         self._has_advised = False

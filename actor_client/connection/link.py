@@ -5,10 +5,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import TypeVar
 
 import structlog
+from rollcast.history import open_history
 from rollcast.specs import BehaviorSpec
 from rollcast.tls import ClientSecurity
 from rollcast.v1 import policy_pb2, session_pb2
@@ -79,6 +81,7 @@ class LearnerLink:
         self._heartbeat = heartbeat or Heartbeat()
         self._address = address
         self._session = Session(actor_name, client_version, opponent)
+        self._history = open_history(f"actor-{self._session.instance_id}")
         self._load = load
         self._flush_seconds = flush_seconds
         self._advice = advice
@@ -249,6 +252,9 @@ class LearnerLink:
         if self._thread.is_alive():
             state.call_soon(self._main.cancel)
             self._thread.join(CLOSE_SECONDS)
+        if self._history is not None:
+            totals = {name: asdict(behavior.total()) for name, behavior in self._declarations.behaviors.items()}
+            self._history.write("closed", books=totals)
 
     def _wait_for(self, answer: Callable[[], Answer | None], timeout_seconds: float | None) -> Answer:
         """Waits for an answer.
@@ -284,7 +290,7 @@ class LearnerLink:
 
     async def _keep(self) -> None:
         """Maintains the connection until the actor closes or an error ends it."""
-        self._state = state = ConnectionState(self._address, self._session, self.counts)
+        self._state = state = ConnectionState(self._address, self._session, self.counts, self._history)
         self._declarations = Declarations(state)
         workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="rollcast-policy")
         connector = Connector(

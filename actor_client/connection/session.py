@@ -96,6 +96,11 @@ class Session:
         self.next_sequence = 1
         self._forgotten = False
 
+    @property
+    def instance_id(self) -> str:
+        """Id of this process."""
+        return self._instance_id
+
     def forget(self) -> None:
         """Abandons the session, because both sides disagree on its numbers; the next opening begins another one."""
         self._forgotten = True

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from rollcast import limits
+from rollcast.history import History
 from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.errors import DataRefusals
@@ -65,9 +66,16 @@ class SessionTimes:
 class ConnectionState:
     """The state of one connection.
 
+    Args:
+        address: Address of the learner.
+        session: The actor's place in the run.
+        rollout: Counters of the stepping thread.
+        history: Records what happens to each chunk; None without a history.
+
     Attributes:
         address: Address of the learner.
         session: The actor's place in the run.
+        history: Records what happens to each chunk; None without a history.
         window: Chunks that are not acked.
         run: The learner's answer; None before the first opening.
         chunk_limits: Limits on chunks.
@@ -97,10 +105,17 @@ class ConnectionState:
         closing: Set to send the remaining data and close the session.
     """
 
-    def __init__(self, address: str, session: Session, rollout: RolloutCounts | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        session: Session,
+        rollout: RolloutCounts | None = None,
+        history: History | None = None,
+    ) -> None:
         self.address = address
         self.session = session
-        self.window = SendWindow()
+        self.history = history
+        self.window = SendWindow(history)
         self.notices = Notices()
         self.run: RunInfo | None = None
         self.chunk_limits = ChunkLimits(limits.TARGET_CHUNK_BYTES, limits.MAX_CHUNK_BYTES, 0.05, 0)

@@ -10,6 +10,7 @@ import grpc
 import structlog
 from rollcast import limits
 from rollcast.errors import Draining, WireError
+from rollcast.history import session_name
 from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.endpoint import FIRST_ANSWER_SECONDS, Endpoint, first_of, wire_errors
@@ -72,6 +73,7 @@ class Uplink:
         answer = await call.read()
         if not isinstance(answer, trajectory_pb2.UploadResponse) or answer.WhichOneof("message") != "opened":
             raise WireError("the first answer to the upload is not `opened`", code=grpc.StatusCode.INTERNAL)
+        self._note_ack(answer.opened.next_sequence - 1)
         try:
             self._state.counts.chunks_acked += len(self._state.window.rewind(answer.opened.next_sequence))
         except ValueError as error:
@@ -92,6 +94,7 @@ class Uplink:
             while not (state.closing.is_set() and state.window.empty):
                 state.sendable.clear()
                 while (parcel := state.window.take()) is not None:
+                    self._note_sent(parcel)
                     parcel.sent_at = time.monotonic()
                     await call.write(parcel.request)
                     state.counts.chunks_sent += 1
@@ -133,6 +136,7 @@ class Uplink:
 
     def _ack(self, ack: trajectory_pb2.Ack) -> None:
         """Settles chunks, applies credit, and counts refused rows."""
+        self._note_ack(ack.acked_through)
         try:
             settled = self._state.window.ack(ack.acked_through)
         except ValueError as error:
@@ -147,6 +151,26 @@ class Uplink:
             self._state.fail(failure)  # the stepping thread then closes the session with its books
         self._state.sendable.set()
         self._state.changed.set()
+
+    def _note_sent(self, parcel: Parcel) -> None:
+        """Records a chunk that is about to be sent, possibly again."""
+        history = self._state.history
+        if history is not None:
+            name = history.chunk(self._state.session.session_id, parcel.sequence, parcel.request.chunk.generation)
+            history.write("sent", chunk=name, digest=parcel.digest, steps=parcel.rows)
+
+    def _note_ack(self, through: int) -> None:
+        """Records an ack that has arrived."""
+        state = self._state
+        if state.history is not None:
+            session = state.session
+            state.history.write(
+                "ack_seen",
+                session=session_name(session.session_id),
+                epoch=session.epoch,
+                generation=session.generation,
+                through=through,
+            )
 
     def _count(self, settled: list[Parcel]) -> None:
         counts, now = self._state.counts, time.monotonic()

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from rollcast.history import History
 from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.books import Books
@@ -31,6 +32,7 @@ class Parcel:
         size_bytes: Encoded size of the chunk, which credit in bytes counts.
         sequence: Number of the chunk; 0 until it is sent.
         sent_at: Time of the last write, in monotonic seconds; 0 before the first.
+        digest: Digest of its columns; empty without a history.
     """
 
     request: trajectory_pb2.UploadRequest
@@ -40,16 +42,21 @@ class Parcel:
     size_bytes: int
     sequence: int = 0
     sent_at: float = 0.0
+    digest: str = ""
 
 
 class SendWindow:
     """The unacked chunks of one session. The stepping thread calls `put`; the connection's thread calls all else.
 
+    Args:
+        history: Records dropped chunks; None without a history.
+
     Attributes:
         lock: Held while the session changes, so that no chunk of the old session enters after a `clear`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, history: History | None = None) -> None:
+        self._history = history
         self.lock = threading.RLock()
         self._sent: deque[Parcel] = deque()  # numbered, oldest first
         self._resent = 0  # number of chunks in `_sent` that the present stream has carried
@@ -165,6 +172,9 @@ class SendWindow:
         """
         with self.lock:
             dropped = [*self._sent, *self._waiting]
+            if self._history is not None:
+                for parcel in dropped:
+                    self._history.write("dropped", reason=reason, steps=parcel.rows, digest=parcel.digest)
             self._sent.clear()
             self._waiting.clear()
             self._resent = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import structlog
@@ -43,6 +43,10 @@ class Place(NamedTuple):
     continues: bool
 
 
+Source: TypeAlias = tuple[int, int]
+"""Number of a chunk on the link, and index of a segment in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Consecutive steps of one agent in the ring.
@@ -58,6 +62,7 @@ class Segment:
         ended: Whether its episode ended with it, in any way.
         begins: Whether its episode began with it.
         group: Position in its group, with a bundle number that is unique in the buffer; None if groups do not matter.
+        source: Number of the chunk on the link, and index of the segment in the chunk.
     """
 
     first_row: int
@@ -70,6 +75,7 @@ class Segment:
     ended: bool = False
     begins: bool = False
     group: GroupPlace | None = None
+    source: Source = (0, 0)
 
     @property
     def bundle(self) -> int:
@@ -183,7 +189,9 @@ class UpdateBuffer:
         """Most steps of a segment that can be staged."""
         return self._block_rows - 1
 
-    def add(self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int) -> int:
+    def add(
+        self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int, number: int = 0
+    ) -> int:
         """Stages chosen segments of a chunk, as many as fit.
 
         Args:
@@ -192,17 +200,18 @@ class UpdateBuffer:
             chosen: Indices of the segments to stage, ascending or bundle after bundle; none is longer than
                 `longest_segment`.
             actor_index: Index of the actor that sent it.
+            number: Number of the chunk on the link.
 
         Returns:
             Number of staged segments; the others need room.
         """
         if parts.bundles is None:
-            return self._stage(chunk, parts, chosen, actor_index)
+            return self._stage(chunk, parts, chosen, actor_index, number)
         staged = 0
         for run in split_bundles(chosen, parts.bundles, parts.lengths, self._block_rows):
             if not self._has_room(int(parts.lengths[run].sum()) + len(run)):
                 break
-            staged += self._stage(chunk, parts, run, actor_index)
+            staged += self._stage(chunk, parts, run, actor_index, number)
         self._bundles += chunk.segments
         return staged
 
@@ -211,7 +220,9 @@ class UpdateBuffer:
         wanted = self.ring.used_rows + rows + self._block_rows
         return self._grows or wanted <= self.ring.capacity_rows or not self.ring.used_rows
 
-    def _stage(self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int) -> int:
+    def _stage(
+        self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int, number: int
+    ) -> int:
         """Stages chosen segments, as many as fit; returns their number."""
         staged = 0
         for run in split(chosen, parts.lengths, self._block_rows):
@@ -222,7 +233,7 @@ class UpdateBuffer:
             fill(self._staging.open(first, rows), self.ring.columns, chunk, parts, run)
             self._staging.commit()
             places = _places(chunk, run) if self._is_recurrent else None
-            self._append(first, parts, run, places, actor_index, masked=ACTION_MASK in chunk.columns)
+            self._append(first, parts, run, places, actor_index, number=number, masked=ACTION_MASK in chunk.columns)
             staged += len(run)
         return staged
 
@@ -257,20 +268,23 @@ class UpdateBuffer:
         places: list[Place] | None,
         actor_index: int,
         *,
+        number: int,
         masked: bool,
     ) -> None:
-        for number, index in enumerate(run.tolist()):
+        for order, index in enumerate(run.tolist()):
             steps = int(parts.lengths[index])
             end = int(parts.ends[index])
             terminated, ended = end == SegmentEnd.TERMINATED, end != SegmentEnd.CUT
-            place = None if places is None else places[number]
+            place = None if places is None else places[order]
             oldest = int(parts.oldest[index])
             begins = bool(parts.begins[index])
             group = parts.groups[index] if parts.groups else None
             if group is not None:
                 group = group._replace(bundle=self._bundles + group.bundle)
             self._waiting.append(
-                Segment(first, steps, terminated, oldest, actor_index, masked, place, ended, begins, group)
+                Segment(
+                    first, steps, terminated, oldest, actor_index, masked, place, ended, begins, group, (number, index)
+                )
             )
             self.waiting_steps += steps
             first += steps + 1
@@ -338,6 +352,14 @@ class UpdateBuffer:
         """Returns the group members present at each row of the taken segments."""
         found = members_of([segment.group for segment in self._taken if segment.group is not None])
         return Members(self._to_device(found.rows), to_device(found.present, self._device))
+
+    def taken_sources(self) -> list[Source]:
+        """Returns the sources of the segments taken for the next update."""
+        return [segment.source for segment in self._taken]
+
+    def waiting_sources(self) -> list[Source]:
+        """Returns the sources of the segments that wait."""
+        return [segment.source for segment in self._waiting]
 
     def settle(self) -> int:
         """Removes the taken segments after their update and frees their rows; returns their steps."""

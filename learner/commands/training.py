@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import structlog
+from rollcast.history import open_history
 
 from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
 from learner.checkpoints.runfolder import RunFolder
@@ -69,8 +71,16 @@ class TrainingRun:
         link = Link(transport)
         generation = folder.next_generation(at_least=0 if state is None else state.generation)
         seed = choose_seed(options, {} if state is None else state.extra)
+        # Both sides append to one file, so that its lines are in the order of events.
+        name = f"learner-{generation}-{os.getpid()}"
         self.context = context = RunContext(
-            options, link, run_id=folder.run_id, generation=generation, seed=seed, folder=folder.path
+            options,
+            link,
+            run_id=folder.run_id,
+            generation=generation,
+            seed=seed,
+            folder=folder.path,
+            history=open_history(name),
         )
         self.front = Front(
             options,
@@ -81,6 +91,7 @@ class TrainingRun:
             site=Site(folder.path, falls_back=http_address_is_default(loaded)),
             snapshots=SnapshotFiles(folder.path),
             session_key=session_key(folder.path),
+            history=open_history(name),
         )
         configuration = Configuration(loaded, folder, context.seed)
         self.record = RunRecord(
@@ -263,6 +274,7 @@ class TrainingRun:
             lessons=context.lessons,
             resume_checkpoint=context.service.resume_checkpoint,
             lockstep=self.lockstep,
+            history=context.history,
         )
         if state is not None:
             with must_fit(self._folder.run_state):

@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 from rollcast.auth import Role
+from rollcast.history import History
 from rollcast.limits import PROTOCOL_REVISION
 from rollcast.v1 import policy_pb2
 
@@ -110,6 +111,7 @@ class Front:
         site: The status page; None for none.
         snapshots: Policies that are kept for matches; None for a run without a folder.
         session_key: Secret with which the ids of sessions are made; None makes one for this start alone.
+        history: Records what happens to each chunk; None without a history.
 
     Attributes:
         ledger, behaviors, sessions: The ledger, the declared behaviors and the actors.
@@ -131,6 +133,7 @@ class Front:
         site: Site | None = None,
         snapshots: SnapshotFiles | None = None,
         session_key: bytes | None = None,
+        history: History | None = None,
     ) -> None:
         self._snapshots = snapshots
         self._options = options
@@ -155,7 +158,7 @@ class Front:
         self.stopping = Stopping()
         self._judge = LinkJudge(link.to_trainers.send)
         link.to_front.divert(Judgement, self._judge.answer)
-        self.ledger = Ledger()
+        self.ledger = Ledger(history)
         self.behaviors = BehaviorTable(options, self.ledger, self._judge, link.to_trainers.send)
         ids = None if session_key is None else SessionIds(session_key, run_id)
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation, ids=ids)

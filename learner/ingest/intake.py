@@ -9,6 +9,7 @@ from typing import Any, Final
 import structlog
 from numpy.typing import NDArray
 from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap, Untrainable
+from rollcast.history import digest_of
 from rollcast.trajectories import Chunk
 from rollcast.v1 import trajectory_pb2
 
@@ -172,6 +173,7 @@ class ChunkIntake:
             rejected = examined.rejected
             if rejected is None and not takes(behavior, chunk):
                 rejected = Rejected(chunk, NOT_TRAINING, chunk.rows, f"{behavior.name} is no longer trained")
+            self._note(session, examined, rejected)
             if rejected is not None:
                 self._ledger.reject(behavior.name, rejected.reason, rejected.steps)
                 self._metrics.rejected(rejected.reason)
@@ -191,6 +193,18 @@ class ChunkIntake:
             self._update(session, examined.account, chunk, examined.encoded_bytes)
         self._metrics.decoded_bytes.inc(examined.resident_bytes)
         return rejected
+
+    def _note(self, session: ActorSession, examined: Examined, rejected: Rejected | None) -> None:
+        """Records whether a chunk is queued or dropped."""
+        history, chunk = self._ledger.history, examined.chunk
+        if history is None:
+            return
+        name = history.chunk(session.session_id, chunk.sequence, chunk.generation)
+        fields = {"chunk": name, "behavior": examined.behavior.name, "steps": chunk.rows}
+        if rejected is None:
+            history.write("queued", **fields, digest=digest_of(chunk))
+        else:
+            history.write("dropped", **fields, reason=rejected.reason)
 
     def _judge_match(self, session: ActorSession, behavior: Behavior, chunk: Chunk) -> Rejected | None:
         """Verifies the matches of a chunk; returns why its rows are refused, None if they are not of an opponent."""

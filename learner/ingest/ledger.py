@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from rollcast.history import History
+
 from learner.common.saved_values import count
 
 RESTART = "restart"
@@ -70,12 +72,17 @@ class _Row:
 class Ledger:
     """The books of all behaviors, by name. Every method is one transaction.
 
+    Args:
+        history: Records what happens to each chunk; None without a history.
+
     Attributes:
+        history: Records what happens to each chunk; None without a history.
         lock: Held by every method, and by callers around several operations that must be one transaction (accepting a
             chunk, taking a snapshot for the checkpoint). Reentrant.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, history: History | None = None) -> None:
+        self.history = history
         self.lock = threading.RLock()
         self._rows: dict[str, _Row] = {}
 
@@ -131,6 +138,8 @@ class Ledger:
             if not queued:
                 row.received += steps
             row.lost[event] += steps
+            if self.history is not None:
+                self.history.write("lost", behavior=behavior, reason=event, steps=steps, queued=queued)
 
     def duplicate(self, behavior: str, steps: int) -> None:
         """Books steps of a chunk that was already settled; outside the equation."""
@@ -208,6 +217,10 @@ class Ledger:
             rows[str(name)] = row
         with self.lock:
             self._rows = rows
+            if self.history is not None:
+                for name, saved in state.items():
+                    steps = int(saved["queued"])
+                    self.history.write("lost", behavior=str(name), reason=RESTART, steps=steps, queued=True)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:

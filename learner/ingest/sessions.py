@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rollcast.errors import BadRequest, NotAllowed, SessionExpired, SessionFenced, TooManySessions
+from rollcast.history import History, digest_of_books, session_name
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions, GivenUp, GivenUpBook
@@ -111,6 +112,11 @@ class SessionTable:
         self._given_up = GivenUpBook()
 
     @property
+    def history(self) -> History | None:
+        """Records what happens to each chunk; None without a history."""
+        return self._ledger.history
+
+    @property
     def lease_seconds(self) -> float:
         """Lifetime of a silent session, in seconds; longer with very many sessions, whose actors report more rarely."""
         return max(self._lease_seconds, REPORTS_OF_A_LEASE * len(self._sessions) / REPORTS_PER_SECOND)
@@ -141,11 +147,14 @@ class SessionTable:
         with self.lock:
             known = self._resumable(opening)
             if known is not None and opening.resume is not None:
-                return Opened(self._resume(known, opening.resume), resumed=True)
+                resumed = self._resume(known, opening.resume)
+                self._note_fence(resumed, resumed.epoch)
+                return Opened(resumed, resumed=True)
             asked_for = opening.resume.session_id if opening.resume is not None else ""
             twin = next((each for each in self._of(opening.principal) if each.instance_id == opening.instance_id), None)
             if twin is not None and twin.is_unused and twin.replaces == asked_for and not twin.is_awaited:
                 twin.epoch += 1
+                self._note_fence(twin, twin.epoch)
                 self.touch(twin)
                 return Opened(twin, resumed=False)
             ended = [self._end(old) for old in (twin, self._forerunner(opening)) if old is not None]
@@ -471,15 +480,24 @@ class SessionTable:
             principal=opening.principal,
         )
         self._sessions[session.session_id] = session
+        if self.history is not None:
+            self.history.write("opened", session=session_name(session.session_id), actor=session.actor_name)
         self.opened += 1
         return session
 
     def _end(self, session: ActorSession, *, said_farewell: bool = False) -> ActorSession:
         del self._sessions[session.session_id]
         session.has_ended = True
+        self._note_fence(session, session.epoch + 1)
         self._ended.add(session, said_farewell=said_farewell)
         self._given_up.end(session)
         return session
+
+    def _note_fence(self, session: ActorSession, epoch: int) -> None:
+        """Records that nothing of a session with an older epoch counts from now on."""
+        if self.history is not None:
+            name = session_name(session.session_id)
+            self.history.write("fenced", session=name, epoch=epoch, settled=session.acked_through)
 
     def _new_account(self, behavior: Behavior, session: ActorSession) -> Account:
         return Account(
@@ -519,7 +537,11 @@ def _check_owner(session: ActorSession, principal: str) -> None:
 def snapshot(behaviors: BehaviorTable, sessions: SessionTable, ledger: Ledger) -> dict[str, Any]:
     """Returns the state of all three as plain values, taken between two chunks, so that they agree on every step."""
     with ledger.lock:
-        return {"behaviors": behaviors.state_dict(), "ledger": ledger.state_dict(), "sessions": sessions.state_dict()}
+        found = {"behaviors": behaviors.state_dict(), "ledger": ledger.state_dict(), "sessions": sessions.state_dict()}
+        if ledger.history is not None:
+            digest = digest_of_books(found["ledger"], found["sessions"])
+            ledger.history.write("cut", digest=digest, books=found["ledger"])
+        return found
 
 
 def restore(

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import structlog
 from google.protobuf.message import DecodeError
 from rollcast.errors import WireError
+from rollcast.history import History, digest_of_books
 
 from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.documents import CheckpointFailed, saving
@@ -81,6 +82,7 @@ class CheckpointKeeper(RunPart):
         lessons: Lessons of the environment parameters, also written to ``training_status.json``.
         resume_checkpoint: Checkpoint from which trainers of a resumed run continue; ``last`` is the run state.
         lockstep: Decides when a lock-step run may write its run state; None for other runs.
+        history: Records run states; None without a history.
 
     Attributes:
         models: Final model of each behavior whose training ended; None without one.
@@ -101,8 +103,10 @@ class CheckpointKeeper(RunPart):
         lessons: Lessons | None = None,
         resume_checkpoint: str = LAST,
         lockstep: Lockstep | None = None,
+        history: History | None = None,
     ) -> None:
         self.store = store
+        self._history = history
         self._resume_checkpoint = resume_checkpoint
         self._lockstep = lockstep
         self._lessons = lessons or no_lessons()
@@ -128,6 +132,9 @@ class CheckpointKeeper(RunPart):
             ArithmeticError, AttributeError, LookupError, TypeError, ValueError: The state is not one that was saved
                 here; see `must_fit`.
         """
+        if self._history is not None:
+            digest = digest_of_books(state.ledger, state.sessions)
+            self._history.write("resumed", digest=digest, written_by=state.generation)
         for name, part in self._parts.items():
             part.load_state_dict(state.extra.get(name, {}))
         self._trainer_states = state.trainers
@@ -240,6 +247,9 @@ class CheckpointKeeper(RunPart):
             trainers={**self._trainer_states, **{name: trainer.state_dict() for name, trainer in trainers.items()}},
             extra={**self._extra, **told, STATUS: parts[STATUS]},
         )
+        if self._history is not None:
+            versions = {name: trainer.version for name, trainer in trainers.items()}
+            self._history.write("run_state", digest=digest_of_books(state.ledger, state.sessions), versions=versions)
         path = self.store.save_run_state(state)
         self._metrics.note_saved(time.monotonic() - began, is_run_state=True)
         self._schedule.saved(updates=self.updates(trainers))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rollcast.history import History
+
 from learner.curriculum.lessons import Lessons
 from learner.link.channel import Link
 from learner.observe.meters import RunMeters
@@ -23,6 +25,7 @@ class RunContext:
         generation: Number of this start; grows with each start of the learner.
         seed: Seed from which the seeds of trainers and environments derive.
         folder: The run folder; None for a run without one.
+        history: Records what happens to each chunk; None without a history.
 
     Raises:
         UserError: The device cannot be used.
@@ -34,6 +37,7 @@ class RunContext:
         roster: The newest information of the service about actors and run.
         meters: Counters of the run.
         lessons: Lessons that set the environment parameters.
+        history: Records what happens to each chunk; None without a history.
     """
 
     def __init__(
@@ -45,7 +49,9 @@ class RunContext:
         generation: int,
         seed: int,
         folder: Path | None = None,
+        history: History | None = None,
     ) -> None:
+        self.history = history
         self.options = options
         self.service = options.rollcast
         self.link = link

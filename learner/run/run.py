@@ -120,6 +120,7 @@ class Run:
             roster=context.roster,
             make_queue=ordinary_queue if lockstep is None else lockstep.make_queue,
             reporting=self.reporting,
+            history=context.history if lockstep is None else None,  # a round joins chunks
         )
         self.loop.report()  # reports what is known before the first trainer
         self._thread = threading.Thread(target=self._take_turns, name="trainers", daemon=True)

@@ -224,12 +224,19 @@ class Hub:
         if self.is_draining:
             raise Draining("the learner is stopping: try again later", retry_after_seconds=DRAIN_RETRY_SECONDS)
 
-    def attach(self, session: ActorSession) -> UploadStream:
-        """Begins the upload of a session; ends an older one as superseded."""
+    def attach(self, session: ActorSession, epoch: int) -> UploadStream:
+        """Begins the upload of a session; ends an older one as superseded.
+
+        Args:
+            session: The session.
+            epoch: Epoch with which the actor opened the stream.
+        """
         older = self._uploads.get(session.session_id)
         if older is not None:
             older.end(_superseded("upload", session))
-        stream = UploadStream(session, self._behaviors, self._credit, self._holds)
+        stream = UploadStream(
+            session, self._behaviors, self._credit, self._holds, epoch=epoch, history=self._sessions.history
+        )
         self._uploads[session.session_id] = stream
         session.is_connected = session.had_stream = True
         self._renew_quotas(session.accounts)

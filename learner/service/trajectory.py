@@ -94,7 +94,7 @@ class TrajectoryService:
         self._hub.check_admission()
         session = self._sessions.get(request.open.session_id, request.open.epoch, CALLER.get().name)
         self._sessions.touch(session)
-        return self._hub.attach(session)
+        return self._hub.attach(session, request.open.epoch)
 
     async def _first(self, requests: AsyncIterator[bytes]) -> bytes | None:
         """Returns the first message of an upload; None if the upload ended without one."""
@@ -119,9 +119,9 @@ class TrajectoryService:
         """Accepts chunks until the actor half-closes or an error occurs, then ends the stream."""
         try:
             async for raw in requests:
-                if stream.is_over:
-                    return
                 await self._wait(stream.session)
+                if stream.is_over:  # its writer may still be held back by a slow connection
+                    return
                 await self._take(stream, raw)
         except asyncio.CancelledError:
             raise
@@ -143,7 +143,7 @@ class TrajectoryService:
         session = stream.session
         queued_bytes = None
         try:
-            examined = self._examine(session, raw)
+            examined = self._examine(stream, raw)
             if examined is not None and examined.rejected is None:
                 queued_bytes = examined.chunk.rows * examined.behavior.spec.step_bytes
         finally:
@@ -164,7 +164,7 @@ class TrajectoryService:
         self._hub.received(examined.account, is_rejected=rejected is not None)
         self._ack_seconds.observe(time.monotonic() - began)
 
-    def _examine(self, session: ActorSession, raw: bytes) -> Examined | None:
+    def _examine(self, stream: UploadStream, raw: bytes) -> Examined | None:
         if has_too_many_chunk_fields(raw):
             raise MalformedChunk(
                 f"a chunk of {len(raw)} bytes has more than {MAX_CHUNK_FIELDS} fields",
@@ -173,7 +173,15 @@ class TrajectoryService:
         request = parse(trajectory_pb2.UploadRequest, raw, MAX_CHUNK_BYTES + MESSAGE_HEADROOM_BYTES)
         if request.WhichOneof("message") != "chunk":
             raise BadRequest("after `open`, an upload carries only `chunk` messages")
-        return self._intake.examine(session, request.chunk, chunk_bytes(len(raw)))
+        self._note(stream, request.chunk)
+        return self._intake.examine(stream.session, request.chunk, chunk_bytes(len(raw)))
+
+    def _note(self, stream: UploadStream, chunk: trajectory_pb2.Chunk) -> None:
+        """Records that a chunk has arrived."""
+        history = self._sessions.history
+        if history is not None:
+            name = history.chunk(stream.session.session_id, chunk.sequence, chunk.generation)
+            history.write("received", chunk=name, epoch=stream.epoch, steps=chunk.rows)
 
     def _log_rejection(self, stream: UploadStream, rejected: Rejected) -> None:
         if rejected.reason == NOT_TRAINING or not rejected.steps:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection
 
 from rollcast.enums import HoldReason
+from rollcast.history import History, session_name
 from rollcast.v1 import trajectory_pb2
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
@@ -58,15 +59,32 @@ class UploadStream:
     Nothing is queued: each message is built from the state at the moment of writing, so that a slow reader gets one ack
     for many chunks and never an outdated hold.
 
+    Args:
+        session: The session.
+        behaviors: The declared behaviors.
+        credit: Grants credit.
+        holds: The active holds.
+        epoch: Epoch with which the actor opened the stream.
+        history: Records acks; None without a history.
+
     Attributes:
         is_over: True once the stream has ended and later messages do not count.
         error: Error that ends the stream; None if it ends normally.
     """
 
     def __init__(
-        self, session: ActorSession, behaviors: BehaviorTable, credit: CreditAllocator, holds: HoldBoard
+        self,
+        session: ActorSession,
+        behaviors: BehaviorTable,
+        credit: CreditAllocator,
+        holds: HoldBoard,
+        *,
+        epoch: int,
+        history: History | None = None,
     ) -> None:
         self.session = session
+        self.epoch = epoch
+        self._history = history
         self._behaviors = behaviors
         self._credit = credit
         self._holds = holds
@@ -136,6 +154,7 @@ class UploadStream:
 
     def opened(self) -> bytes:
         """Returns the first message, serialized."""
+        self._note_ack(self.session.acked_through)
         self._sent_holds = self._desired_holds()
         message = trajectory_pb2.UploadOpened(
             next_sequence=self.session.next_sequence,
@@ -154,6 +173,7 @@ class UploadStream:
             credit = self._new_credit()
             if self._is_ack_due or credit:
                 rejections, self._rejections = self._rejections, []
+                self._note_ack(self.session.acked_through)
                 ack = trajectory_pb2.Ack(acked_through=self.session.acked_through, credit=credit, rejections=rejections)
                 messages.append(trajectory_pb2.UploadResponse(ack=ack))
             self._is_ack_due = self._is_credit_due = False
@@ -161,6 +181,12 @@ class UploadStream:
             messages.append(trajectory_pb2.UploadResponse(drain=self._drain))
             self._drain = None
         return [message.SerializeToString() for message in messages]
+
+    def _note_ack(self, through: int) -> None:
+        """Records an ack that is about to be sent."""
+        if self._history is not None:
+            name = session_name(self.session.session_id)
+            self._history.write("ack_out", session=name, epoch=self.epoch, through=through)
 
     def _new_credit(self) -> list[trajectory_pb2.Credit]:
         """Grants available credit and returns the part that the actor has not received yet."""

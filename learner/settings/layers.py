@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from types import MappingProxyType
 
+from rollcast.history import VARIABLE as HISTORY_VARIABLE
+
 from learner.settings.base import Path, Tree, Value
 from learner.settings.options import RunOptions
 from learner.settings.problems import Problems, did_you_mean
@@ -50,7 +52,7 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
 
 PREFIX = "ROLLCAST_"
 SECRETS_DIRECTORY = "ROLLCAST_SECRETS_DIR"
-RESERVED_NAMES = frozenset({"ROLLCAST_BIND", "ROLLCAST_REVISION", SECRETS_DIRECTORY})
+RESERVED_NAMES = frozenset({"ROLLCAST_BIND", "ROLLCAST_REVISION", SECRETS_DIRECTORY, HISTORY_VARIABLE})
 """Variables with the prefix that are not settings of the run file."""
 ACTOR_PREFIX = "ROLLCAST_ACTOR_"
 MAX_SECRET_BYTES = 64 * 1024

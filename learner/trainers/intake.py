@@ -64,7 +64,7 @@ class ChunkFilter:
         if chunk.segments == 0:
             return
         if chunk.generation != self._generation:
-            self.drop(GENERATION, chunk.rows)
+            self.drop_whole(GENERATION, item)
             return
         parts = segments_of(chunk, grouped=self._grouped)
         fits = parts.lengths <= self._longest_segment
@@ -72,19 +72,22 @@ class ChunkFilter:
             fits &= _bundles_fit(parts)
         purposes = chunk.columns.get("purpose")
         trains = np.ones_like(fits) if purposes is None else purposes <= Purpose.TRAIN
+        self._note(TOO_LONG, item, np.flatnonzero(~fits))
+        self._note(NOT_FOR_TRAINING, item, np.flatnonzero(fits & ~trains))
         self.drop(TOO_LONG, int(parts.lengths[~fits].sum()))
         self.drop(NOT_FOR_TRAINING, int(parts.lengths[fits & ~trains].sum()))
-        chosen = self._with_mates(parts, np.flatnonzero(fits & trains))
+        chosen = self._with_mates(item, parts, np.flatnonzero(fits & trains))
         if len(chosen):
             entry = _Waiting(item, parts, chosen)
             self._waiting.append(entry)
             self.waiting_steps += entry.steps
 
-    def _with_mates(self, parts: ChunkSegments, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _with_mates(self, item: Experience, parts: ChunkSegments, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """Drops chosen segments of which a mate's is not chosen; returns the others, bundle after bundle."""
         if parts.bundles is None:
             return chosen
         kept = whole(chosen, parts.bundles)
+        self._note(MATE, item, np.setdiff1d(chosen, kept))
         self.drop(MATE, int(parts.lengths[chosen].sum()) - int(parts.lengths[kept].sum()))
         return kept
 
@@ -92,8 +95,20 @@ class ChunkFilter:
         """Settles steps as dropped."""
         self._settlement.drop(reason, steps)
 
+    def drop_whole(self, reason: str, item: Experience) -> None:
+        """Settles all steps of a chunk as dropped."""
+        self._note(reason, item, np.arange(item.chunk.segments))
+        self.drop(reason, item.chunk.rows)
+
+    def _note(self, reason: str, item: Experience, segments: NDArray[np.int64]) -> None:
+        """Records segments that are dropped, before they are settled."""
+        if self._settlement.history is not None:
+            self._settlement.history.dropped(reason, [(item.sequence, index) for index in segments.tolist()])
+
     def clear(self, reason: str) -> None:
         """Drops all waiting steps."""
+        for entry in self._waiting:
+            self._note(reason, entry.item, entry.chosen)
         steps, self.waiting_steps = self.waiting_steps, 0
         self._waiting.clear()
         self.drop(reason, steps)
@@ -135,9 +150,11 @@ class BufferIntake(ChunkFilter):
             steps = entry.steps
             stale = entry.parts.oldest[entry.chosen] < oldest_version
             if stale.any():
+                self._note(STALE, entry.item, entry.chosen[stale])
                 self.drop(STALE, int(entry.parts.lengths[entry.chosen[stale]].sum()))
                 entry.chosen = self._of_whole_bundles(entry, stale)
-            staged = self.buffer.add(entry.item.chunk, entry.parts, entry.chosen, entry.item.actor_index)
+            item = entry.item
+            staged = self.buffer.add(item.chunk, entry.parts, entry.chosen, item.actor_index, item.sequence)
             entry.chosen = entry.chosen[staged:]
             self.waiting_steps += entry.steps - steps
             if len(entry.chosen):
@@ -151,15 +168,25 @@ class BufferIntake(ChunkFilter):
             return kept
         bundles = entry.parts.bundles
         whole_ones = kept[~np.isin(bundles[kept], bundles[entry.chosen[stale]])]
+        self._note(MATE, entry.item, np.setdiff1d(kept, whole_ones))
         self.drop(MATE, int(entry.parts.lengths[kept].sum()) - int(entry.parts.lengths[whole_ones].sum()))
         return whole_ones
 
     def new_version(self, oldest_version: int) -> None:
         """Drops staged segments that a completed update made too old."""
-        self.drop(STALE, self.buffer.drop_waiting(oldest_version))
+        history = self._settlement.history
+        before = [] if history is None else self.buffer.waiting_sources()
+        steps = self.buffer.drop_waiting(oldest_version)
+        if history is not None:
+            kept = set(self.buffer.waiting_sources())
+            history.dropped(STALE, [source for source in before if source not in kept])
+        self.drop(STALE, steps)
 
     def clear(self, reason: str) -> None:
         """Drops all steps that are not settled."""
+        if self._settlement.history is not None:
+            sources = [*self.buffer.taken_sources(), *self.buffer.waiting_sources()]
+            self._settlement.history.dropped(reason, sources)
         self.waiting_steps += self.buffer.clear()
         super().clear(reason)
 
@@ -200,6 +227,9 @@ class ReplayIntake(ChunkFilter):
         steps = entry.steps
         self.waiting_steps -= steps
         places = self._memory.add(entry.item.chunk, entry.parts, entry.chosen)
+        if self._settlement.history is not None:
+            sources = [(entry.item.sequence, index) for index in entry.chosen.tolist()]
+            self._settlement.history.remembered(sources)
         self._settlement.trained(steps)
         ended = entry.parts.ends[entry.chosen] != SegmentEnd.CUT
         return Taken(steps, places, int(ended.sum()))

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 from rollcast.errors import CheckpointFailed as SavingRefused
 from rollcast.errors import NothingToSave
+from rollcast.history import History
 
 from learner.checkpoints.documents import CheckpointFailed
 from learner.common.exits import UserError
@@ -23,6 +24,7 @@ from learner.link.control import Answer, Request, RequestKind, Seen, StopTurns
 from learner.link.to_front import Cut, Done
 from learner.link.to_trainers import Actors, Books, Declared, Experience, QueueFull, ToTrainers
 from learner.trainers.base import Trainer
+from learner.trainers.experience_history import ExperienceHistory
 from learner.trainers.parts import RunPart
 from learner.trainers.reporting import Reporting, Sources
 from learner.trainers.roster import Roster
@@ -93,6 +95,7 @@ class TrainerLoop:
         roster: Receives the connected actors.
         make_queue: Creates the queue of a behavior; lock-step has a different one.
         reporting: Reports the trainers' state to the service; by default without further sources.
+        history: Records what happens to each chunk; None without a history.
     """
 
     def __init__(
@@ -106,7 +109,9 @@ class TrainerLoop:
         roster: Roster | None = None,
         make_queue: MakeQueue = ordinary_queue,
         reporting: Reporting | None = None,
+        history: History | None = None,
     ) -> None:
+        self._history = history
         self._link = link
         self._woken = threading.Event()
         self._build = build
@@ -315,7 +320,8 @@ class TrainerLoop:
         return self._save()
 
     def _add(self, declared: Declared) -> None:
-        queue = self._make_queue(declared, Settlement(declared.index, self._link.to_front.send))
+        history = None if self._history is None else ExperienceHistory(self._history, declared.name)
+        queue = self._make_queue(declared, Settlement(declared.index, self._link.to_front.send, history))
         self._queues[declared.index] = queue
         self._names[declared.index] = declared.name
         if self._is_stopping:

@@ -132,7 +132,7 @@ class OnPolicyTrainer(RLTrainer):
         if self.is_training:
             self.intake.receive(item)
         else:
-            self.intake.drop(NOT_TRAINING, item.chunk.rows)
+            self.intake.drop_whole(NOT_TRAINING, item)
 
     def _refill(self) -> None:
         """Stages received steps and takes those that the next update needs.
@@ -170,6 +170,8 @@ class OnPolicyTrainer(RLTrainer):
 
     def train(self) -> None:
         """Runs the update of the algorithm."""
+        if (history := self.context.settlement.history) is not None:
+            history.update_begins(self._version, self.update_buffer.taken_sources())
         steps = self._update_policy()
         self._is_updated = steps > 0
         self._optimizer_steps += steps
@@ -178,6 +180,12 @@ class OnPolicyTrainer(RLTrainer):
 
     def sync_models(self) -> None:
         """Completes the update: publishes a new version, or none if the update was not finite."""
+        if (history := self.context.settlement.history) is not None:
+            sources = self.update_buffer.taken_sources()
+            if self._is_updated:
+                history.update_ends(self._version + 1, sources)
+            else:
+                history.dropped(NOT_FINITE, sources)
         steps = self.update_buffer.settle()
         if self._is_updated:
             self.numbers["update_steps"] = steps

@@ -216,7 +216,7 @@ class ReplayTrainer(RLTrainer):
         if self.is_training:
             self.intake.receive(item)
         else:
-            self.intake.drop(NOT_TRAINING, item.chunk.rows)
+            self.intake.drop_whole(NOT_TRAINING, item)
 
     def _take(self) -> bool:
         """Moves chunks into the memory while the debt allows; returns whether any was moved."""

@@ -338,6 +338,8 @@ class RLTrainer(Trainer):
         self.settle()
         state: Mapping[str, Tensor] = self.policy.state_dict()
         progress = Progress(self._version, self._optimizer_steps, self._steps_trained, self.acts_uniformly)
+        if (history := self.context.settlement.history) is not None:
+            history.published(self._version)
         self._published = self._publisher.publish(state, progress, keep=keep)
         self.numbers["last_publish_timestamp_seconds"] = time.time()
 

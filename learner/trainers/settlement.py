@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from learner.link.to_front import NOT_TRAINING, Pace, Settled, ToFront
 from learner.link.to_trainers import Experience, QueueFull
+from learner.trainers.experience_history import ExperienceHistory, whole
 
 
 class Settlement:
@@ -15,9 +16,16 @@ class Settlement:
     Args:
         behavior_index: Index of the behavior.
         send: Sends a message to the service.
+        history: Records what happens to each chunk; None without a history.
+
+    Attributes:
+        history: Records what happens to each chunk; None without a history.
     """
 
-    def __init__(self, behavior_index: int, send: Callable[[ToFront], object]) -> None:
+    def __init__(
+        self, behavior_index: int, send: Callable[[ToFront], object], history: ExperienceHistory | None = None
+    ) -> None:
+        self.history = history
         self._behavior_index = behavior_index
         self._send = send
         self._through = 0
@@ -85,6 +93,8 @@ class ExperienceQueue:
         taken = list(self._items)
         self._items.clear()
         if taken:
+            if self.settlement.history is not None:
+                self.settlement.history.taken(taken)
             self.settlement.take(taken[-1].sequence)
         return taken
 
@@ -95,7 +105,11 @@ class ExperienceQueue:
     def close(self) -> None:
         """Ends training; waiting and later chunks are dropped with the reason ``not_training``."""
         self.is_closed = True
-        self.settlement.drop(NOT_TRAINING, sum(item.chunk.rows for item in self._drain()))
+        items = self._drain()
+        if self.settlement.history is not None:
+            for item in items:
+                self.settlement.history.dropped(NOT_TRAINING, whole(item))
+        self.settlement.drop(NOT_TRAINING, sum(item.chunk.rows for item in items))
 
     def _drain(self) -> list[Experience]:
         """Takes all chunks, including any that `get` would not return."""

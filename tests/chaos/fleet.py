@@ -5,30 +5,35 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.chaos import match
+from tests.chaos.faulty_actor import VARIABLE as FAULTS
+from tests.chaos.injection import CallFault, FaultFile, Kind
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wait_until
 
 ENV = "CartPole-v1"
 CARTPOLE, MATCH = "CartPole", "Match"
-FIRST_ACTORS = 4
-FEWEST_ACTORS = 3
+FIRST_ACTORS = 3
+FEWEST_ACTORS = 2
 """The least number of acting actors; none is stopped, removed or killed below it."""
 KILLED = -signal.SIGKILL
 MOST_STARTING_SECONDS = 4.0
+START_SECONDS = 240.0
+"""Time limit for starts and returns, for busy machines: five processes of Python import at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The learner's ports, the same for every start."""
+    """The learner's ports, the same for every start, and the port of the proxy to which actors connect."""
 
     actors: int
     control: int
     http: int
+    proxy: int
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +43,7 @@ class Actor:
     Attributes:
         name: As it calls itself; another process may have it too.
         child: The process.
+        faults: Delivers faults of its calls.
         behavior: Behavior that it acts for.
         is_frozen: It got SIGSTOP.
         expected: The code it must end with once it was told to end, None while it must run.
@@ -45,6 +51,7 @@ class Actor:
 
     name: str
     child: Child
+    faults: FaultFile
     behavior: str = CARTPOLE
     is_frozen: bool = False
     expected: int | None = None
@@ -59,6 +66,7 @@ class Fleet:
         ports: Of the learner.
         generator: Draws whom an event meets.
         looks: Returns how many statuses were seen so far.
+        environment: Variables of all processes.
     """
 
     def __init__(
@@ -67,8 +75,11 @@ class Fleet:
         run_file: Path,
         ports: Ports,
         generator: random.Random,
+        *,
         looks: Callable[[], int],
+        environment: Mapping[str, str],
     ) -> None:
+        self._environment = dict(environment)
         self._processes = processes
         self._run_file = run_file
         self._ports = ports
@@ -78,11 +89,12 @@ class Fleet:
         self._names = 0
         self.actors: list[Actor] = []
         self.learners: list[tuple[LearnerProcess, int]] = []
-        self.learner = self._start_learner()
+        self.learner = learner = self._start_learner()
         self.learner_is_frozen = False
+        wait_until((learner.folder / "address.json").exists, "it listens", seconds=START_SECONDS, said=learner.said)
+        self.add_actor(behavior=MATCH)
         for _ in range(FIRST_ACTORS):
             self.add_actor()
-        self.add_actor(behavior=MATCH)
 
     def check_alive(self) -> None:
         """Fails if a process ended that should not have."""
@@ -98,10 +110,15 @@ class Fleet:
         """Ends the learner by a signal once it was seen to serve, waits for its end, and starts it again."""
         self.thaw_learner()
         learner = self.learner
-        wait_until(lambda: self._is_seen() or not learner.is_running, "it serves", said=learner.said)
+        self.wait_until_it_serves()
         learner.signal(number)
         self._end_learner(code)
         self.learner = self._start_learner()
+
+    def wait_until_it_serves(self) -> None:
+        """Waits until the present start of the learner was seen to serve, or it has ended."""
+        learner = self.learner
+        wait_until(lambda: self.serves or not learner.is_running, "it serves", seconds=START_SECONDS, said=learner.said)
 
     def kill_starting_learner(self) -> None:
         """Kills the learner, and again while it starts."""
@@ -127,12 +144,18 @@ class Fleet:
         if name is None:
             name = f"chaos-{self._names}"
             self._names += 1
-        address = f"127.0.0.1:{self._ports.actors}"
-        if behavior == MATCH:
-            child = self._processes.actor(address, match.MODULE, *match.OPTIONS, name=name, command="pettingzoo")
-        else:
-            child = self._processes.actor(address, ENV, "--num-envs", "2", "--behavior", CARTPOLE, name=name)
-        actor = Actor(name, child, behavior)
+        number = len(self.actors)
+        what = ("pettingzoo", "--env", match.MODULE, *match.OPTIONS)
+        if behavior != MATCH:
+            what = ("gym", "--env", ENV, "--num-envs", "2", "--behavior", CARTPOLE)
+        options = ("--learner", f"127.0.0.1:{self._ports.proxy}", "--name", name, "--log-format", "json")
+        path = self._processes.folder / f"{name}-{number}.faults"
+        child = self._processes.python(
+            f"{name}-{number}",
+            *("-m", "tests.chaos.faulty_actor", *what, *options),
+            environment={**self._environment, FAULTS: str(path)},
+        )
+        actor = Actor(name, child, FaultFile(path), behavior)
         self.actors.append(actor)
         return actor
 
@@ -155,6 +178,22 @@ class Fleet:
         if actor.is_frozen:
             actor.child.signal(signal.SIGCONT)
             actor.is_frozen = False
+
+    def fail_call(self, fault: CallFault) -> None:
+        """Lets a call of an actor fail."""
+        self._anyone().faults.send(fault)
+
+    def injected(self) -> list[Kind]:
+        """Returns the kinds of the faults of calls that happened."""
+        return [kind for actor in self.actors for kind in actor.faults.injected()]
+
+    def pids(self) -> dict[str, list[int]]:
+        """Returns the ids of the running processes, by role."""
+        found: dict[str, list[int]] = {"learner": [self.learner.pid] if self.learner.is_running else []}
+        for actor in self.actors:
+            if actor.child.is_running:
+                found.setdefault(actor.behavior, []).append(actor.child.pid)
+        return found
 
     def replace_actor(self) -> Actor:
         """Stops an actor and starts another process under its name, as an orchestrator that lost sight of it would."""
@@ -189,7 +228,9 @@ class Fleet:
     def _anyone(self) -> Actor:
         return self._generator.choice(self.acting())
 
-    def _is_seen(self) -> bool:
+    @property
+    def serves(self) -> bool:
+        """Returns whether the present start of the learner was seen to serve."""
         return self._looks() > self._looks_before
 
     def _start_learner(self) -> LearnerProcess:
@@ -197,7 +238,7 @@ class Fleet:
         ports = self._ports
         options = ["--resume=auto", "--set", f"rollcast.control_address=127.0.0.1:{ports.control}"]
         options += ["--set", f"rollcast.http_address=127.0.0.1:{ports.http}"]
-        return self._processes.learner(self._run_file, *options, port=ports.actors)
+        return self._processes.learner(self._run_file, *options, port=ports.actors, environment=self._environment)
 
     def _end_learner(self, code: int) -> None:
         learner = self.learner

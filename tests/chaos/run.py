@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import json
@@ -9,18 +10,32 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
+from rollcast.history import VARIABLE as HISTORY
 from rollcast.tls import ClientSecurity
 
 from learner.commands.operator import Operator
-from tests.chaos.fleet import CARTPOLE, KILLED, MATCH, Actor, Fleet, Ports
+from tests.chaos.checker.check import check_folder
+from tests.chaos.checker.violations import report as report_of
+from tests.chaos.cuts import CutProxy
+from tests.chaos.fleet import CARTPOLE, FIRST_ACTORS, KILLED, MATCH, START_SECONDS, Actor, Fleet, Ports
 from tests.chaos.leftovers import left, marked
-from tests.chaos.plan import Plan, What
+from tests.chaos.plan import Event, Plan, What
+from tests.chaos.resources import (
+    MemoryWatch,
+    SmallDisk,
+    WallClock,
+    descriptors,
+    remove_clock_files,
+    small_disk,
+    take_descriptors,
+)
 from tests.chaos.scraper import Scraper, Seen
 from tests.e2e.processes import Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, small, write_run
@@ -29,12 +44,17 @@ TARGET = 475.0
 POLL_SECONDS = 0.05
 PAUSED_SECONDS = 2.0
 FROZEN_LEARNER_SECONDS = 20.0
+DISK_MIB = 64
+SPARE_DESCRIPTORS = 16
+"""More than in the quiet start of the run: other files of logs and statistics."""
+DESCRIPTORS_OF_ACTOR = 4
+"""Descriptors that an actor takes in the learner, and one more while it reconnects."""
 FAREWELL_SECONDS = 5.0
 """An actor that was replaced while it was stopped continues for so long beside its successor, and is then removed."""
 SETTINGS = cartpole(
     hyperparameters={
         "batch_size": 512,
-        "buffer_size": 4096,
+        "buffer_size": 2048,
         "num_epoch": 4,
         "learning_rate": 1.0e-3,
         "learning_rate_schedule": "linear",
@@ -49,12 +69,15 @@ SETTINGS = cartpole(
 )
 PLAYED = small(
     trainer_type="poca",
-    hyperparameters={"batch_size": 64, "buffer_size": 256, "num_epoch": 1},
+    hyperparameters={"batch_size": 64, "buffer_size": 128, "num_epoch": 1},
     network_settings={"hidden_units": 16, "num_layers": 1},
     self_play={"save_steps": 256, "team_change": 1024, "swap_steps": 256, "window": 5},
     summary_freq=2000,
 )
 """Of the matches of `tests.chaos.match`."""
+MAX_LAGS = {CARTPOLE: 5, MATCH: 5}
+"""Versions between acting and training: the trait of ppo and poca, and one more because updates and actors take turns."""
+HISTORIES = "histories"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +86,22 @@ class Report:
 
     Attributes:
         events: How often each was done.
+        injected: How often each kind of fault of a call happened.
         learner_codes: How the learner ended each time.
         actors: Processes of actors.
         seen: The looks at it.
+        memory_mib: Quiet value and largest resident memory of each role.
+        descriptors: Of the learner, in the quiet start and in the quiet end.
         summary: ``summary.json``.
     """
 
     events: dict[str, int]
+    injected: dict[str, int]
     learner_codes: list[int]
     actors: int
     seen: Seen
+    memory_mib: dict[str, list[float]]
+    descriptors: list[int]
     summary: dict[str, Any]
 
     def document(self) -> str:
@@ -87,19 +116,46 @@ def carry_out(plan: Plan, folder: Path, say: Callable[[str], None]) -> Report:
         AssertionError: Something that should never be was.
     """
     with marked() as mark:
-        with processes_in(folder) as processes:
-            report = _Conductor(plan, processes, say).carry_out()
+        with _stage(folder) as (processes, disk, clock), CutProxy(port := _free_ports(1)[0]) as proxy:
+            report = _Conductor(plan, processes, say, disk=disk, clock=clock, proxy=proxy, port=port).carry_out()
             remaining = left(mark)
         assert not remaining, f"processes are left over: {remaining}"
         assert not left(mark)
+    violations = check_folder(folder / HISTORIES, MAX_LAGS)
+    assert not violations, report_of(violations)
     return report
 
 
+@contextlib.contextmanager
+def _stage(folder: Path) -> Iterator[tuple[Processes, SmallDisk, WallClock]]:
+    """Starts processes with run folders on a small disk."""
+    with small_disk(folder / "results", DISK_MIB) as disk, processes_in(folder) as processes:
+        try:
+            yield processes, disk, WallClock(folder)
+        finally:
+            processes.end()
+            for child in processes._children:
+                remove_clock_files(child.pid)
+
+
 class _Conductor:
-    def __init__(self, plan: Plan, processes: Processes, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        processes: Processes,
+        say: Callable[[str], None],
+        *,
+        disk: SmallDisk,
+        clock: WallClock,
+        proxy: CutProxy,
+        port: int,
+    ) -> None:
         self._plan = plan
         self._say = say
-        self._ports = Ports(*_free_ports(3))
+        self._disk = disk
+        self._clock = clock
+        self._proxy = proxy
+        self._ports = Ports(port, *_free_ports(2), proxy.port)
         limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 3.0, "checkpoint_seconds": 5.0}
         token = processes.folder / "operator"
         token.write_text("a-token-for-all-starts\n")
@@ -107,32 +163,45 @@ class _Conductor:
         run_file = write_run(processes.folder, {CARTPOLE: SETTINGS, MATCH: PLAYED}, **settings)
         self._scraper = Scraper(f"127.0.0.1:{self._ports.control}", f"127.0.0.1:{self._ports.http}")
         seen = self._scraper.seen
-        self._fleet = Fleet(processes, run_file, self._ports, random.Random(plan.seed), lambda: seen.statuses)
+        environment = {**clock.environment, HISTORY: str(processes.folder / HISTORIES)}
+        generator = random.Random(plan.seed)
+        self._fleet = Fleet(
+            processes, run_file, self._ports, generator, looks=lambda: seen.statuses, environment=environment
+        )
+        self._memory = MemoryWatch(self._fleet.pids)
         self._operator = Operator(f"127.0.0.1:{self._ports.control}", security=ClientSecurity(token_file=token))
+        self._descriptors: list[int] = []
+        self._wait_for_training()
         self._began = time.monotonic()
         self._order = itertools.count()
         self._agenda: list[tuple[float, int, str, Callable[[], object]]] = []
         self._done: dict[str, int] = {}
         for event in plan.events:
-            self._at(event.at_seconds, event.what.name.lower(), self._deed(event.what))
+            name = event.what.name.lower() if event.call is None else f"{event.call.kind} of {event.call.method}"
+            self._at(event.at_seconds, name, self._deed(event))
+        self._at(plan.events[0].at_seconds - POLL_SECONDS, "the quiet start ends", self._end_quiet_start)
 
     def carry_out(self) -> Report:
         fleet = self._fleet
-        with self._operator, self._scraper as scraper:
+        with self._operator, self._scraper as scraper, self._memory:
             while self._agenda or self._now < self._plan.seconds:
                 self._do_what_is_due(scraper)
                 fleet.check_alive()
                 assert not scraper.seen.faults, "\n".join(scraper.seen.faults)
                 time.sleep(POLL_SECONDS)
             self._settle(scraper)
+            self._check_descriptors()
             self._operator.drain(final=True)
             fleet.expect_the_end()
             fleet.wait_for_the_end()
         assert not scraper.seen.faults, "\n".join(scraper.seen.faults)
+        assert not self._memory.faults(), f"memory grew to {self._memory.faults()}"
         codes = [code for _, code in fleet.learners]
         summary = json.loads((fleet.learner.folder / "summary.json").read_text())
         check_summary(summary)
-        return Report(self._done, codes, len(fleet.actors), scraper.seen, summary)
+        injected = dict(Counter(map(str, fleet.injected())))
+        memory = self._memory.shown()
+        return Report(self._done, injected, codes, len(fleet.actors), scraper.seen, memory, self._descriptors, summary)
 
     @property
     def _now(self) -> float:
@@ -152,12 +221,47 @@ class _Conductor:
             deed()
             self._done[what] = self._done.get(what, 0) + 1
 
-    def _deed(self, what: What) -> Callable[[], object]:
-        fleet = self._fleet
+    def _wait_for_training(self) -> None:
+        """Waits until both behaviors are trained and saved: the time of the schedule begins with training."""
+        learner = self._fleet.learner
+
+        def trains() -> bool:
+            self._fleet.check_alive()
+            with contextlib.suppress(grpc.RpcError):  # a busy machine
+                has_trained = learner.behavior(CARTPOLE).version > 0 and learner.behavior(MATCH).version > 0
+                return has_trained and (learner.folder / "run_state.pt").exists()
+            return False
+
+        wait_until(trains, "both behaviors are trained", seconds=START_SECONDS, said=learner.said)
+
+    def _end_quiet_start(self) -> None:
+        self._memory.is_quiet = False
+        self._descriptors.append(descriptors(self._fleet.learner.pid))
+
+    def _check_descriptors(self) -> None:
+        """Checks that the learner holds no more descriptors than at the quiet start, for the actors that it has."""
+        actors = len(self._fleet.acting()) - FIRST_ACTORS - 1
+        limit = self._descriptors[0] + SPARE_DESCRIPTORS + DESCRIPTORS_OF_ACTOR * max(0, actors)
+        used = wait_until(
+            lambda: count if (count := descriptors(self._fleet.learner.pid)) <= limit else 0,
+            f"the learner holds at most {limit} descriptors",
+            said=lambda: f"it holds {descriptors(self._fleet.learner.pid)}",
+        )
+        self._descriptors.append(used)
+
+    def _deed(self, event: Event) -> Callable[[], object]:
+        fleet, call = self._fleet, event.call
+        if call is not None:
+            return lambda: fleet.fail_call(call)
         deeds: dict[What, Callable[[], object]] = {
-            What.KILL_LEARNER: lambda: fleet.restart_learner(signal.SIGKILL, KILLED),
-            What.END_LEARNER: lambda: fleet.restart_learner(signal.SIGTERM, 0),
-            What.KILL_STARTING: fleet.kill_starting_learner,
+            What.KILL_LEARNER: lambda: self._restart(lambda: fleet.restart_learner(signal.SIGKILL, KILLED)),
+            What.END_LEARNER: lambda: self._restart(lambda: fleet.restart_learner(signal.SIGTERM, 0)),
+            What.KILL_STARTING: lambda: self._restart(fleet.kill_starting_learner),
+            What.CUT: self._proxy.cut,
+            What.STALL: lambda: self._for(event.amount, "flow", self._proxy.stall, self._proxy.flow),
+            What.FILL_DISK: lambda: self._for(event.amount, "free_disk", self._disk.fill, self._disk.free),
+            What.TAKE_DESCRIPTORS: lambda: self._take_descriptors(event.amount),
+            What.SET_CLOCK: lambda: self._clock.set(event.amount),
             What.FREEZE_LEARNER: self._freeze_learner,
             What.KILL_ACTOR: fleet.kill_actor,
             What.FREEZE_ACTOR: lambda: self._thaw_later(fleet.freeze_actor()),
@@ -167,11 +271,26 @@ class _Conductor:
             What.PAUSE: self._pause,
             What.SAVE: lambda: self._ask(self._operator.save_checkpoint),
         }
-        return deeds[what]
+        return deeds[event.what]
+
+    def _restart(self, restart: Callable[[], object]) -> None:
+        """Restarts the learner with room on its disk, without which it does not start, and says so."""
+        self._disk.free()
+        self._proxy.flow()
+        restart()
+
+    def _for(self, seconds: float, name: str, begin: Callable[[], object], end: Callable[[], object]) -> None:
+        begin()
+        self._later(seconds, name, end)
+
+    def _take_descriptors(self, seconds: float) -> None:
+        learner = self._fleet.learner
+        self._fleet.wait_until_it_serves()
+        self._later(seconds, "give_descriptors", take_descriptors(learner.pid))
 
     def _freeze_learner(self) -> None:
         self._fleet.freeze_learner()
-        seconds = FROZEN_LEARNER_SECONDS * min(1.0, self._plan.seconds / 300)
+        seconds = FROZEN_LEARNER_SECONDS * min(1.0, self._plan.seconds / 600)
         self._later(seconds, "thaw_learner", self._fleet.thaw_learner)
 
     def _thaw_later(self, actor: Actor, *, leaves: bool = False) -> None:
@@ -194,6 +313,10 @@ class _Conductor:
     def _settle(self, scraper: Scraper) -> None:
         """Waits until everybody who should be there is."""
         fleet = self._fleet
+        self._disk.free()
+        self._proxy.flow()
+        self._clock.set(0)
+        fleet.thaw_learner()
         for actor in fleet.acting(frozen=True):
             fleet.thaw(actor)
         names = sorted(actor.name for actor in fleet.acting())
@@ -203,7 +326,7 @@ class _Conductor:
             scraper.look()
             return scraper.seen.connected == names
 
-        wait_until(all_here, f"these actors come back: {names}", said=lambda: str(scraper.seen))
+        wait_until(all_here, f"these actors come back: {names}", seconds=START_SECONDS, said=lambda: str(scraper.seen))
 
 
 def check_summary(summary: dict[str, Any]) -> None:

@@ -1,39 +1,39 @@
-"""Tests a run of five minutes with faults."""
+"""Tests two minutes of a run with faults; `make chaos` has the whole one."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.fleet import MATCH
-from tests.chaos.plan import FROZEN_SECONDS, RESTARTS, What, draw
-from tests.chaos.run import TARGET, carry_out
+from tests.chaos.plan import CUTS, OF_ACTORS, REFERENCE_SECONDS, RESTARTS, What, draw
+from tests.chaos.run import carry_out
 
-SECONDS = 300.0
+SECONDS = 120.0
 
 
-@pytest.mark.timeout(3 * SECONDS)
+@pytest.mark.timeout(1200)
 def test_a_run_amid_faults(tmp_path: Path) -> None:
-    """CartPole is solved next to matches of groups, with ten restarts of the learner, and the books balance."""
+    """CartPole and matches of groups are trained amid faults, and the checker accepts the history of every chunk."""
     plan = draw(SECONDS, seed=1)
-    assert plan.count(*RESTARTS) == 10
-    assert plan.frozen_seconds == FROZEN_SECONDS > plan.lease_seconds
     report = carry_out(plan, tmp_path, print)
-    assert report.seen.best_return >= TARGET
-    assert report.summary["behaviors"][MATCH]["env_steps_trained"] > 1000
-    assert report.seen.ghost_steps > 1000
+    for name in ("CartPole", MATCH):
+        assert report.summary["behaviors"][name]["env_steps_trained"] > 1000
     generations = report.seen.generations
     assert generations == sorted(set(generations))
-    assert len(generations) >= 11, "each of them was seen to serve"
-    assert min(report.seen.statuses, report.seen.scrapes) >= SECONDS / 6, "it was looked at all the while"
+    assert len(generations) > plan.count(*RESTARTS), "each of them was seen to serve"
     assert report.events["thaw_actor"] == plan.count(What.FREEZE_ACTOR, What.REPLACE_ACTOR)
+    assert sum(report.injected.values()) > 0
 
 
 def test_a_plan_is_drawn_by_its_seed() -> None:
-    """Equal seeds give equal plans, and all events and stops lie within the time."""
+    """Equal seeds give equal plans, all events and stops lie within the time, and the counts are those promised."""
     assert draw(SECONDS, 1) == draw(SECONDS, 1) != draw(SECONDS, 2)
     for seed in range(50):
-        plan = draw(SECONDS, seed)
-        assert plan.count(*RESTARTS) == 10
+        plan = draw(REFERENCE_SECONDS, seed)
+        assert plan.faults >= 200
+        assert plan.kills_of_learner >= 10
+        assert plan.count(*OF_ACTORS) >= 20
+        assert plan.count(*CUTS) >= 40
         for event in plan.events:
-            lasts = FROZEN_SECONDS if event.what in {What.FREEZE_ACTOR, What.REPLACE_ACTOR} else 0.0
-            assert 0 < event.at_seconds < SECONDS - lasts
+            lasts = plan.frozen_seconds if event.what in {What.FREEZE_ACTOR, What.REPLACE_ACTOR} else 0.0
+            assert plan.quiet_seconds < event.at_seconds < plan.seconds - lasts

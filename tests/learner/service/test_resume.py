@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import pytest
 import structlog
-from rollcast.v1 import session_pb2
+from rollcast.errors import SessionFenced
+from rollcast.trajectories import encode_chunk
+from rollcast.v1 import session_pb2, trajectory_pb2
 
 from learner.ingest.credit import step_allowance
+from learner.ingest.session import ActorSession
 from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import snapshot
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
@@ -54,6 +59,34 @@ async def test_same_generation_goes_on_where_it_was() -> None:
         await upload.send(make_chunk(sequence=3))
         await upload.ack(3)
         assert_balanced(learner, received=9, queued=9, lost={}, duplicate=0)
+
+
+@async_test
+async def test_nothing_of_a_fenced_stream_is_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk that waits for its session's time on the loop is not taken once the session was opened again."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.join()
+        (session,) = learner.sessions.live()
+        service = learner.server._trajectory_service
+        stream = learner.server._hub.attach(session, session.epoch)
+        waits, goes_on = asyncio.Event(), asyncio.Event()
+        request = trajectory_pb2.UploadRequest(chunk=encode_chunk(make_chunk())).SerializeToString()
+
+        async def requests() -> AsyncIterator[bytes]:
+            yield request
+
+        async def wait(_session: ActorSession) -> None:
+            waits.set()
+            await goes_on.wait()
+
+        monkeypatch.setattr(service, "_wait", wait)
+        reader = asyncio.ensure_future(service._read(stream, requests()))
+        await waits.wait()
+        stream.end(SessionFenced("opened again"))  # its writer would be in a write to an actor that does not read
+        goes_on.set()
+        await reader
+        assert_balanced(learner, received=0, queued=0)
+        assert session.acked_through == 0
 
 
 @async_test

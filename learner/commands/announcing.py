@@ -35,7 +35,7 @@ def announce(
         address=bound.address,
         control=bound.control,
         page=page or "off",
-        security="plain text",
+        security="TLS" if bound.tls else "plain text",
         generation=generation,
         resumed=folder.resuming,
         seed=seed,

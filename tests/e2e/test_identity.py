@@ -138,3 +138,4 @@ def test_an_expired_certificate_is_named(tmp_path: Path) -> None:
         assert (actor.returncode, "has expired" in actor.stderr) == (ExitCode.UNTRUSTED, True), actor.stderr
     finally:
         learner.process.kill()
+        learner.process.wait(60)

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rollcast.auth import Role
 
 from actor_client.unity.dropin.exits import ExitCode
 from learner.common.exits import ExitCode as LearnerCode
 from tests.e2e.processes import Child, Processes, wait_until
 from tests.e2e.unity import free_ports
+from tests.learner.identity.certificates import Folder
 from tests.players.build import make_build
 
 RUN = """
@@ -100,6 +102,25 @@ def test_a_run_from_start_to_end(bench: Bench) -> None:
     # The last statistics may be those of the summary at 3,000, which a turn writes that takes in the last steps as well.
     saved = [int(path.stem.partition("-")[2]) for path in (folder / "CartPole").glob("CartPole-*.pt")]
     assert max(saved) >= 3500, "a step counts once it was taken in, if no update follows either"
+
+
+@pytest.mark.slow
+def test_it_trains_over_tls(bench: Bench, tmp_path: Path) -> None:
+    """With certificates and a token of an actor, the gateway connects over TLS; without the token it ends and says why."""
+    folder, joined = Folder.make(tmp_path / "certs", lab=Role.ACTOR), tmp_path / "joined"
+    joined.mkdir()
+    for name, source in (("ca.pem", folder.ca), ("token", folder.path / "lab.token")):
+        (joined / name).write_bytes(source.read_bytes())
+        (joined / name).chmod(0o600)
+    bench.write_run(1500)
+    tls = ["--http-address=127.0.0.1:0", "--metrics-address=off", f"--certs={folder.path}"]
+    child = bench.start(*tls, f"--actor-certs={joined}")
+    assert child.wait() == ExitCode.OK, child.said()
+    assert bench.summary()["stop_reason"] == "max_steps"
+    (joined / "token").unlink()
+    refused = bench.start(*tls, f"--actor-certs={joined}", "--force", name="refused")
+    assert refused.wait() != ExitCode.OK
+    assert "the learner requires a token" in refused.err()
 
 
 @pytest.mark.slow

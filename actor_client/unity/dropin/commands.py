@@ -41,6 +41,7 @@ class Plan(NamedTuple):
         debug: Log more.
         address: Listening address of the learner.
         insecure: Plain text beyond this machine is allowed.
+        has_tls: The learner has a certificate.
         log_format: The learner's log format.
     """
 
@@ -59,6 +60,7 @@ class Plan(NamedTuple):
     debug: bool
     address: str
     insecure: bool
+    has_tls: bool
     log_format: str
 
     @classmethod
@@ -82,6 +84,7 @@ class Plan(NamedTuple):
             debug=settings["debug"],
             address=service["address"],
             insecure=service["insecure"],
+            has_tls=service["certs"] is not None or service["tls_cert"] is not None,
             log_format=service["log_format"],
         )
 
@@ -146,7 +149,7 @@ def _gateway_options(plan: Plan, address: LearnerAddress) -> Iterator[str]:
     yield f"--learner={address.local}"
     yield f"--name={GATEWAY_NAME}"
     yield f"--quiet-seconds={QUIET_SECONDS}"
-    if address.is_shared:
+    if address.is_shared and not plan.has_tls:
         yield "--insecure"
     if plan.env_path is not None:  # the editor has its own port and its own log
         yield f"--env={plan.env_path}"
@@ -169,10 +172,12 @@ def _gateway_options(plan: Plan, address: LearnerAddress) -> Iterator[str]:
 
 def another_machine(plan: Plan, address: LearnerAddress) -> str:
     """Returns the command for a gateway on another machine, as a line for the user."""
+    security = "--certs certs" if plan.has_tls else "--insecure"
     if not address.is_shared:
-        return f"to let other machines join, start the run with --address 0.0.0.0:{address.port} --insecure"
+        rest = "" if plan.has_tls else f" {security}"
+        return f"to let other machines join, start the run with --address 0.0.0.0:{address.port}{rest}"
     build = "BUILD" if plan.env_path is None else shlex.quote(plan.env_path)
     return (
         f"other machines join with: rollcast-actor unity --env {build} --num-envs {plan.num_envs} --learner "
-        f"{socket.gethostname()}:{address.port} --insecure"
+        f"{socket.gethostname()}:{address.port} {security}"
     )

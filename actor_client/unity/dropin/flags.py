@@ -52,6 +52,10 @@ _OF_LEARNER: Final[Mapping[str, tuple[str, str]]] = {
         "HOST:PORT",
         "address of the status page and the metrics (default: 127.0.0.1:9464, or a free port if it is taken)",
     ),
+    "certs": (
+        "DIR",
+        "folder of rollcast-learner certs init: the run uses TLS, and gateways need a token (see --actor-certs)",
+    ),
     "target-return": ("R", "stop once the mean return reaches R"),
     "target-rating": ("R", "stop once the ELO of a behavior with self-play reaches R"),
     "max-wall-seconds": ("S", "stop after S seconds"),
@@ -139,6 +143,9 @@ def build_parser() -> argparse.ArgumentParser:
     own = parser.add_argument_group("of Rollcast")
     for name, (shown, text) in {**_OF_LEARNER, **_OF_GATEWAY}.items():
         own.add_argument(f"--{name}", metavar=shown, help=text)
+    own.add_argument(
+        "--actor-certs", metavar="DIR", help="folder of rollcast-actor join, for the players of this machine"
+    )
     own.add_argument("--insecure", action="store_true", help="allow plain text to and from other machines")
     own.add_argument("--set", action="append", metavar="KEY=VALUE", help="set any value of the run file")
     own.add_argument(
@@ -186,6 +193,8 @@ def _for_learner(given: Mapping[str, object]) -> Iterator[str]:
 def _for_gateway(given: Mapping[str, object]) -> Iterator[str]:
     yield from _values(given, _OF_GATEWAY)
     yield from _repeated(given, "side-channel")
+    if "actor_certs" in given:
+        yield f"--certs={given['actor_certs']}"
     if "insecure" in given:
         yield "--insecure"
 

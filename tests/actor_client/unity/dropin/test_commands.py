@@ -85,6 +85,19 @@ def test_how_others_join(tmp_path: Path) -> None:
     assert joining.endswith(":50051 --insecure")
 
 
+def test_with_certificates_nothing_is_plain_text(tmp_path: Path) -> None:
+    """The learner gets its folder and the gateway its own; neither is told to accept plain text, nor are others."""
+    given, plan = _planned(tmp_path, "--set=rollcast.tls_cert=a", "--set=rollcast.tls_key=b", "--actor-certs=mine")
+    assert plan.has_tls
+    words = commands.gateway(given, plan, SHARED, tmp_path / "error")
+    assert "--certs=mine" in words
+    assert "--insecure" not in words
+    assert commands.another_machine(plan, HERE).endswith("--address 0.0.0.0:50051")
+    assert commands.another_machine(plan, SHARED).endswith(":50051 --certs certs")
+    assert "--certs=theirs" in parse(["--certs=theirs"]).learner
+    assert parse(["--certs=theirs"]).gateway == ()
+
+
 def test_a_run_file_with_faults_is_the_learners_to_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Errors of the run file are printed by the learner, with its exit code."""
     with pytest.raises(DropInError) as caught:

@@ -44,6 +44,7 @@ BEHAVIOR: Final = "CartPole"
 OBSERVATION: Final = f"obs/{ROOT_NAME}"
 FINAL: Final = f"final_obs/{ROOT_NAME}"
 MANY: Final = 1_000_000
+MAX_HELD: Final = 50_000
 CALL_SECONDS: Final = 5.0
 SOCKETS: Final = 200
 ROWS: Final = 10
@@ -118,7 +119,7 @@ class Hostile:
     def __init__(self, address: str, token: str) -> None:
         self._address = address
         self._metadata = authorization(token)
-        self._names = itertools.count()
+        self._names = itertools.count(1)
         self._name = "hostile-0"
         self.answers: Counter[str] = Counter()
         books = [session_pb2.ActorBooks()] * MANY
@@ -128,6 +129,7 @@ class Hostile:
             instance_id=str(uuid.uuid4()),
             resume=session_pb2.ResumeSession(books=books),
         )
+        self._held = [policy_pb2.HeldPolicy(behavior_index=index) for index in range(MAX_HELD)]
         self._empty_columns = trajectory_pb2.Chunk(sequence=1, columns=[trajectory_pb2.Column()] * MANY)
         self._packed = encode_chunk(_packed(), compress=frozenset([OBSERVATION]))
         self.attacks: dict[str, Callable[[], Awaitable[None]]] = {
@@ -269,10 +271,9 @@ class Hostile:
 
     async def held_policies(self) -> None:
         """Subscribes with very many policies that it claims to hold."""
-        held = [policy_pb2.HeldPolicy(behavior_index=index) for index in range(MANY // 10)]
         async with self.connected() as (sessions, _, policies):
             session = await self.opened(sessions)
-            request = policy_pb2.SubscribeRequest(session_id=session.session_id, epoch=session.epoch, held=held)
+            request = policy_pb2.SubscribeRequest(session_id=session.session_id, epoch=session.epoch, held=self._held)
             await self._read(policies.Subscribe(request, metadata=self._metadata))
 
     async def unread_policies(self) -> None:

@@ -46,6 +46,7 @@ def test_extreme_observations_do_not_blind_a_policy() -> None:
         trainer.advance()
     before = trainer.statistics.state_dict()["0"]
     assert before["count"] > WARM_UP_ROWS
+    clipped = trainer.numbers["observations_clipped"]
     for _ in range(2):
         chunk = actor.chunk([20] * 4)
         chunk.columns["obs/state"][:20] = 9e14
@@ -55,6 +56,7 @@ def test_extreme_observations_do_not_blind_a_policy() -> None:
     spread = [(each["m2"] / each["count"]).sqrt() for each in (before, after)]
     assert bool((spread[1] < 3 * spread[0]).all())
     assert bool(((after["mean"] - before["mean"]).abs() < spread[0]).all())
+    assert trainer.numbers["observations_clipped"] >= clipped + 2 * 20, "the metric counts them"
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])

@@ -289,6 +289,7 @@ def test_the_engine_keeps_its_time_and_stops(tmp_path: Path) -> None:
         usi.say("go btime 60000 wtime 60000 byoyomi 300")
         assert usi.best() in SHOGI.start().notations()
         assert time.monotonic() - began < WAIT_SECONDS
+        usi.player.style = Style()  # the move is chosen at once
         for command, release in (("go infinite", "stop"), ("go ponder byoyomi 300", "ponderhit")):
             usi.say(command, "isready")
             assert not [line for line in usi.until("readyok") if line.startswith("bestmove")]

@@ -59,6 +59,7 @@ def test_kif_says_the_same_moves_as_usi(seed: int) -> None:
     before, read = "", []
     for line in lines[6 : 6 + len(moves)]:
         read.append(usi_of(line, before))
+        assert ("同　" in line) is (read[-1][2:4] == before)
         before = read[-1][2:4]
     assert read == moves
     ends = {None: "中断", 0.0: "持将棋", 1.0: "詰み", -1.0: "詰み"}

@@ -81,6 +81,11 @@ def build_parser() -> argparse.ArgumentParser:
         )
     )
     _add_join(commands)
+    _add_healthcheck(commands)
+    return parser
+
+
+def _add_healthcheck(commands: Any) -> None:
     health = commands.add_parser(
         "healthcheck",
         help="exit with 0 if an actor on this machine is stepping or waiting for its learner",
@@ -101,7 +106,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="largest allowed age of the last beat in seconds (default: 30)",
     )
     health.set_defaults(run=_healthcheck)
-    return parser
 
 
 def _add_join(commands: Any) -> None:

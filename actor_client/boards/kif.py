@@ -46,6 +46,8 @@ def render_kif(moves: Sequence[str], position: Position, names: tuple[str, str],
     plies, returns = len(moves), position.returns
     if returns is None:
         lines.append(f"{plies + 1:4d} 中断")
+    elif position.is_resigned:
+        lines += [f"{plies + 1:4d} 投了", _WON.format(plies, _SIDES[returns[0] < 0])]
     elif returns[0] == 0:
         is_repetition = position.state.is_terminal()
         lines += [f"{plies + 1:4d} {'千日手' if is_repetition else '持将棋'}", _DRAWN.format(plies)]

@@ -40,15 +40,17 @@ class Position:
         mover: The seat that moves; kept from the last move once the game is over.
         legal: Numbers of the legal moves, ascending in OpenSpiel's numbering, int64 [n]; empty once the game is over.
         returns: Result of each seat, in [-1, 1]; None before the end.
+        is_resigned: A player has given up.
     """
 
-    __slots__ = ("_raw", "game", "legal", "mover", "plies", "returns", "state")
+    __slots__ = ("_raw", "game", "is_resigned", "legal", "mover", "plies", "returns", "state")
 
     def __init__(self, game: "Game", state: Any) -> None:
         self.game = game
         self.state = state
         self.plies = 0
         self.mover = 0
+        self.is_resigned = False
         self._read()
 
     def _read(self) -> None:
@@ -93,11 +95,18 @@ class Position:
     def _apply(self, raw: int) -> None:
         self.state.apply_action(raw)
 
+    def resign(self) -> None:
+        """Ends the game: the player who moves gives up."""
+        self.returns = (-1.0, 1.0) if self.mover == 0 else (1.0, -1.0)
+        self.legal = self._raw = _NONE
+        self.is_resigned = True
+
     def copy(self) -> "Position":
         """Returns a copy that can be played on independently."""
         other = object.__new__(type(self))
         other.game, other.state, other.plies, other.mover = self.game, self.state.clone(), self.plies, self.mover
         other.legal, other._raw, other.returns = self.legal, self._raw, self.returns
+        other.is_resigned = self.is_resigned
         return other
 
     def notation(self, number: int) -> str:

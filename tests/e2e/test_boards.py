@@ -49,7 +49,11 @@ def play(model: Path, *arguments: str, said: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("game", "network"), [("connect_four", {"hidden_units": 32, "num_layers": 1}), ("go(board_size=5)", TOWER)]
+    ("game", "network"),
+    [
+        ("connect_four", {"hidden_units": 32, "num_layers": 1, "vis_encode_type": "fully_connected"}),
+        ("go(board_size=5)", TOWER),
+    ],
 )
 def test_a_board_game_trains_and_is_played(game: str, network: dict[str, Any], tmp_path: Path) -> None:
     """Both teams of a game learn in turn; the model plays a person to the end of a game, and the record is kept."""

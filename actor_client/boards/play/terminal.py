@@ -53,7 +53,6 @@ class Terminal:
         self._sink = sink
         self._past: list[Position] = []
         self._position = game.start()
-        self._resigned = False
         self._commands: dict[str, Callable[[], bool]] = {
             "moves": self._list,
             "hint": self._hint,
@@ -82,18 +81,14 @@ class Terminal:
                 goes_on = self._take(text)
 
     def _prompt(self) -> str:
-        return "over" if self._is_over else f"move {self._position.plies + 1}"
-
-    @property
-    def _is_over(self) -> bool:
-        return self._resigned or self._position.is_over
+        return "over" if self._position.is_over else f"move {self._position.plies + 1}"
 
     def _take(self, text: str) -> bool:
         """Takes a line; returns whether the conversation goes on."""
         command = self._commands.get(text.lower())
         if command is not None:
             return command()
-        if self._is_over:
+        if self._position.is_over:
             self._say("The game is over: `new`, `back` or `quit`.")
             return True
         try:
@@ -122,11 +117,10 @@ class Terminal:
     def _end(self) -> None:
         """Tells the result, and records the game."""
         returns = self._position.returns
-        if self._resigned:
-            said = "You have resigned. The model wins."
-        else:
-            result = 0.0 if returns is None else returns[self._seat]
-            said = "You win." if result > 0 else "The model wins." if result < 0 else "A draw."
+        result = 0.0 if returns is None else returns[self._seat]
+        said = "You win." if result > 0 else "The model wins." if result < 0 else "A draw."
+        if self._position.is_resigned:
+            said = f"You have resigned. {said}"
         self._say(f"{said} {self._position.plies} moves were played.")
         if self._records is not None and self._position.plies:
             names = ("Person", "Model") if self._seat == 0 else ("Model", "Person")
@@ -135,7 +129,7 @@ class Terminal:
                 self._say(f"The game is in {path}.")
 
     def _list(self) -> bool:
-        if self._is_over:
+        if self._position.is_over:
             self._say("The game is over.")
             return True
         names = sorted(self._position.notations())
@@ -144,7 +138,7 @@ class Terminal:
         return True
 
     def _hint(self) -> bool:
-        if self._is_over:
+        if self._position.is_over:
             self._say("The game is over.")
             return True
         for number, chance in self._player.likeliest(self._position, _HINTS):
@@ -155,26 +149,27 @@ class Terminal:
         if not self._past:
             self._say("There is no move of yours to take back.")
             return True
-        self._position, self._resigned = self._past.pop(), False
+        self._position = self._past.pop()
         return self._show()
 
     def _resign(self) -> bool:
-        if self._is_over:
+        if self._position.is_over:
             self._say("The game is over.")
             return True
-        self._resigned = True
+        self._past.append(self._position.copy())
+        self._position.resign()
         self._end()
         return True
 
     def _new(self) -> bool:
         self._seat = 1 - self._seat
-        self._past, self._resigned, self._position = [], False, self._game.start()
+        self._past, self._position = [], self._game.start()
         self._say(f"You move {SEATS[self._seat]}.")
         self._answer()
         return self._show()
 
     def _help(self) -> bool:
-        example = "" if self._is_over else next(iter(self._position.notations()))
+        example = "" if self._position.is_over else next(iter(self._position.notations()))
         self._say(HELP.format(example=example or "..."))
         return True
 

@@ -39,7 +39,7 @@ def write_model(
         helper.make_node("LogSoftmax", ["scored"], [output], axis=1),
     ]
     constants["zero"] = np.float32(0)
-    shape = ["batch", *game.observation.shape]
+    shape: list[str | int | None] = ["batch", *game.observation.shape]
     graph = helper.make_graph(
         nodes,
         "model",

@@ -169,6 +169,16 @@ def test_the_model_moves_first_and_sides_change(tmp_path: Path) -> None:
     assert "You move first." in said
 
 
+def test_resigning_can_be_taken_back(tmp_path: Path) -> None:
+    """The record of a resigned game has its result; after `back` the game goes on where it was resigned."""
+    said = converse(tmp_path, ["x1", "resign", "x2", "back", "x2", "resign"])
+    assert said.count("You have resigned. The model wins.") == 2
+    assert said.count("The game is over") == 1
+    first, second = sorted((tmp_path / "games").iterdir())
+    assert first.read_text().splitlines()[3:] == ["# result: 0-1", "x1", "o6"]
+    assert second.read_text().splitlines()[3:] == ["# result: 0-1", "x1", "o6", "x2", "o6"]
+
+
 class Engine:
     """An engine in a thread, and the lines that it has written."""
 
@@ -289,6 +299,7 @@ def test_the_engine_keeps_its_time_and_stops(tmp_path: Path) -> None:
         usi.say("go btime 60000 wtime 60000 byoyomi 300")
         assert usi.best() in SHOGI.start().notations()
         assert time.monotonic() - began < WAIT_SECONDS
+        usi.player.style = Style()  # the move is chosen at once
         for command, release in (("go infinite", "stop"), ("go ponder byoyomi 300", "ponderhit")):
             usi.say(command, "isready")
             assert not [line for line in usi.until("readyok") if line.startswith("bestmove")]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rollcast.specs import BehaviorSpec
 
 from actor_client.boards.catalog import make_game
-from actor_client.boards.positions import BadNotation, Game, Position
+from actor_client.boards.positions import BadNotation, ChessPosition, Game, Position
 from actor_client.exits import ActorError, ExitCode
 
 NAMES = [
@@ -123,6 +123,7 @@ def test_a_set_number_of_plies_is_a_draw() -> None:
 def test_chess_reads_both_notations() -> None:
     """Moves are SAN; coordinates name the same moves, promotions included."""
     position = make_game("chess").start()
+    assert isinstance(position, ChessPosition)
     assert position.read_move("e2e4") == position.read_move("e4")
     assert set(position.coordinates().values()) == set(position.legal.tolist())
     position.play(position.read_move("e2e4"))

@@ -59,6 +59,7 @@ def test_kif_says_the_same_moves_as_usi(seed: int) -> None:
     before, read = "", []
     for line in lines[6 : 6 + len(moves)]:
         read.append(usi_of(line, before))
+        assert ("同　" in line) is (read[-1][2:4] == before)
         before = read[-1][2:4]
     assert read == moves
     ends = {None: "中断", 0.0: "持将棋", 1.0: "詰み", -1.0: "詰み"}
@@ -81,7 +82,7 @@ def test_kif_of_known_moves() -> None:
 
 
 def test_how_games_of_shogi_end() -> None:
-    """A repetition, a draw by plies and a game that was given up have their own last lines."""
+    """A repetition, a draw by plies, a resigned and an unfinished game have their own last lines."""
 
     def lines(moves: list[str], plies: int | None = None) -> list[str]:
         position = make_game("shogi", plies).start()
@@ -93,6 +94,11 @@ def test_how_games_of_shogi_end() -> None:
     assert lines(shuffle * 3) == ["  13 千日手", "まで12手で引き分け"]
     assert lines(shuffle, 4) == ["   5 持将棋", "まで4手で引き分け"]
     assert lines(shuffle) == ["   5 中断"]
+    position = SHOGI.start()
+    position.play(position.read_move("7g7f"))
+    position.resign()
+    text = render(RecordedGame(moves_of(position), position, NAMES, "2026.01.31"))
+    assert text.splitlines()[-2:] == ["   2 投了", "まで1手で先手の勝ち"]
 
 
 def test_pgn() -> None:

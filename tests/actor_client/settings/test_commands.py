@@ -9,13 +9,15 @@ from actor_client.cli import build_parser
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.addresses import early_ports, is_loopback, split_address
 from actor_client.settings.agents import PettingZooSettings
+from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import CommonSettings, GymSettings, UnitySettings
 from actor_client.settings.loading import load
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in {*GymSettings.model_fields, *PettingZooSettings.model_fields, *UnitySettings.model_fields}:
+    commands = (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+    for name in {name for each in commands for name in each.model_fields}:
         monkeypatch.delenv(f"ROLLCAST_ACTOR_{name.upper()}", raising=False)
 
 
@@ -45,6 +47,23 @@ def test_rules_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.team_rules == (("b", "3"),)
     monkeypatch.setenv("ROLLCAST_ACTOR_GROUP", "a_*=left, right")
     assert load(PettingZooSettings, {"env": "X"}).group_rules == (("a_*", "left"), ("*", "right"))
+
+
+def test_games_are_named_as_openspiel_names_them() -> None:
+    """A game may have parameters; anything else is refused, and so are records without a folder."""
+    parsed = build_parser().parse_args(["boards", "--game", "go(board_size=9)", "--num-games", "8"])
+    settings = load(BoardsSettings, {"game": parsed.game, "num_games": parsed.num_games})
+    assert (settings.game, settings.num_games) == ("go(board_size=9)", 8)
+    for game in ("", "go(", "Go", "go;ls", "../go", "go(a b)"):
+        with pytest.raises(ActorError, match="--game"):
+            load(BoardsSettings, {"game": game})
+    with pytest.raises(ActorError, match="add --records DIR"):
+        load(BoardsSettings, {"game": "go", "records_every": "5"})
+    parsed = build_parser().parse_args(["play", "M.onnx", "--game", "chess", "--temperature", "0.5"])
+    play = load(PlaySettings, {"model": parsed.model, "game": parsed.game, "temperature": parsed.temperature})
+    assert (play.model.name, play.temperature, play.search, play.side) == ("M.onnx", 0.5, 0, "first")
+    with pytest.raises(ActorError, match="--temperature"):
+        load(PlaySettings, {"model": "M.onnx", "game": "chess", "temperature": "nan"})
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,11 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
 def _check_archive(path: Path) -> None:
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            # torch stores without compression; damaged compressed data would raise errors of each method.
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise BadCheckpoint(path, "is not a checkpoint of Rollcast (it is compressed)")
             unpacked_bytes = sum(entry.file_size for entry in archive.infolist())
-            if unpacked_bytes > path.stat().st_size:  # torch stores without compression
+            if unpacked_bytes > path.stat().st_size:
                 raise BadCheckpoint(path, f"is not a checkpoint of Rollcast (it unpacks to {unpacked_bytes} bytes)")
             damaged = archive.testzip()
     except FileNotFoundError as error:

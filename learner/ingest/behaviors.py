@@ -235,7 +235,7 @@ class BehaviorTable:
 
         Raises:
             UserError: The run file no longer has one of the behaviors.
-            BadSpec: A saved spec is damaged.
+            BadSpec, DecodeError: A saved spec is damaged.
             ValueError: Behaviors have already been declared, or one occurs twice.
         """
         with self._lock:

@@ -29,8 +29,9 @@ IDLE_SECONDS: Final = 300.0
 LONG_FACTOR: Final = 3.0
 MEMORY_MIB: Final = 2048
 HANG_SECONDS: Final = 120
-MAX_KEPT: Final = 48
-"""Most inputs that `--keep` copies for one target, the smallest ones; regressions have names of their own."""
+MAX_KEPT: Final = 32
+MAX_KEPT_BYTES: Final = 1 << 15
+"""Most inputs that `--keep` copies for one target, and their bytes, the smallest ones first; faults have names of their own."""
 _PROGRESS: Final = re.compile(r"#(\d+)\s+(\w+)\s+cov: (\d+) ft: (\d+)")
 _TOTAL: Final = re.compile(r"stat::number_of_executed_units: +(\d+)")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -187,9 +188,14 @@ def keep(name: str) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     corpus.mkdir(parents=True, exist_ok=True)
     found = sorted(merged.iterdir(), key=lambda path: (path.stat().st_size, path.name))
+    copied = copied_bytes = 0
     for path in found[:MAX_KEPT]:
+        copied_bytes += path.stat().st_size
+        if copied_bytes > MAX_KEPT_BYTES:
+            break
         (corpus / path.name[:12]).write_bytes(path.read_bytes())
-    print(f"{name:18} {min(len(found), MAX_KEPT)} of {len(found)} inputs kept")
+        copied += 1
+    print(f"{name:18} {copied} of {len(found)} inputs kept")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from typing import Any, Final
 from rollcast.auth import MAX_SESSIONS, JoinCode, parse_tokens, token_hash
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.reading import check_demonstrations, read_demonstration
-from rollcast.errors import WireError
 from rollcast.tls import IdentityError, check_pair, read_token
 
 from actor_client.exits import ActorError
@@ -34,11 +33,11 @@ from learner.commands.list_runs import _last_event
 from learner.common.exits import UserError
 from learner.identity.access import Access
 from learner.identity.authority import AUTHORITY_KEY, Authority, hosts_of
-from learner.ingest.ledger import LedgerError
 from learner.ingest.sessions import snapshot
 from learner.observe.address import read_addresses
 from learner.observe.curves import read_curves
 from learner.observe.summary import best_returns
+from learner.run import checkpointing
 from learner.settings.addresses import AUTHORITY, SERVER_CERT
 from learner.settings.load import effective_document, load_run_options, to_yaml
 from learner.web.operator_token import token_from_file
@@ -399,16 +398,7 @@ def _repaired(use: Callable[[bytes], None]) -> Callable[[bytes], None]:
     return repaired
 
 
-_BAD_STATE: Final = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    WireError,
-    UserError,
-    LedgerError,
-)
+_BAD_STATE: Final = (*checkpointing._NO_SENSE, UserError)
 """Errors that `learner.run` turns into one with the name of the file."""
 
 TARGETS = (

@@ -135,8 +135,21 @@ def test_an_archive_that_unpacks_to_much_more_is_refused(tmp_path: Path) -> None
     path = tmp_path / "x.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(10_000_000))
-    with pytest.raises(BadCheckpoint, match="10000000 bytes"):
+    with pytest.raises(BadCheckpoint, match="it is compressed"):
         read_document(path, "test")
+
+
+def test_an_archive_that_claims_to_unpack_to_much_more_is_refused(tmp_path: Path) -> None:
+    """An entry without compression that claims more bytes than the file has is refused."""
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("archive/data.pkl", b"data")
+    data = bytearray(path.read_bytes())
+    size = data.index(b"PK\x01\x02") + 24  # the unpacked size in the central directory
+    data[size : size + 4] = (10_000_000).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(BadCheckpoint, match="10000000 bytes"):
+        read_document(path, "behavior")
 
 
 def test_foreign_files_are_told_apart(tmp_path: Path) -> None:

@@ -400,8 +400,6 @@ class BehaviorPort:
             if reason is None:
                 state.window.put(Parcel(request, behavior.gate, books, chunk.rows, size_bytes, digest=digest))
             else:
-                if state.history is not None:
-                    state.history.write("dropped", reason=reason, steps=chunk.rows, digest=digest)
                 books.drop(reason, chunk.rows)
         if reason is None:
             self._too_large = 0
@@ -421,8 +419,8 @@ class BehaviorPort:
         if history is None:
             return Books()
 
-        def note(reason: str, steps: int) -> None:
-            history.write("discarded", behavior=self.behavior, reason=reason, steps=steps)
+        def note(event: str, reason: str, steps: int) -> None:
+            history.write(event, behavior=self.behavior, reason=reason, steps=steps)
 
         return Books(note)
 

@@ -67,13 +67,24 @@ class Books:
     The stepping thread calls `produced`, `discard` and `seal`; the connection calls `acked` and `drop`.
 
     Args:
-        on_discard: Called with the reason and the steps before they are counted as discarded; None for no call.
+        on_given_up: Called with ``discarded`` or ``dropped``, the reason and the steps before they are counted; None for no
+            call.
     """
 
-    __slots__ = ("_acked", "_discarded", "_dropped", "_ghost", "_lock", "_on_discard", "_open", "_produced", "_unacked")
+    __slots__ = (
+        "_acked",
+        "_discarded",
+        "_dropped",
+        "_ghost",
+        "_lock",
+        "_on_given_up",
+        "_open",
+        "_produced",
+        "_unacked",
+    )
 
-    def __init__(self, on_discard: Callable[[str, int], object] | None = None) -> None:
-        self._on_discard = on_discard
+    def __init__(self, on_given_up: Callable[[str, str, int], object] | None = None) -> None:
+        self._on_given_up = on_given_up
         self._lock = threading.Lock()
         self._produced = 0
         self._open = 0
@@ -91,8 +102,8 @@ class Books:
 
     def discard(self, reason: str, steps: int) -> None:
         """Counts open steps that will never be sent."""
-        if self._on_discard is not None:
-            self._on_discard(reason, steps)
+        if self._on_given_up is not None:
+            self._on_given_up("discarded", reason, steps)
         with self._lock:
             self._open = _less(self._open, steps, "open")
             self._discarded[reason] = self._discarded.get(reason, 0) + steps
@@ -111,6 +122,8 @@ class Books:
 
     def drop(self, reason: str, steps: int) -> None:
         """Counts unacked steps that were given up."""
+        if self._on_given_up is not None:
+            self._on_given_up("dropped", reason, steps)
         with self._lock:
             self._unacked = _less(self._unacked, steps, "unacked")
             self._dropped[reason] = self._dropped.get(reason, 0) + steps

@@ -115,7 +115,7 @@ class ConnectionState:
         self.address = address
         self.session = session
         self.history = history
-        self.window = SendWindow(history)
+        self.window = SendWindow()
         self.notices = Notices()
         self.run: RunInfo | None = None
         self.chunk_limits = ChunkLimits(limits.TARGET_CHUNK_BYTES, limits.MAX_CHUNK_BYTES, 0.05, 0)

@@ -9,7 +9,6 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from rollcast.history import History
 from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.books import Books
@@ -48,15 +47,11 @@ class Parcel:
 class SendWindow:
     """The unacked chunks of one session. The stepping thread calls `put`; the connection's thread calls all else.
 
-    Args:
-        history: Records dropped chunks; None without a history.
-
     Attributes:
         lock: Held while the session changes, so that no chunk of the old session enters after a `clear`.
     """
 
-    def __init__(self, history: History | None = None) -> None:
-        self._history = history
+    def __init__(self) -> None:
         self.lock = threading.RLock()
         self._sent: deque[Parcel] = deque()  # numbered, oldest first
         self._resent = 0  # number of chunks in `_sent` that the present stream has carried
@@ -172,9 +167,6 @@ class SendWindow:
         """
         with self.lock:
             dropped = [*self._sent, *self._waiting]
-            if self._history is not None:
-                for parcel in dropped:
-                    self._history.write("dropped", reason=reason, steps=parcel.rows, digest=parcel.digest)
             self._sent.clear()
             self._waiting.clear()
             self._resent = 0

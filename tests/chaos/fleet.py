@@ -145,7 +145,7 @@ class Fleet:
             name = f"chaos-{self._names}"
             self._names += 1
         number = len(self.actors)
-        what = ("pettingzoo", "--env", match.MODULE, *match.OPTIONS)
+        what: tuple[str, ...] = ("pettingzoo", "--env", match.MODULE, *match.OPTIONS)
         if behavior != MATCH:
             what = ("gym", "--env", ENV, "--num-envs", "2", "--behavior", CARTPOLE)
         options = ("--learner", f"127.0.0.1:{self._ports.proxy}", "--name", name, "--log-format", "json")

@@ -91,7 +91,7 @@ class Injector:
             is_write: Whether the actor writes.
             count: Number of the message on the stream in this direction, from 1.
         """
-        kinds = (Kind.BREAK_WRITE, Kind.STALL_WRITE, Kind.DUPLICATE) if is_write else (Kind.BREAK_READ, Kind.STALL_READ)
+        kinds = (Kind.BREAK_WRITE, Kind.STALL_WRITE) if is_write else (Kind.BREAK_READ, Kind.STALL_READ)
         return self._take(lambda each: each.method == method and each.kind in kinds and count >= each.message)
 
     def note(self, fault: CallFault) -> None:
@@ -203,14 +203,10 @@ class FaultyStream:
     async def _message(self, carry: Callable[[], Any], *, is_write: bool) -> Any:
         self._counts[is_write] += 1
         fault = self._injector.take_message(self._method, is_write=is_write, count=self._counts[is_write])
-        if fault is not None and not fault.after and fault.kind is not Kind.DUPLICATE:
+        if fault is not None and not fault.after:
             await self._fail(fault)
         try:
             found = await carry()
-            if fault is not None and fault.kind is Kind.DUPLICATE:  # gRPC never does this; a faulty actor may
-                self._injector.note(fault)
-                found = await carry()
-                fault = None
         except (asyncio.CancelledError, asyncio.InvalidStateError):
             if self._broken is not None:
                 raise unavailable(self._broken) from None

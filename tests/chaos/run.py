@@ -155,7 +155,8 @@ class _Conductor:
         self._disk = disk
         self._clock = clock
         self._proxy = proxy
-        self._ports = Ports(port, *_free_ports(2), proxy.port)
+        control, http = _free_ports(2)
+        self._ports = Ports(port, control, http, proxy.port)
         limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 3.0, "checkpoint_seconds": 5.0}
         token = processes.folder / "operator"
         token.write_text("a-token-for-all-starts\n")
@@ -259,7 +260,7 @@ class _Conductor:
             What.KILL_STARTING: lambda: self._restart(fleet.kill_starting_learner),
             What.CUT: self._proxy.cut,
             What.STALL: lambda: self._for(event.amount, "flow", self._proxy.stall, self._proxy.flow),
-            What.FILL_DISK: lambda: self._for(event.amount, "free_disk", self._disk.fill, self._disk.free),
+            What.FILL_DISK: lambda: self._fill_disk(event.amount),
             What.TAKE_DESCRIPTORS: lambda: self._take_descriptors(event.amount),
             What.SET_CLOCK: lambda: self._clock.set(event.amount),
             What.FREEZE_LEARNER: self._freeze_learner,
@@ -277,15 +278,25 @@ class _Conductor:
         """Restarts the learner with room on its disk, without which it does not start, and says so."""
         self._disk.free()
         self._proxy.flow()
-        restart()
+        self._waiting(restart)
 
     def _for(self, seconds: float, name: str, begin: Callable[[], object], end: Callable[[], object]) -> None:
         begin()
         self._later(seconds, name, end)
 
+    def _waiting(self, deed: Callable[[], object]) -> None:
+        """Does something that takes its time; the schedule goes on afterwards, so that faults keep their distances."""
+        began = time.monotonic()
+        deed()
+        self._began += time.monotonic() - began
+
+    def _fill_disk(self, seconds: float) -> None:
+        self._waiting(self._fleet.wait_until_it_serves)  # without room it does not start, and says so
+        self._for(seconds, "free_disk", self._disk.fill, self._disk.free)
+
     def _take_descriptors(self, seconds: float) -> None:
+        self._waiting(self._fleet.wait_until_it_serves)
         learner = self._fleet.learner
-        self._fleet.wait_until_it_serves()
         self._later(seconds, "give_descriptors", take_descriptors(learner.pid))
 
     def _freeze_learner(self) -> None:

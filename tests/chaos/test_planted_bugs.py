@@ -1,116 +1,143 @@
-"""Tests that the checker finds bugs that are planted in the learner, by scripted schedules."""
+"""Tests that the checker finds bugs that are planted in the learner's service, by scripted schedules over real sockets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import enum
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import grpc
 import pytest
-from rollcast.history import VARIABLE as HISTORY
-from rollcast.limits import PROTOCOL_REVISION
-from rollcast.v1 import session_pb2, session_pb2_grpc, trajectory_pb2, trajectory_pb2_grpc
+from rollcast.history import History, digest_of, oldest_versions
+from rollcast.v1 import session_pb2
 
+from learner.ingest.intake import ChunkIntake
+from learner.ingest.sessions import SessionTable
+from learner.service.trajectory import TrajectoryService
+from learner.service.uploads import UploadStream
 from tests.chaos.checker.check import check_folder
-from tests.chaos.checker.violations import Invariant, report
-from tests.chaos.faulty_actor import VARIABLE as FAULTS
-from tests.chaos.injection import CallFault, FaultFile, Kind
-from tests.chaos.planted_learner import VARIABLE as BUG
-from tests.chaos.planted_learner import Bug
-from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
-from tests.e2e.runs import small, write_run
+from tests.chaos.checker.violations import Invariant
+from tests.learner.service.harness import Actor, Learner, Upload, async_test, failure, running
+from tests.learner.service.samples import NAME, make_chunk
 
-NAME = "CartPole"
-VERSIONS = 8
-
-pytestmark = pytest.mark.timeout(300)
+EARLY_SECONDS = 0.05
 
 
-class Stage:
-    """Starts a learner with a bug, and an actor with faults, which write histories."""
+class Bug(enum.StrEnum):
+    """What is wrong with the learner."""
 
-    def __init__(self, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._processes = processes
-        self._monkeypatch = monkeypatch
-        self.histories = processes.folder / "histories"
-        self.faults = FaultFile(processes.folder / "faults")
-        self._environment = {HISTORY: str(self.histories), FAULTS: str(processes.folder / "faults")}
-
-    def learner(self, bug: Bug) -> LearnerProcess:
-        """Starts the learner."""
-        self._monkeypatch.setattr("tests.e2e.processes.LEARNER", "tests.chaos.planted_learner")
-        run_file = write_run(self._processes.folder, {NAME: small()}, lease_seconds=10.0, checkpoint_seconds=1.0)
-        return self._processes.learner(run_file, environment={**self._environment, BUG: bug})
-
-    def actor(self, learner: LearnerProcess) -> Child:
-        """Starts the actor."""
-        options = ("--learner", learner.address, "--env", "CartPole-v1", "--num-envs", "2", "--log-format", "json")
-        line = ("-m", "tests.chaos.faulty_actor", "gym", *options)
-        return self._processes.python("actor", *line, environment=self._environment)
-
-    def found(self) -> set[Invariant]:
-        """Returns the invariants that do not hold; each violation has its lines."""
-        violations = check_folder(self.histories)
-        assert all(violation.lines for violation in violations)
-        print(report(violations))  # noqa: T201 - shown if the test fails
-        return {violation.invariant for violation in violations}
+    NONE = enum.auto()
+    EARLY_ACK = enum.auto()
+    """A chunk is acked before it is queued."""
+    NO_DUPLICATE_CHECK = enum.auto()
+    """A chunk that arrives again is queued again."""
+    NO_EPOCH_CHECK = enum.auto()
+    """A stream of an older epoch is served after the fence."""
 
 
-@pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """Starts processes that end with the test."""
-    with processes_in(tmp_path) as processes:
-        yield Stage(processes, monkeypatch)
+def plant(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patches the product."""
+    take = TrajectoryService._take
+
+    async def early(self: TrajectoryService, stream: UploadStream, raw: bytes) -> None:
+        stream.session.acked_through += 1
+        stream.settled(None)
+        await asyncio.sleep(EARLY_SECONDS)
+        stream.session.acked_through -= 1
+        await take(self, stream, raw)
+
+    match bug:
+        case Bug.EARLY_ACK:
+            monkeypatch.setattr(TrajectoryService, "_take", early)
+        case Bug.NO_DUPLICATE_CHECK:
+            monkeypatch.setattr(ChunkIntake, "_is_settled", lambda *_: False)
+        case Bug.NO_EPOCH_CHECK:
+            monkeypatch.setattr(SessionTable, "get", lambda self, session_id, _, principal="": self.find(session_id))
+
+
+class Script:
+    """Sends numbered chunks, and writes the history of an actor.
+
+    Args:
+        folder: For the histories.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._history = History(folder / "actor-script.jsonl")
+
+    async def send(self, actor: Actor, upload: Upload, sequence: int) -> None:
+        """Sends a chunk of five steps."""
+        chunk = make_chunk(5, sequence=sequence)
+        digest = digest_of(chunk)
+        name = self._history.chunk(actor.session_id, sequence, chunk.generation)
+        self._history.write("rows", behavior=NAME, digest=digest, steps=5, versions=oldest_versions(chunk))
+        self._history.write("sent", chunk=name, digest=digest, steps=5)
+        await upload.send(chunk)
+
+    def found(self) -> dict[Invariant, list[str]]:
+        """Returns the violations, with the events of their lines."""
+        return {each.invariant: [line.event for line in each.lines] for each in check_folder(self._folder)}
+
+
+@asynccontextmanager
+async def stage(folder: Path) -> AsyncIterator[tuple[Script, Learner, Actor]]:
+    """Starts a service that writes a history, and a client."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        learner.ledger.history = History(folder / "learner-1-1.jsonl")
+        yield Script(folder), learner, actor
 
 
 @pytest.mark.parametrize("bug", [Bug.NONE, Bug.EARLY_ACK])
-def test_an_ack_before_queueing(stage: Stage, bug: Bug) -> None:
+@async_test
+async def test_an_ack_before_queueing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Bug) -> None:
     """An ack that is sent before its chunk is queued is found, and none is found in the product."""
-    learner = stage.learner(bug)
-    actor = stage.actor(learner)
-    learner.wait_for_version(NAME, VERSIONS, actor)
-    learner.kill()
-    assert stage.found() == ({Invariant.ACKED_HAS_A_FATE} if bug is Bug.EARLY_ACK else set())
+    plant(bug, monkeypatch)
+    async with stage(tmp_path) as (script, _, actor):
+        upload = await actor.join()
+        for sequence in (1, 2):
+            await script.send(actor, upload, sequence)
+            await upload.ack(sequence)
+        expected = {} if bug is Bug.NONE else {Invariant.ACKED_HAS_A_FATE: ["ack_out"]}
+        assert script.found() == expected
 
 
 @pytest.mark.parametrize("bug", [Bug.NONE, Bug.NO_DUPLICATE_CHECK])
-def test_a_chunk_that_arrives_twice(stage: Stage, bug: Bug) -> None:
-    """A chunk that is trained twice is found; the product trains the second one not."""
-    learner = stage.learner(bug)
-    actor = stage.actor(learner)
-    learner.wait_for_version(NAME, 2, actor)
-    stage.faults.send(CallFault(Kind.DUPLICATE, "Upload"))
-    learner.wait_for(stage.faults.injected, "a chunk is sent twice", actor)
-    learner.wait_for_version(NAME, learner.behavior(NAME).version + VERSIONS, actor)
-    books = learner.behavior(NAME).books
-    learner.kill()
-    found = stage.found()
-    if bug is Bug.NONE:
-        assert not found
-        assert books.duplicate
-    else:
-        assert Invariant.TRAINED_ONCE in found
+@async_test
+async def test_a_chunk_that_arrives_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Bug) -> None:
+    """A chunk that is queued twice is found, with both lines; the product queues it once."""
+    plant(bug, monkeypatch)
+    async with stage(tmp_path) as (script, learner, actor):
+        upload = await actor.join()
+        for sequence in (1, 1, 2):
+            await script.send(actor, upload, sequence)
+        await upload.ack(2)
+        if bug is Bug.NONE:
+            assert script.found() == {}
+            assert learner.ledger.books(NAME).duplicate == 5
+        else:
+            assert script.found() == {Invariant.TRAINED_ONCE: ["queued", "queued"]}
 
 
 @pytest.mark.parametrize("bug", [Bug.NONE, Bug.NO_EPOCH_CHECK])
-def test_a_stream_of_an_older_epoch(stage: Stage, bug: Bug) -> None:
-    """A stream that is served after its session was opened again is found; the product refuses it."""
-    learner = stage.learner(bug)
-    opening = session_pb2.OpenSessionRequest(
-        protocol_revision=PROTOCOL_REVISION, actor_name="old", instance_id="one process", client_version="test"
-    )
-    with grpc.insecure_channel(learner.address) as channel:
-        sessions = session_pb2_grpc.SessionServiceStub(channel)
-        first = sessions.OpenSession(opening)
-        opening.resume.session_id, opening.resume.epoch = first.session_id, first.epoch
-        opening.resume.generation = first.generation
-        assert sessions.OpenSession(opening).epoch == first.epoch + 1
-        old = trajectory_pb2.UploadOpen(session_id=first.session_id, epoch=first.epoch)
-        upload = trajectory_pb2_grpc.TrajectoryServiceStub(channel).Upload
-        answers = upload(iter([trajectory_pb2.UploadRequest(open=old)]))
+@async_test
+async def test_a_stream_of_an_older_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Bug) -> None:
+    """A stream that is served after its session was opened again is found, with the fence; the product refuses it."""
+    plant(bug, monkeypatch)
+    async with stage(tmp_path) as (script, _, actor):
+        upload = await actor.join()
+        await script.send(actor, upload, 1)
+        await upload.ack(1)
+        old = actor.epoch
+        resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=old, generation=1, acked_through=1)
+        await actor.open(resume=resume)
+        upload = await actor.upload(epoch=old)
         if bug is Bug.NONE:
-            with pytest.raises(grpc.RpcError, match="is fenced"):
-                next(answers)
+            assert (await failure(upload.until("opened"))).reason == "SESSION_FENCED"
+            assert script.found() == {}
         else:
-            assert next(answers).HasField("opened")
-    assert stage.found() == ({Invariant.FENCED} if bug is Bug.NO_EPOCH_CHECK else set())
+            await upload.until("opened")
+            await script.send(actor, upload, 2)
+            await upload.ack(2)
+            assert script.found() == {Invariant.FENCED: ["fenced", "ack_out"]}

@@ -66,18 +66,19 @@ class ActorChecker:
                 self._made.sent.setdefault(line.chunk, line)
                 self._unacked[line.chunk] = line
             case "ack_seen":
-                self._ack(line)
+                self._ack(line, line["through"])
             case "dropped":
-                self._dropped[self._behavior_of[line["digest"]]][line["reason"]] += line["steps"]
-                for name in [name for name, sent in self._unacked.items() if sent["digest"] == line["digest"]][:1]:
-                    del self._unacked[name]
+                self._dropped[line["behavior"]][line["reason"]] += line["steps"]
             case "discarded":
                 self._discarded[line["behavior"]][line["reason"]] += line["steps"]
+            case "opened" if line["kind"] in {"new_generation", "lost"}:
+                self._ack(line, line.fields.get("settled_through", 0))
+                self._unacked.clear()  # dropped, or sent again under other numbers
             case "closed":
                 self._check_books(line)
 
-    def _ack(self, line: Line) -> None:
-        settled = [name for name in self._unacked if name[0] == line["session"] and name[1] <= line["through"]]
+    def _ack(self, line: Line, through: int) -> None:
+        settled = [name for name in self._unacked if name[0] == line["session"] and name[1] <= through]
         for name in settled:
             sent = self._unacked.pop(name)
             self._made.acked[name] = line

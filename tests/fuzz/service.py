@@ -109,7 +109,7 @@ class Service:
         session = self.begin(declared=True)
         assert session is not None
         service = self.learner.server._trajectory_service
-        stream = self.learner.server._hub.attach(session)
+        stream = self.learner.server._hub.attach(session, session.epoch)
         try:
             await self._until_quiet(service._take(stream, data))
             for response in stream.responses():

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
+from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
@@ -108,6 +109,8 @@ class TrainingRun:
         )
         self.self_play = self._make_self_play(checkpoints)
         self.keeper = self._make_keeper(checkpoints, state, curriculum)
+        self._received = ReceivedSteps(folder.path)
+        self.front.keep_received(self._received)
         if state is None:
             configuration.keep()
         self.evaluations = self._make_evaluations(checkpoints)
@@ -150,6 +153,7 @@ class TrainingRun:
         try:
             return play(self.front, self.run, self._announce, display)
         finally:
+            self._received.close()
             self._remove_addresses()
 
     def _remove_addresses(self) -> None:

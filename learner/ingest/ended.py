@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from rollcast.limits import MAX_REASONS
 
 from learner.common.saved_values import MAX_CLAIMED, count, flag, text
-from learner.ingest.ledger import ROLLBACK, Ledger
+from learner.ingest.ledger import Ledger
 from learner.ingest.session import MAX_LOST_STEPS, Account, ActorCounters, ActorSession
 
 OTHER: Final = "other"
@@ -223,7 +223,7 @@ class EndedSessions:
             account.produced_steps = max(account.produced_steps, report.produced)
             lost_steps = min(report.acked - account.received_steps, MAX_LOST_STEPS - account.lost_steps)
             if is_older and lost_steps > 0:
-                self._ledger.lose(name, ROLLBACK, lost_steps, queued=False)
+                self._ledger.lose_claimed(name, lost_steps)
                 account.received_steps += lost_steps
                 account.lost_steps += lost_steps
         record.is_unknown = False

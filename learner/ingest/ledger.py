@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -36,7 +36,8 @@ class LedgerBooks:
         trained: Steps in a buffer whose update completed, or in replay memory.
         dropped: Dropped, by reason.
         queued: Accepted, with their fate open.
-        lost: Lost, by event: ``restart`` (queued when the learner ended), ``rollback`` (acked after the checkpoint).
+        lost: Lost, by event: ``restart`` (queued when the learner ended, or acked after the checkpoint), ``rollback``
+            (acked after the checkpoint as only actors say, because the learner's own record is missing).
         duplicate: Steps in chunks that were received twice; outside the equation.
         unknown_sessions: Sessions of an earlier generation that have not returned; outside the equation.
     """
@@ -65,6 +66,7 @@ class _Row:
     lost: Counter[str] = field(default_factory=Counter)
     duplicate: int = 0
     unknown_sessions: int = 0
+    untimed: int = 0
 
 
 class Ledger:
@@ -73,11 +75,16 @@ class Ledger:
     Attributes:
         lock: Held by every method, and by callers around several operations that must be one transaction (accepting a
             chunk, taking a snapshot for the checkpoint). Reentrant.
+        note: Called with a behavior and its received steps whenever they grow, under the lock and before a chunk is
+            acked; see `learner.checkpoints.received`.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.note: Callable[[str, int], None] = _note_nothing
         self._rows: dict[str, _Row] = {}
+        self._named: Counter[str] = Counter()  # steps that the record names and no actor has claimed yet
+        self._has_record = False
 
     def enqueue(self, behavior: str, steps: int) -> None:
         """Books accepted steps: received and queued grow."""
@@ -85,6 +92,7 @@ class Ledger:
             row = self._row(behavior, steps)
             row.received += steps
             row.queued += steps
+            self.note(behavior, row.received)
 
     def reject(self, behavior: str, reason: str, steps: int) -> None:
         """Books steps that were refused on arrival: received and dropped grow."""
@@ -92,6 +100,7 @@ class Ledger:
             row = self._row(behavior, steps)
             row.received += steps
             row.dropped[reason] += steps
+            self.note(behavior, row.received)
 
     def settle(self, behavior: str, trained: int, dropped: Mapping[str, int]) -> None:
         """Books the fate of queued steps.
@@ -130,7 +139,51 @@ class Ledger:
             row = self._leave_queue(behavior, steps) if queued else self._row(behavior, steps)
             if not queued:
                 row.received += steps
+                row.untimed += steps
+                self.note(behavior, row.received)
             row.lost[event] += steps
+
+    def recover(self, received: Mapping[str, int], *, is_complete: bool) -> dict[str, int]:
+        """Books steps that were acked after the loaded state, or before the first one, as lost{restart}.
+
+        Args:
+            received: Received steps of the run by behavior, as the record of the last process has them.
+            is_complete: Whether the record has every acked step, so that what actors claim is not booked.
+
+        Returns:
+            The newly booked steps by behavior.
+        """
+        with self.lock:
+            self._has_record = is_complete
+            missing = {name: steps - self._row(name, steps).received for name, steps in received.items()}
+            self._named = +Counter(missing)
+            for name, steps in self._named.items():
+                self.lose(name, RESTART, steps, queued=False)
+            return dict(self._named)
+
+    def lose_claimed(self, behavior: str, steps: int) -> None:
+        """Books steps that an actor says were acked after the loaded state, as far as no record names them."""
+        with self.lock:
+            if self._has_record:
+                return
+            named = min(steps, self._named[behavior])
+            self._named[behavior] -= named
+            self.lose(behavior, ROLLBACK, steps - named, queued=False)
+
+    def received(self) -> dict[str, int]:
+        """Returns the received steps of each behavior."""
+        with self.lock:
+            return {name: row.received for name, row in self._rows.items()}
+
+    def received_steps(self, behavior: str) -> int:
+        """Returns the received steps of a behavior."""
+        row = self._rows.get(behavior)
+        return 0 if row is None else row.received
+
+    def untimed_steps(self, behavior: str) -> int:
+        """Returns the lost steps that were acked after a checkpoint: the time in which they were taken is lost too."""
+        row = self._rows.get(behavior)
+        return 0 if row is None else row.untimed
 
     def duplicate(self, behavior: str, steps: int) -> None:
         """Books steps of a chunk that was already settled; outside the equation."""
@@ -177,6 +230,7 @@ class Ledger:
                     "queued": row.queued,
                     "lost": dict(row.lost),
                     "duplicate": row.duplicate,
+                    "untimed": row.untimed,
                 }
                 for name, row in self._rows.items()
             }
@@ -197,6 +251,8 @@ class Ledger:
                 lost=_by_word(saved["lost"]),
                 duplicate=count(saved, "duplicate", most=_MAX_BOOKED),
             )
+            # Earlier builds saved no such count; these steps were always rollback.
+            row.untimed = count({"untimed": row.lost[ROLLBACK], **saved}, "untimed", most=_MAX_BOOKED)
             queued = count(saved, "queued", most=_MAX_BOOKED)
             if queued:
                 row.lost[RESTART] += queued
@@ -227,6 +283,10 @@ class Ledger:
             raise LedgerError(f"{steps} steps of {behavior} cannot leave the queue: only {row.queued} are queued")
         row.queued -= steps
         return row
+
+
+def _note_nothing(behavior: str, steps: int) -> None:
+    del behavior, steps
 
 
 def _by_word(counts: Mapping[Any, Any]) -> Counter[str]:

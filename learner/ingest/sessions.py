@@ -12,7 +12,7 @@ from rollcast.errors import BadRequest, NotAllowed, SessionExpired, SessionFence
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions, GivenUp, GivenUpBook
-from learner.ingest.ledger import ROLLBACK, Ledger
+from learner.ingest.ledger import Ledger
 from learner.ingest.places import FixedPlaces, Places
 from learner.ingest.session import Account, ActorCounters, ActorSession
 from learner.ingest.session_ids import KEY_BYTES, SessionIds, short_id
@@ -295,11 +295,16 @@ class SessionTable:
             return tuple(session for session in orphans if not session.is_awaited)
 
     def steps_taken(self, behavior_index: int) -> int:
-        """Returns the steps of a behavior that all actors have taken since the run began, as far as they reported."""
+        """Returns the steps of a behavior that all actors have taken since the run began, as far as they are known.
+
+        Actors report them. After a restart the books know steps of which no present actor has told yet.
+        """
         with self.lock:
             accounts = (session.accounts.get(behavior_index) for session in self._sessions.values())
             present = sum(account.produced_steps for account in accounts if account is not None)
-            return present + self._ended.steps_taken(behavior_index)
+            behavior = self._behaviors.by_index(behavior_index)
+            received = 0 if behavior is None else self._ledger.received_steps(behavior.name)
+            return max(received, present + self._ended.steps_taken(behavior_index))
 
     def credit_steps(self, behavior_index: int) -> int:
         """Returns the steps of a behavior that are granted and not yet taken, as far as actors reported them."""
@@ -395,7 +400,7 @@ class SessionTable:
         account = session.accounts.get(behavior.index)
         if account is None:
             account = session.accounts[behavior.index] = self._new_account(behavior, session)
-        self._ledger.lose(behavior.name, ROLLBACK, account.roll_back(report), queued=False)
+        self._ledger.lose_claimed(behavior.name, account.roll_back(report))
 
     def _settle_lost(self, resume: Resumption, principal: str) -> None:
         if resume.generation > self.generation:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import structlog
 from rollcast.v1 import session_pb2
 
+from learner.checkpoints.received import ReceivedSteps
 from learner.ingest.credit import step_allowance
 from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import snapshot
@@ -143,6 +146,34 @@ async def test_a_session_younger_than_the_checkpoint_is_settled() -> None:
             assert (opened.resumed, opened.next_sequence) == (False, 1)
         assert_balanced(learner, received=5, lost={"rollback": 5}, unknown_sessions=1)
         assert learner.sessions.steps_taken(0) == 6
+
+
+@async_test
+async def test_the_record_names_all_that_was_acked_after_the_checkpoint(tmp_path: Path) -> None:
+    """Steps acked after the checkpoint are lost{restart}; returning actors add nothing, whatever they claim."""
+    record = functools.partial(ReceivedSteps, tmp_path)
+    async with running(received=record()) as learner, Actor(learner.server.port, "first") as first:
+        upload = await first.join()
+        await upload.send(make_chunk(3))
+        await upload.ack(1)
+        state = saved(learner)
+        await upload.send(make_chunk(4, sequence=2))
+        await upload.ack(2)
+        async with Actor(learner.server.port, "younger") as younger:
+            upload = await younger.join()
+            await upload.send(make_chunk(5))
+            await upload.ack(1)
+    async with running(generation=2, state=state, received=record()) as learner:
+        assert_balanced(learner, received=12, lost={"restart": 12}, unknown_sessions=1)
+        for actor, claimed in ((first, 7), (younger, 2**40)):
+            async with Actor(learner.server.port, actor.name) as again:
+                again.instance_id = actor.instance_id
+                resume = resumption(actor, 1, 2, produced_steps=claimed, acked_steps=claimed)
+                assert (await again.open(resume=resume)).resumed is (actor is first)
+        assert_balanced(learner, received=12, lost={"restart": 12}, unknown_sessions=0)
+    # The second restart from the same checkpoint finds the same steps lost.
+    async with running(generation=3, state=state, received=record()) as learner:
+        assert_balanced(learner, received=12, lost={"restart": 12})
 
 
 @async_test

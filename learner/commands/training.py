@@ -109,7 +109,7 @@ class TrainingRun:
         )
         self.self_play = self._make_self_play(checkpoints)
         self.keeper = self._make_keeper(checkpoints, state, curriculum)
-        self._received = ReceivedSteps(folder.path)
+        self._received = ReceivedSteps(folder.path, options.rollcast.max_sessions)
         self.front.keep_received(self._received)
         if state is None:
             configuration.keep()

@@ -206,11 +206,12 @@ class Front:
         """
         found = received.read()
         if found is not None:
-            lost = self.ledger.recover(found.steps, is_complete=found.is_complete)
+            lost = self.sessions.recover(found)
             for behavior, steps in lost.items():
                 log.warning("acked_steps_lost", behavior=behavior, steps=steps, cause="acked after the last run state")
-        received.begin(self.ledger.received())
-        self.ledger.note = received.note
+        names = [behavior.name for behavior in self.behaviors.all()]
+        received.begin(names, self.ledger.received(), self.sessions.received())
+        self.sessions.keep_record(received)
 
     @property
     def state(self) -> RunState:

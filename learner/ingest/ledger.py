@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -75,16 +75,11 @@ class Ledger:
     Attributes:
         lock: Held by every method, and by callers around several operations that must be one transaction (accepting a
             chunk, taking a snapshot for the checkpoint). Reentrant.
-        note: Called with a behavior and its received steps whenever they grow, under the lock and before a chunk is
-            acked; see `learner.checkpoints.received`.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.note: Callable[[str, int], None] = _note_nothing
         self._rows: dict[str, _Row] = {}
-        self._named: Counter[str] = Counter()  # steps that the record names and no actor has claimed yet
-        self._has_record = False
 
     def enqueue(self, behavior: str, steps: int) -> None:
         """Books accepted steps: received and queued grow."""
@@ -92,7 +87,6 @@ class Ledger:
             row = self._row(behavior, steps)
             row.received += steps
             row.queued += steps
-            self.note(behavior, row.received)
 
     def reject(self, behavior: str, reason: str, steps: int) -> None:
         """Books steps that were refused on arrival: received and dropped grow."""
@@ -100,7 +94,6 @@ class Ledger:
             row = self._row(behavior, steps)
             row.received += steps
             row.dropped[reason] += steps
-            self.note(behavior, row.received)
 
     def settle(self, behavior: str, trained: int, dropped: Mapping[str, int]) -> None:
         """Books the fate of queued steps.
@@ -140,35 +133,22 @@ class Ledger:
             if not queued:
                 row.received += steps
                 row.untimed += steps
-                self.note(behavior, row.received)
             row.lost[event] += steps
 
-    def recover(self, received: Mapping[str, int], *, is_complete: bool) -> dict[str, int]:
+    def recover(self, received: Mapping[str, int]) -> dict[str, int]:
         """Books steps that were acked after the loaded state, or before the first one, as lost{restart}.
 
         Args:
             received: Received steps of the run by behavior, as the record of the last process has them.
-            is_complete: Whether the record has every acked step, so that what actors claim is not booked.
 
         Returns:
             The newly booked steps by behavior.
         """
         with self.lock:
-            self._has_record = is_complete
-            missing = {name: steps - self._row(name, steps).received for name, steps in received.items()}
-            self._named = +Counter(missing)
-            for name, steps in self._named.items():
+            missing = +Counter({name: steps - self._row(name, steps).received for name, steps in received.items()})
+            for name, steps in missing.items():
                 self.lose(name, RESTART, steps, queued=False)
-            return dict(self._named)
-
-    def lose_claimed(self, behavior: str, steps: int) -> None:
-        """Books steps that an actor says were acked after the loaded state, as far as no record names them."""
-        with self.lock:
-            if self._has_record:
-                return
-            named = min(steps, self._named[behavior])
-            self._named[behavior] -= named
-            self.lose(behavior, ROLLBACK, steps - named, queued=False)
+            return dict(missing)
 
     def received(self) -> dict[str, int]:
         """Returns the received steps of each behavior."""
@@ -283,10 +263,6 @@ class Ledger:
             raise LedgerError(f"{steps} steps of {behavior} cannot leave the queue: only {row.queued} are queued")
         row.queued -= steps
         return row
-
-
-def _note_nothing(behavior: str, steps: int) -> None:
-    del behavior, steps
 
 
 def _by_word(counts: Mapping[Any, Any]) -> Counter[str]:

@@ -29,7 +29,7 @@ MAX_PLACE = 2**32 - 1
 """The largest place in the run that a message holds."""
 MAX_AGENTS = 2**20
 MAX_ERROR_CHARACTERS = 512
-_COUNTED_STEPS = ("produced", "open", "unacked", "acked", "ghost")
+_COUNTED_STEPS = ("produced", "open", "spooled", "unacked", "acked", "ghost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class ActorCounters:
     acked: int = 0
     ghost: int = 0
     agents: int = 0
+    spooled: int = 0
 
     @classmethod
     def from_message(cls, message: session_pb2.ActorBooks) -> Self:
@@ -162,23 +163,43 @@ class Account:
         if counters.agents:
             self.agents = counters.agents
 
-    def roll_back(self, counters: ActorCounters) -> int:
+    def roll_back(
+        self, counters: ActorCounters, *, settles: bool = True, keeps: bool = False, is_believed: bool = True
+    ) -> int:
         """Stores the report of an actor that returns to a learner restarted from a checkpoint.
 
         Steps that are open or unacked at the actor count as given up, since a new generation makes the actor drop them.
         Its reports catch up later; until then, credit that ignored these steps would block the actor.
+
+        Args:
+            counters: The report.
+            settles: Whether the actor counts as acked what was received here, and gives up only the rest.
+            keeps: Whether it gives up no chunk.
+            is_believed: Whether steps that were acked, as only the actor says, count.
 
         Returns:
             Steps that were acked after the checkpoint and so are lost, at most `MAX_LOST_STEPS`; they count as received
                 from now on.
         """
         self.report(counters)
-        self.given_up_floor = max(self.given_up_floor, counters.produced - counters.acked)
         self.is_byte_limited = False
-        lost_steps = min(max(0, counters.acked - (self.received_steps - self.twice_steps)), MAX_LOST_STEPS)
+        lost_steps = 0
+        if is_believed:
+            lost_steps = min(max(0, counters.acked - (self.received_steps - self.twice_steps)), MAX_LOST_STEPS)
         self.received_steps += lost_steps
-        self.twice_steps = max(0, self.received_steps - counters.acked)
+        settled = max(counters.acked, self.received_steps) if settles else counters.acked
+        self.twice_steps = max(0, self.received_steps - settled)
+        kept = max(0, counters.acked + counters.unacked - settled) + counters.spooled if keeps else 0
+        self.given_up_floor = max(self.given_up_floor, counters.produced - settled - kept)
         return lost_steps
+
+    def recover(self, received_steps: int) -> int:
+        """Takes over what was received after the checkpoint; returns the steps that were not known."""
+        gained = max(0, received_steps - self.received_steps)
+        self.received_steps += gained
+        given_up = self.discarded_steps + self.dropped_steps
+        self.produced_steps = max(self.produced_steps, self.received_steps - self.twice_steps + given_up)
+        return gained
 
     @property
     def credit_steps(self) -> int:

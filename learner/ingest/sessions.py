@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from rollcast.errors import BadRequest, NotAllowed, SessionExpired, SessionFenced, TooManySessions
+from rollcast.limits import PROTOCOL_REVISION, SETTLED_REVISION
 
+from learner.checkpoints.received import Received, ReceivedCount, session_key_of
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions, GivenUp, GivenUpBook
-from learner.ingest.ledger import Ledger
+from learner.ingest.ledger import ROLLBACK, Ledger
 from learner.ingest.places import FixedPlaces, Places
 from learner.ingest.session import Account, ActorCounters, ActorSession
 from learner.ingest.session_ids import KEY_BYTES, SessionIds, short_id
@@ -28,6 +31,16 @@ MAX_CLAIMED_AGENTS: Final = 1024
 """Most agents of a session and behavior that others must reckon with before it has sent steps."""
 MAX_TEAMS: Final = 64
 """Most teams of one behavior in one session."""
+
+
+class Record(Protocol):
+    """Keeps what is received where it outlives the process; see `learner.checkpoints.received`."""
+
+    def note(self, session_id: str, index: int, behavior: str, *, total: int, steps: int, through: int) -> None:
+        """Stores what was received in a session of a behavior."""
+
+    def end(self, session_id: str, indices: Iterable[int]) -> None:
+        """Notes that a session has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,7 @@ class Opening:
     resume: Resumption | None = None
     principal: str = ""
     max_sessions: int | None = None
+    revision: int = PROTOCOL_REVISION
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +74,13 @@ class Opened:
         session: The actor's session.
         resumed: Whether the requested session resumes, with its sequence.
         ended: Sessions that ended because of the opening.
+        settled_through: Last sequence of the requested session that was received; 0 if unknown.
     """
 
     session: ActorSession
     resumed: bool
     ended: tuple[ActorSession, ...] = ()
+    settled_through: int = 0
 
 
 class SessionTable:
@@ -106,6 +122,8 @@ class SessionTable:
         self._places = Places() if lockstep is None else FixedPlaces(lockstep.actors, lockstep.actor_names)
         self._ended = EndedSessions(ledger)
         self._given_up = GivenUpBook()
+        self._record: Record | None = None
+        self._believes_actors = True
 
     @property
     def lease_seconds(self) -> float:
@@ -138,13 +156,14 @@ class SessionTable:
         with self.lock:
             known = self._resumable(opening)
             if known is not None and opening.resume is not None:
-                return Opened(self._resume(known, opening.resume), resumed=True)
+                session = self._resume(known, opening)
+                return Opened(session, resumed=True, settled_through=session.acked_through)
             asked_for = opening.resume.session_id if opening.resume is not None else ""
             twin = next((each for each in self._of(opening.principal) if each.instance_id == opening.instance_id), None)
             if twin is not None and twin.is_unused and twin.replaces == asked_for and not twin.is_awaited:
                 twin.epoch += 1
                 self.touch(twin)
-                return Opened(twin, resumed=False)
+                return Opened(twin, resumed=False, settled_through=self._settled_through(opening))
             ended = [self._end(old) for old in (twin, self._forerunner(opening)) if old is not None]
             self._check_share(opening)
             if len(self.live()) >= self._max_sessions:
@@ -162,7 +181,8 @@ class SessionTable:
                 for old in list(self._sessions.values())
                 if old.actor_index == session.actor_index and old is not session
             ]
-            return Opened(session, resumed=False, ended=tuple(ended))
+            settled = self._settled_through(opening)
+            return Opened(session, resumed=False, ended=tuple(ended), settled_through=settled)
 
     def get(self, session_id: str, epoch: int, principal: str = "") -> ActorSession:
         """Returns a principal's session after checking that the caller's epoch is its newest.
@@ -295,16 +315,12 @@ class SessionTable:
             return tuple(session for session in orphans if not session.is_awaited)
 
     def steps_taken(self, behavior_index: int) -> int:
-        """Returns the steps of a behavior that all actors have taken since the run began, as far as they are known.
-
-        Actors report them. After a restart the books know steps of which no present actor has told yet.
-        """
+        """Returns the steps of a behavior that all actors have taken since the run began, as far as they are known."""
         with self.lock:
             accounts = (session.accounts.get(behavior_index) for session in self._sessions.values())
             present = sum(account.produced_steps for account in accounts if account is not None)
             behavior = self._behaviors.by_index(behavior_index)
-            received = 0 if behavior is None else self._ledger.received_steps(behavior.name)
-            return max(received, present + self._ended.steps_taken(behavior_index))
+            return present if behavior is None else present + self._ended.steps_taken(behavior.name)
 
     def credit_steps(self, behavior_index: int) -> int:
         """Returns the steps of a behavior that are granted and not yet taken, as far as actors reported them."""
@@ -339,13 +355,79 @@ class SessionTable:
             now = self.clock()
             return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS)
             self._places.load_state_dict(state["places"])
-            self._ended.load_state_dict(state["ended"])
+            self._ended.load_state_dict(state["ended"], [behavior.name for behavior in self._behaviors.all()])
             self._given_up.load_state_dict(state.get("given_up", {"ended": {}, "sessions": {}}))
             for saved in state["sessions"]:
                 accounts = [self._known(Account.from_state(account)) for account in saved["accounts"]]
                 session = ActorSession.from_state(saved, accounts, lease_until=return_by, last_seen=now)
                 self._sessions[session.session_id] = session
             self._count_unknown()
+
+    def recover(self, found: Received) -> dict[str, int]:
+        """Books what was received after the loaded state, or before the first one. Call it before the service starts.
+
+        From then on it is not booked what actors say that they sent to an earlier start of the learner, unless the record
+        lacks something.
+
+        Args:
+            found: The record of received steps.
+
+        Returns:
+            Steps that are now lost{restart}, by behavior.
+        """
+        with self.lock:
+            self._believes_actors = not found.is_complete
+            lost = self._ledger.recover(found.totals)
+            unexplained = Counter(lost)
+            awaited = {session_key_of(session.session_id): session for session in self._sessions.values()}
+            for key, counts in found.sessions.items():
+                session = awaited.get(key)
+                unexplained -= self._ended.recover(key, counts) if session is None else self._recover(session, counts)
+            for name, steps in unexplained.items():  # of sessions that ended after the loaded state
+                self._ended.take(name, steps)
+            self._count_unknown()
+            return lost
+
+    def _recover(self, session: ActorSession, counts: Mapping[int, ReceivedCount]) -> Counter[str]:
+        """Takes over what was received in an awaited session; returns the received steps that were not known."""
+        gained: Counter[str] = Counter()
+        for found in counts.values():
+            session.acked_through = max(session.acked_through, found.through)
+            behavior = self._behaviors.by_name(found.behavior)
+            if behavior is None:
+                continue  # declared after the loaded state
+            account = session.accounts.get(behavior.index)
+            if account is None:
+                account = session.accounts[behavior.index] = self._new_account(behavior, session)
+            gained[found.behavior] += account.recover(found.steps)
+        return gained
+
+    def keep_record(self, record: Record) -> None:
+        """Records from now on what is received."""
+        self._record = record
+
+    def received(self) -> dict[bytes, dict[int, ReceivedCount]]:
+        """Returns what was received in sessions that may return, by key and by index of the behavior."""
+        with self.lock:
+            return self._ended.received() | {
+                session_key_of(session.session_id): {
+                    account.index: ReceivedCount(account.behavior, account.received_steps, session.acked_through)
+                    for account in session.accounts.values()
+                }
+                for session in self._sessions.values()
+            }
+
+    def note_received(self, session: ActorSession, account: Account) -> None:
+        """Records what was received in a session, before it is acked. The caller holds `lock`."""
+        if self._record is not None:
+            self._record.note(
+                session.session_id,
+                account.index,
+                account.behavior,
+                total=self._ledger.received_steps(account.behavior),
+                steps=account.received_steps,
+                through=session.acked_through,
+            )
 
     def _known(self, account: Account) -> Account:
         """Returns an account of a checkpoint after checking that its behavior is in the checkpoint."""
@@ -378,13 +460,26 @@ class SessionTable:
             return None  # it claims acks that were never sent
         return session
 
-    def _resume(self, session: ActorSession, resume: Resumption) -> ActorSession:
+    def _settled_through(self, opening: Opening) -> int:
+        """Returns the last sequence that was received of a requested session that cannot resume; 0 if unknown."""
+        resume = opening.resume
+        if resume is None or resume.generation > self.generation or not self._is_own(resume, opening.principal):
+            return 0
+        return self._ended.received_through(resume.session_id)
+
+    def _is_own(self, resume: Resumption, principal: str) -> bool:
+        """Returns whether this run opened a session for a principal."""
+        return self._ids.is_own(resume.session_id, principal) or self._ended.knows(resume.session_id)
+
+    def _resume(self, session: ActorSession, opening: Opening) -> ActorSession:
+        resume = opening.resume
+        assert resume is not None
         session.epoch = max(session.epoch, resume.epoch) + 1
         if resume.generation < self.generation:
             session.is_rolled_back = True
             session.acked_through = max(session.acked_through, resume.acked_through)
             for report in resume.reports:
-                self._roll_back(session, report)
+                self._roll_back(session, report, settles=opening.revision >= SETTLED_REVISION)
         else:
             self._take_in(session, resume.reports)
         session.generation = self.generation
@@ -393,19 +488,23 @@ class SessionTable:
         self.touch(session)
         return session
 
-    def _roll_back(self, session: ActorSession, report: ActorCounters) -> None:
+    def _roll_back(self, session: ActorSession, report: ActorCounters, *, settles: bool) -> None:
         behavior = self._behaviors.by_index(report.behavior_index)
         if behavior is None or report.behavior_index >= self._behaviors.restored:
             return  # declared after the checkpoint: the behavior of this index is unknown
         account = session.accounts.get(behavior.index)
         if account is None:
             account = session.accounts[behavior.index] = self._new_account(behavior, session)
-        self._ledger.lose_claimed(behavior.name, account.roll_back(report))
+        lost_steps = account.roll_back(
+            report, settles=settles, keeps=settles and behavior.takes_any_generation, is_believed=self._believes_actors
+        )
+        self._ledger.lose(behavior.name, ROLLBACK, lost_steps, queued=False)
+        self.note_received(session, account)
 
     def _settle_lost(self, resume: Resumption, principal: str) -> None:
         if resume.generation > self.generation:
             return
-        if not (self._ended.knows(resume.session_id) or self._ids.is_own(resume.session_id, principal)):
+        if not self._is_own(resume, principal):
             return  # an invented session, or one of another run or principal: what it claims is not booked
         is_older = resume.generation < self.generation
 
@@ -414,7 +513,14 @@ class SessionTable:
             known = behavior is not None and (not is_older or index < self._behaviors.restored)
             return behavior.name if behavior is not None and known else None
 
-        self._ended.settle(resume.session_id, resume.reports, is_older=is_older, name_of=name_of, principal=principal)
+        self._ended.settle(
+            resume.session_id,
+            resume.reports,
+            is_older=is_older,
+            is_believed=self._believes_actors,
+            name_of=name_of,
+            principal=principal,
+        )
         self._count_unknown()
 
     def _forerunner(self, opening: Opening) -> ActorSession | None:
@@ -472,6 +578,8 @@ class SessionTable:
     def _end(self, session: ActorSession, *, said_farewell: bool = False) -> ActorSession:
         del self._sessions[session.session_id]
         session.has_ended = True
+        if self._record is not None:
+            self._record.end(session.session_id, session.accounts)
         self._ended.add(session, said_farewell=said_farewell)
         self._given_up.end(session)
         return session

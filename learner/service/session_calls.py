@@ -134,6 +134,7 @@ class SessionService:
             column_encodings=COLUMN_ENCODINGS,
             server_version=self._run.server_version,
             assignment=self._hub.opening_assignment(session, resumed=opened.resumed),
+            settled_through=opened.settled_through,
         )
 
     def _open(self, request: session_pb2.OpenSessionRequest) -> Opened:
@@ -192,6 +193,7 @@ class SessionService:
             cut_at_swap=behavior.cut_at_swap,
             training=behavior.training,
             awaits_assignment=self._hub.awaits_match(behavior.name),
+            replay=behavior.takes_any_generation,
         )
 
     @contextlib.contextmanager
@@ -391,7 +393,7 @@ def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
         if max(resume.epoch, resume.acked_through) >= 2**62:
             raise BadRequest(f"epoch {resume.epoch} or sequence {resume.acked_through} is out of range")
     caller = CALLER.get()
-    return Opening(name, instance_id, resume, caller.name, caller.max_sessions)
+    return Opening(name, instance_id, resume, caller.name, caller.max_sessions, request.protocol_revision)
 
 
 def _reports(books: Collection[session_pb2.ActorBooks]) -> list[ActorCounters]:

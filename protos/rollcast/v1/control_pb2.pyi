@@ -306,6 +306,7 @@ class ActorStatus(google.protobuf.message.Message):
     LAG_VERSIONS_FIELD_NUMBER: builtins.int
     ENVIRONMENTS_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FAILED_SECONDS_FIELD_NUMBER: builtins.int
+    IS_AWAY_FIELD_NUMBER: builtins.int
     actor_name: builtins.str
     """The actor's own name."""
     actor_index: builtins.int
@@ -332,6 +333,8 @@ class ActorStatus(google.protobuf.message.Message):
     """
     environment_failed_seconds: builtins.float
     """Time since a failure of its environments was last reported; absent if there was none."""
+    is_away: builtins.bool
+    """True if its lease has run out: its place and its session are kept for rollcast.resume_grace_seconds."""
     @property
     def books(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rollcast.v1.session_pb2.ActorBooks]:
         """Its counters."""
@@ -362,10 +365,11 @@ class ActorStatus(google.protobuf.message.Message):
         lag_versions: builtins.int | None = ...,
         environments: rollcast.v1.session_pb2.EnvironmentReport | None = ...,
         environment_failed_seconds: builtins.float | None = ...,
+        is_away: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_environment_failed_seconds", b"_environment_failed_seconds", "_lag_versions", b"_lag_versions", "_round_trip_seconds", b"_round_trip_seconds", "_wait_ratio", b"_wait_ratio", "environment_failed_seconds", b"environment_failed_seconds", "environments", b"environments", "lag_versions", b"lag_versions", "round_trip_seconds", b"round_trip_seconds", "wait_ratio", b"wait_ratio"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_environment_failed_seconds", b"_environment_failed_seconds", "_lag_versions", b"_lag_versions", "_round_trip_seconds", b"_round_trip_seconds", "_wait_ratio", b"_wait_ratio", "actor_index", b"actor_index", "actor_name", b"actor_name", "books", b"books", "connected", b"connected", "credit_steps", b"credit_steps", "env_steps_per_second", b"env_steps_per_second", "environment_failed_seconds", b"environment_failed_seconds", "environments", b"environments", "lag_versions", b"lag_versions", "last_seen_ms", b"last_seen_ms", "policies", b"policies", "round_trip_seconds", b"round_trip_seconds", "session_id", b"session_id", "wait_ratio", b"wait_ratio", "waits_for", b"waits_for"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_environment_failed_seconds", b"_environment_failed_seconds", "_lag_versions", b"_lag_versions", "_round_trip_seconds", b"_round_trip_seconds", "_wait_ratio", b"_wait_ratio", "actor_index", b"actor_index", "actor_name", b"actor_name", "books", b"books", "connected", b"connected", "credit_steps", b"credit_steps", "env_steps_per_second", b"env_steps_per_second", "environment_failed_seconds", b"environment_failed_seconds", "environments", b"environments", "is_away", b"is_away", "lag_versions", b"lag_versions", "last_seen_ms", b"last_seen_ms", "policies", b"policies", "round_trip_seconds", b"round_trip_seconds", "session_id", b"session_id", "wait_ratio", b"wait_ratio", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__environment_failed_seconds: typing_extensions.TypeAlias = typing.Literal["environment_failed_seconds"]
     _WhichOneofArgType__environment_failed_seconds: typing_extensions.TypeAlias = typing.Literal["_environment_failed_seconds", b"_environment_failed_seconds"]

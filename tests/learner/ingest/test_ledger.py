@@ -152,43 +152,12 @@ def test_the_record_names_what_the_checkpoint_lacks() -> None:
     ledger.enqueue(NAME, 10)
     ledger.settle(NAME, 4, {})
     again = Ledger.from_state(ledger.state_dict())
-    assert again.recover({NAME: 25, "younger": 7, "older": 0}, is_complete=True) == {NAME: 15, "younger": 7}
+    assert again.recover({NAME: 25, "younger": 7, "older": 0}) == {NAME: 15, "younger": 7}
     books, younger = again.books(NAME), again.books("younger")
     assert (books.received, books.trained, books.lost, books.balanced) == (25, 4, {"restart": 21}, True)
     assert (younger.received, younger.lost, younger.balanced) == (7, {"restart": 7}, True)
     assert (again.untimed_steps(NAME), again.untimed_steps("younger")) == (15, 7)
     assert Ledger.from_state(again.state_dict()).untimed_steps(NAME) == 15
-
-
-def test_claims_are_booked_where_no_record_names_them() -> None:
-    """Claims change nothing beside a complete record, and beside an incomplete one they count beyond it."""
-    ledger = Ledger()
-    ledger.recover({NAME: 10}, is_complete=True)
-    ledger.lose_claimed(NAME, 2**32)
-    ledger.lose_claimed("unknown", 5)
-    assert ledger.books(NAME).lost == {"restart": 10}
-    assert ledger.books("unknown").received == 0
-    ledger = Ledger()
-    ledger.recover({NAME: 10}, is_complete=False)
-    for claimed in (6, 3, 4):
-        ledger.lose_claimed(NAME, claimed)
-    assert ledger.books(NAME).lost == {"restart": 10, "rollback": 3}
-    ledger = Ledger()
-    ledger.lose_claimed(NAME, 4)
-    assert (ledger.books(NAME).lost, ledger.untimed_steps(NAME)) == ({"rollback": 4}, 4)
-
-
-def test_all_received_steps_are_noted() -> None:
-    """Every entry that adds to received steps is noted before it is acked."""
-    ledger = Ledger()
-    noted: list[tuple[str, int]] = []
-    ledger.note = lambda behavior, steps: noted.append((behavior, steps))
-    ledger.enqueue(NAME, 10)
-    ledger.reject(NAME, "generation", 5)
-    ledger.settle(NAME, 4, {})
-    ledger.duplicate(NAME, 3)
-    ledger.lose_claimed(NAME, 2)
-    assert noted == [(NAME, 10), (NAME, 15), (NAME, 17)]
 
 
 def test_unknown_sessions_stand_outside_the_equation() -> None:

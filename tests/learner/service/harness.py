@@ -136,9 +136,10 @@ class Learner:
         if received is not None:
             found = received.read()
             if found is not None:
-                self.ledger.recover(found.steps, is_complete=found.is_complete)
-            received.begin(self.ledger.received())
-            self.ledger.note = received.note
+                self.sessions.recover(found)
+            names = [behavior.name for behavior in self.behaviors.all()]
+            received.begin(names, self.ledger.received(), self.sessions.received())
+            self.sessions.keep_record(received)
         self.store = PolicyStore()
         if has_policy:  # rows cannot act under a policy before there is one
             self.store.publish(make_policy(0, generation=generation))

@@ -156,6 +156,7 @@ class RunStatus:
             address=address,
             actors=actors,
             actors_opened=self._sessions.opened,
+            actors_away=self._sessions.away,
             last_error=self.stats.last_error or ("" if actors else self._sessions.last_failure),
             behaviors=tuple(self.behavior_state(behavior) for behavior in self._behaviors.all()),
             bottleneck=self.bottleneck,

@@ -83,6 +83,19 @@ class Opened:
     settled_through: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The sessions whose time has run out.
+
+    Attributes:
+        away: They may return to their sessions.
+        ended: They have ended. Those that a restarted learner awaited are not among them.
+    """
+
+    away: tuple[ActorSession, ...] = ()
+    ended: tuple[ActorSession, ...] = ()
+
+
 class SessionTable:
     """All sessions. Every method is one transaction under the ledger's lock, so that a snapshot is consistent.
 
@@ -114,6 +127,8 @@ class SessionTable:
         self._behaviors = behaviors
         self._ledger = ledger
         self._lease_seconds = behaviors.service.lease_seconds
+        # In lock-step the place of an actor that is gone must become free for another one.
+        self._grace_seconds = 0.0 if behaviors.service.lockstep is not None else behaviors.service.resume_grace_seconds
         self._max_sessions, self._limited_by = behaviors.service.session_limit
         self.opened = 0
         self.last_failure = ""
@@ -133,7 +148,13 @@ class SessionTable:
     def live(self) -> tuple[ActorSession, ...]:
         """Returns the sessions whose actors are present, or were within their lease."""
         with self.lock:
-            return tuple(session for session in self._sessions.values() if not session.is_awaited)
+            return tuple(session for session in self._sessions.values() if not session.is_absent)
+
+    @property
+    def away(self) -> int:
+        """Number of sessions whose lease has run out, and whose actors may still return."""
+        with self.lock:
+            return sum(session.is_away for session in self._sessions.values())
 
     def actors(self) -> Actors:
         """Returns the message that tells the trainers which actors are present."""
@@ -156,23 +177,18 @@ class SessionTable:
         with self.lock:
             known = self._resumable(opening)
             if known is not None and opening.resume is not None:
+                if known.is_away:
+                    self._check_room(opening)
                 session = self._resume(known, opening)
                 return Opened(session, resumed=True, settled_through=session.acked_through)
             asked_for = opening.resume.session_id if opening.resume is not None else ""
             twin = next((each for each in self._of(opening.principal) if each.instance_id == opening.instance_id), None)
-            if twin is not None and twin.is_unused and twin.replaces == asked_for and not twin.is_awaited:
+            if twin is not None and twin.is_unused and twin.replaces == asked_for and not twin.is_absent:
                 twin.epoch += 1
                 self.touch(twin)
                 return Opened(twin, resumed=False, settled_through=self._settled_through(opening))
             ended = [self._end(old) for old in (twin, self._forerunner(opening)) if old is not None]
-            self._check_share(opening)
-            if len(self.live()) >= self._max_sessions:
-                raise TooManySessions(
-                    f"{self._max_sessions} actors are connected, the limit of this learner ({self._limited_by}): "
-                    "raise the limit, or stop another actor",
-                    retry_after_seconds=FULL_RETRY_SECONDS,
-                    metadata={"max_sessions": str(self._max_sessions)},
-                )
+            self._check_room(opening)
             if opening.resume is not None:
                 self._settle_lost(opening.resume, opening.principal)
             session = self._add(opening, replaces=asked_for)
@@ -214,8 +230,9 @@ class SessionTable:
             SessionExpired: The session does not exist (any more).
         """
         session = self._sessions.get(session_id)
-        if session is None or session.is_awaited:
-            why = "is unknown or its lease ran out" if session is None else "is from an earlier start of the learner"
+        if session is None or session.is_absent:
+            is_older = session is not None and session.is_awaited
+            why = "is from an earlier start of the learner" if is_older else "is unknown or its lease ran out"
             raise SessionExpired(
                 f"session {short_id(session_id)} {why}: open a new session and name this one in `resume`",
                 metadata={"session": short_id(session_id)},
@@ -254,6 +271,7 @@ class SessionTable:
             # end a segment.
             account.time_horizon = behavior.time_horizon
             account.max_chunk_bytes = self._behaviors.service.max_chunk_bytes
+            account.full_chunk_steps = self._behaviors.service.max_chunk_bytes // behavior.spec.step_bytes
             account.teams[team] = agents
             account.follows_quota = follows_quota and len(account.teams) == 1
             account.agents = max(account.agents, sum(account.teams.values()))
@@ -289,16 +307,27 @@ class SessionTable:
             for session in self._sessions.values():
                 session.lease_until += seconds
 
-    def expire(self) -> tuple[ActorSession, ...]:
-        """Ends the sessions whose lease has expired, and returns those that were alive in this process."""
+    def expire(self) -> Expired:
+        """Ends the sessions whose lease has expired; those that may return are away first, for `resume_grace_seconds`."""
         with self.lock:
             now = self.clock()
             late = [session for session in self._sessions.values() if session.lease_until <= now]
-            for session in late:
+            leaving = [session for session in late if not session.is_absent and self._grace_seconds and not session.is_unused]
+            ended = [session for session in late if session not in leaving]
+            for session in leaving:
+                session.is_away = True
+                session.lease_until = now + self._grace_seconds
+            away = sorted((each for each in self._sessions.values() if each.is_away), key=lambda each: each.lease_until)
+            # Actors that come and go must not make the table grow without end.
+            ended += [each for each in away[: max(0, len(away) - self._max_sessions)] if each not in ended]
+            for session in ended:
                 self._end(session)
             if late:
                 self._count_unknown()
-            return tuple(session for session in late if not session.is_awaited)
+            return Expired(
+                tuple(session for session in leaving if session.is_away and not session.has_ended),
+                tuple(session for session in ended if not session.is_awaited),
+            )
 
     def end_unknown(self, knows: Callable[[str], bool]) -> tuple[ActorSession, ...]:
         """Ends the sessions of principals that no longer exist, and returns those that were alive in this process.
@@ -312,7 +341,7 @@ class SessionTable:
                 self._end(session)
             if orphans:
                 self._count_unknown()
-            return tuple(session for session in orphans if not session.is_awaited)
+            return tuple(session for session in orphans if not session.is_absent)
 
     def steps_taken(self, behavior_index: int) -> int:
         """Returns the steps of a behavior that all actors have taken since the run began, as far as they are known."""
@@ -353,7 +382,7 @@ class SessionTable:
         """
         with self.lock:
             now = self.clock()
-            return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS)
+            return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS, self._grace_seconds)
             self._places.load_state_dict(state["places"])
             self._ended.load_state_dict(state["ended"], [behavior.name for behavior in self._behaviors.all()])
             self._given_up.load_state_dict(state.get("given_up", {"ended": {}, "sessions": {}}))
@@ -483,7 +512,7 @@ class SessionTable:
         else:
             self._take_in(session, resume.reports)
         session.generation = self.generation
-        session.is_awaited = False
+        session.is_awaited = session.is_away = False
         self._count_unknown()
         self.touch(session)
         return session
@@ -526,10 +555,10 @@ class SessionTable:
     def _forerunner(self, opening: Opening) -> ActorSession | None:
         """Returns the session of an earlier process with the same name, if that process seems to be gone.
 
-        Names may repeat, so a session counts as gone only if its stream was open and broke.
+        Names may repeat, so a session counts as gone only if its stream was open and broke, or if it is away.
         """
         for session in self._of(opening.principal):
-            is_gone = session.had_stream and not session.is_connected and not session.is_awaited
+            is_gone = session.is_away or (session.had_stream and not session.is_connected and not session.is_awaited)
             if is_gone and session.actor_name == opening.actor_name and session.instance_id != opening.instance_id:
                 return session
         return None
@@ -537,6 +566,21 @@ class SessionTable:
     def _of(self, principal: str) -> list[ActorSession]:
         """Returns the sessions of a principal."""
         return [session for session in self._sessions.values() if session.principal == principal]
+
+    def _check_room(self, opening: Opening) -> None:
+        """Refuses one more actor than the learner or the principal may have at once.
+
+        Raises:
+            TooManySessions: There are so many.
+        """
+        self._check_share(opening)
+        if len(self.live()) >= self._max_sessions:
+            raise TooManySessions(
+                f"{self._max_sessions} actors are connected, the limit of this learner ({self._limited_by}): "
+                "raise the limit, or stop another actor",
+                retry_after_seconds=FULL_RETRY_SECONDS,
+                metadata={"max_sessions": str(self._max_sessions)},
+            )
 
     def _check_share(self, opening: Opening) -> None:
         """Refuses a principal that has all the sessions that it may have.
@@ -546,7 +590,7 @@ class SessionTable:
         """
         if opening.max_sessions is None:
             return
-        present = sum(not session.is_awaited for session in self._of(opening.principal))
+        present = sum(not session.is_absent for session in self._of(opening.principal))
         if present >= opening.max_sessions:
             raise TooManySessions(
                 f"{opening.principal} has {present} sessions, the limit of its token: stop another of its actors, or raise "
@@ -556,8 +600,8 @@ class SessionTable:
             )
 
     def _add(self, opening: Opening, replaces: str) -> ActorSession:
-        here = {session.actor_index for session in self._sessions.values() if not session.is_awaited}
-        awaited = {session.actor_index for session in self._sessions.values() if session.is_awaited}
+        here = {session.actor_index for session in self._sessions.values() if not session.is_absent}
+        awaited = {session.actor_index for session in self._sessions.values() if session.is_absent}
         now = self.clock()
         session = ActorSession(
             session_id=self._ids.make(opening.principal),

@@ -301,18 +301,28 @@ class SessionService:
         return session_pb2.CloseSessionResponse()
 
     def expire(self) -> None:
-        """Ends sessions whose lease has expired; call it periodically."""
-        for session in self._sessions.expire():
+        """Ends sessions whose time has run out, or waits for their actors to return; call it periodically."""
+        expired = self._sessions.expire()
+        for session in expired.away:
             self._metrics.expired.inc()
-            _log.warning("actor_lost", actor=session.actor_name, actor_index=session.actor_index, why="lease ran out")
-            self._hub.forget(
-                session,
-                SessionExpired(
-                    f"the lease of session {short_id(session.session_id)} ran out because the actor sent nothing for "
-                    f"{self._sessions.lease_seconds:g} s: renew it after a third of that time",
-                    metadata={"session": short_id(session.session_id)},
-                ),
+            seconds = round(session.lease_until - self._sessions.clock())
+            _log.warning(
+                "actor_away", actor=session.actor_name, actor_index=session.actor_index, may_return_within_seconds=seconds
             )
+            self._hub.forget(session, self._lease_ran_out(session))
+        for session in expired.ended:
+            why = "did not return" if session.is_away else "lease ran out"
+            if not session.is_away:
+                self._metrics.expired.inc()
+            _log.warning("actor_lost", actor=session.actor_name, actor_index=session.actor_index, why=why)
+            self._hub.forget(session, self._lease_ran_out(session))
+
+    def _lease_ran_out(self, session: ActorSession) -> SessionExpired:
+        return SessionExpired(
+            f"the lease of session {short_id(session.session_id)} ran out because the actor sent nothing for "
+            f"{self._sessions.lease_seconds:g} s: renew it after a third of that time",
+            metadata={"session": short_id(session.session_id)},
+        )
 
     def end_unknown(self, knows: Callable[[str], bool]) -> None:
         """Ends the sessions of principals that no longer exist.

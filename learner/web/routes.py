@@ -131,6 +131,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "lessons": [asdict(lesson) for lesson in run.lessons],
         "lockstep": None if run.lockstep is None else asdict(run.lockstep),
         "actors": [_actor(view) for view in status.actors],
+        "actors_away": run.actors_away,
     }
 
 

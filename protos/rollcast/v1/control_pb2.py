@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rollcast.v1 import session_pb2 as rollcast_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rollcast/v1/control.proto\x12\x0brollcast.v1\x1a\x19rollcast/v1/session.proto\"\x0f\n\rStatusRequest\"\xc1\x01\n\x0cLearnerBooks\x12\x10\n\x08received\x18\x01 \x01(\x04\x12\x0f\n\x07trained\x18\x02 \x01(\x04\x12)\n\x07\x64ropped\x18\x03 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x0e\n\x06queued\x18\x04 \x01(\x04\x12&\n\x04lost\x18\x05 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x11\n\tduplicate\x18\x06 \x01(\x04\x12\x18\n\x10unknown_sessions\x18\x07 \x01(\x04\"\x9a\x05\n\x0e\x42\x65haviorStatus\x12\x10\n\x08\x62\x65havior\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x19\n\x11\x65nv_steps_trained\x18\x03 \x01(\x04\x12\x11\n\tmax_steps\x18\x04 \x01(\x04\x12\x17\n\x0f\x65nv_steps_taken\x18\x05 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x06 \x01(\x04\x12\x1c\n\x0fmean_return_100\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08mean_lag\x18\x08 \x01(\x01\x12(\n\x05\x62ooks\x18\t \x01(\x0b\x32\x19.rollcast.v1.LearnerBooks\x12\x14\n\x0cqueued_bytes\x18\n \x01(\x04\x12\x1c\n\x14\x65nv_steps_per_second\x18\x0b \x01(\x01\x12\x1a\n\x12log_prob_error_max\x18\x0c \x01(\x01\x12#\n\x16\x65valuation_return_mean\x18\r \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0b\x62\x65st_return\x18\x0e \x01(\x01H\x02\x88\x01\x01\x12\x11\n\tbest_step\x18\x0f \x01(\x04\x12\x39\n\x07numbers\x18\x10 \x03(\x0b\x32(.rollcast.v1.BehaviorStatus.NumbersEntry\x12\x37\n\x06labels\x18\x11 \x03(\x0b\x32\'.rollcast.v1.BehaviorStatus.LabelsEntry\x1a.\n\x0cNumbersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x12\n\x10_mean_return_100B\x19\n\x17_evaluation_return_meanB\x0e\n\x0c_best_return\"\xaa\x04\n\x0b\x41\x63torStatus\x12\x12\n\nactor_name\x18\x01 \x01(\t\x12\x13\n\x0b\x61\x63tor_index\x18\x02 \x01(\r\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x14\n\x0clast_seen_ms\x18\x05 \x01(\x04\x12&\n\x05\x62ooks\x18\x06 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12+\n\x08policies\x18\x07 \x03(\x0b\x32\x19.rollcast.v1.PolicyReport\x12\x1c\n\x14\x65nv_steps_per_second\x18\x08 \x01(\x01\x12\x14\n\x0c\x63redit_steps\x18\t \x01(\x04\x12\x17\n\nwait_ratio\x18\n \x01(\x01H\x00\x88\x01\x01\x12\x11\n\twaits_for\x18\x0b \x01(\t\x12\x1f\n\x12round_trip_seconds\x18\x0c \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0clag_versions\x18\r \x01(\x04H\x02\x88\x01\x01\x12\x34\n\x0c\x65nvironments\x18\x0e \x01(\x0b\x32\x1e.rollcast.v1.EnvironmentReport\x12\'\n\x1a\x65nvironment_failed_seconds\x18\x0f \x01(\x01H\x03\x88\x01\x01\x12\x0f\n\x07is_away\x18\x10 \x01(\x08\x42\r\n\x0b_wait_ratioB\x15\n\x13_round_trip_secondsB\x0f\n\r_lag_versionsB\x1d\n\x1b_environment_failed_seconds\"\x91\x01\n\x07Verdict\x12+\n\nbottleneck\x18\x01 \x01(\x0e\x32\x17.rollcast.v1.Bottleneck\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x1a\n\x12learner_busy_ratio\x18\x03 \x01(\x01\x12\x18\n\x10\x61\x63tor_busy_ratio\x18\x04 \x01(\x01\x12\x15\n\rnetwork_ratio\x18\x05 \x01(\x01\"P\n\x0cLessonStatus\x12\x11\n\tparameter\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0f\n\x07lessons\x18\x03 \x01(\r\x12\x0c\n\x04name\x18\x04 \x01(\t\"\x94\x01\n\x0eLockstepStatus\x12\x0e\n\x06\x61\x63tors\x18\x01 \x01(\r\x12\x0e\n\x06joined\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\x04\x12\x18\n\x10\x63heckpoint_round\x18\x04 \x01(\x04\x12\x13\n\x0bquota_steps\x18\x05 \x01(\x04\x12\x14\n\x0creproducible\x18\x06 \x01(\x08\x12\x0e\n\x06reason\x18\x07 \x01(\t\"\xfa\x02\n\x0eStatusResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.rollcast.v1.RunState\x12\x16\n\x0euptime_seconds\x18\x04 \x01(\x01\x12.\n\tbehaviors\x18\x05 \x03(\x0b\x32\x1b.rollcast.v1.BehaviorStatus\x12(\n\x06\x61\x63tors\x18\x06 \x03(\x0b\x32\x18.rollcast.v1.ActorStatus\x12\x12\n\nlast_error\x18\x07 \x01(\t\x12\x16\n\x0eserver_version\x18\x08 \x01(\t\x12%\n\x07verdict\x18\t \x01(\x0b\x32\x14.rollcast.v1.Verdict\x12*\n\x07lessons\x18\n \x03(\x0b\x32\x19.rollcast.v1.LessonStatus\x12-\n\x08lockstep\x18\x0b \x01(\x0b\x32\x1b.rollcast.v1.LockstepStatus\"\x0e\n\x0cPauseRequest\"\x0f\n\rPauseResponse\"\x0f\n\rResumeRequest\"\x10\n\x0eResumeResponse\"\x17\n\x15SaveCheckpointRequest\"&\n\x16SaveCheckpointResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\"\x1d\n\x0c\x44rainRequest\x12\r\n\x05\x66inal\x18\x01 \x01(\x08\"\x0f\n\rDrainResponse*\x98\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11RUN_STATE_WAITING\x10\x01\x12\x16\n\x12RUN_STATE_TRAINING\x10\x02\x12\x14\n\x10RUN_STATE_PAUSED\x10\x03\x12\x16\n\x12RUN_STATE_DRAINING\x10\x04\x12\x14\n\x10RUN_STATE_FAILED\x10\x05*o\n\nBottleneck\x12\x1a\n\x16\x42OTTLENECK_UNSPECIFIED\x10\x00\x12\x16\n\x12\x42OTTLENECK_LEARNER\x10\x01\x12\x15\n\x11\x42OTTLENECK_ACTORS\x10\x02\x12\x16\n\x12\x42OTTLENECK_NETWORK\x10\x03\x32\xf1\x02\n\x0e\x43ontrolService\x12\x41\n\x06Status\x12\x1a.rollcast.v1.StatusRequest\x1a\x1b.rollcast.v1.StatusResponse\x12>\n\x05Pause\x12\x19.rollcast.v1.PauseRequest\x1a\x1a.rollcast.v1.PauseResponse\x12\x41\n\x06Resume\x12\x1a.rollcast.v1.ResumeRequest\x1a\x1b.rollcast.v1.ResumeResponse\x12Y\n\x0eSaveCheckpoint\x12\".rollcast.v1.SaveCheckpointRequest\x1a#.rollcast.v1.SaveCheckpointResponse\x12>\n\x05\x44rain\x12\x19.rollcast.v1.DrainRequest\x1a\x1a.rollcast.v1.DrainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rollcast/v1/control.proto\x12\x0brollcast.v1\x1a\x19rollcast/v1/session.proto\"\x0f\n\rStatusRequest\"\xc1\x01\n\x0cLearnerBooks\x12\x10\n\x08received\x18\x01 \x01(\x04\x12\x0f\n\x07trained\x18\x02 \x01(\x04\x12)\n\x07\x64ropped\x18\x03 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x0e\n\x06queued\x18\x04 \x01(\x04\x12&\n\x04lost\x18\x05 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x11\n\tduplicate\x18\x06 \x01(\x04\x12\x18\n\x10unknown_sessions\x18\x07 \x01(\x04\"\x9a\x05\n\x0e\x42\x65haviorStatus\x12\x10\n\x08\x62\x65havior\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x19\n\x11\x65nv_steps_trained\x18\x03 \x01(\x04\x12\x11\n\tmax_steps\x18\x04 \x01(\x04\x12\x17\n\x0f\x65nv_steps_taken\x18\x05 \x01(\x04\x12\x10\n\x08\x65pisodes\x18\x06 \x01(\x04\x12\x1c\n\x0fmean_return_100\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08mean_lag\x18\x08 \x01(\x01\x12(\n\x05\x62ooks\x18\t \x01(\x0b\x32\x19.rollcast.v1.LearnerBooks\x12\x14\n\x0cqueued_bytes\x18\n \x01(\x04\x12\x1c\n\x14\x65nv_steps_per_second\x18\x0b \x01(\x01\x12\x1a\n\x12log_prob_error_max\x18\x0c \x01(\x01\x12#\n\x16\x65valuation_return_mean\x18\r \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0b\x62\x65st_return\x18\x0e \x01(\x01H\x02\x88\x01\x01\x12\x11\n\tbest_step\x18\x0f \x01(\x04\x12\x39\n\x07numbers\x18\x10 \x03(\x0b\x32(.rollcast.v1.BehaviorStatus.NumbersEntry\x12\x37\n\x06labels\x18\x11 \x03(\x0b\x32\'.rollcast.v1.BehaviorStatus.LabelsEntry\x1a.\n\x0cNumbersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x12\n\x10_mean_return_100B\x19\n\x17_evaluation_return_meanB\x0e\n\x0c_best_return\"\x99\x04\n\x0b\x41\x63torStatus\x12\x12\n\nactor_name\x18\x01 \x01(\t\x12\x13\n\x0b\x61\x63tor_index\x18\x02 \x01(\r\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x11\n\tconnected\x18\x04 \x01(\x08\x12\x14\n\x0clast_seen_ms\x18\x05 \x01(\x04\x12&\n\x05\x62ooks\x18\x06 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12+\n\x08policies\x18\x07 \x03(\x0b\x32\x19.rollcast.v1.PolicyReport\x12\x1c\n\x14\x65nv_steps_per_second\x18\x08 \x01(\x01\x12\x14\n\x0c\x63redit_steps\x18\t \x01(\x04\x12\x17\n\nwait_ratio\x18\n \x01(\x01H\x00\x88\x01\x01\x12\x11\n\twaits_for\x18\x0b \x01(\t\x12\x1f\n\x12round_trip_seconds\x18\x0c \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0clag_versions\x18\r \x01(\x04H\x02\x88\x01\x01\x12\x34\n\x0c\x65nvironments\x18\x0e \x01(\x0b\x32\x1e.rollcast.v1.EnvironmentReport\x12\'\n\x1a\x65nvironment_failed_seconds\x18\x0f \x01(\x01H\x03\x88\x01\x01\x42\r\n\x0b_wait_ratioB\x15\n\x13_round_trip_secondsB\x0f\n\r_lag_versionsB\x1d\n\x1b_environment_failed_seconds\"\x91\x01\n\x07Verdict\x12+\n\nbottleneck\x18\x01 \x01(\x0e\x32\x17.rollcast.v1.Bottleneck\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x1a\n\x12learner_busy_ratio\x18\x03 \x01(\x01\x12\x18\n\x10\x61\x63tor_busy_ratio\x18\x04 \x01(\x01\x12\x15\n\rnetwork_ratio\x18\x05 \x01(\x01\"P\n\x0cLessonStatus\x12\x11\n\tparameter\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0f\n\x07lessons\x18\x03 \x01(\r\x12\x0c\n\x04name\x18\x04 \x01(\t\"\x94\x01\n\x0eLockstepStatus\x12\x0e\n\x06\x61\x63tors\x18\x01 \x01(\r\x12\x0e\n\x06joined\x18\x02 \x01(\r\x12\r\n\x05round\x18\x03 \x01(\x04\x12\x18\n\x10\x63heckpoint_round\x18\x04 \x01(\x04\x12\x13\n\x0bquota_steps\x18\x05 \x01(\x04\x12\x14\n\x0creproducible\x18\x06 \x01(\x08\x12\x0e\n\x06reason\x18\x07 \x01(\t\"\x8f\x03\n\x0eStatusResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.rollcast.v1.RunState\x12\x16\n\x0euptime_seconds\x18\x04 \x01(\x01\x12.\n\tbehaviors\x18\x05 \x03(\x0b\x32\x1b.rollcast.v1.BehaviorStatus\x12(\n\x06\x61\x63tors\x18\x06 \x03(\x0b\x32\x18.rollcast.v1.ActorStatus\x12\x12\n\nlast_error\x18\x07 \x01(\t\x12\x16\n\x0eserver_version\x18\x08 \x01(\t\x12%\n\x07verdict\x18\t \x01(\x0b\x32\x14.rollcast.v1.Verdict\x12*\n\x07lessons\x18\n \x03(\x0b\x32\x19.rollcast.v1.LessonStatus\x12-\n\x08lockstep\x18\x0b \x01(\x0b\x32\x1b.rollcast.v1.LockstepStatus\x12\x13\n\x0b\x61\x63tors_away\x18\x0c \x01(\x04\"\x0e\n\x0cPauseRequest\"\x0f\n\rPauseResponse\"\x0f\n\rResumeRequest\"\x10\n\x0eResumeResponse\"\x17\n\x15SaveCheckpointRequest\"&\n\x16SaveCheckpointResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\"\x1d\n\x0c\x44rainRequest\x12\r\n\x05\x66inal\x18\x01 \x01(\x08\"\x0f\n\rDrainResponse*\x98\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11RUN_STATE_WAITING\x10\x01\x12\x16\n\x12RUN_STATE_TRAINING\x10\x02\x12\x14\n\x10RUN_STATE_PAUSED\x10\x03\x12\x16\n\x12RUN_STATE_DRAINING\x10\x04\x12\x14\n\x10RUN_STATE_FAILED\x10\x05*o\n\nBottleneck\x12\x1a\n\x16\x42OTTLENECK_UNSPECIFIED\x10\x00\x12\x16\n\x12\x42OTTLENECK_LEARNER\x10\x01\x12\x15\n\x11\x42OTTLENECK_ACTORS\x10\x02\x12\x16\n\x12\x42OTTLENECK_NETWORK\x10\x03\x32\xf1\x02\n\x0e\x43ontrolService\x12\x41\n\x06Status\x12\x1a.rollcast.v1.StatusRequest\x1a\x1b.rollcast.v1.StatusResponse\x12>\n\x05Pause\x12\x19.rollcast.v1.PauseRequest\x1a\x1a.rollcast.v1.PauseResponse\x12\x41\n\x06Resume\x12\x1a.rollcast.v1.ResumeRequest\x1a\x1b.rollcast.v1.ResumeResponse\x12Y\n\x0eSaveCheckpoint\x12\".rollcast.v1.SaveCheckpointRequest\x1a#.rollcast.v1.SaveCheckpointResponse\x12>\n\x05\x44rain\x12\x19.rollcast.v1.DrainRequest\x1a\x1a.rollcast.v1.DrainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,10 +36,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BEHAVIORSTATUS_NUMBERSENTRY']._serialized_options = b'8\001'
   _globals['_BEHAVIORSTATUS_LABELSENTRY']._loaded_options = None
   _globals['_BEHAVIORSTATUS_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_RUNSTATE']._serialized_start=2452
-  _globals['_RUNSTATE']._serialized_end=2604
-  _globals['_BOTTLENECK']._serialized_start=2606
-  _globals['_BOTTLENECK']._serialized_end=2717
+  _globals['_RUNSTATE']._serialized_start=2456
+  _globals['_RUNSTATE']._serialized_end=2608
+  _globals['_BOTTLENECK']._serialized_start=2610
+  _globals['_BOTTLENECK']._serialized_end=2721
   _globals['_STATUSREQUEST']._serialized_start=69
   _globals['_STATUSREQUEST']._serialized_end=84
   _globals['_LEARNERBOOKS']._serialized_start=87
@@ -51,31 +51,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BEHAVIORSTATUS_LABELSENTRY']._serialized_start=841
   _globals['_BEHAVIORSTATUS_LABELSENTRY']._serialized_end=886
   _globals['_ACTORSTATUS']._serialized_start=952
-  _globals['_ACTORSTATUS']._serialized_end=1506
-  _globals['_VERDICT']._serialized_start=1509
-  _globals['_VERDICT']._serialized_end=1654
-  _globals['_LESSONSTATUS']._serialized_start=1656
-  _globals['_LESSONSTATUS']._serialized_end=1736
-  _globals['_LOCKSTEPSTATUS']._serialized_start=1739
-  _globals['_LOCKSTEPSTATUS']._serialized_end=1887
-  _globals['_STATUSRESPONSE']._serialized_start=1890
-  _globals['_STATUSRESPONSE']._serialized_end=2268
-  _globals['_PAUSEREQUEST']._serialized_start=2270
-  _globals['_PAUSEREQUEST']._serialized_end=2284
-  _globals['_PAUSERESPONSE']._serialized_start=2286
-  _globals['_PAUSERESPONSE']._serialized_end=2301
-  _globals['_RESUMEREQUEST']._serialized_start=2303
-  _globals['_RESUMEREQUEST']._serialized_end=2318
-  _globals['_RESUMERESPONSE']._serialized_start=2320
-  _globals['_RESUMERESPONSE']._serialized_end=2336
-  _globals['_SAVECHECKPOINTREQUEST']._serialized_start=2338
-  _globals['_SAVECHECKPOINTREQUEST']._serialized_end=2361
-  _globals['_SAVECHECKPOINTRESPONSE']._serialized_start=2363
-  _globals['_SAVECHECKPOINTRESPONSE']._serialized_end=2401
-  _globals['_DRAINREQUEST']._serialized_start=2403
-  _globals['_DRAINREQUEST']._serialized_end=2432
-  _globals['_DRAINRESPONSE']._serialized_start=2434
-  _globals['_DRAINRESPONSE']._serialized_end=2449
-  _globals['_CONTROLSERVICE']._serialized_start=2720
-  _globals['_CONTROLSERVICE']._serialized_end=3089
+  _globals['_ACTORSTATUS']._serialized_end=1489
+  _globals['_VERDICT']._serialized_start=1492
+  _globals['_VERDICT']._serialized_end=1637
+  _globals['_LESSONSTATUS']._serialized_start=1639
+  _globals['_LESSONSTATUS']._serialized_end=1719
+  _globals['_LOCKSTEPSTATUS']._serialized_start=1722
+  _globals['_LOCKSTEPSTATUS']._serialized_end=1870
+  _globals['_STATUSRESPONSE']._serialized_start=1873
+  _globals['_STATUSRESPONSE']._serialized_end=2272
+  _globals['_PAUSEREQUEST']._serialized_start=2274
+  _globals['_PAUSEREQUEST']._serialized_end=2288
+  _globals['_PAUSERESPONSE']._serialized_start=2290
+  _globals['_PAUSERESPONSE']._serialized_end=2305
+  _globals['_RESUMEREQUEST']._serialized_start=2307
+  _globals['_RESUMEREQUEST']._serialized_end=2322
+  _globals['_RESUMERESPONSE']._serialized_start=2324
+  _globals['_RESUMERESPONSE']._serialized_end=2340
+  _globals['_SAVECHECKPOINTREQUEST']._serialized_start=2342
+  _globals['_SAVECHECKPOINTREQUEST']._serialized_end=2365
+  _globals['_SAVECHECKPOINTRESPONSE']._serialized_start=2367
+  _globals['_SAVECHECKPOINTRESPONSE']._serialized_end=2405
+  _globals['_DRAINREQUEST']._serialized_start=2407
+  _globals['_DRAINREQUEST']._serialized_end=2436
+  _globals['_DRAINRESPONSE']._serialized_start=2438
+  _globals['_DRAINRESPONSE']._serialized_end=2453
+  _globals['_CONTROLSERVICE']._serialized_start=2724
+  _globals['_CONTROLSERVICE']._serialized_end=3093
 # @@protoc_insertion_point(module_scope)

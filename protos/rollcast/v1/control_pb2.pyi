@@ -306,7 +306,6 @@ class ActorStatus(google.protobuf.message.Message):
     LAG_VERSIONS_FIELD_NUMBER: builtins.int
     ENVIRONMENTS_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FAILED_SECONDS_FIELD_NUMBER: builtins.int
-    IS_AWAY_FIELD_NUMBER: builtins.int
     actor_name: builtins.str
     """The actor's own name."""
     actor_index: builtins.int
@@ -333,8 +332,6 @@ class ActorStatus(google.protobuf.message.Message):
     """
     environment_failed_seconds: builtins.float
     """Time since a failure of its environments was last reported; absent if there was none."""
-    is_away: builtins.bool
-    """True if its lease has run out: its place and its session are kept for rollcast.resume_grace_seconds."""
     @property
     def books(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rollcast.v1.session_pb2.ActorBooks]:
         """Its counters."""
@@ -365,11 +362,10 @@ class ActorStatus(google.protobuf.message.Message):
         lag_versions: builtins.int | None = ...,
         environments: rollcast.v1.session_pb2.EnvironmentReport | None = ...,
         environment_failed_seconds: builtins.float | None = ...,
-        is_away: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_environment_failed_seconds", b"_environment_failed_seconds", "_lag_versions", b"_lag_versions", "_round_trip_seconds", b"_round_trip_seconds", "_wait_ratio", b"_wait_ratio", "environment_failed_seconds", b"environment_failed_seconds", "environments", b"environments", "lag_versions", b"lag_versions", "round_trip_seconds", b"round_trip_seconds", "wait_ratio", b"wait_ratio"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_environment_failed_seconds", b"_environment_failed_seconds", "_lag_versions", b"_lag_versions", "_round_trip_seconds", b"_round_trip_seconds", "_wait_ratio", b"_wait_ratio", "actor_index", b"actor_index", "actor_name", b"actor_name", "books", b"books", "connected", b"connected", "credit_steps", b"credit_steps", "env_steps_per_second", b"env_steps_per_second", "environment_failed_seconds", b"environment_failed_seconds", "environments", b"environments", "is_away", b"is_away", "lag_versions", b"lag_versions", "last_seen_ms", b"last_seen_ms", "policies", b"policies", "round_trip_seconds", b"round_trip_seconds", "session_id", b"session_id", "wait_ratio", b"wait_ratio", "waits_for", b"waits_for"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_environment_failed_seconds", b"_environment_failed_seconds", "_lag_versions", b"_lag_versions", "_round_trip_seconds", b"_round_trip_seconds", "_wait_ratio", b"_wait_ratio", "actor_index", b"actor_index", "actor_name", b"actor_name", "books", b"books", "connected", b"connected", "credit_steps", b"credit_steps", "env_steps_per_second", b"env_steps_per_second", "environment_failed_seconds", b"environment_failed_seconds", "environments", b"environments", "lag_versions", b"lag_versions", "last_seen_ms", b"last_seen_ms", "policies", b"policies", "round_trip_seconds", b"round_trip_seconds", "session_id", b"session_id", "wait_ratio", b"wait_ratio", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__environment_failed_seconds: typing_extensions.TypeAlias = typing.Literal["environment_failed_seconds"]
     _WhichOneofArgType__environment_failed_seconds: typing_extensions.TypeAlias = typing.Literal["_environment_failed_seconds", b"_environment_failed_seconds"]
@@ -516,6 +512,7 @@ class StatusResponse(google.protobuf.message.Message):
     VERDICT_FIELD_NUMBER: builtins.int
     LESSONS_FIELD_NUMBER: builtins.int
     LOCKSTEP_FIELD_NUMBER: builtins.int
+    ACTORS_AWAY_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """The run."""
     generation: builtins.int
@@ -528,6 +525,8 @@ class StatusResponse(google.protobuf.message.Message):
     """The newest error, empty if none."""
     server_version: builtins.str
     """Text for the operator."""
+    actors_away: builtins.int
+    """Actors whose lease has run out, and that may still return to their sessions. They are not in `actors`."""
     @property
     def behaviors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BehaviorStatus]:
         """One per behavior."""
@@ -562,10 +561,11 @@ class StatusResponse(google.protobuf.message.Message):
         verdict: Global___Verdict | None = ...,
         lessons: collections.abc.Iterable[Global___LessonStatus] | None = ...,
         lockstep: Global___LockstepStatus | None = ...,
+        actors_away: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lockstep", b"lockstep", "verdict", b"verdict"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "lockstep", b"lockstep", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "actors_away", b"actors_away", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "lockstep", b"lockstep", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse

@@ -217,7 +217,7 @@ async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_pa
 @async_test
 async def test_an_expired_session_is_told_what_was_received() -> None:
     """An actor whose lease ran out learns what was received, so that it gives up only the rest; others learn nothing."""
-    async with running() as learner, Actor(learner.server.port) as actor:
+    async with running(make_options(resume_grace_seconds=0)) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         await upload.send(make_chunk(3))
         await upload.ack(1)

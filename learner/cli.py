@@ -309,7 +309,19 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
 
 
 _NOT_SETTINGS = frozenset(
-    {"arguments", "can_start", "command", "explain", "json", "run", "restarts", "run_file", "schema", "set_items", "version"}
+    {
+        "arguments",
+        "can_start",
+        "command",
+        "explain",
+        "json",
+        "run",
+        "restarts",
+        "run_file",
+        "schema",
+        "set_items",
+        "version",
+    }
 )
 _RESUME_WORDS = frozenset({"auto", "true", "false"})
 

@@ -209,7 +209,12 @@ class SendWindow:
             return settled
 
     def clear(
-        self, reason: str, next_sequence: int, *, settled_through: int = 0, keeps: Callable[[Parcel], bool] | None = None
+        self,
+        reason: str,
+        next_sequence: int,
+        *,
+        settled_through: int = 0,
+        keeps: Callable[[Parcel], bool] | None = None,
     ) -> tuple[list[Parcel], list[Parcel]]:
         """Gives up all chunks that the learner has not received, and continues with another number.
 

@@ -2,12 +2,12 @@
 
 A run state is written every minute at most, and the learner acks chunks all the time. This file is written before each
 ack, so that the next start can name every step that was acked after the last run state, and can tell a returning actor
-which of its chunks it received. The system keeps the pages of a killed process; after a power failure the file may be
-older than the last ack, which the id of the system's start reveals.
+which of its chunks it received. The system keeps the pages of a killed process. After a power failure the file may be
+older than the last ack, which the id of the system's start reveals; a file of a backup is, which its inode reveals.
 
 ::
 
-    header    magic, id of the system's start, CRC-32, flag "complete"
+    header    magic, id of the system's start, CRC-32, flag "complete"; device and inode of the file
     behavior  length and UTF-8 of the name, CRC-32; twice: total, place of a session, its key, its steps, its sequence, CRC-32
     session   key, place and index of the behavior, CRC-32; twice: received steps, received sequence, CRC-32
 
@@ -43,7 +43,9 @@ MAX_BEHAVIORS: Final = 256
 
 _MAGIC: Final = b"rollcast rcvd 02"
 _HEADER: Final = struct.Struct("<16s40s")
-_HEADER_BYTES: Final = 64
+_HEADER_BYTES: Final = 96
+_PLACE: Final = struct.Struct("<QQ")
+_PLACE_AT: Final = 64
 _COMPLETE_AT: Final = 60
 _CRC: Final = struct.Struct("<I")
 _MAX_NAME_BYTES: Final = 512
@@ -89,7 +91,7 @@ class Received:
         totals: Received steps of the whole run by behavior, in the order of the behaviors' indices.
         sessions: Counts by key of the session (see `session_key_of`) and by the behavior's index in that session.
         is_complete: Whether every acked step is in `totals`. False after the system was started again, when the file may
-            be older than the last ack, and for a damaged file.
+            be older than the last ack, for a file of a backup, and for a damaged one.
     """
 
     totals: Mapping[str, int]
@@ -143,7 +145,7 @@ class ReceivedSteps:
     def read(self) -> Received | None:
         """Returns what an earlier start received; None without a readable file."""
         try:
-            data = read_regular(self._path, _MAX_FILE_BYTES)
+            data, place = read_regular(self._path, _MAX_FILE_BYTES), _place_of(self._path.stat())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -152,7 +154,8 @@ class ReceivedSteps:
         if len(data) < _SESSIONS_AT or not data.startswith(_MAGIC) or _header_crc(data) != _stored_header_crc(data):
             log.warning("received_steps_unreadable", path=str(self._path), error="it is damaged")
             return None
-        is_complete = data[_COMPLETE_AT] == 1 and boot_id() == _boot_of(data) != ""
+        is_here = data[_PLACE_AT : _PLACE_AT + _PLACE.size] == place
+        is_complete = is_here and data[_COMPLETE_AT] == 1 and boot_id() == _boot_of(data) != ""
         names, totals, newest, is_whole = _read_behaviors(data)
         sessions = _read_sessions(data, names, newest)
         return Received(totals, sessions, is_complete and is_whole)
@@ -194,6 +197,7 @@ class ReceivedSteps:
             write_file(self._path, bytes(content), private=True)
             with open_regular(self._path, os.O_RDWR, 0) as stream:
                 self._map = mmap.mmap(stream.fileno(), len(content), access=mmap.ACCESS_WRITE)
+                self._map[_PLACE_AT : _PLACE_AT + _PLACE.size] = _place_of(os.fstat(stream.fileno()))
         except (OSError, WriteFailed) as error:
             message = f"{error}: make room, or choose another folder with --results-dir"
             raise UserError(ExitCode.RUN_FILE, message) from error
@@ -314,7 +318,6 @@ _Newest = dict[tuple[int, bytes], tuple[int, int]]
 """Received steps and sequence of each behavior's newest chunk, by place and first bytes of the key of its session."""
 
 
-
 def _read_behaviors(data: bytes) -> tuple[list[str], dict[str, int], _Newest, bool]:
     """Returns the names by place, the totals, the newest chunk of each behavior, and whether all are undamaged."""
     names: list[str] = []
@@ -369,6 +372,11 @@ def _valid(slot: bytes, numbers: struct.Struct, offsets: Iterable[int], crc: int
             if copy[0] <= _MAX_COUNT:
                 valid.append(copy)
     return valid
+
+
+def _place_of(found: os.stat_result) -> bytes:
+    """Returns device and inode of a file, as in the header."""
+    return _PLACE.pack(found.st_dev % 2**64, found.st_ino % 2**64)
 
 
 def _header_crc(data: bytes) -> int:

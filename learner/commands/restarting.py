@@ -51,7 +51,7 @@ def supervise(
             break
         seconds = min(LONGEST_WAIT_SECONDS, first_wait_seconds * 2.0**done)
         how = f"signal {-code}" if code < 0 else f"code {code}"
-        print(f"restart {done + 1} of {restarts} in {seconds:g} s: the learner ended with {how}", file=sys.stderr)
+        sys.stderr.write(f"restart {done + 1} of {restarts} in {seconds:g} s: the learner ended with {how}\n")
         if child.stops_within(seconds):
             break
         given = [*_without_resume(given, resume_words), "--resume=auto"]
@@ -75,7 +75,7 @@ class _Child:
     def run(self, command: Sequence[str]) -> int:
         """Runs a command and returns its exit code; that of a killed process is the negative number of the signal."""
         # A session of its own: Ctrl-C in a terminal would reach it twice, and twice means to hurry.
-        with subprocess.Popen(command, start_new_session=True) as process:
+        with subprocess.Popen(command, start_new_session=True) as process:  # noqa: S603 - this program and the own arguments
             self._process = process
             code = process.wait()
         self._process = None

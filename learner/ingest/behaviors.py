@@ -291,7 +291,9 @@ class BehaviorTable:
             queue=self._make_queue(),
             max_policy_lag=max_policy_lag(settings, self.service),
             cut_at_swap=self.service.on_policy == "strict" and settings.traits.on_policy,
-            takes_any_generation=settings.traits.replay and settings.self_play is None and self.service.lockstep is None,
+            takes_any_generation=settings.traits.replay
+            and settings.self_play is None
+            and self.service.lockstep is None,
         )
         self._behaviors.append(behavior)
         self._send(behavior.declared)

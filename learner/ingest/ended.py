@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 
 from rollcast.limits import MAX_REASONS
 
-from learner.common.saved_values import MAX_CLAIMED, count, flag, text
 from learner.checkpoints.received import ReceivedCount, session_key_of
+from learner.common.saved_values import MAX_CLAIMED, count, flag, text
 from learner.ingest.ledger import ROLLBACK, Ledger
 from learner.ingest.session import MAX_LOST_STEPS, Account, ActorCounters, ActorSession
 
@@ -318,9 +318,7 @@ class EndedSessions:
         """
         taken, names = state["taken_steps"], [*behaviors]
         self._taken_steps = Counter(
-            {
-                key if isinstance(key, str) else names[key]: count(taken, key, most=MAX_CLAIMED) for key in taken
-            }
+            {key if isinstance(key, str) else names[key]: count(taken, key, most=MAX_CLAIMED) for key in taken}
         )
         self._records = {
             str(session_id): EndedSession(

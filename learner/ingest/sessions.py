@@ -179,7 +179,7 @@ class SessionTable:
             if known is not None and opening.resume is not None:
                 if known.is_away:
                     self._check_room(opening)
-                session = self._resume(known, opening)
+                session = self._resume(known, opening.resume, settles=opening.revision >= SETTLED_REVISION)
                 return Opened(session, resumed=True, settled_through=session.acked_through)
             asked_for = opening.resume.session_id if opening.resume is not None else ""
             twin = next((each for each in self._of(opening.principal) if each.instance_id == opening.instance_id), None)
@@ -312,7 +312,9 @@ class SessionTable:
         with self.lock:
             now = self.clock()
             late = [session for session in self._sessions.values() if session.lease_until <= now]
-            leaving = [session for session in late if not session.is_absent and self._grace_seconds and not session.is_unused]
+            leaving = [
+                session for session in late if not session.is_absent and self._grace_seconds and not session.is_unused
+            ]
             ended = [session for session in late if session not in leaving]
             for session in leaving:
                 session.is_away = True
@@ -500,15 +502,13 @@ class SessionTable:
         """Returns whether this run opened a session for a principal."""
         return self._ids.is_own(resume.session_id, principal) or self._ended.knows(resume.session_id)
 
-    def _resume(self, session: ActorSession, opening: Opening) -> ActorSession:
-        resume = opening.resume
-        assert resume is not None
+    def _resume(self, session: ActorSession, resume: Resumption, *, settles: bool) -> ActorSession:
         session.epoch = max(session.epoch, resume.epoch) + 1
         if resume.generation < self.generation:
             session.is_rolled_back = True
             session.acked_through = max(session.acked_through, resume.acked_through)
             for report in resume.reports:
-                self._roll_back(session, report, settles=opening.revision >= SETTLED_REVISION)
+                self._roll_back(session, report, settles=settles)
         else:
             self._take_in(session, resume.reports)
         session.generation = self.generation

@@ -307,7 +307,10 @@ class SessionService:
             self._metrics.expired.inc()
             seconds = round(session.lease_until - self._sessions.clock())
             _log.warning(
-                "actor_away", actor=session.actor_name, actor_index=session.actor_index, may_return_within_seconds=seconds
+                "actor_away",
+                actor=session.actor_name,
+                actor_index=session.actor_index,
+                may_return_within_seconds=seconds,
             )
             self._hub.forget(session, self._lease_ran_out(session))
         for session in expired.ended:

@@ -132,7 +132,9 @@ def _check_quiet(learner: LearnerProcess, saved: Saved, actors: list[Child]) -> 
 async def test_steps_acked_before_the_first_run_state_are_named(tmp_path: Path) -> None:
     """800 steps are acked, learner and actor die before the first run state, and the books of the next start name them."""
     hyperparameters = {"batch_size": 64, "buffer_size": 10_240}
-    run_file = write_run(tmp_path, {NAME: small(hyperparameters=hyperparameters)})
+    run_file = write_run(
+        tmp_path, {NAME: small(hyperparameters=hyperparameters)}, lease_seconds=60.0
+    )  # it never renews
     with processes_in(tmp_path) as processes:
         learner = processes.learner(run_file)
         async with Actor(_port(learner)) as actor:

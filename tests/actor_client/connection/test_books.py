@@ -192,7 +192,10 @@ class Upload(RuleBasedStateMachine):
         self.has_forgotten |= back > 0
         replayed = self.owners[1]
         self.window.clear(
-            "generation", self.expected, settled_through=self.expected - 1, keeps=lambda parcel: parcel.owner is replayed
+            "generation",
+            self.expected,
+            settled_through=self.expected - 1,
+            keeps=lambda parcel: parcel.owner is replayed,
         )
 
     @rule(is_told=st.booleans())

@@ -16,9 +16,9 @@ from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed
 from learner.ingest.behaviors import MAX_BEHAVIORS
 
-NAME_AT, TOTALS_AT = 64, (64 + 520, 64 + 568)
+NAME_AT, TOTALS_AT = 96, (96 + 520, 96 + 568)
 """Offsets of the first behavior: its name, and the two copies of its numbers."""
-SESSION_AT = 64 + 256 * 616
+SESSION_AT = 96 + 256 * 616
 COUNTS_AT = (SESSION_AT + 40, SESSION_AT + 64)
 KEY = session_key_of("a session")
 
@@ -174,6 +174,16 @@ def test_another_start_of_the_system_makes_the_record_incomplete(
     assert found_in(tmp_path) == Received({"Walker": 5}, is_complete=False)
     monkeypatch.setattr(received, "boot_id", str)
     begun(tmp_path, Walker=5).close()
+    assert found_in(tmp_path) == Received({"Walker": 5}, is_complete=False)
+
+
+def test_a_copy_of_the_file_is_incomplete(tmp_path: Path) -> None:
+    """A file that a backup brought back is older than what actors were told, who are then believed."""
+    begun(tmp_path, Walker=5).close()
+    path = tmp_path / RECEIVED
+    copy = tmp_path / "copy"
+    copy.write_bytes(path.read_bytes())
+    copy.replace(path)
     assert found_in(tmp_path) == Received({"Walker": 5}, is_complete=False)
 
 

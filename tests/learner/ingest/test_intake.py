@@ -399,9 +399,7 @@ EVENTS = ["step", "step", "seal", "send", "send", "ack", "ack", "grant", "train"
     st.sampled_from([OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION]),
 )
 @settings(max_examples=300, deadline=None)
-def test_an_actor_that_obeys_is_always_covered(
-    events: list[tuple[str, int]], has_record: bool, revision: int
-) -> None:
+def test_an_actor_that_obeys_is_always_covered(events: list[tuple[str, int]], has_record: bool, revision: int) -> None:
     """No chunk exceeds its grant over lost acks, lost grants, discards, checkpoints and crashes.
 
     With the record each step has one fate: what was taken was received or given up, or is at the actor.

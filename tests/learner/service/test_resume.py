@@ -206,7 +206,9 @@ async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_pa
                     epoch=1,
                     generation=1,
                     acked_through=1,
-                    books=[session_pb2.ActorBooks(behavior_index=1, produced_steps=17, acked_steps=5, unacked_steps=12)],
+                    books=[
+                        session_pb2.ActorBooks(behavior_index=1, produced_steps=17, acked_steps=5, unacked_steps=12)
+                    ],
                 )
                 opened = await again.open(resume=resume, protocol_revision=PROTOCOL_REVISION)
                 assert (opened.resumed, opened.settled_through) == (False, 2)

@@ -4,6 +4,7 @@ import yaml
 
 from tests.gates import soft
 from tests.gates.benchmarks import BENCHMARKS
+from tests.gates.connect_four import connect_four
 from tests.gates.continuous import STUDIES
 from tests.gates.duel import self_play
 from tests.gates.gate import EXAMPLES, OWN, SHIPPED, Arm, Gate
@@ -163,6 +164,7 @@ GATES: tuple[Gate, ...] = (
     _simple_spread(),
     _lessons(),
     self_play(),
+    connect_four(),
     _mountaincar(),
     _explores("curiosity"),
     _explores("rnd"),

@@ -41,6 +41,7 @@ class Arm:
         actor: Kind of actor: the command after `rollcast-actor`.
         actors: Processes.
         envs: Environments in each.
+        actor_options: More of the actors' command line.
         greedy_episodes: Deterministic episodes of the last policy; 0 plays none.
         wall_seconds: After which the run ends, whatever it has reached.
         record: Demonstrations that the trained policy leaves to later arms.
@@ -60,6 +61,7 @@ class Arm:
     actor: Literal["gym", "pettingzoo"] = "gym"
     actors: int = 2
     envs: int = 8
+    actor_options: tuple[str, ...] = ()
     greedy_episodes: int = 0
     wall_seconds: float = 1500.0
     record: Recording | None = None

@@ -74,7 +74,9 @@ def _commands(gate: Gate, arm: Arm, seed: int) -> Iterator[str]:
     yield shlex.join([*serve, "--seed", str(seed), *_what_to_learn(arm, file)])
     environment = _environment(arm) if arm.env_kwargs else ["--env", arm.env]
     actor = ["rollcast-actor", arm.actor, *environment]
-    yield shlex.join([*actor, "--num-envs", str(arm.envs)]) + (f"  # {arm.actors} times" if arm.actors > 1 else "")
+    yield shlex.join([*actor, "--num-envs", str(arm.envs), *arm.actor_options]) + (
+        f"  # {arm.actors} times" if arm.actors > 1 else ""
+    )
     if arm.record is not None:
         policy = f"results/{run_id}/{behavior_of(arm.run_file)}.onnx"
         yield shlex.join([*actor, *_recording(arm, seed, Path(f"{run_id}.demo"), policy)])
@@ -194,6 +196,7 @@ def _environment(arm: Arm) -> list[str]:
 
 def _actor_command(arm: Arm, address: str, number: int) -> list[str]:
     command = [sys.executable, "-m", "actor_client", arm.actor, *_environment(arm), "--num-envs", str(arm.envs)]
+    command += arm.actor_options
     return [*command, "--learner", address, "--name", f"gate-{number}", "--metrics-address", "off"]
 
 

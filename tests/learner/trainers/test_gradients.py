@@ -42,7 +42,10 @@ def check(recorded: Mapping[str, NDArray[np.float32]], case: str, network: nn.Mo
         numbers = gradient.numpy().ravel()
         if numbers.size > SHOWN + 1:
             numbers = np.append(numbers[:SHOWN], np.linalg.norm(numbers.astype(np.float64)))
-        np.testing.assert_allclose(numbers, expected[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+        # Each processor adds float32 terms in another order, so that what remains of large terms of both signs is relative to
+        # the tensor's scale.
+        scale = max(1.0, float(np.abs(expected[name]).max()))
+        np.testing.assert_allclose(numbers, expected[name], rtol=0.0, atol=TOLERANCE * scale, err_msg=name)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollcast.enums import ColumnRole
 from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap
 from rollcast.limits import OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION, SETTLED_REVISION
 from rollcast.trajectories import Chunk, encode_chunk
@@ -416,6 +417,71 @@ def test_an_actor_that_obeys_is_always_covered(events: list[tuple[str, int]], ha
         for _ in range(len(pair.unsent) if event == "send" else 1):
             pair.do(event, 1)
     assert pair.credit - pair.produced >= step_allowance(1, 8)
+
+
+def test_replay_takes_rows_of_an_earlier_start() -> None:
+    """Rows of an older generation are trained by replay, as those of the newest version at most and of no order."""
+    for takes in (False, True):
+        line = Line(newest_version=3)
+        line.behavior.takes_any_generation = takes
+        line.parts.sessions.generation = 2
+        old = make_chunk(4, base_version=9, generation=1)
+        old.columns["version_offset"] = np.arange(4, dtype=np.uint32)
+        old.roles["version_offset"] = ColumnRole.STEP
+        message = encode_chunk(old)
+        examined = line.intake.examine(line.session, message, message.ByteSize())
+        assert examined is not None
+        rejected = line.intake.settle(line.session, examined)
+        books = line.parts.ledger.books(NAME)
+        if takes:
+            assert rejected is None
+            assert (books.queued, books.dropped) == (4, {})
+            (item,) = line.parts.trainers.take()
+            assert (item.chunk.generation, item.chunk.base_version, "version_offset" in item.chunk.columns) == (
+                2,
+                3,
+                False,
+            )
+        else:
+            assert rejected is not None
+            assert (books.queued, books.dropped) == (0, {"generation": 4})
+
+
+def test_spooled_steps_have_room_for_a_whole_chunk() -> None:
+    """An actor that reports spooled steps gets credit for any chunk, however small its segments are, and no longer than that."""
+    pair = Pair()
+    pair.start.parts.trainers.settle(pace=Pace(ahead_limit_steps=1))
+    account, allocator = pair.account, pair.start.allocator
+
+    def granted() -> int:
+        found = allocator.grant(pair.session, account)
+        assert found is not None
+        return found.steps_through
+
+    before = granted()
+    account.report(ActorCounters(0, produced=5000, spooled=5000))
+    assert account.full_chunk_steps > 1000
+    assert granted() >= before + min(5000, account.full_chunk_steps) - 1
+    account.received_steps += 5000
+    settled = account.step_share.settled
+    account.report(ActorCounters(0, produced=5000, acked=5000))
+    assert account.step_share.allowance == step_allowance(1, 8)
+    assert granted() <= max(settled + step_allowance(1, 8) + LIMIT, account.granted_steps)
+
+
+def test_kept_chunks_are_not_given_up() -> None:
+    """At its return, an actor of replay gives up only open steps; what it keeps is settled when it arrives."""
+    pair = Pair()
+    account = pair.account
+    account.received_steps = 10
+    counters = ActorCounters(0, produced=40, open=3, unacked=20, acked=8, spooled=9)
+    assert account.roll_back(counters, settles=True, keeps=True) == 0
+    assert (account.given_up_floor, account.spooled_steps) == (3, 27)
+    assert account.step_share.settled == 13
+    other = Pair().account
+    other.received_steps = 10
+    other.roll_back(counters, settles=True, keeps=False)
+    assert (other.given_up_floor, other.spooled_steps) == (30, 0)
 
 
 def test_a_step_that_was_received_and_not_acked_has_one_fate() -> None:

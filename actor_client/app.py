@@ -47,6 +47,7 @@ def run_gym(settings: GymSettings) -> ExitCode:
             client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}",
             heartbeat=heartbeat,
             security=settings.security,
+            outage_bytes=settings.outage_bytes,
         )
         with stop_signals(link.request_stop):
             _act(settings, link, heartbeat)

@@ -56,6 +56,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", metavar="NAME", help="name of this actor in the learner's status (default: generated)"
     )
+    parser.add_argument(
+        "--outage-bytes",
+        metavar="N",
+        help="without a connection, go on and keep up to N bytes of experience in memory; only for trainers with replay "
+        "memory, as sac (default: 0, wait)",
+    )
     parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
     parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument(

@@ -21,7 +21,7 @@ OTHER: Final = "other"
 """The word for everything that these lists do not contain."""
 WAIT_REASONS: Final = ("credit", "hold", "policy", "connection")
 EPISODE_ENDS: Final = ("terminated", "truncated", "env_error")
-DROP_REASONS: Final = ("generation", "session_lost", "too_large", OTHER)
+DROP_REASONS: Final = ("generation", "session_lost", "too_large", "outage_full", OTHER)
 RECONNECT_REASONS: Final = (
     *("unavailable", "deadline_exceeded", "internal", "draining", "session_expired", "session_fenced"),
     *("stream_superseded", "sequence_gap", "too_many_sessions", OTHER),

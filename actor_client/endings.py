@@ -126,6 +126,7 @@ def _say_books(link: LearnerLink) -> None:
             acked=books.acked,
             unacked=books.unacked,
             open=books.open,
+            spooled=books.spooled,
             discarded=dict(books.discarded),
             dropped=dict(books.dropped),
         )

@@ -20,7 +20,7 @@ from actor_client.counts import OTHER, RolloutCounts, Tally
 
 PREFIX: Final = "rollcast_actor_"
 DISCARD_REASONS: Final = ("env_error", "generation", "reset", "session_lost", OTHER)
-BOOKS_DROP_REASONS: Final = ("generation", "session_lost", "too_large", OTHER)
+BOOKS_DROP_REASONS: Final = ("generation", "session_lost", "too_large", "outage_full", OTHER)
 REJECT_REASONS: Final = (
     *("generation", "not_finite", "bad_action", "bad_observation", "not_training", "opponent"),
     OTHER,
@@ -92,6 +92,7 @@ def _rollout(counts: RolloutCounts) -> Iterable[Metric]:
 def _books(books: BooksView) -> Iterable[Metric]:
     yield counter("steps_produced", "Steps recorded.", books.produced)
     yield _gauge("steps_open", "Steps that are not in a chunk yet.", books.open)
+    yield _gauge("steps_spooled", "Steps in chunks that wait for the connection to return.", books.spooled)
     yield _gauge("steps_unacked", "Steps in chunks that the learner has not settled.", books.unacked)
     yield counter("steps_acked", "Steps that the learner settled.", books.acked)
     discarded = _known(books.discarded, DISCARD_REASONS)
@@ -113,6 +114,7 @@ def _chunks(now: ActorSnapshot) -> Iterable[Metric]:
     yield counter("chunks_acked", "Chunks that the learner settled.", connection.chunks_acked)
     yield _counters("chunks_dropped", "Chunks dropped.", "reason", both)
     yield _gauge("chunks_unacked", "Chunks kept until they are acked.", now.chunks_unacked)
+    yield _gauge("spooled_bytes", "Encoded size of the chunks that wait for the connection.", now.spooled_bytes)
     yield counter("sent_bytes", "Encoded size of the chunks sent.", connection.sent_bytes)
     yield histogram("ack_round_trip_seconds", "Time from writing a chunk to its ack.", connection.round_trip_seconds)
     rejected = _known(now.rejected, REJECT_REASONS)

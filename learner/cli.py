@@ -151,6 +151,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         parser = build_parser()
         parsed = parser.parse_args(arguments)
+        parsed.arguments = sys.argv[1:] if arguments is None else list(arguments)
         if parsed.version:
             with _written_out():
                 return _version()
@@ -235,6 +236,10 @@ def _runs(parsed: argparse.Namespace) -> int:
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_settings_arguments(parser)
+    parser.add_argument(
+        "--restarts", metavar="N", type=_restarts, default=0,
+        help="start the learner again, up to N times, if its device fails or memory runs out (default: 0)",
+    )  # fmt: skip
     parser.set_defaults(run=_serve)
 
 
@@ -310,9 +315,29 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
 
 
 _NOT_SETTINGS = frozenset(
-    {"can_start", "command", "explain", "json", "run", "run_file", "schema", "set_items", "version"}
+    {
+        "arguments",
+        "can_start",
+        "command",
+        "explain",
+        "json",
+        "run",
+        "restarts",
+        "run_file",
+        "schema",
+        "set_items",
+        "version",
+    }
 )
 _RESUME_WORDS = frozenset({"auto", "true", "false"})
+
+
+def _restarts(text: str) -> int:
+    """Parses the number of restarts."""
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
 
 
 def _seconds(text: str) -> float:
@@ -369,6 +394,10 @@ def _flags(parsed: argparse.Namespace) -> dict[str, object]:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
+    if parsed.restarts:
+        from learner.commands.restarting import supervise
+
+        return supervise(parsed.arguments, parsed.restarts, resume_words=_RESUME_WORDS)
     with _learner_extra("serve"):
         from learner.settings.load import load_run_options
 

@@ -103,6 +103,29 @@ class Behavior:
             return ports[0].present_books.produced_steps
         return sum(port.present_books.produced_steps for port in ports)
 
+    @property
+    def spooled_steps(self) -> int:
+        """Steps of all teams that wait for the connection to return."""
+        return sum(port.present_books.spooled_steps for port in self.ports)
+
+    @property
+    def is_replayed(self) -> bool:
+        """True if the trainer has replay memory, for which no step is too old."""
+        return self.settings.replay
+
+    @property
+    def records_offline(self) -> bool:
+        """True if steps are recorded now although there is no connection."""
+        return self._state.outage_bytes > 0 and self.is_replayed and not self._state.uploading
+
+    def may_send(self, steps: int) -> bool:
+        """Returns whether credit allows for sending so many spooled steps.
+
+        Open steps do not count: they wait for the spooled ones, and must not keep them from leaving.
+        """
+        sent = sum(port.present_books.sent_steps for port in self.ports)
+        return sent + steps <= self.gate.steps_through
+
     def restart(self, generation: int, *, is_lost: bool) -> None:
         """Begins another generation of the learner, or another session. Called under the window's lock.
 
@@ -138,7 +161,7 @@ class Behavior:
     @property
     def credit_steps(self) -> int:
         """Steps that may be taken before more credit is needed."""
-        return max(0, self.gate.steps_through - self.produced_steps)
+        return max(0, self.gate.steps_through - self.produced_steps + self.spooled_steps)
 
     @property
     def held(self) -> frozenset[str]:
@@ -337,6 +360,8 @@ class BehaviorPort:
         state, behavior = self._state, self._behavior
         gate = behavior.gate
         generation, version = self.acting
+        if state.outage_bytes and behavior.records_offline:
+            return self._may_step_offline(gate)
         return (
             state.flowing
             and generation == gate.generation
@@ -344,6 +369,16 @@ class BehaviorPort:
             and not (gate.holds and gate.held(version))
             and state.window.unacked_bytes < WINDOW_BYTES
             and self._next_books is None
+            and not (behavior.is_replayed and behavior.spooled_steps)  # they leave first
+        )
+
+    def _may_step_offline(self, gate: Gate) -> bool:
+        """Returns whether steps may be recorded without a connection: an operator's pause or a quota forbids it."""
+        return (
+            self.acting[0] == gate.generation
+            and self._next_books is None
+            and gate.quota_through is None
+            and not _is_paused(gate)
         )
 
     def may_act(self, policy: ActingPolicy) -> bool:
@@ -398,7 +433,8 @@ class BehaviorPort:
         with state.window.lock:
             reason = self._fault(chunk, size_bytes)
             if reason is None:
-                state.window.put(Parcel(request, behavior.gate, books, chunk.rows, size_bytes, digest=digest))
+                parcel = Parcel(request, behavior.gate, books, chunk.rows, size_bytes, behavior, digest=digest)
+                self._keep(parcel, is_old=chunk.generation != behavior.gate.generation)
             else:
                 books.drop(reason, chunk.rows)
         if reason is None:
@@ -438,6 +474,31 @@ class BehaviorPort:
         )
         return digest
 
+    def _keep(self, parcel: Parcel, *, is_old: bool) -> None:
+        """Keeps a chunk until it is acked: in the window, or in the ring. Called under the window's lock.
+
+        Args:
+            parcel: The chunk.
+            is_old: Whether it acted under an earlier start of the learner, and so has no credit of this one.
+        """
+        state = self._state
+        if not self._behavior.records_offline and not is_old:
+            state.window.put(parcel)
+            return
+        dropped = state.window.spool(parcel, max(state.outage_bytes, WINDOW_BYTES if is_old else 0))
+        if not dropped:
+            return
+        count(state.rollout.chunks_dropped, "outage_full", len(dropped))
+        if (left_out := self._notices.due("outage_full")) is not None:
+            structlog.get_logger().warning(
+                "outage_full",
+                behavior=self._behavior.name,
+                bytes=state.outage_bytes,
+                dropped_steps=sum(each.rows for each in dropped),
+                action="the oldest steps are dropped; raise --outage-bytes to keep more",
+                left_out=left_out,
+            )
+
     def _say_too_large(self, rows: int, size_bytes: int) -> None:
         """Ends the actor if a chunk cannot be made smaller, or too many in a row exceed the limit."""
         state, name = self._state, self._behavior.name
@@ -455,7 +516,7 @@ class BehaviorPort:
         """Returns the reason in the books why a chunk cannot be sent, or None."""
         if self._next_books is not None:
             return "session_lost"
-        if chunk.generation != self._behavior.gate.generation:
+        if chunk.generation != self._behavior.gate.generation and not self._behavior.is_replayed:
             return "generation"
         if size_bytes > self._state.chunk_limits.max_chunk_bytes:
             return "too_large"

@@ -2,10 +2,11 @@
 
 Each step has one state at a time, and at every moment
 
-    produced = open + discarded{reason} + dropped{reason} + unacked + acked.
+    produced = open + spooled + discarded{reason} + dropped{reason} + unacked + acked.
 
-*Open* steps are with the recorder, *unacked* ones with the connection, *acked* ones with the learner. *Discarded* steps
-were given up while open, *dropped* ones after they had become part of a chunk.
+*Open* steps are with the recorder, *unacked* ones with the connection, *acked* ones with the learner. *Spooled* ones wait in
+chunks without a number for the connection to return. *Discarded* steps were given up while open, *dropped* ones after they
+had become part of a chunk.
 """
 
 import threading
@@ -28,12 +29,13 @@ class BooksView:
     unacked: int = 0
     acked: int = 0
     ghost: int = 0
+    spooled: int = 0
 
     @property
     def balanced(self) -> bool:
         """True if every produced step has exactly one state."""
         settled = self.acked + sum(self.discarded.values()) + sum(self.dropped.values())
-        return self.produced == self.open + self.unacked + settled
+        return self.produced == self.open + self.spooled + self.unacked + settled
 
     def __add__(self, other: "BooksView") -> "BooksView":
         return BooksView(
@@ -44,6 +46,7 @@ class BooksView:
             unacked=self.unacked + other.unacked,
             acked=self.acked + other.acked,
             ghost=self.ghost + other.ghost,
+            spooled=self.spooled + other.spooled,
         )
 
     def to_message(self, behavior_index: int, agents: int) -> session_pb2.ActorBooks:
@@ -58,13 +61,14 @@ class BooksView:
             acked_steps=self.acked,
             ghost_steps=self.ghost,
             agents=agents,
+            spooled_steps=self.spooled,
         )
 
 
 class Books:
     """The books of one behavior id in one session; the stepping and the connection's thread may use them.
 
-    The stepping thread calls `produced`, `discard` and `seal`; the connection calls `acked` and `drop`.
+    The stepping thread calls `produced`, `discard` and `seal`; the connection calls all else.
 
     Args:
         on_given_up: Called with ``discarded`` or ``dropped``, the reason and the steps before they are counted; None for no
@@ -80,6 +84,7 @@ class Books:
         "_on_given_up",
         "_open",
         "_produced",
+        "_spooled",
         "_unacked",
     )
 
@@ -91,6 +96,7 @@ class Books:
         self._unacked = 0
         self._acked = 0
         self._ghost = 0
+        self._spooled = 0
         self._discarded: dict[str, int] = {}
         self._dropped: dict[str, int] = {}
 
@@ -128,6 +134,18 @@ class Books:
             self._unacked = _less(self._unacked, steps, "unacked")
             self._dropped[reason] = self._dropped.get(reason, 0) + steps
 
+    def spool(self, steps: int) -> None:
+        """Counts unacked steps that wait for the connection to return."""
+        with self._lock:
+            self._unacked = _less(self._unacked, steps, "unacked")
+            self._spooled += steps
+
+    def unspool(self, steps: int) -> None:
+        """Counts spooled steps that are about to be sent; they are then unacked."""
+        with self._lock:
+            self._spooled = _less(self._spooled, steps, "spooled")
+            self._unacked += steps
+
     def ghost(self, steps: int) -> None:
         """Counts steps of an untrained opponent, which are outside the equation."""
         with self._lock:
@@ -137,6 +155,17 @@ class Books:
     def produced_steps(self) -> int:
         """Steps recorded so far, read without the lock."""
         return self._produced
+
+    @property
+    def spooled_steps(self) -> int:
+        """Steps that wait for the connection to return, read without the lock."""
+        return self._spooled
+
+    @property
+    def sent_steps(self) -> int:
+        """Steps that are neither open nor spooled."""
+        with self._lock:
+            return self._produced - self._open - self._spooled
 
     def view(self) -> BooksView:
         """Returns all counters, read at one moment."""
@@ -149,6 +178,7 @@ class Books:
                 unacked=self._unacked,
                 acked=self._acked,
                 ghost=self._ghost,
+                spooled=self._spooled,
             )
 
     @property
@@ -182,6 +212,7 @@ class ActorSnapshot:
         connection: Counts of the connection's thread.
         books: Books of all behaviors over the life of the process; the books of each behavior are read at one moment.
         chunks_unacked: Number of unacked chunks.
+        spooled_bytes: Bytes of the chunks that wait for the connection to return.
         credit_steps: Steps that may be taken before more credit is needed.
         held: Reasons of the holds that stop the actor.
         is_uploading: The upload stream is open.
@@ -194,6 +225,7 @@ class ActorSnapshot:
     connection: ConnectionCounts = field(default_factory=ConnectionCounts)
     books: BooksView = field(default_factory=BooksView)
     chunks_unacked: int = 0
+    spooled_bytes: int = 0
     credit_steps: int = 0
     held: frozenset[str] = frozenset()
     is_uploading: bool = False

@@ -123,6 +123,9 @@ class Connector:
                 raise
             await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
             raise failure from None
+        except ActorError as failure:
+            await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
+            raise
         await self._close(endpoint, state.close_reason, state.close_message)
 
     async def _open(self, endpoint: Endpoint) -> None:
@@ -170,6 +173,9 @@ class Connector:
                 raise
             await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
             raise failure from None
+        except ActorError as failure:
+            await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
+            raise
         state.changed.set()
 
     async def _closing(self) -> None:

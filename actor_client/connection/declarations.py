@@ -11,6 +11,7 @@ from actor_client.connection.behavior import Behavior, BehaviorPort
 from actor_client.connection.endpoint import DECLARE_SECONDS, Endpoint, call
 from actor_client.connection.session import Opening, RunInfo
 from actor_client.connection.state import ConnectionState
+from actor_client.exits import ActorError, ExitCode
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +75,8 @@ class Declarations:
         """
         state = self._state
         with state.window.lock:
-            dropped = state.opened(opening, run)
+            replayed = {id(behavior) for behavior in self.behaviors.values() if behavior.is_replayed}
+            dropped = state.opened(opening, run, lambda parcel: id(parcel.owner) in replayed)
             if opening is not Opening.RESUMED:
                 for behavior in self.behaviors.values():
                     behavior.restart(run.generation, is_lost=opening is Opening.LOST)
@@ -86,6 +88,7 @@ class Declarations:
 
         Raises:
             WireError: The learner refused, or did not answer.
+            ActorError: The actor's settings do not fit the trainer.
         """
         self._state.declared.clear()
         for declaration in list(self._known):
@@ -96,6 +99,7 @@ class Declarations:
 
         Raises:
             WireError: The learner refused, or did not answer.
+            ActorError: The actor's settings do not fit the trainer.
         """
         while True:
             await self._state.declared.wait()
@@ -123,6 +127,12 @@ class Declarations:
                 code=grpc.StatusCode.INTERNAL,
             )
         name = declaration.spec.name
+        if state.outage_bytes and not response.replay:
+            raise ActorError(
+                ExitCode.REFUSED,
+                f"--outage-bytes {state.outage_bytes} cannot be used with behavior {name}: its trainer has no replay memory "
+                "(as sac has), and steps that an actor takes on its own would be too old; leave out --outage-bytes",
+            )
         behavior = self.behaviors.get(name)
         if behavior is None:
             behavior = self.behaviors[name] = Behavior(state, declaration.spec)

@@ -51,6 +51,7 @@ class LearnerLink:
         quiet_seconds: Seconds without warnings of a learner that has never answered.
         opponent: Name of the script that plays opponents; empty for none.
         security: How to connect.
+        outage_bytes: Most bytes of chunks that are recorded while there is no connection; 0 = the actor waits.
 
     Attributes:
         counts: Counters of the stepping thread.
@@ -76,7 +77,9 @@ class LearnerLink:
         quiet_seconds: float = 0.0,
         opponent: str = "",
         security: ClientSecurity = ClientSecurity(),  # noqa: B008 - frozen
+        outage_bytes: int = 0,
     ) -> None:
+        self._outage_bytes = outage_bytes
         self.counts = RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
         self._address = address
@@ -156,6 +159,7 @@ class LearnerLink:
             connection=state.counts,
             books=sum((behavior.total() for behavior in behaviors), BooksView()),
             chunks_unacked=state.window.chunks,
+            spooled_bytes=state.window.spooled_bytes,
             credit_steps=sum(behavior.credit_steps for behavior in behaviors),
             held=frozenset().union(*(behavior.held for behavior in behaviors)),
             is_uploading=state.uploading,
@@ -290,7 +294,9 @@ class LearnerLink:
 
     async def _keep(self) -> None:
         """Maintains the connection until the actor closes or an error ends it."""
-        self._state = state = ConnectionState(self._address, self._session, self.counts, self._history)
+        self._state = state = ConnectionState(
+            self._address, self._session, self.counts, self._history, outage_bytes=self._outage_bytes
+        )
         self._declarations = Declarations(state)
         workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="rollcast-policy")
         connector = Connector(

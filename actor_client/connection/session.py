@@ -54,6 +54,7 @@ class RunInfo:
         engine_settings: Settings for game engines.
         server_version: The learner's version, for logs.
         assignment: The present assignment; id 0 asks only for learning.
+        settled_through: The last chunk of the requested session that the learner received; 0 if unknown.
     """
 
     run_id: str
@@ -68,6 +69,7 @@ class RunInfo:
     engine_settings: session_pb2.EngineSettings = field(default_factory=session_pb2.EngineSettings)
     server_version: str = ""
     assignment: policy_pb2.Assignment = field(default_factory=policy_pb2.Assignment)
+    settled_through: int = 0
 
 
 class Session:
@@ -202,6 +204,7 @@ def _run_info(response: session_pb2.OpenSessionResponse) -> RunInfo:
         engine_settings=response.engine_settings,
         server_version=response.server_version,
         assignment=response.assignment,
+        settled_through=response.settled_through,
     )
 
 

@@ -16,7 +16,7 @@ from rollcast.v1 import policy_pb2, session_pb2
 from actor_client.connection.errors import DataRefusals
 from actor_client.connection.gate import Gate
 from actor_client.connection.session import Opening, RunInfo, Session
-from actor_client.connection.window import SendWindow
+from actor_client.connection.window import Parcel, SendWindow
 from actor_client.counts import ConnectionCounts, RolloutCounts, count
 from actor_client.exits import ActorError
 from actor_client.logs import Notices
@@ -103,6 +103,7 @@ class ConnectionState:
         uploading: The upload stream is open.
         subscribed: The policy stream is open.
         closing: Set to send the remaining data and close the session.
+        outage_bytes: Most bytes of chunks that are recorded without a connection; 0 = none are.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class ConnectionState:
         session: Session,
         rollout: RolloutCounts | None = None,
         history: History | None = None,
+        outage_bytes: int = 0,
     ) -> None:
         self.address = address
+        self.outage_bytes = outage_bytes
         self.session = session
         self.history = history
         self.window = SendWindow()
@@ -178,8 +181,13 @@ class ConnectionState:
         """All gates of the present session and generation, by number."""
         return self._gates
 
-    def opened(self, opening: Opening, run: RunInfo) -> int:
-        """Applies an opening; chunks that the learner can no longer use are dropped and counted.
+    def opened(self, opening: Opening, run: RunInfo, keeps: Callable[[Parcel], bool]) -> int:
+        """Applies an opening. Chunks that the learner received are acked; those that it can no longer use are dropped.
+
+        Args:
+            opening: The effect of the opening.
+            run: The learner's answer.
+            keeps: Returns whether a restarted learner takes a chunk that it did not receive.
 
         Returns:
             The number of dropped rows.
@@ -192,10 +200,18 @@ class ConnectionState:
                 return 0
             if opening is not Opening.NEW_GENERATION:
                 self.times.begin()
-            reason = "session_lost" if opening is Opening.LOST else "generation"
-            count(self.counts.chunks_dropped, reason, self.window.chunks)
+            is_lost = opening is Opening.LOST
+            reason = "session_lost" if is_lost else "generation"
+            settled, dropped = self.window.clear(
+                reason,
+                self.session.next_sequence,
+                settled_through=run.settled_through,
+                keeps=None if is_lost else keeps,
+            )
+            self.counts.chunks_acked += len(settled)
+            count(self.counts.chunks_dropped, reason, len(dropped))
             self._gates = {}
-            return self.window.clear(reason, self.session.next_sequence)
+            return sum(parcel.rows for parcel in dropped)
 
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Applies the learner's assignment, if it is newer."""

@@ -1,5 +1,9 @@
 """Chunks that the learner has not acked: numbered when first sent, kept until acked, resent after a reconnection.
 
+Beside the window is a ring of spooled chunks, for trainers with replay memory: those recorded while there was no connection,
+and those that were unacked when the learner restarted. They have no number and use no credit; they leave the ring as credit
+allows, oldest first.
+
 The numbers of a session begin at 1 and have no gaps. A chunk gets its number at the first transmission, so that a chunk
 that waits for credit in bytes delays only chunks of its own behavior, and a chunk that is dropped before it was sent
 leaves no gap.
@@ -7,7 +11,9 @@ leaves no gap.
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from rollcast.v1 import trajectory_pb2
 
@@ -17,6 +23,21 @@ from actor_client.connection.gate import Gate
 # Bytes of unacked chunks at which no more steps are taken. The learner's credit is the usual limit; this one bounds
 # memory if a learner grants too much.
 WINDOW_BYTES = 64 * 1024 * 1024
+
+
+class Owner(Protocol):
+    """The behavior of a chunk, whose number and gate change when the learner restarts."""
+
+    @property
+    def index(self) -> int:
+        """The learner's number of the behavior."""
+
+    @property
+    def gate(self) -> Gate:
+        """Credit of the behavior."""
+
+    def may_send(self, steps: int) -> bool:
+        """Returns whether credit allows for sending so many spooled steps."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +50,8 @@ class Parcel:
         books: The books that count its rows as unacked.
         rows: Number of steps.
         size_bytes: Encoded size of the chunk, which credit in bytes counts.
+        owner: Its behavior; None for a chunk that is never spooled.
+        is_spooled: Whether it waits for the connection to return.
         sequence: Number of the chunk; 0 until it is sent.
         sent_at: Time of the last write, in monotonic seconds; 0 before the first.
         digest: Digest of its columns; empty without a history.
@@ -39,13 +62,17 @@ class Parcel:
     books: Books
     rows: int
     size_bytes: int
+    owner: Owner | None = None
+    is_spooled: bool = False
     sequence: int = 0
     sent_at: float = 0.0
     digest: str = ""
 
 
 class SendWindow:
-    """The unacked chunks of one session. The stepping thread calls `put`; the connection's thread calls all else.
+    """The unacked and the spooled chunks of one session.
+
+    The stepping thread calls `put` and `spool`; the connection's thread calls all else.
 
     Attributes:
         lock: Held while the session changes, so that no chunk of the old session enters after a `clear`.
@@ -56,12 +83,19 @@ class SendWindow:
         self._sent: deque[Parcel] = deque()  # numbered, oldest first
         self._resent = 0  # number of chunks in `_sent` that the present stream has carried
         self._waiting: deque[Parcel] = deque()  # not numbered yet
+        self._spool: deque[Parcel] = deque()
+        self._spooled_bytes = 0
         self._next_sequence = 1
         self._bytes = 0
 
     @property
+    def spooled_bytes(self) -> int:
+        """Bytes of all spooled chunks, read without the lock."""
+        return self._spooled_bytes
+
+    @property
     def unacked_bytes(self) -> int:
-        """Bytes of all kept chunks, read without the lock."""
+        """Bytes of all unacked chunks, read without the lock."""
         return self._bytes
 
     @property
@@ -83,11 +117,11 @@ class SendWindow:
     @property
     def empty(self) -> bool:
         """True if every chunk has been acked or dropped."""
-        return not self._sent and not self._waiting
+        return not self._sent and not self._waiting and not self._spool
 
     @property
     def chunks(self) -> int:
-        """Number of kept chunks."""
+        """Number of unacked chunks."""
         return len(self._sent) + len(self._waiting)
 
     def put(self, parcel: Parcel) -> None:
@@ -97,10 +131,31 @@ class SendWindow:
             self._bytes += parcel.size_bytes
             parcel.gate.sealed(parcel.size_bytes)
 
+    def spool(self, parcel: Parcel, most_bytes: int) -> list[Parcel]:
+        """Keeps a chunk for the time when the connection is back; its books count its rows as unacked.
+
+        Args:
+            parcel: The chunk.
+            most_bytes: Most bytes of all spooled chunks.
+
+        Returns:
+            The oldest chunks, which are dropped{outage_full} to make room.
+        """
+        with self.lock:
+            self._keep([parcel])
+            dropped: list[Parcel] = []
+            while self._spooled_bytes > most_bytes:
+                oldest = self._spool.popleft()
+                self._spooled_bytes -= oldest.size_bytes
+                _give_up(oldest, "outage_full")
+                dropped.append(oldest)
+            return dropped
+
     def take(self) -> Parcel | None:
         """Returns the chunk to send next, numbered, or None.
 
-        Chunks of a former stream come first, then the oldest chunk whose behavior has credit in bytes.
+        Chunks of a former stream come first, then the oldest chunk whose behavior has credit in bytes, then the oldest
+        spooled one whose behavior has credit in steps and in bytes.
         """
         with self.lock:
             if self._resent < len(self._sent):
@@ -117,7 +172,7 @@ class SendWindow:
                 del self._waiting[position]
                 self._number(parcel)
                 return parcel
-            return None
+            return self._take_spooled()
 
     def ack(self, through: int) -> list[Parcel]:
         """Settles all chunks up to a number.
@@ -155,29 +210,79 @@ class SendWindow:
             self._resent = 0
             return settled
 
-    def clear(self, reason: str, next_sequence: int) -> int:
-        """Drops all chunks, and continues with another number.
+    def clear(
+        self,
+        reason: str,
+        next_sequence: int,
+        *,
+        settled_through: int = 0,
+        keeps: Callable[[Parcel], bool] | None = None,
+    ) -> tuple[list[Parcel], list[Parcel]]:
+        """Gives up all chunks that the learner has not received, and continues with another number.
 
         Args:
             reason: The reason in the books.
             next_sequence: The number of the next new chunk.
+            settled_through: The last number that the learner received; chunks up to it are acked.
+            keeps: Returns whether an unacked chunk is spooled instead; the spooled ones then stay. None gives up all.
 
         Returns:
-            The number of dropped rows.
+            The settled chunks and the dropped ones.
         """
         with self.lock:
-            dropped = [*self._sent, *self._waiting]
+            settled = self._settle(settled_through)
+            unacked = [*self._sent, *self._waiting]
             self._sent.clear()
             self._waiting.clear()
             self._resent = 0
             self._bytes = 0
             self._next_sequence = next_sequence
+            dropped = [parcel for parcel in unacked if keeps is None or not keeps(parcel)]
+            if keeps is None:
+                dropped += self._spool
+                self._spool.clear()
+                self._spooled_bytes = 0
+            else:
+                spooled = [*self._spool]
+                self._spool.clear()
+                self._keep(parcel for parcel in unacked if keeps(parcel))
+                self._spool.extend(spooled)
             for parcel in dropped:
-                parcel.books.drop(reason, parcel.rows)
-            return sum(parcel.rows for parcel in dropped)
+                _give_up(parcel, reason)
+            return settled, dropped
 
     def _acked_through(self) -> int:
         return self._sent[0].sequence - 1 if self._sent else self._next_sequence - 1
+
+    def _keep(self, parcels: Iterable[Parcel]) -> None:
+        """Spools unacked chunks."""
+        for parcel in parcels:
+            parcel.books.spool(parcel.rows)
+            parcel.sequence, parcel.is_spooled = 0, True
+            self._spool.append(parcel)
+            self._spooled_bytes += parcel.size_bytes
+
+    def _take_spooled(self) -> Parcel | None:
+        """Returns the oldest spooled chunk for which there is credit, numbered, or None."""
+        blocked: set[int] = set()
+        for position, parcel in enumerate(self._spool):
+            owner = parcel.owner
+            if owner is None or id(owner) in blocked:
+                continue
+            if not owner.may_send(parcel.rows) or not owner.gate.admits(parcel.size_bytes):
+                blocked.add(id(owner))
+                continue
+            del self._spool[position]
+            self._spooled_bytes -= parcel.size_bytes
+            parcel.books.unspool(parcel.rows)
+            parcel.is_spooled = False
+            parcel.gate = owner.gate
+            parcel.request.chunk.behavior_index = owner.index
+            self._bytes += parcel.size_bytes
+            parcel.gate.sealed(parcel.size_bytes)
+            self._number(parcel)
+            return parcel
+        return None
 
     def _number(self, parcel: Parcel) -> None:
         parcel.sequence = self._next_sequence
@@ -199,3 +304,10 @@ class SendWindow:
             settled.append(parcel)
         self._resent = max(0, self._resent - len(settled))
         return settled
+
+
+def _give_up(parcel: Parcel, reason: str) -> None:
+    """Counts the rows of a spooled or unacked chunk as dropped."""
+    if parcel.is_spooled:
+        parcel.books.unspool(parcel.rows)
+    parcel.books.drop(reason, parcel.rows)

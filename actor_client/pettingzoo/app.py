@@ -60,6 +60,7 @@ class PettingZooActor:
             heartbeat=self._heartbeat,
             opponent=settings.opponent or "",
             security=settings.security,
+            outage_bytes=settings.outage_bytes,
         )
 
     def run(self) -> None:

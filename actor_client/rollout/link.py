@@ -34,7 +34,7 @@ class ChunkLimits:
 
 
 class StepBooks(Protocol):
-    """The books of one behavior in one session: produced = open + discarded + dropped + unacked + acked."""
+    """The books of one behavior in one session: produced = open + spooled + discarded + dropped + unacked + acked."""
 
     def produced(self, steps: int) -> None:
         """Counts recorded steps; they are open."""

@@ -47,6 +47,7 @@ class CommonSettings(BaseSettings):
     token_file: Path | None = None
     server_name: str | None = Field(default=None, min_length=1)
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    outage_bytes: int = Field(default=0, ge=0, le=2**40)
     connect_timeout: Seconds | None = None
     max_seconds: Seconds | None = None
     metrics_address: str = DEFAULT_METRICS_ADDRESS

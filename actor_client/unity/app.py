@@ -108,6 +108,7 @@ class UnityActor:
             quiet_seconds=settings.quiet_seconds,
             opponent=settings.opponent or "",
             security=settings.security,
+            outage_bytes=settings.outage_bytes,
         )
         self._demos = (
             None

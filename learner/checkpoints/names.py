@@ -23,7 +23,8 @@ LAST: Final = "last"
 
 _OF_ANY_START: Final = frozenset(
     {LOCK_NAME, GENERATION, CONFIGURATION, SOURCES, "events.jsonl", "logs", "run_logs", "wandb", "wandb_id"}
-    | {"address.json", "audit.jsonl", "operator_token", "session_key", "versions.json"}
+    | {"address.json", "audit.jsonl", "operator_token", "received_steps", "session_key"}
+    | {"versions.json"}
 )
 _OWN_NAMES: Final = _OF_ANY_START | {PROGRESS_FILE, SUMMARY_FILE}
 _OWN_SUFFIXES: Final = (".onnx", ".pt", ".tmp")

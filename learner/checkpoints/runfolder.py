@@ -5,6 +5,7 @@
     results/<run_id>/configuration.yaml, configuration_sources.json   the resolved settings and the source of each
     results/<run_id>/generation                                        number of starts of a learner here
     results/<run_id>/run_state.pt, run_state.previous.pt               the state that a restart continues from
+    results/<run_id>/received_steps                                    received steps, newer than the run state
     results/<run_id>/session_key                                       the secret of session ids, for its owner only
     results/<run_id>/<Behavior>.onnx                                   the model, at the end
     results/<run_id>/<Behavior>/<Behavior>-<step>.pt, .onnx            checkpoints; checkpoint.pt is the newest
@@ -39,6 +40,7 @@ from learner.checkpoints.names import (
     holds_a_run,
     safe_name,
 )
+from learner.checkpoints.received import RECEIVED
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, read_regular, remove_leftovers, sync_folder, write_file
 from learner.settings.base import Value
@@ -232,6 +234,8 @@ def open_run_folder(
             on_failure.callback(lock.release)
             resuming = _decide(path, resume=resume, force=force)
             _clean(path, resuming=resuming, force=force)
+            if not resume:  # a run that was killed before its first state may have acked steps: "auto" continues it
+                (path / RECEIVED).unlink(missing_ok=True)
             on_failure.pop_all()
     except OSError as error:
         raise _cannot_use(path, error) from error

@@ -120,14 +120,15 @@ def _measured(row: control_pb2.BehaviorStatus) -> str:
 
 def _actor_lines(status: control_pb2.StatusResponse) -> list[str]:
     """Returns a table with a row for each actor, each row followed by the actor's own counts."""
+    away = [f"{status.actors_away} more away; they may return to their sessions"] if status.actors_away else []
     if not status.actors:
-        return ["no actor is connected"]
+        return ["no actor is connected", *away]
     names = [row.behavior for row in status.behaviors]
     table = text.aligned([_HEADER, *(_cells(actor) for actor in status.actors)], _LEFT)
     lines = table[:1]
     for actor, row in zip(status.actors, table[1:], strict=True):
         lines += [row, *_environment_lines(actor), *_books_lines(actor, names)]
-    return lines
+    return lines + away
 
 
 def _cells(actor: control_pb2.ActorStatus) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ def _cells(actor: control_pb2.ActorStatus) -> tuple[str, ...]:
     return (
         str(actor.actor_index),
         printable(actor.actor_name, 40),
-        "connected" if actor.connected else "away",
+        "connected" if actor.connected else "silent",
         f"{actor.last_seen_ms / 1000:.1f} s",
         text.speed(actor.env_steps_per_second),
         str(actor.lag_versions) if actor.HasField("lag_versions") else "-",
@@ -172,7 +173,7 @@ def _books_lines(actor: control_pb2.ActorStatus, names: Sequence[str]) -> list[s
             row = books[index]
             line += (
                 f", produced {row.produced_steps} = acked {row.acked_steps} + unacked {row.unacked_steps} + open "
-                f"{row.open_steps} + discarded ({_reasons(row.discarded)}) + dropped ({_reasons(row.dropped)})"
+                f"{row.open_steps} + spooled {row.spooled_steps} + discarded ({_reasons(row.discarded)}) + dropped ({_reasons(row.dropped)})"
             )
         lines.append(line)
         if errors.get(index):

@@ -12,6 +12,7 @@ import structlog
 from rollcast.history import open_history
 
 from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
+from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
@@ -119,6 +120,8 @@ class TrainingRun:
         )
         self.self_play = self._make_self_play(checkpoints)
         self.keeper = self._make_keeper(checkpoints, state, curriculum)
+        self._received = ReceivedSteps(folder.path, options.rollcast.max_sessions)
+        self.front.keep_received(self._received)
         if state is None:
             configuration.keep()
         self.evaluations = self._make_evaluations(checkpoints)
@@ -161,6 +164,7 @@ class TrainingRun:
         try:
             return play(self.front, self.run, self._announce, display)
         finally:
+            self._received.close()
             self._remove_addresses()
 
     def _remove_addresses(self) -> None:

@@ -40,6 +40,8 @@ class ExitCode(enum.IntEnum):
     POLICY_CHECK_FAILED = 41, "the exported policy and the trained one compute different results"
     EVALUATION_CUT_SHORT = 42, "an evaluation ended before all its episodes were played; the results so far are printed"
     NOT_SAVED = 43, "something could not be saved: a checkpoint, a run's last model or summary, or a command's output"
+    DEVICE_FAILED = 44, "the training device or its driver failed; the last checkpoint is kept"
+    OUT_OF_MEMORY = 45, "memory ran out, on the training device or in the machine; the last checkpoint is kept"
 
     INTERRUPTED = 130, "a signal ended the learner at once: any signal during the start, or the third during the end"
 

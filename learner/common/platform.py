@@ -33,6 +33,7 @@ _ACCESS_FLAGS: Final = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 _HAS_FILE_MODES: Final = hasattr(os, "fchmod")
 _MAY_OTHERS: Final = 0o077
 
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _HELD_OPEN: Final = (5, 32)
 """Windows' ERROR_ACCESS_DENIED and ERROR_SHARING_VIOLATION: another process has the file open."""
 _REPLACE_TRIES: Final = 20
@@ -87,6 +88,14 @@ def memory_bytes() -> int | None:
         if ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
             return int(status.available_bytes)
     return None
+
+
+def boot_id() -> str:
+    """Returns an id of this start of the operating system; empty where the system has none (not Linux)."""
+    try:
+        return Path(_BOOT_ID).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def raise_descriptor_limit(needed: int) -> int | None:

@@ -22,6 +22,7 @@ from rollcast.history import History
 from rollcast.limits import PROTOCOL_REVISION
 from rollcast.v1 import policy_pb2
 
+from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.common.exits import ExitCode, UserError
 from learner.front.actor_shares import bottleneck_meter
@@ -197,6 +198,24 @@ class Front:
         restore(books, self.behaviors, self.sessions, self.ledger, trainers.keys())
         self.run_status.load_state_dict(status)
 
+    def keep_received(self, received: ReceivedSteps) -> None:
+        """Books what was acked after the restored state, and records from now on what is acked. Call `restore` first.
+
+        Args:
+            received: The record in the run folder.
+
+        Raises:
+            UserError: The record cannot be written.
+        """
+        found = received.read()
+        if found is not None:
+            lost = self.sessions.recover(found)
+            for behavior, steps in lost.items():
+                log.warning("acked_steps_lost", behavior=behavior, steps=steps, cause="acked after the last run state")
+        names = [behavior.name for behavior in self.behaviors.all()]
+        received.begin(names, self.ledger.received(), self.sessions.received())
+        self.sessions.keep_record(received)
+
     @property
     def state(self) -> RunState:
         """The learner's current activity; callable from any thread."""
@@ -338,6 +357,7 @@ class Front:
                 self.run_status.behavior_state(behavior),
                 self.run_status.milestones(behavior.name),
                 self.run_status.actor_numbers(behavior),
+                untimed_steps=self.ledger.untimed_steps(behavior.name),
             )
             for behavior in self.behaviors.all()
         }

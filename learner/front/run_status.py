@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.ledger import ROLLBACK, Ledger, LedgerBooks
+from learner.ingest.ledger import Ledger, LedgerBooks
 from learner.ingest.sessions import SessionTable
 from learner.link.to_front import Stats
 from learner.observe.behavior_state import BehaviorState, LedgerNumbers, TrainerStats
@@ -138,7 +138,7 @@ class RunStatus:
             notes.milestones.note_steps(taken)
             notes.milestones.note_activity(is_idle=self.stats.is_paused or behavior.index not in acting)
             # An actor that returns after a rollback reports all its steps at once; they were not taken recently.
-            notes.rate.update(taken - self._ledger.books(behavior.name).lost.get(ROLLBACK, 0))
+            notes.rate.update(taken - self._ledger.untimed_steps(behavior.name))
 
     @property
     def uptime_seconds(self) -> float:
@@ -157,6 +157,7 @@ class RunStatus:
             actors=actors,
             quarantined=self._sessions.quarantine.view(),
             actors_opened=self._sessions.opened,
+            actors_away=self._sessions.away,
             last_error=self.stats.last_error or ("" if actors else self._sessions.last_failure),
             behaviors=tuple(self.behavior_state(behavior) for behavior in self._behaviors.all()),
             bottleneck=self.bottleneck,

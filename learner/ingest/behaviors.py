@@ -40,6 +40,8 @@ class Behavior:
         cut_at_swap: Whether open segments are cut at each policy swap.
         training: False if it has no trainer (any more): its chunks are then dropped{not_training} on arrival. Use
             `BehaviorTable.end_training` to end it.
+        takes_any_generation: Whether rows that acted under an earlier start of the learner are trained: no step is too old
+            for replay. Matches and lock-step rounds, though, belong to one start.
     """
 
     index: int
@@ -50,6 +52,7 @@ class Behavior:
     max_policy_lag: int
     cut_at_swap: bool
     training: bool = True
+    takes_any_generation: bool = False
 
     @property
     def plays_matches(self) -> bool:
@@ -288,6 +291,9 @@ class BehaviorTable:
             queue=self._make_queue(),
             max_policy_lag=max_policy_lag(settings, self.service),
             cut_at_swap=self.service.on_policy == "strict" and settings.traits.on_policy,
+            takes_any_generation=settings.traits.replay
+            and settings.self_play is None
+            and self.service.lockstep is None,
         )
         self._behaviors.append(behavior)
         self._send(behavior.declared)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from rollcast.limits import MAX_REASONS
 
+from learner.checkpoints.received import ReceivedCount, session_key_of
 from learner.common.saved_values import MAX_CLAIMED, count, flag, text
 from learner.ingest.ledger import ROLLBACK, Ledger
 from learner.ingest.session import MAX_LOST_STEPS, Account, ActorCounters, ActorSession
@@ -107,6 +108,7 @@ def _by_index(state: Mapping[Any, Any]) -> dict[int, GivenUp]:
     return {int(index): GivenUp.from_state(saved) for index, saved in state.items()}
 
 
+_UNNAMED: Final = "sha256:"
 MAX_RECORDS: Final = 1024
 """Most records of sessions that ended without a goodbye and may still be requested."""
 
@@ -148,28 +150,77 @@ class EndedSession:
         is_unknown: Whether it belongs to an earlier generation and its actor never returned, so that the steps sent
             since the checkpoint are unknown.
         principal: Name of the principal that it belonged to; empty if actors are not identified.
+        through: Every chunk up to this sequence was received.
     """
 
     accounts: dict[int, EndedAccount] = field(default_factory=dict)
     is_unknown: bool = False
     principal: str = ""
+    through: int = 0
 
 
 class EndedSessions:
-    """Totals and records of the sessions that have ended. The caller holds the ledger's lock."""
+    """Totals and records of the sessions that have ended. The caller holds the ledger's lock.
+
+    A session of which only the learner's record of received steps knows is listed by the name that it has there, until its
+    actor names it.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._taken_steps: Counter[int] = Counter()
+        self._taken_steps: Counter[str] = Counter()
         self._records: dict[str, EndedSession] = {}
 
-    def steps_taken(self, behavior_index: int) -> int:
+    def steps_taken(self, behavior: str) -> int:
         """Returns the steps of a behavior taken in ended sessions."""
-        return self._taken_steps[behavior_index]
+        return self._taken_steps[behavior]
+
+    def take(self, behavior: str, steps: int) -> None:
+        """Adds steps taken in sessions of which there is no record."""
+        self._taken_steps[behavior] += steps
 
     def knows(self, session_id: str) -> bool:
-        """Returns whether there is a record of a session."""
+        """Returns whether there is a record of a session under its own id."""
         return session_id in self._records
+
+    def received_through(self, session_id: str) -> int:
+        """Returns the sequence up to which the chunks of a session were received; 0 if unknown."""
+        record = self._records.get(session_id)
+        return 0 if record is None else record.through
+
+    def recover(self, key: bytes, counts: Mapping[int, ReceivedCount]) -> Counter[str]:
+        """Takes over what the learner's record says that it received in a session.
+
+        Args:
+            key: Key of the session; see `learner.checkpoints.received`.
+            counts: What was received, by index of the behavior in that session.
+
+        Returns:
+            The received steps that were not known, by behavior.
+        """
+        name = next((known for known in self._records if _key_of(known) == key), _unnamed(key))
+        record = self._records.get(name) or EndedSession(is_unknown=True)
+        gained: Counter[str] = Counter()
+        for index, found in counts.items():
+            account = record.accounts.setdefault(index, EndedAccount(found.behavior))
+            record.through = max(record.through, found.through)
+            if account.behavior == found.behavior and found.steps > account.received_steps:
+                gained[found.behavior] += found.steps - account.received_steps
+                account.received_steps = found.steps
+                self._taken_steps[found.behavior] += max(0, found.steps - account.produced_steps)
+                account.produced_steps = max(account.produced_steps, found.steps)
+        self._keep(name, record)
+        return gained
+
+    def received(self) -> dict[bytes, dict[int, ReceivedCount]]:
+        """Returns what was received in the recorded sessions, by key and by index of the behavior."""
+        return {
+            _key_of(name): {
+                index: ReceivedCount(account.behavior, account.received_steps, record.through)
+                for index, account in record.accounts.items()
+            }
+            for name, record in self._records.items()
+        }
 
     def unknown(self, behavior: str) -> int:
         """Returns the number of records of unknown sessions that include a behavior."""
@@ -181,13 +232,14 @@ class EndedSessions:
     def add(self, session: ActorSession, *, said_farewell: bool) -> None:
         """Adds a session that has ended; keeps a record only if its actor may still request it."""
         for account in session.accounts.values():
-            self._taken_steps[account.index] += account.produced_steps
+            self._taken_steps[account.behavior] += account.produced_steps
         if not said_farewell:
             accounts = {
                 account.index: EndedAccount(account.behavior, account.produced_steps, account.received_steps)
                 for account in session.accounts.values()
             }
-            self._keep(session.session_id, EndedSession(accounts, session.is_awaited, session.principal))
+            record = EndedSession(accounts, session.is_awaited, session.principal, session.acked_through)
+            self._keep(session.session_id, record)
 
     def settle(
         self,
@@ -195,6 +247,7 @@ class EndedSessions:
         reports: Iterable[ActorCounters],
         *,
         is_older: bool,
+        is_believed: bool,
         name_of: Callable[[int], str | None],
         principal: str = "",
     ) -> None:
@@ -205,9 +258,14 @@ class EndedSessions:
             reports: The actor's counters.
             is_older: Whether the session belongs to an earlier generation: steps acked there and missing from the
                 ledger were lost with the learner's last process.
+            is_believed: Whether such steps are booked as the actor says; False if the learner has its own record.
             name_of: Returns the behavior of an index at the time of the session; None if unknown.
             principal: Name of the caller; a session of another one is not settled.
         """
+        unnamed = self._records.pop(_unnamed(session_key_of(session_id)), None)
+        if unnamed is not None:
+            unnamed.principal = principal
+            self._records[session_id] = unnamed
         record = self._records.get(session_id)
         if record is not None and record.principal != principal:
             return
@@ -215,14 +273,15 @@ class EndedSessions:
             return  # its record was discarded long ago; the ledger already holds the received steps
         record = record or EndedSession(principal=principal)
         for report in reports:
-            name = name_of(report.behavior_index)
+            known = record.accounts.get(report.behavior_index)
+            name = name_of(report.behavior_index) if known is None else known.behavior
             if name is None:
                 continue
             account = record.accounts.setdefault(report.behavior_index, EndedAccount(name))
-            self._taken_steps[report.behavior_index] += max(0, report.produced - account.produced_steps)
+            self._taken_steps[name] += max(0, report.produced - account.produced_steps)
             account.produced_steps = max(account.produced_steps, report.produced)
             lost_steps = min(report.acked - account.received_steps, MAX_LOST_STEPS - account.lost_steps)
-            if is_older and lost_steps > 0:
+            if is_older and is_believed and lost_steps > 0:
                 self._ledger.lose(name, ROLLBACK, lost_steps, queued=False)
                 account.received_steps += lost_steps
                 account.lost_steps += lost_steps
@@ -237,6 +296,7 @@ class EndedSessions:
                 session_id: {
                     "is_unknown": record.is_unknown,
                     "principal": record.principal,
+                    "through": record.through,
                     "accounts": {
                         index: [account.behavior, account.produced_steps, account.received_steps, account.lost_steps]
                         for index, account in record.accounts.items()
@@ -246,19 +306,26 @@ class EndedSessions:
             },
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], behaviors: Collection[str] = ()) -> None:
         """Restores from a checkpoint.
 
+        Args:
+            state: The state.
+            behaviors: Names of the behaviors in the order of their indices, by which earlier builds counted.
+
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: The state is invalid.
+            AttributeError, IndexError, KeyError, TypeError, ValueError: The state is invalid.
         """
-        taken = state["taken_steps"]
-        self._taken_steps = Counter({int(index): count(taken, index, most=MAX_CLAIMED) for index in taken})
+        taken, names = state["taken_steps"], [*behaviors]
+        self._taken_steps = Counter(
+            {key if isinstance(key, str) else names[key]: count(taken, key, most=MAX_CLAIMED) for key in taken}
+        )
         self._records = {
             str(session_id): EndedSession(
                 {int(index): EndedAccount.from_state(*values) for index, values in saved["accounts"].items()},
                 flag(saved, "is_unknown"),
-                text({"principal": ""} | saved, "principal"),  # missing in files of earlier builds
+                text({"principal": ""} | saved, "principal"),  # missing in files of earlier builds, as the next one
+                count({"through": 0} | saved, "through", most=MAX_CLAIMED),
             )
             for session_id, saved in state["records"].items()
         }
@@ -269,3 +336,12 @@ class EndedSessions:
         if len(self._records) > MAX_RECORDS:
             settled = (key for key, kept in self._records.items() if not kept.is_unknown)
             self._records.pop(next(settled, next(iter(self._records))))
+
+
+def _unnamed(key: bytes) -> str:
+    """Returns the name of a session of which only its key is known; no id has such a form."""
+    return f"{_UNNAMED}{key.hex()}"
+
+
+def _key_of(name: str) -> bytes:
+    return bytes.fromhex(name.removeprefix(_UNNAMED)) if name.startswith(_UNNAMED) else session_key_of(name)

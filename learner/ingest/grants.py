@@ -76,7 +76,7 @@ class CreditAllocator:
     def grant(self, session: ActorSession, account: Account) -> Grant | None:
         """Grants a session the available credit and records it in its account; returns None if nothing is granted."""
         behavior = self._behaviors.by_index(account.index)
-        if behavior is None or self.is_closed or session.has_ended:
+        if behavior is None or self.is_closed or not session.takes_credit:
             return None
         pools = self._pools_of(account.index)
         if account.quota_through is not None:  # the quota is the credit, without an allowance or a reserve
@@ -95,7 +95,7 @@ class CreditAllocator:
     def is_worth_sending(self, session: ActorSession, account: Account) -> bool:
         """Returns whether to send a session new credit although no ack is due."""
         behavior = self._behaviors.by_index(account.index)
-        if behavior is None or self.is_closed or session.has_ended:
+        if behavior is None or self.is_closed or not session.takes_credit:
             return False
         pools = self._pools_of(account.index)
         if is_worth_sending(*self._bytes(session, account, behavior, pools)):
@@ -106,7 +106,7 @@ class CreditAllocator:
         return is_worth_sending(*self._steps(session, account, behavior, pools))
 
     def forget(self, session: ActorSession) -> None:
-        """Returns the reserve of a session that has ended; its streams may still be open and get nothing more."""
+        """Returns the reserve of a session that has ended or is away; its streams may still be open and get nothing more."""
         for index, pools in self._pools.items():
             self._suspended.discard((session.session_id, index))
             pools.steps.remove(session.session_id)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import structlog
 from numpy.typing import NDArray
 from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap, Untrainable
@@ -145,15 +146,31 @@ class ChunkIntake:
     ) -> tuple[Chunk, Rejected | None]:
         """Returns a chunk, and why its rows are refused. What is cheap to check is checked before a column is unpacked."""
         outdated = judge_generation(message, self._sessions.generation)
-        if outdated is not None:
+        if outdated is not None and not behavior.takes_any_generation:
             return outdated.chunk, outdated
         _check_credit(account, message.rows)
         chunk = decode(message, behavior)
-        rejected = judge(chunk, behavior, self._newest_version(behavior.name))
+        newest_version = self._newest_version(behavior.name)
+        if outdated is not None:
+            newest_version = newest_version or 0  # the trainers of this start may not have published yet
+            self._adopt(chunk, newest_version)
+        rejected = judge(chunk, behavior, newest_version)
         if rejected is None and behavior.plays_matches:
             rejected = self._judge_match(session, behavior, chunk)
         note_groups(session, account, chunk, self._behaviors.by_index)
         return chunk, rejected
+
+    def _adopt(self, chunk: Chunk, newest_version: int) -> None:
+        """Makes a chunk of an earlier start of the learner one of this start.
+
+        Versions and assignments mean nothing across starts: its rows count as those of the newest version at most, and its
+        episodes belong to no order.
+        """
+        chunk.generation = self._sessions.generation
+        chunk.base_version = min(chunk.base_version, newest_version)
+        chunk.columns.pop("version_offset", None)
+        if ASSIGNMENT in chunk.columns:
+            chunk.columns[ASSIGNMENT] = np.zeros_like(chunk.columns[ASSIGNMENT])
 
     def settle(self, session: ActorSession, examined: Examined) -> Rejected | None:
         """Books a checked chunk in ledger, session and queue, in one transaction.
@@ -275,6 +292,7 @@ class ChunkIntake:
         account.produced_steps = max(account.produced_steps, chunk.produced_steps)
         account.discarded_steps = max(account.discarded_steps, sum(chunk.discarded.values()))
         self._note_agents(account, chunk)
+        self._sessions.note_received(session, account)
         self._sessions.touch(session)
 
     def _note_agents(self, account: Account, chunk: Chunk) -> None:

@@ -38,7 +38,8 @@ class LedgerBooks:
         trained: Steps in a buffer whose update completed, or in replay memory.
         dropped: Dropped, by reason.
         queued: Accepted, with their fate open.
-        lost: Lost, by event: ``restart`` (queued when the learner ended), ``rollback`` (acked after the checkpoint).
+        lost: Lost, by event: ``restart`` (queued when the learner ended, or acked after the checkpoint), ``rollback``
+            (acked after the checkpoint as only actors say, because the learner's own record is missing).
         duplicate: Steps in chunks that were received twice; outside the equation.
         unknown_sessions: Sessions of an earlier generation that have not returned; outside the equation.
     """
@@ -67,6 +68,7 @@ class _Row:
     lost: Counter[str] = field(default_factory=Counter)
     duplicate: int = 0
     unknown_sessions: int = 0
+    untimed: int = 0
 
 
 class Ledger:
@@ -137,9 +139,40 @@ class Ledger:
             row = self._leave_queue(behavior, steps) if queued else self._row(behavior, steps)
             if not queued:
                 row.received += steps
+                row.untimed += steps
             row.lost[event] += steps
             if self.history is not None:
                 self.history.write("lost", behavior=behavior, reason=event, steps=steps, queued=queued)
+
+    def recover(self, received: Mapping[str, int]) -> dict[str, int]:
+        """Books steps that were acked after the loaded state, or before the first one, as lost{restart}.
+
+        Args:
+            received: Received steps of the run by behavior, as the record of the last process has them.
+
+        Returns:
+            The newly booked steps by behavior.
+        """
+        with self.lock:
+            missing = +Counter({name: steps - self._row(name, steps).received for name, steps in received.items()})
+            for name, steps in missing.items():
+                self.lose(name, RESTART, steps, queued=False)
+            return dict(missing)
+
+    def received(self) -> dict[str, int]:
+        """Returns the received steps of each behavior."""
+        with self.lock:
+            return {name: row.received for name, row in self._rows.items()}
+
+    def received_steps(self, behavior: str) -> int:
+        """Returns the received steps of a behavior."""
+        row = self._rows.get(behavior)
+        return 0 if row is None else row.received
+
+    def untimed_steps(self, behavior: str) -> int:
+        """Returns the lost steps that were acked after a checkpoint: the time in which they were taken is lost too."""
+        row = self._rows.get(behavior)
+        return 0 if row is None else row.untimed
 
     def duplicate(self, behavior: str, steps: int) -> None:
         """Books steps of a chunk that was already settled; outside the equation."""
@@ -186,6 +219,7 @@ class Ledger:
                     "queued": row.queued,
                     "lost": dict(row.lost),
                     "duplicate": row.duplicate,
+                    "untimed": row.untimed,
                 }
                 for name, row in self._rows.items()
             }
@@ -206,6 +240,8 @@ class Ledger:
                 lost=_by_word(saved["lost"]),
                 duplicate=count(saved, "duplicate", most=_MAX_BOOKED),
             )
+            # Earlier builds saved no such count; these steps were always rollback.
+            row.untimed = count({"untimed": row.lost[ROLLBACK], **saved}, "untimed", most=_MAX_BOOKED)
             queued = count(saved, "queued", most=_MAX_BOOKED)
             if queued:
                 row.lost[RESTART] += queued

@@ -29,7 +29,7 @@ MAX_PLACE = 2**32 - 1
 """The largest place in the run that a message holds."""
 MAX_AGENTS = 2**20
 MAX_ERROR_CHARACTERS = 512
-_COUNTED_STEPS = ("produced", "open", "unacked", "acked", "ghost")
+_COUNTED_STEPS = ("produced", "open", "spooled", "unacked", "acked", "ghost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class ActorCounters:
     acked: int = 0
     ghost: int = 0
     agents: int = 0
+    spooled: int = 0
 
     @classmethod
     def from_message(cls, message: session_pb2.ActorBooks) -> Self:
@@ -122,6 +123,9 @@ class Account:
         follows_quota: Whether the actor follows quotas.
         quota_through: Its quota, as a number of produced steps; None for none. See `learner.ingest.quotas`.
         granted_bytes: Last grant in bytes.
+        spooled_steps: Steps in chunks that wait for credit at the actor, as last reported: those recorded without a
+            connection, and those kept over a restart of the learner.
+        full_chunk_steps: Most steps of a chunk.
         is_byte_limited: False after a rollback: the bytes that the actor has sent are then unknown, and too low a limit
             would stop it for good. Reading from the network then pauses to keep within the queue's capacity.
         counters: The actor's last report.
@@ -151,10 +155,13 @@ class Account:
     quota_through: int | None = None
     counters: ActorCounters | None = None
     groups: dict[int, None] = field(default_factory=dict)
+    spooled_steps: int = 0
+    full_chunk_steps: int = 0
 
     def report(self, counters: ActorCounters) -> None:
         """Stores an actor's report. Counters never fall, so a late report changes nothing."""
         self.counters = counters
+        self.spooled_steps = counters.spooled
         self.produced_steps = max(self.produced_steps, counters.produced)
         self.acked_steps = max(self.acked_steps, counters.acked)
         self.discarded_steps = max(self.discarded_steps, sum(counters.discarded.values()))
@@ -162,23 +169,44 @@ class Account:
         if counters.agents:
             self.agents = counters.agents
 
-    def roll_back(self, counters: ActorCounters) -> int:
+    def roll_back(
+        self, counters: ActorCounters, *, settles: bool = True, keeps: bool = False, is_believed: bool = True
+    ) -> int:
         """Stores the report of an actor that returns to a learner restarted from a checkpoint.
 
         Steps that are open or unacked at the actor count as given up, since a new generation makes the actor drop them.
         Its reports catch up later; until then, credit that ignored these steps would block the actor.
+
+        Args:
+            counters: The report.
+            settles: Whether the actor counts as acked what was received here, and gives up only the rest.
+            keeps: Whether it gives up no chunk.
+            is_believed: Whether steps that were acked, as only the actor says, count.
 
         Returns:
             Steps that were acked after the checkpoint and so are lost, at most `MAX_LOST_STEPS`; they count as received
                 from now on.
         """
         self.report(counters)
-        self.given_up_floor = max(self.given_up_floor, counters.produced - counters.acked)
         self.is_byte_limited = False
-        lost_steps = min(max(0, counters.acked - (self.received_steps - self.twice_steps)), MAX_LOST_STEPS)
+        lost_steps = 0
+        if is_believed:
+            lost_steps = min(max(0, counters.acked - (self.received_steps - self.twice_steps)), MAX_LOST_STEPS)
         self.received_steps += lost_steps
-        self.twice_steps = max(0, self.received_steps - counters.acked)
+        settled = max(counters.acked, self.received_steps) if settles else counters.acked
+        self.twice_steps = max(0, self.received_steps - settled)
+        kept = max(0, counters.acked + counters.unacked - settled) + counters.spooled if keeps else 0
+        self.given_up_floor = max(self.given_up_floor, counters.produced - settled - kept)
+        self.spooled_steps = kept
         return lost_steps
+
+    def recover(self, received_steps: int) -> int:
+        """Takes over what was received after the checkpoint; returns the steps that were not known."""
+        gained = max(0, received_steps - self.received_steps)
+        self.received_steps += gained
+        given_up = self.discarded_steps + self.dropped_steps
+        self.produced_steps = max(self.produced_steps, self.received_steps - self.twice_steps + given_up)
+        return gained
 
     @property
     def credit_steps(self) -> int:
@@ -191,7 +219,9 @@ class Account:
         """The account in steps, for credit."""
         received = max(self.received_steps - self.twice_steps, self.acked_steps)
         given_up = max(self.discarded_steps + self.dropped_steps, self.given_up_floor)
-        return Share(received + given_up, step_allowance(self.agents, self.time_horizon), self.granted_steps)
+        # A spooled chunk is no open segment: it needs room of its own, however large it is.
+        allowance = step_allowance(self.agents, self.time_horizon) + min(self.spooled_steps, self.full_chunk_steps)
+        return Share(received + given_up, allowance, self.granted_steps)
 
     @property
     def byte_share(self) -> Share:
@@ -263,6 +293,7 @@ class ActorSession:
         replaces: The session that the actor requested when it got this one.
         is_rolled_back: Whether it returned to a learner restarted from a checkpoint; see `Account.is_byte_limited`.
         is_awaited: Whether it came from a checkpoint and its actor has not returned.
+        is_away: Whether its lease has run out, and its actor may still return.
         is_connected: Whether its upload stream is open.
         had_stream: Whether its upload stream has ever been open in this process.
         has_ended: Whether it has left the table of sessions for good.
@@ -290,6 +321,7 @@ class ActorSession:
     replaces: str = ""
     is_rolled_back: bool = False
     is_awaited: bool = False
+    is_away: bool = False
     is_connected: bool = False
     had_stream: bool = False
     has_ended: bool = False
@@ -304,6 +336,16 @@ class ActorSession:
     def is_unused(self) -> bool:
         """True if nothing was sent in it; an actor that missed the answer may then get this session again."""
         return self.acked_through == 0 and not self.had_stream
+
+    @property
+    def is_absent(self) -> bool:
+        """True if its actor has to open it again before any other call."""
+        return self.is_awaited or self.is_away
+
+    @property
+    def takes_credit(self) -> bool:
+        """False once it has left the distribution of credit; its streams may still be open and get nothing more."""
+        return not (self.has_ended or self.is_away)
 
     @property
     def next_sequence(self) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from rollcast.errors import BadRequest, NotAllowed, SessionExpired, SessionFenced, TooManySessions
 from rollcast.history import History, digest_of_books, session_name
+from rollcast.limits import PROTOCOL_REVISION, SETTLED_REVISION
 
+from learner.checkpoints.received import Received, ReceivedCount, session_key_of
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions, GivenUp, GivenUpBook
 from learner.ingest.ledger import ROLLBACK, Ledger
@@ -30,6 +33,16 @@ MAX_CLAIMED_AGENTS: Final = 1024
 """Most agents of a session and behavior that others must reckon with before it has sent steps."""
 MAX_TEAMS: Final = 64
 """Most teams of one behavior in one session."""
+
+
+class Record(Protocol):
+    """Keeps what is received where it outlives the process; see `learner.checkpoints.received`."""
+
+    def note(self, session_id: str, index: int, behavior: str, *, total: int, steps: int, through: int) -> None:
+        """Stores what was received in a session of a behavior."""
+
+    def end(self, session_id: str, indices: Iterable[int]) -> None:
+        """Notes that a session has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,7 @@ class Opening:
     resume: Resumption | None = None
     principal: str = ""
     max_sessions: int | None = None
+    revision: int = PROTOCOL_REVISION
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +76,25 @@ class Opened:
         session: The actor's session.
         resumed: Whether the requested session resumes, with its sequence.
         ended: Sessions that ended because of the opening.
+        settled_through: Last sequence of the requested session that was received; 0 if unknown.
     """
 
     session: ActorSession
     resumed: bool
+    ended: tuple[ActorSession, ...] = ()
+    settled_through: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The sessions whose time has run out.
+
+    Attributes:
+        away: They may return to their sessions.
+        ended: They have ended. Those that a restarted learner awaited are not among them.
+    """
+
+    away: tuple[ActorSession, ...] = ()
     ended: tuple[ActorSession, ...] = ()
 
 
@@ -102,6 +131,8 @@ class SessionTable:
         self._behaviors = behaviors
         self._ledger = ledger
         self._lease_seconds = behaviors.service.lease_seconds
+        # In lock-step the place of an actor that is gone must become free for another one.
+        self._grace_seconds = 0.0 if behaviors.service.lockstep is not None else behaviors.service.resume_grace_seconds
         self._max_sessions, self._limited_by = behaviors.service.session_limit
         self.opened = 0
         self.last_failure = ""
@@ -110,6 +141,8 @@ class SessionTable:
         self._places = Places() if lockstep is None else FixedPlaces(lockstep.actors, lockstep.actor_names)
         self._ended = EndedSessions(ledger)
         self._given_up = GivenUpBook()
+        self._record: Record | None = None
+        self._believes_actors = True
 
     @property
     def history(self) -> History | None:
@@ -124,7 +157,13 @@ class SessionTable:
     def live(self) -> tuple[ActorSession, ...]:
         """Returns the sessions whose actors are present, or were within their lease."""
         with self.lock:
-            return tuple(session for session in self._sessions.values() if not session.is_awaited)
+            return tuple(session for session in self._sessions.values() if not session.is_absent)
+
+    @property
+    def away(self) -> int:
+        """Number of sessions whose lease has run out, and whose actors may still return."""
+        with self.lock:
+            return sum(session.is_away for session in self._sessions.values())
 
     def actors(self) -> Actors:
         """Returns the message that tells the trainers which actors are present."""
@@ -147,25 +186,20 @@ class SessionTable:
         with self.lock:
             known = self._resumable(opening)
             if known is not None and opening.resume is not None:
-                resumed = self._resume(known, opening.resume)
-                self._note_fence(resumed, resumed.epoch)
-                return Opened(resumed, resumed=True)
+                if known.is_away:
+                    self._check_room(opening)
+                session = self._resume(known, opening.resume, settles=opening.revision >= SETTLED_REVISION)
+                self._note_fence(session, session.epoch)
+                return Opened(session, resumed=True, settled_through=session.acked_through)
             asked_for = opening.resume.session_id if opening.resume is not None else ""
             twin = next((each for each in self._of(opening.principal) if each.instance_id == opening.instance_id), None)
-            if twin is not None and twin.is_unused and twin.replaces == asked_for and not twin.is_awaited:
+            if twin is not None and twin.is_unused and twin.replaces == asked_for and not twin.is_absent:
                 twin.epoch += 1
                 self._note_fence(twin, twin.epoch)
                 self.touch(twin)
-                return Opened(twin, resumed=False)
+                return Opened(twin, resumed=False, settled_through=self._settled_through(opening))
             ended = [self._end(old) for old in (twin, self._forerunner(opening)) if old is not None]
-            self._check_share(opening)
-            if len(self.live()) >= self._max_sessions:
-                raise TooManySessions(
-                    f"{self._max_sessions} actors are connected, the limit of this learner ({self._limited_by}): "
-                    "raise the limit, or stop another actor",
-                    retry_after_seconds=FULL_RETRY_SECONDS,
-                    metadata={"max_sessions": str(self._max_sessions)},
-                )
+            self._check_room(opening)
             if opening.resume is not None:
                 self._settle_lost(opening.resume, opening.principal)
             session = self._add(opening, replaces=asked_for)
@@ -174,7 +208,8 @@ class SessionTable:
                 for old in list(self._sessions.values())
                 if old.actor_index == session.actor_index and old is not session
             ]
-            return Opened(session, resumed=False, ended=tuple(ended))
+            settled = self._settled_through(opening)
+            return Opened(session, resumed=False, ended=tuple(ended), settled_through=settled)
 
     def get(self, session_id: str, epoch: int, principal: str = "") -> ActorSession:
         """Returns a principal's session after checking that the caller's epoch is its newest.
@@ -206,8 +241,9 @@ class SessionTable:
             SessionExpired: The session does not exist (any more).
         """
         session = self._sessions.get(session_id)
-        if session is None or session.is_awaited:
-            why = "is unknown or its lease ran out" if session is None else "is from an earlier start of the learner"
+        if session is None or session.is_absent:
+            is_older = session is not None and session.is_awaited
+            why = "is from an earlier start of the learner" if is_older else "is unknown or its lease ran out"
             raise SessionExpired(
                 f"session {short_id(session_id)} {why}: open a new session and name this one in `resume`",
                 metadata={"session": short_id(session_id)},
@@ -246,6 +282,7 @@ class SessionTable:
             # end a segment.
             account.time_horizon = behavior.time_horizon
             account.max_chunk_bytes = self._behaviors.service.max_chunk_bytes
+            account.full_chunk_steps = self._behaviors.service.max_chunk_bytes // behavior.spec.step_bytes
             account.teams[team] = agents
             account.follows_quota = follows_quota and len(account.teams) == 1
             account.agents = max(account.agents, sum(account.teams.values()))
@@ -281,16 +318,29 @@ class SessionTable:
             for session in self._sessions.values():
                 session.lease_until += seconds
 
-    def expire(self) -> tuple[ActorSession, ...]:
-        """Ends the sessions whose lease has expired, and returns those that were alive in this process."""
+    def expire(self) -> Expired:
+        """Ends the sessions whose lease has expired; those that may return are away first, for `resume_grace_seconds`."""
         with self.lock:
             now = self.clock()
             late = [session for session in self._sessions.values() if session.lease_until <= now]
-            for session in late:
+            leaving = [
+                session for session in late if not session.is_absent and self._grace_seconds and not session.is_unused
+            ]
+            ended = [session for session in late if session not in leaving]
+            for session in leaving:
+                session.is_away = True
+                session.lease_until = now + self._grace_seconds
+            away = sorted((each for each in self._sessions.values() if each.is_away), key=lambda each: each.lease_until)
+            # Actors that come and go must not make the table grow without end.
+            ended += [each for each in away[: max(0, len(away) - self._max_sessions)] if each not in ended]
+            for session in ended:
                 self._end(session)
             if late:
                 self._count_unknown()
-            return tuple(session for session in late if not session.is_awaited)
+            return Expired(
+                tuple(session for session in leaving if session.is_away and not session.has_ended),
+                tuple(session for session in ended if not session.is_awaited),
+            )
 
     def end_unknown(self, knows: Callable[[str], bool]) -> tuple[ActorSession, ...]:
         """Ends the sessions of principals that no longer exist, and returns those that were alive in this process.
@@ -304,7 +354,7 @@ class SessionTable:
                 self._end(session)
             if orphans:
                 self._count_unknown()
-            return tuple(session for session in orphans if not session.is_awaited)
+            return tuple(session for session in orphans if not session.is_absent)
 
     def end_place(self, place: Place) -> tuple[ActorSession, ...]:
         """Ends the sessions of a place in this process, and returns them."""
@@ -314,11 +364,12 @@ class SessionTable:
             return tuple(self._end(session) for session in found if not session.is_awaited)
 
     def steps_taken(self, behavior_index: int) -> int:
-        """Returns the steps of a behavior that all actors have taken since the run began, as far as they reported."""
+        """Returns the steps of a behavior that all actors have taken since the run began, as far as they are known."""
         with self.lock:
             accounts = (session.accounts.get(behavior_index) for session in self._sessions.values())
             present = sum(account.produced_steps for account in accounts if account is not None)
-            return present + self._ended.steps_taken(behavior_index)
+            behavior = self._behaviors.by_index(behavior_index)
+            return present if behavior is None else present + self._ended.steps_taken(behavior.name)
 
     def credit_steps(self, behavior_index: int) -> int:
         """Returns the steps of a behavior that are granted and not yet taken, as far as actors reported them."""
@@ -351,15 +402,81 @@ class SessionTable:
         """
         with self.lock:
             now = self.clock()
-            return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS)
+            return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS, self._grace_seconds)
             self._places.load_state_dict(state["places"])
-            self._ended.load_state_dict(state["ended"])
+            self._ended.load_state_dict(state["ended"], [behavior.name for behavior in self._behaviors.all()])
             self._given_up.load_state_dict(state.get("given_up", {"ended": {}, "sessions": {}}))
             for saved in state["sessions"]:
                 accounts = [self._known(Account.from_state(account)) for account in saved["accounts"]]
                 session = ActorSession.from_state(saved, accounts, lease_until=return_by, last_seen=now)
                 self._sessions[session.session_id] = session
             self._count_unknown()
+
+    def recover(self, found: Received) -> dict[str, int]:
+        """Books what was received after the loaded state, or before the first one. Call it before the service starts.
+
+        From then on it is not booked what actors say that they sent to an earlier start of the learner, unless the record
+        lacks something.
+
+        Args:
+            found: The record of received steps.
+
+        Returns:
+            Steps that are now lost{restart}, by behavior.
+        """
+        with self.lock:
+            self._believes_actors = not found.is_complete
+            lost = self._ledger.recover(found.totals)
+            unexplained = Counter(lost)
+            awaited = {session_key_of(session.session_id): session for session in self._sessions.values()}
+            for key, counts in found.sessions.items():
+                session = awaited.get(key)
+                unexplained -= self._ended.recover(key, counts) if session is None else self._recover(session, counts)
+            for name, steps in unexplained.items():  # of sessions that ended after the loaded state
+                self._ended.take(name, steps)
+            self._count_unknown()
+            return lost
+
+    def _recover(self, session: ActorSession, counts: Mapping[int, ReceivedCount]) -> Counter[str]:
+        """Takes over what was received in an awaited session; returns the received steps that were not known."""
+        gained: Counter[str] = Counter()
+        for found in counts.values():
+            session.acked_through = max(session.acked_through, found.through)
+            behavior = self._behaviors.by_name(found.behavior)
+            if behavior is None:
+                continue  # declared after the loaded state
+            account = session.accounts.get(behavior.index)
+            if account is None:
+                account = session.accounts[behavior.index] = self._new_account(behavior, session)
+            gained[found.behavior] += account.recover(found.steps)
+        return gained
+
+    def keep_record(self, record: Record) -> None:
+        """Records from now on what is received."""
+        self._record = record
+
+    def received(self) -> dict[bytes, dict[int, ReceivedCount]]:
+        """Returns what was received in sessions that may return, by key and by index of the behavior."""
+        with self.lock:
+            return self._ended.received() | {
+                session_key_of(session.session_id): {
+                    account.index: ReceivedCount(account.behavior, account.received_steps, session.acked_through)
+                    for account in session.accounts.values()
+                }
+                for session in self._sessions.values()
+            }
+
+    def note_received(self, session: ActorSession, account: Account) -> None:
+        """Records what was received in a session, before it is acked. The caller holds `lock`."""
+        if self._record is not None:
+            self._record.note(
+                session.session_id,
+                account.index,
+                account.behavior,
+                total=self._ledger.received_steps(account.behavior),
+                steps=account.received_steps,
+                through=session.acked_through,
+            )
 
     def _known(self, account: Account) -> Account:
         """Returns an account of a checkpoint after checking that its behavior is in the checkpoint."""
@@ -392,34 +509,49 @@ class SessionTable:
             return None  # it claims acks that were never sent
         return session
 
-    def _resume(self, session: ActorSession, resume: Resumption) -> ActorSession:
+    def _settled_through(self, opening: Opening) -> int:
+        """Returns the last sequence that was received of a requested session that cannot resume; 0 if unknown."""
+        resume = opening.resume
+        if resume is None or resume.generation > self.generation or not self._is_own(resume, opening.principal):
+            return 0
+        return self._ended.received_through(resume.session_id)
+
+    def _is_own(self, resume: Resumption, principal: str) -> bool:
+        """Returns whether this run opened a session for a principal."""
+        return self._ids.is_own(resume.session_id, principal) or self._ended.knows(resume.session_id)
+
+    def _resume(self, session: ActorSession, resume: Resumption, *, settles: bool) -> ActorSession:
         session.epoch = max(session.epoch, resume.epoch) + 1
         if resume.generation < self.generation:
             session.is_rolled_back = True
             session.acked_through = max(session.acked_through, resume.acked_through)
             for report in resume.reports:
-                self._roll_back(session, report)
+                self._roll_back(session, report, settles=settles)
         else:
             self._take_in(session, resume.reports)
         session.generation = self.generation
-        session.is_awaited = False
+        session.is_awaited = session.is_away = False
         self._count_unknown()
         self.touch(session)
         return session
 
-    def _roll_back(self, session: ActorSession, report: ActorCounters) -> None:
+    def _roll_back(self, session: ActorSession, report: ActorCounters, *, settles: bool) -> None:
         behavior = self._behaviors.by_index(report.behavior_index)
         if behavior is None or report.behavior_index >= self._behaviors.restored:
             return  # declared after the checkpoint: the behavior of this index is unknown
         account = session.accounts.get(behavior.index)
         if account is None:
             account = session.accounts[behavior.index] = self._new_account(behavior, session)
-        self._ledger.lose(behavior.name, ROLLBACK, account.roll_back(report), queued=False)
+        lost_steps = account.roll_back(
+            report, settles=settles, keeps=settles and behavior.takes_any_generation, is_believed=self._believes_actors
+        )
+        self._ledger.lose(behavior.name, ROLLBACK, lost_steps, queued=False)
+        self.note_received(session, account)
 
     def _settle_lost(self, resume: Resumption, principal: str) -> None:
         if resume.generation > self.generation:
             return
-        if not (self._ended.knows(resume.session_id) or self._ids.is_own(resume.session_id, principal)):
+        if not self._is_own(resume, principal):
             return  # an invented session, or one of another run or principal: what it claims is not booked
         is_older = resume.generation < self.generation
 
@@ -428,16 +560,23 @@ class SessionTable:
             known = behavior is not None and (not is_older or index < self._behaviors.restored)
             return behavior.name if behavior is not None and known else None
 
-        self._ended.settle(resume.session_id, resume.reports, is_older=is_older, name_of=name_of, principal=principal)
+        self._ended.settle(
+            resume.session_id,
+            resume.reports,
+            is_older=is_older,
+            is_believed=self._believes_actors,
+            name_of=name_of,
+            principal=principal,
+        )
         self._count_unknown()
 
     def _forerunner(self, opening: Opening) -> ActorSession | None:
         """Returns the session of an earlier process with the same name, if that process seems to be gone.
 
-        Names may repeat, so a session counts as gone only if its stream was open and broke.
+        Names may repeat, so a session counts as gone only if its stream was open and broke, or if it is away.
         """
         for session in self._of(opening.principal):
-            is_gone = session.had_stream and not session.is_connected and not session.is_awaited
+            is_gone = session.is_away or (session.had_stream and not session.is_connected and not session.is_awaited)
             if is_gone and session.actor_name == opening.actor_name and session.instance_id != opening.instance_id:
                 return session
         return None
@@ -445,6 +584,21 @@ class SessionTable:
     def _of(self, principal: str) -> list[ActorSession]:
         """Returns the sessions of a principal."""
         return [session for session in self._sessions.values() if session.principal == principal]
+
+    def _check_room(self, opening: Opening) -> None:
+        """Refuses one more actor than the learner or the principal may have at once.
+
+        Raises:
+            TooManySessions: There are so many.
+        """
+        self._check_share(opening)
+        if len(self.live()) >= self._max_sessions:
+            raise TooManySessions(
+                f"{self._max_sessions} actors are connected, the limit of this learner ({self._limited_by}): "
+                "raise the limit, or stop another actor",
+                retry_after_seconds=FULL_RETRY_SECONDS,
+                metadata={"max_sessions": str(self._max_sessions)},
+            )
 
     def _check_share(self, opening: Opening) -> None:
         """Refuses a principal that has all the sessions that it may have.
@@ -454,7 +608,7 @@ class SessionTable:
         """
         if opening.max_sessions is None:
             return
-        present = sum(not session.is_awaited for session in self._of(opening.principal))
+        present = sum(not session.is_absent for session in self._of(opening.principal))
         if present >= opening.max_sessions:
             raise TooManySessions(
                 f"{opening.principal} has {present} sessions, the limit of its token: stop another of its actors, or raise "
@@ -464,8 +618,8 @@ class SessionTable:
             )
 
     def _add(self, opening: Opening, replaces: str) -> ActorSession:
-        here = {session.actor_index for session in self._sessions.values() if not session.is_awaited}
-        awaited = {session.actor_index for session in self._sessions.values() if session.is_awaited}
+        here = {session.actor_index for session in self._sessions.values() if not session.is_absent}
+        awaited = {session.actor_index for session in self._sessions.values() if session.is_absent}
         now = self.clock()
         session = ActorSession(
             session_id=self._ids.make(opening.principal),
@@ -489,6 +643,8 @@ class SessionTable:
         del self._sessions[session.session_id]
         session.has_ended = True
         self._note_fence(session, session.epoch + 1)
+        if self._record is not None:
+            self._record.end(session.session_id, session.accounts)
         self._ended.add(session, said_farewell=said_farewell)
         self._given_up.end(session)
         return session

@@ -102,7 +102,7 @@ class BehaviorSummary:
         active_seconds: Part of `wall_seconds` in which the run was not paused and an actor was connected.
         seconds_to_target: Seconds from the first step taken until the target was reached; None if it was not.
         env_steps_to_target: Steps taken by all actors until the target was reached; None if it was not.
-        env_steps_per_second: Steps taken, except those of ``lost{rollback}``, per second of ``wall_seconds``.
+        env_steps_per_second: Steps taken, except those acked after a checkpoint and lost, per second of ``wall_seconds``.
         env_steps_per_active_second: Steps taken per second of ``active_seconds``.
         episodes: Finished training episodes.
         mean_return_100: Mean return of the newest of them; None if there are none.
@@ -130,10 +130,19 @@ class BehaviorSummary:
     onnx_path: str | None = None
 
     @classmethod
-    def of(cls, view: BehaviorState, milestones: Milestones, actor_books: ActorNumbers) -> BehaviorSummary:
-        """Creates the summary from a behavior's last view, its milestones and its actors' part of the books."""
-        # The time of a rollback's steps was lost with the process that counted it, so both are left out.
-        timed_steps = view.env_steps_taken - view.books["lost"].get("rollback", 0)
+    def of(
+        cls, view: BehaviorState, milestones: Milestones, actor_books: ActorNumbers, *, untimed_steps: int = 0
+    ) -> BehaviorSummary:
+        """Creates the summary from a behavior's last view, its milestones and its actors' part of the books.
+
+        Args:
+            view: The last view.
+            milestones: The clocks.
+            actor_books: The actors' part of the books.
+            untimed_steps: Steps that were lost together with the time in which they were taken: those acked after a
+                checkpoint.
+        """
+        timed_steps = view.env_steps_taken - untimed_steps
         return cls(
             env_steps_taken=view.env_steps_taken,
             env_steps_trained=view.env_steps_trained,

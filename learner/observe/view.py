@@ -140,6 +140,7 @@ class RunView:
         lockstep: Progress of lock-step; None unless the run is in lock-step.
         actors_opened: Sessions opened for new actors in this start.
         quarantined: Actors that are shut out.
+        actors_away: Actors whose lease has run out, and that may still return to their sessions.
     """
 
     run_id: str
@@ -155,13 +156,14 @@ class RunView:
     lockstep: LockstepView | None = None
     actors_opened: int = 0
     quarantined: tuple[QuarantineView, ...] = ()
+    actors_away: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ActorBooksView:
     """An actor's own counts, summed over its behaviors, in steps, as last reported.
 
-    produced = open + sum(discarded) + sum(dropped) + unacked + acked
+    produced = open + spooled + sum(discarded) + sum(dropped) + unacked + acked
     """
 
     produced: int = 0
@@ -170,12 +172,13 @@ class ActorBooksView:
     dropped: dict[str, int] = field(default_factory=dict)
     unacked: int = 0
     acked: int = 0
+    spooled: int = 0
 
     @property
     def balanced(self) -> bool:
         """True if the equation holds."""
-        fates = self.open + sum(self.discarded.values()) + sum(self.dropped.values()) + self.unacked + self.acked
-        return self.produced == fates
+        given_up = sum(self.discarded.values()) + sum(self.dropped.values())
+        return self.produced == self.open + self.spooled + given_up + self.unacked + self.acked
 
 
 @dataclass(frozen=True, slots=True)

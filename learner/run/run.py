@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import structlog
 
@@ -26,6 +28,7 @@ from learner.observe.logs import LOG_FILE
 from learner.publish.describe import describe
 from learner.publish.publisher import PolicyPublisher
 from learner.run.context import RunContext
+from learner.run.faults import exit_code_of
 from learner.run.lockstep.barrier import Lockstep
 from learner.run.setup import gpu_memory
 from learner.run.statistics import Statistics
@@ -41,6 +44,9 @@ log = structlog.get_logger(__name__)
 
 _END_SECONDS = 5.0
 """Seconds that the end waits for the trainers' thread, which has announced its stop or hangs."""
+_FAILURES: Final = MappingProxyType(
+    {ExitCode.DEVICE_FAILED: "the training device failed", ExitCode.OUT_OF_MEMORY: "memory ran out"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +288,11 @@ class Run:
         """Returns the error that the command prints as its last line."""
         if isinstance(error, UserError):
             return error
+        code = exit_code_of(error)
+        what = _FAILURES.get(code, "the trainer failed")
         place, folder = place_of(error), self.context.folder
         where = "in the log" if folder is None else f"in {folder / LOG_FILE}"
         return UserError(
-            ExitCode.TRAINER_FAILED,
-            f"the trainer failed: {in_one_line(error)}{place and f' ({place})'}; the traceback is {where}",
+            code,
+            f"{what}: {in_one_line(error)}{place and f' ({place})'}; the traceback is {where}",
         )

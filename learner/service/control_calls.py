@@ -69,6 +69,7 @@ def status_response(
         verdict=_bottleneck(view.bottleneck),
         lessons=[_lesson(lesson) for lesson in view.lessons],
         lockstep=None if view.lockstep is None else _lockstep(view.lockstep),
+        actors_away=view.actors_away,
     )
     room = MAX_BYTES - response.ByteSize()
     fitting: list[tuple[ActorSession, control_pb2.ActorStatus]] = []

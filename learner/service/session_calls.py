@@ -138,6 +138,7 @@ class SessionService:
             column_encodings=COLUMN_ENCODINGS,
             server_version=self._run.server_version,
             assignment=self._hub.opening_assignment(session, resumed=opened.resumed),
+            settled_through=opened.settled_through,
         )
 
     def _open(self, request: session_pb2.OpenSessionRequest) -> Opened:
@@ -202,6 +203,7 @@ class SessionService:
             cut_at_swap=behavior.cut_at_swap,
             training=behavior.training,
             awaits_assignment=self._hub.awaits_match(behavior.name),
+            replay=behavior.takes_any_generation,
         )
 
     @contextlib.contextmanager
@@ -315,18 +317,31 @@ class SessionService:
         return session_pb2.CloseSessionResponse()
 
     def expire(self) -> None:
-        """Ends sessions whose lease has expired; call it periodically."""
-        for session in self._sessions.expire():
+        """Ends sessions whose time has run out, or waits for their actors to return; call it periodically."""
+        expired = self._sessions.expire()
+        for session in expired.away:
             self._metrics.expired.inc()
-            _log.warning("actor_lost", actor=session.actor_name, actor_index=session.actor_index, why="lease ran out")
-            self._hub.forget(
-                session,
-                SessionExpired(
-                    f"the lease of session {short_id(session.session_id)} ran out because the actor sent nothing for "
-                    f"{self._sessions.lease_seconds:g} s: renew it after a third of that time",
-                    metadata={"session": short_id(session.session_id)},
-                ),
+            seconds = round(session.lease_until - self._sessions.clock())
+            _log.warning(
+                "actor_away",
+                actor=session.actor_name,
+                actor_index=session.actor_index,
+                may_return_within_seconds=seconds,
             )
+            self._hub.forget(session, self._lease_ran_out(session))
+        for session in expired.ended:
+            why = "did not return" if session.is_away else "lease ran out"
+            if not session.is_away:
+                self._metrics.expired.inc()
+            _log.warning("actor_lost", actor=session.actor_name, actor_index=session.actor_index, why=why)
+            self._hub.forget(session, self._lease_ran_out(session))
+
+    def _lease_ran_out(self, session: ActorSession) -> SessionExpired:
+        return SessionExpired(
+            f"the lease of session {short_id(session.session_id)} ran out because the actor sent nothing for "
+            f"{self._sessions.lease_seconds:g} s: renew it after a third of that time",
+            metadata={"session": short_id(session.session_id)},
+        )
 
     def end_unknown(self, knows: Callable[[str], bool]) -> None:
         """Ends the sessions of principals that no longer exist.
@@ -409,7 +424,7 @@ def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
         if max(resume.epoch, resume.acked_through) >= 2**62:
             raise BadRequest(f"epoch {resume.epoch} or sequence {resume.acked_through} is out of range")
     caller = CALLER.get()
-    return Opening(request.actor_name, instance_id, resume, caller.name, caller.max_sessions)
+    return Opening(request.actor_name, instance_id, resume, caller.name, caller.max_sessions, request.protocol_revision)
 
 
 def _reports(books: Collection[session_pb2.ActorBooks]) -> list[ActorCounters]:

@@ -137,4 +137,5 @@ def _books(accounts: tuple[Account, ...]) -> ActorBooksView:
         dropped=dict(dropped),
         unacked=sum(report.unacked for report in reports),
         acked=sum(report.acked for report in reports),
+        spooled=sum(report.spooled for report in reports),
     )

@@ -133,6 +133,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "lockstep": None if run.lockstep is None else asdict(run.lockstep),
         "actors": [_actor(view) for view in status.actors],
         "quarantined": [asdict(view) for view in run.quarantined[-MAX_QUARANTINED:]],
+        "actors_away": run.actors_away,
     }
 
 

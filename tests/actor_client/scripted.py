@@ -59,6 +59,8 @@ class ScriptedLearner:
         asked_for: Every GetPolicy request.
         awaits: Behaviors that act only when an assignment gives them a task.
         peers: Addresses from which uploads and subscriptions came.
+        replay: Whether it trains experience of any age.
+        settles: Whether it tells a returning actor what it received.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -93,6 +95,8 @@ class ScriptedLearner:
         self.declared: list[session_pb2.DeclareBehaviorRequest] = []
         self.subscriptions: list[policy_pb2.SubscribeRequest] = []
         self.awaits: set[str] = set()
+        self.replay = False
+        self.settles = False
         self.kept: dict[tuple[str, int], list[policy_pb2.GetPolicyResponse]] = {}
         self.asked_for: list[policy_pb2.GetPolicyRequest] = []
         self.upload_peers: list[str] = []

@@ -76,6 +76,7 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
             column_encodings=["zstd"],
             assignment=learner.assignment,
             engine_settings=learner.engine,
+            settled_through=session.acked_through if learner.settles and resumed else 0,
         )
 
     async def DeclareBehavior(
@@ -102,6 +103,7 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
             max_policy_lag=4,
             training=True,
             awaits_assignment=request.spec.name in learner.awaits,
+            replay=learner.replay,
         )
 
     async def RenewSession(

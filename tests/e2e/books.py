@@ -21,7 +21,7 @@ def check_books(status: control_pb2.StatusResponse) -> None:
 def fates_of(books: session_pb2.ActorBooks) -> int:
     """Returns the sum of all that can become of a step on the actor's side."""
     given_up = total(books.discarded) + total(books.dropped)
-    return books.open_steps + books.unacked_steps + books.acked_steps + given_up
+    return books.open_steps + books.spooled_steps + books.unacked_steps + books.acked_steps + given_up
 
 
 def total(counts: Iterable[session_pb2.ReasonCount]) -> int:

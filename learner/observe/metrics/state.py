@@ -237,9 +237,13 @@ STATE: Final[tuple[StateMetric, ...]] = (
     StateMetric(
         "sessions",
         "gauge",
-        "Actors with an open upload (connected), or with a lease but no upload (silent).",
+        "Actors with an open upload (connected), a lease but no upload (silent), or neither, but a session to return to (away).",
         ("state",),
-        lambda now: [(("connected",), float(now.sessions_connected)), (("silent",), float(now.sessions_silent))],
+        lambda now: [
+            (("connected",), float(now.sessions_connected)),
+            (("silent",), float(now.sessions_silent)),
+            (("away",), float(now.run.actors_away)),
+        ],
     ),
     _run("quarantined_actors", "Actors that are shut out for faults of form.", lambda now: len(now.run.quarantined)),
     _each("env_steps_received", "Steps in chunks that were accounted for.", lambda b: b.books["received"], "counter"),

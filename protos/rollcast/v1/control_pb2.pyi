@@ -548,6 +548,7 @@ class StatusResponse(google.protobuf.message.Message):
     LESSONS_FIELD_NUMBER: builtins.int
     LOCKSTEP_FIELD_NUMBER: builtins.int
     QUARANTINED_FIELD_NUMBER: builtins.int
+    ACTORS_AWAY_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """The run."""
     generation: builtins.int
@@ -560,6 +561,8 @@ class StatusResponse(google.protobuf.message.Message):
     """The newest error, empty if none."""
     server_version: builtins.str
     """Text for the operator."""
+    actors_away: builtins.int
+    """Actors whose lease has run out, and that may still return to their sessions. They are not in `actors`."""
     @property
     def behaviors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BehaviorStatus]:
         """One per behavior."""
@@ -599,10 +602,11 @@ class StatusResponse(google.protobuf.message.Message):
         lessons: collections.abc.Iterable[Global___LessonStatus] | None = ...,
         lockstep: Global___LockstepStatus | None = ...,
         quarantined: collections.abc.Iterable[Global___QuarantinedActor] | None = ...,
+        actors_away: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lockstep", b"lockstep", "verdict", b"verdict"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "lockstep", b"lockstep", "quarantined", b"quarantined", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "actors_away", b"actors_away", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "lockstep", b"lockstep", "quarantined", b"quarantined", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse

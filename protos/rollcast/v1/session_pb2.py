@@ -26,49 +26,49 @@ from rollcast.v1 import policy_pb2 as rollcast_dot_v1_dot_policy__pb2
 from rollcast.v1 import spec_pb2 as rollcast_dot_v1_dot_spec__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rollcast/v1/session.proto\x12\x0brollcast.v1\x1a\x18rollcast/v1/policy.proto\x1a\x16rollcast/v1/spec.proto\",\n\x0bReasonCount\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05steps\x18\x02 \x01(\x04\"\xf9\x01\n\nActorBooks\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x16\n\x0eproduced_steps\x18\x02 \x01(\x04\x12\x12\n\nopen_steps\x18\x03 \x01(\x04\x12+\n\tdiscarded\x18\x04 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12)\n\x07\x64ropped\x18\x05 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x15\n\runacked_steps\x18\x06 \x01(\x04\x12\x13\n\x0b\x61\x63ked_steps\x18\x07 \x01(\x04\x12\x13\n\x0bghost_steps\x18\x08 \x01(\x04\x12\x0e\n\x06\x61gents\x18\t \x01(\r\"Z\n\x0cPolicyReport\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x85\x01\n\rResumeSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x15\n\racked_through\x18\x04 \x01(\x04\x12&\n\x05\x62ooks\x18\x05 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\"\xc8\x01\n\x12OpenSessionRequest\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x12\n\nactor_name\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12*\n\x06resume\x18\x04 \x01(\x0b\x32\x1a.rollcast.v1.ResumeSession\x12\x16\n\x0e\x63lient_version\x18\x05 \x01(\t\x12\x18\n\x10policy_encodings\x18\x06 \x03(\t\x12\x10\n\x08opponent\x18\x07 \x01(\t\"u\n\x0b\x43hunkLimits\x12\x17\n\x0fmax_chunk_bytes\x18\x01 \x01(\x04\x12\x1a\n\x12target_chunk_bytes\x18\x02 \x01(\x04\x12\x18\n\x10max_chunk_age_ms\x18\x03 \x01(\x04\x12\x17\n\x0fmax_chunk_steps\x18\x04 \x01(\x04\"\xc2\x01\n\x13\x45nvironmentSettings\x12\x10\n\x08\x65nv_args\x18\x01 \x03(\t\x12\x11\n\tnum_areas\x18\x02 \x01(\r\x12\x1c\n\x14timeout_wait_seconds\x18\x03 \x01(\x01\x12\x1d\n\x15max_lifetime_restarts\x18\x04 \x01(\x03\x12\x1d\n\x15restarts_rate_limit_n\x18\x05 \x01(\x03\x12*\n\"restarts_rate_limit_period_seconds\x18\x06 \x01(\x01\"\xc3\x01\n\x0e\x45ngineSettings\x12\r\n\x05width\x18\x01 \x01(\r\x12\x0e\n\x06height\x18\x02 \x01(\r\x12\x15\n\rquality_level\x18\x03 \x01(\x05\x12\x12\n\ntime_scale\x18\x04 \x01(\x02\x12\x19\n\x11target_frame_rate\x18\x05 \x01(\x05\x12\x1a\n\x12\x63\x61pture_frame_rate\x18\x06 \x01(\x05\x12\x13\n\x0bno_graphics\x18\x07 \x01(\x08\x12\x1b\n\x13no_graphics_monitor\x18\x08 \x01(\x08\"\xea\x03\n\x13OpenSessionResponse\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0b\x61\x63tor_index\x18\x06 \x01(\r\x12\x10\n\x08run_seed\x18\x07 \x01(\x04\x12\x10\n\x08lease_ms\x18\x08 \x01(\x04\x12(\n\x06limits\x18\t \x01(\x0b\x32\x18.rollcast.v1.ChunkLimits\x12\x0f\n\x07resumed\x18\n \x01(\x08\x12\x15\n\rnext_sequence\x18\x0b \x01(\x04\x12\x11\n\tbehaviors\x18\x0c \x03(\t\x12>\n\x14\x65nvironment_settings\x18\r \x01(\x0b\x32 .rollcast.v1.EnvironmentSettings\x12\x34\n\x0f\x65ngine_settings\x18\x0e \x01(\x0b\x32\x1b.rollcast.v1.EngineSettings\x12\x18\n\x10\x63olumn_encodings\x18\x0f \x03(\t\x12\x16\n\x0eserver_version\x18\x10 \x01(\t\x12+\n\nassignment\x18\x11 \x01(\x0b\x32\x17.rollcast.v1.Assignment\"\x99\x01\n\x16\x44\x65\x63lareBehaviorRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\'\n\x04spec\x18\x03 \x01(\x0b\x32\x19.rollcast.v1.BehaviorSpec\x12\x0c\n\x04team\x18\x04 \x01(\x05\x12\x0e\n\x06\x61gents\x18\x05 \x01(\r\x12\x15\n\rfollows_quota\x18\x06 \x01(\x08\"\xb8\x01\n\x17\x44\x65\x63lareBehaviorResponse\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x14\n\x0ctime_horizon\x18\x02 \x01(\r\x12\x15\n\rmemory_stride\x18\x03 \x01(\r\x12\x16\n\x0emax_policy_lag\x18\x04 \x01(\r\x12\x13\n\x0b\x63ut_at_swap\x18\x05 \x01(\x08\x12\x10\n\x08training\x18\x06 \x01(\x08\x12\x19\n\x11\x61waits_assignment\x18\x07 \x01(\x08\"\xbc\x01\n\nActorTimes\x12\x14\n\x0cwall_seconds\x18\x01 \x01(\x01\x12\x16\n\x0e\x63redit_seconds\x18\x02 \x01(\x01\x12\x14\n\x0chold_seconds\x18\x03 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x04 \x01(\x01\x12\x1a\n\x12\x63onnection_seconds\x18\x05 \x01(\x01\x12\x1f\n\x12round_trip_seconds\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x15\n\x13_round_trip_seconds\"^\n\x11\x45nvironmentReport\x12\x10\n\x08\x66\x61ilures\x18\x01 \x01(\x04\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0f\n\x07hanging\x18\x03 \x01(\t\x12\x17\n\x0fhanging_seconds\x18\x04 \x01(\x01\"\xeb\x01\n\x13RenewSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x05\x62ooks\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12+\n\x08policies\x18\x04 \x03(\x0b\x32\x19.rollcast.v1.PolicyReport\x12&\n\x05times\x18\x05 \x01(\x0b\x32\x17.rollcast.v1.ActorTimes\x12\x34\n\x0c\x65nvironments\x18\x06 \x01(\x0b\x32\x1e.rollcast.v1.EnvironmentReport\";\n\x14RenewSessionResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x04\x12\x11\n\treport_ms\x18\x02 \x01(\x04\"\x9b\x01\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x05\x62ooks\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12(\n\x06reason\x18\x04 \x01(\x0e\x32\x18.rollcast.v1.CloseReason\x12\x0f\n\x07message\x18\x05 \x01(\t\"\x16\n\x14\x43loseSessionResponse*\x7f\n\x0b\x43loseReason\x12\x1c\n\x18\x43LOSE_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43LOSE_REASON_DONE\x10\x01\x12#\n\x1f\x43LOSE_REASON_ENVIRONMENT_FAILED\x10\x02\x12\x16\n\x12\x43LOSE_REASON_ERROR\x10\x03\x32\xea\x02\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.rollcast.v1.OpenSessionRequest\x1a .rollcast.v1.OpenSessionResponse\x12\\\n\x0f\x44\x65\x63lareBehavior\x12#.rollcast.v1.DeclareBehaviorRequest\x1a$.rollcast.v1.DeclareBehaviorResponse\x12S\n\x0cRenewSession\x12 .rollcast.v1.RenewSessionRequest\x1a!.rollcast.v1.RenewSessionResponse\x12S\n\x0c\x43loseSession\x12 .rollcast.v1.CloseSessionRequest\x1a!.rollcast.v1.CloseSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19rollcast/v1/session.proto\x12\x0brollcast.v1\x1a\x18rollcast/v1/policy.proto\x1a\x16rollcast/v1/spec.proto\",\n\x0bReasonCount\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05steps\x18\x02 \x01(\x04\"\x90\x02\n\nActorBooks\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x16\n\x0eproduced_steps\x18\x02 \x01(\x04\x12\x12\n\nopen_steps\x18\x03 \x01(\x04\x12+\n\tdiscarded\x18\x04 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12)\n\x07\x64ropped\x18\x05 \x03(\x0b\x32\x18.rollcast.v1.ReasonCount\x12\x15\n\runacked_steps\x18\x06 \x01(\x04\x12\x13\n\x0b\x61\x63ked_steps\x18\x07 \x01(\x04\x12\x13\n\x0bghost_steps\x18\x08 \x01(\x04\x12\x0e\n\x06\x61gents\x18\t \x01(\r\x12\x15\n\rspooled_steps\x18\n \x01(\x04\"Z\n\x0cPolicyReport\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12\r\n\x05\x65rror\x18\x04 \x01(\t\"\x85\x01\n\rResumeSession\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x15\n\racked_through\x18\x04 \x01(\x04\x12&\n\x05\x62ooks\x18\x05 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\"\xc8\x01\n\x12OpenSessionRequest\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x12\n\nactor_name\x18\x02 \x01(\t\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12*\n\x06resume\x18\x04 \x01(\x0b\x32\x1a.rollcast.v1.ResumeSession\x12\x16\n\x0e\x63lient_version\x18\x05 \x01(\t\x12\x18\n\x10policy_encodings\x18\x06 \x03(\t\x12\x10\n\x08opponent\x18\x07 \x01(\t\"u\n\x0b\x43hunkLimits\x12\x17\n\x0fmax_chunk_bytes\x18\x01 \x01(\x04\x12\x1a\n\x12target_chunk_bytes\x18\x02 \x01(\x04\x12\x18\n\x10max_chunk_age_ms\x18\x03 \x01(\x04\x12\x17\n\x0fmax_chunk_steps\x18\x04 \x01(\x04\"\xc2\x01\n\x13\x45nvironmentSettings\x12\x10\n\x08\x65nv_args\x18\x01 \x03(\t\x12\x11\n\tnum_areas\x18\x02 \x01(\r\x12\x1c\n\x14timeout_wait_seconds\x18\x03 \x01(\x01\x12\x1d\n\x15max_lifetime_restarts\x18\x04 \x01(\x03\x12\x1d\n\x15restarts_rate_limit_n\x18\x05 \x01(\x03\x12*\n\"restarts_rate_limit_period_seconds\x18\x06 \x01(\x01\"\xc3\x01\n\x0e\x45ngineSettings\x12\r\n\x05width\x18\x01 \x01(\r\x12\x0e\n\x06height\x18\x02 \x01(\r\x12\x15\n\rquality_level\x18\x03 \x01(\x05\x12\x12\n\ntime_scale\x18\x04 \x01(\x02\x12\x19\n\x11target_frame_rate\x18\x05 \x01(\x05\x12\x1a\n\x12\x63\x61pture_frame_rate\x18\x06 \x01(\x05\x12\x13\n\x0bno_graphics\x18\x07 \x01(\x08\x12\x1b\n\x13no_graphics_monitor\x18\x08 \x01(\x08\"\x83\x04\n\x13OpenSessionResponse\x12\x19\n\x11protocol_revision\x18\x01 \x01(\r\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0b\x61\x63tor_index\x18\x06 \x01(\r\x12\x10\n\x08run_seed\x18\x07 \x01(\x04\x12\x10\n\x08lease_ms\x18\x08 \x01(\x04\x12(\n\x06limits\x18\t \x01(\x0b\x32\x18.rollcast.v1.ChunkLimits\x12\x0f\n\x07resumed\x18\n \x01(\x08\x12\x15\n\rnext_sequence\x18\x0b \x01(\x04\x12\x11\n\tbehaviors\x18\x0c \x03(\t\x12>\n\x14\x65nvironment_settings\x18\r \x01(\x0b\x32 .rollcast.v1.EnvironmentSettings\x12\x34\n\x0f\x65ngine_settings\x18\x0e \x01(\x0b\x32\x1b.rollcast.v1.EngineSettings\x12\x18\n\x10\x63olumn_encodings\x18\x0f \x03(\t\x12\x16\n\x0eserver_version\x18\x10 \x01(\t\x12+\n\nassignment\x18\x11 \x01(\x0b\x32\x17.rollcast.v1.Assignment\x12\x17\n\x0fsettled_through\x18\x12 \x01(\x04\"\x99\x01\n\x16\x44\x65\x63lareBehaviorRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\'\n\x04spec\x18\x03 \x01(\x0b\x32\x19.rollcast.v1.BehaviorSpec\x12\x0c\n\x04team\x18\x04 \x01(\x05\x12\x0e\n\x06\x61gents\x18\x05 \x01(\r\x12\x15\n\rfollows_quota\x18\x06 \x01(\x08\"\xc8\x01\n\x17\x44\x65\x63lareBehaviorResponse\x12\x16\n\x0e\x62\x65havior_index\x18\x01 \x01(\r\x12\x14\n\x0ctime_horizon\x18\x02 \x01(\r\x12\x15\n\rmemory_stride\x18\x03 \x01(\r\x12\x16\n\x0emax_policy_lag\x18\x04 \x01(\r\x12\x13\n\x0b\x63ut_at_swap\x18\x05 \x01(\x08\x12\x10\n\x08training\x18\x06 \x01(\x08\x12\x19\n\x11\x61waits_assignment\x18\x07 \x01(\x08\x12\x0e\n\x06replay\x18\x08 \x01(\x08\"\xbc\x01\n\nActorTimes\x12\x14\n\x0cwall_seconds\x18\x01 \x01(\x01\x12\x16\n\x0e\x63redit_seconds\x18\x02 \x01(\x01\x12\x14\n\x0chold_seconds\x18\x03 \x01(\x01\x12\x16\n\x0epolicy_seconds\x18\x04 \x01(\x01\x12\x1a\n\x12\x63onnection_seconds\x18\x05 \x01(\x01\x12\x1f\n\x12round_trip_seconds\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x15\n\x13_round_trip_seconds\"^\n\x11\x45nvironmentReport\x12\x10\n\x08\x66\x61ilures\x18\x01 \x01(\x04\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0f\n\x07hanging\x18\x03 \x01(\t\x12\x17\n\x0fhanging_seconds\x18\x04 \x01(\x01\"\xeb\x01\n\x13RenewSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x05\x62ooks\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12+\n\x08policies\x18\x04 \x03(\x0b\x32\x19.rollcast.v1.PolicyReport\x12&\n\x05times\x18\x05 \x01(\x0b\x32\x17.rollcast.v1.ActorTimes\x12\x34\n\x0c\x65nvironments\x18\x06 \x01(\x0b\x32\x1e.rollcast.v1.EnvironmentReport\";\n\x14RenewSessionResponse\x12\x10\n\x08lease_ms\x18\x01 \x01(\x04\x12\x11\n\treport_ms\x18\x02 \x01(\x04\"\x9b\x01\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12&\n\x05\x62ooks\x18\x03 \x03(\x0b\x32\x17.rollcast.v1.ActorBooks\x12(\n\x06reason\x18\x04 \x01(\x0e\x32\x18.rollcast.v1.CloseReason\x12\x0f\n\x07message\x18\x05 \x01(\t\"\x16\n\x14\x43loseSessionResponse*\x7f\n\x0b\x43loseReason\x12\x1c\n\x18\x43LOSE_REASON_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43LOSE_REASON_DONE\x10\x01\x12#\n\x1f\x43LOSE_REASON_ENVIRONMENT_FAILED\x10\x02\x12\x16\n\x12\x43LOSE_REASON_ERROR\x10\x03\x32\xea\x02\n\x0eSessionService\x12P\n\x0bOpenSession\x12\x1f.rollcast.v1.OpenSessionRequest\x1a .rollcast.v1.OpenSessionResponse\x12\\\n\x0f\x44\x65\x63lareBehavior\x12#.rollcast.v1.DeclareBehaviorRequest\x1a$.rollcast.v1.DeclareBehaviorResponse\x12S\n\x0cRenewSession\x12 .rollcast.v1.RenewSessionRequest\x1a!.rollcast.v1.RenewSessionResponse\x12S\n\x0c\x43loseSession\x12 .rollcast.v1.CloseSessionRequest\x1a!.rollcast.v1.CloseSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rollcast.v1.session_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CLOSEREASON']._serialized_start=2939
-  _globals['_CLOSEREASON']._serialized_end=3066
+  _globals['_CLOSEREASON']._serialized_start=3003
+  _globals['_CLOSEREASON']._serialized_end=3130
   _globals['_REASONCOUNT']._serialized_start=92
   _globals['_REASONCOUNT']._serialized_end=136
   _globals['_ACTORBOOKS']._serialized_start=139
-  _globals['_ACTORBOOKS']._serialized_end=388
-  _globals['_POLICYREPORT']._serialized_start=390
-  _globals['_POLICYREPORT']._serialized_end=480
-  _globals['_RESUMESESSION']._serialized_start=483
-  _globals['_RESUMESESSION']._serialized_end=616
-  _globals['_OPENSESSIONREQUEST']._serialized_start=619
-  _globals['_OPENSESSIONREQUEST']._serialized_end=819
-  _globals['_CHUNKLIMITS']._serialized_start=821
-  _globals['_CHUNKLIMITS']._serialized_end=938
-  _globals['_ENVIRONMENTSETTINGS']._serialized_start=941
-  _globals['_ENVIRONMENTSETTINGS']._serialized_end=1135
-  _globals['_ENGINESETTINGS']._serialized_start=1138
-  _globals['_ENGINESETTINGS']._serialized_end=1333
-  _globals['_OPENSESSIONRESPONSE']._serialized_start=1336
-  _globals['_OPENSESSIONRESPONSE']._serialized_end=1826
-  _globals['_DECLAREBEHAVIORREQUEST']._serialized_start=1829
-  _globals['_DECLAREBEHAVIORREQUEST']._serialized_end=1982
-  _globals['_DECLAREBEHAVIORRESPONSE']._serialized_start=1985
-  _globals['_DECLAREBEHAVIORRESPONSE']._serialized_end=2169
-  _globals['_ACTORTIMES']._serialized_start=2172
-  _globals['_ACTORTIMES']._serialized_end=2360
-  _globals['_ENVIRONMENTREPORT']._serialized_start=2362
-  _globals['_ENVIRONMENTREPORT']._serialized_end=2456
-  _globals['_RENEWSESSIONREQUEST']._serialized_start=2459
-  _globals['_RENEWSESSIONREQUEST']._serialized_end=2694
-  _globals['_RENEWSESSIONRESPONSE']._serialized_start=2696
-  _globals['_RENEWSESSIONRESPONSE']._serialized_end=2755
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=2758
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=2913
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=2915
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=2937
-  _globals['_SESSIONSERVICE']._serialized_start=3069
-  _globals['_SESSIONSERVICE']._serialized_end=3431
+  _globals['_ACTORBOOKS']._serialized_end=411
+  _globals['_POLICYREPORT']._serialized_start=413
+  _globals['_POLICYREPORT']._serialized_end=503
+  _globals['_RESUMESESSION']._serialized_start=506
+  _globals['_RESUMESESSION']._serialized_end=639
+  _globals['_OPENSESSIONREQUEST']._serialized_start=642
+  _globals['_OPENSESSIONREQUEST']._serialized_end=842
+  _globals['_CHUNKLIMITS']._serialized_start=844
+  _globals['_CHUNKLIMITS']._serialized_end=961
+  _globals['_ENVIRONMENTSETTINGS']._serialized_start=964
+  _globals['_ENVIRONMENTSETTINGS']._serialized_end=1158
+  _globals['_ENGINESETTINGS']._serialized_start=1161
+  _globals['_ENGINESETTINGS']._serialized_end=1356
+  _globals['_OPENSESSIONRESPONSE']._serialized_start=1359
+  _globals['_OPENSESSIONRESPONSE']._serialized_end=1874
+  _globals['_DECLAREBEHAVIORREQUEST']._serialized_start=1877
+  _globals['_DECLAREBEHAVIORREQUEST']._serialized_end=2030
+  _globals['_DECLAREBEHAVIORRESPONSE']._serialized_start=2033
+  _globals['_DECLAREBEHAVIORRESPONSE']._serialized_end=2233
+  _globals['_ACTORTIMES']._serialized_start=2236
+  _globals['_ACTORTIMES']._serialized_end=2424
+  _globals['_ENVIRONMENTREPORT']._serialized_start=2426
+  _globals['_ENVIRONMENTREPORT']._serialized_end=2520
+  _globals['_RENEWSESSIONREQUEST']._serialized_start=2523
+  _globals['_RENEWSESSIONREQUEST']._serialized_end=2758
+  _globals['_RENEWSESSIONRESPONSE']._serialized_start=2760
+  _globals['_RENEWSESSIONRESPONSE']._serialized_end=2819
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=2822
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=2977
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=2979
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=3001
+  _globals['_SESSIONSERVICE']._serialized_start=3133
+  _globals['_SESSIONSERVICE']._serialized_end=3495
 # @@protoc_insertion_point(module_scope)

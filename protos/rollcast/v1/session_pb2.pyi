@@ -75,7 +75,7 @@ Global___ReasonCount: typing_extensions.TypeAlias = ReasonCount
 @typing.final
 class ActorBooks(google.protobuf.message.Message):
     """An actor's accounting of its own steps, per behavior, cumulative over the session:
-    produced = open + discarded + dropped + unacked + acked.
+    produced = open + spooled + discarded + dropped + unacked + acked.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -89,6 +89,7 @@ class ActorBooks(google.protobuf.message.Message):
     ACKED_STEPS_FIELD_NUMBER: builtins.int
     GHOST_STEPS_FIELD_NUMBER: builtins.int
     AGENTS_FIELD_NUMBER: builtins.int
+    SPOOLED_STEPS_FIELD_NUMBER: builtins.int
     behavior_index: builtins.int
     """Index that DeclareBehavior answered."""
     produced_steps: builtins.int
@@ -103,6 +104,10 @@ class ActorBooks(google.protobuf.message.Message):
     """Rows made by an opponent that is not trained (self-play); outside the books."""
     agents: builtins.int
     """Agents that act at present."""
+    spooled_steps: builtins.int
+    """In chunks that wait without a number for the connection to return (see DeclareBehaviorResponse.replay). They count
+    against no credit until they are sent.
+    """
     @property
     def discarded(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReasonCount]:
         """Given up before they became part of a chunk (env_error, reset, generation)."""
@@ -123,8 +128,9 @@ class ActorBooks(google.protobuf.message.Message):
         acked_steps: builtins.int = ...,
         ghost_steps: builtins.int = ...,
         agents: builtins.int = ...,
+        spooled_steps: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["acked_steps", b"acked_steps", "agents", b"agents", "behavior_index", b"behavior_index", "discarded", b"discarded", "dropped", b"dropped", "ghost_steps", b"ghost_steps", "open_steps", b"open_steps", "produced_steps", b"produced_steps", "unacked_steps", b"unacked_steps"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["acked_steps", b"acked_steps", "agents", b"agents", "behavior_index", b"behavior_index", "discarded", b"discarded", "dropped", b"dropped", "ghost_steps", b"ghost_steps", "open_steps", b"open_steps", "produced_steps", b"produced_steps", "spooled_steps", b"spooled_steps", "unacked_steps", b"unacked_steps"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ActorBooks: typing_extensions.TypeAlias = ActorBooks
@@ -390,6 +396,7 @@ class OpenSessionResponse(google.protobuf.message.Message):
     COLUMN_ENCODINGS_FIELD_NUMBER: builtins.int
     SERVER_VERSION_FIELD_NUMBER: builtins.int
     ASSIGNMENT_FIELD_NUMBER: builtins.int
+    SETTLED_THROUGH_FIELD_NUMBER: builtins.int
     protocol_revision: builtins.int
     """The revision to use."""
     session_id: builtins.str
@@ -412,6 +419,10 @@ class OpenSessionResponse(google.protobuf.message.Message):
     """The next sequence that the learner expects."""
     server_version: builtins.str
     """For logs: version of the learner."""
+    settled_through: builtins.int
+    """The last sequence of the session in `resume` that the learner received, whether or not the actor saw its ack: chunks up
+    to here are acked, and only later ones are given up. 0 if the learner does not know.
+    """
     @property
     def limits(self) -> Global___ChunkLimits:
         """The limits on chunks."""
@@ -458,10 +469,11 @@ class OpenSessionResponse(google.protobuf.message.Message):
         column_encodings: collections.abc.Iterable[builtins.str] | None = ...,
         server_version: builtins.str = ...,
         assignment: rollcast.v1.policy_pb2.Assignment | None = ...,
+        settled_through: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["assignment", b"assignment", "engine_settings", b"engine_settings", "environment_settings", b"environment_settings", "limits", b"limits"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_index", b"actor_index", "assignment", b"assignment", "behaviors", b"behaviors", "column_encodings", b"column_encodings", "engine_settings", b"engine_settings", "environment_settings", b"environment_settings", "epoch", b"epoch", "generation", b"generation", "lease_ms", b"lease_ms", "limits", b"limits", "next_sequence", b"next_sequence", "protocol_revision", b"protocol_revision", "resumed", b"resumed", "run_id", b"run_id", "run_seed", b"run_seed", "server_version", b"server_version", "session_id", b"session_id"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_index", b"actor_index", "assignment", b"assignment", "behaviors", b"behaviors", "column_encodings", b"column_encodings", "engine_settings", b"engine_settings", "environment_settings", b"environment_settings", "epoch", b"epoch", "generation", b"generation", "lease_ms", b"lease_ms", "limits", b"limits", "next_sequence", b"next_sequence", "protocol_revision", b"protocol_revision", "resumed", b"resumed", "run_id", b"run_id", "run_seed", b"run_seed", "server_version", b"server_version", "session_id", b"session_id", "settled_through", b"settled_through"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___OpenSessionResponse: typing_extensions.TypeAlias = OpenSessionResponse
@@ -522,6 +534,7 @@ class DeclareBehaviorResponse(google.protobuf.message.Message):
     CUT_AT_SWAP_FIELD_NUMBER: builtins.int
     TRAINING_FIELD_NUMBER: builtins.int
     AWAITS_ASSIGNMENT_FIELD_NUMBER: builtins.int
+    REPLAY_FIELD_NUMBER: builtins.int
     behavior_index: builtins.int
     """Names the behavior in chunks, books and credit. The same for all teams of a behavior."""
     time_horizon: builtins.int
@@ -536,6 +549,10 @@ class DeclareBehaviorResponse(google.protobuf.message.Message):
     """False if nothing is trained: chunks are acked at once as dropped{not_training}."""
     awaits_assignment: builtins.bool
     """Self-play: no behavior id of this behavior acts before an assignment names it."""
+    replay: builtins.bool
+    """Experience of any age is trained (a trainer with replay memory): rows of an older generation are taken, so that an actor
+    keeps unacked chunks when the learner restarts, and may record while it is not connected.
+    """
     def __init__(
         self,
         *,
@@ -546,8 +563,9 @@ class DeclareBehaviorResponse(google.protobuf.message.Message):
         cut_at_swap: builtins.bool = ...,
         training: builtins.bool = ...,
         awaits_assignment: builtins.bool = ...,
+        replay: builtins.bool = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["awaits_assignment", b"awaits_assignment", "behavior_index", b"behavior_index", "cut_at_swap", b"cut_at_swap", "max_policy_lag", b"max_policy_lag", "memory_stride", b"memory_stride", "time_horizon", b"time_horizon", "training", b"training"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["awaits_assignment", b"awaits_assignment", "behavior_index", b"behavior_index", "cut_at_swap", b"cut_at_swap", "max_policy_lag", b"max_policy_lag", "memory_stride", b"memory_stride", "replay", b"replay", "time_horizon", b"time_horizon", "training", b"training"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___DeclareBehaviorResponse: typing_extensions.TypeAlias = DeclareBehaviorResponse

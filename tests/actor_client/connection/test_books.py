@@ -68,8 +68,31 @@ def test_books_balance_at_every_moment_while_two_threads_write() -> None:
     assert books.view() == BooksView(produced=2000, acked=2000)
 
 
+OUTAGE_BYTES = 60
+
+
+class Owner:
+    """The behavior of chunks; its gate may be replaced."""
+
+    def __init__(self, machine: Upload, index: int) -> None:
+        self.machine = machine
+        self.index = index
+
+    @property
+    def gate(self) -> Gate:
+        """Returns the present gate."""
+        return self.machine.gates[self.index]
+
+    def may_send(self, steps: int) -> bool:
+        """Returns whether credit suffices."""
+        return self.machine.books[self.index].sent_steps + steps <= self.gate.steps_through
+
+
 class Upload(RuleBasedStateMachine):
-    """Compares an actor's window and books with a learner that acks late, disconnects, restarts and loses sessions."""
+    """Compares an actor's window and books with a learner that acks late, disconnects, restarts and loses sessions.
+
+    The second behavior has replay memory: it records during outages, and keeps its chunks over a restart.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,6 +102,10 @@ class Upload(RuleBasedStateMachine):
         self.past = [BooksView(), BooksView()]
         self.ghosts = [0, 0]
         self.taken: dict[int, int] = {}  # what the learner of this session took, by sequence
+        self.rows: dict[int, tuple[int, int]] = {}  # behavior and rows of each chunk made
+        self.received = [0, 0]  # by the learner in this session
+        self.owners = [Owner(self, 0), Owner(self, 1)]
+        self.has_forgotten = False
         self.wire: list[Parcel] = []  # sent and not yet taken
         self.expected = 1
         self.made = 0
@@ -99,21 +126,30 @@ class Upload(RuleBasedStateMachine):
         """Discards open rows."""
         self.books[behavior].discard(reason, int(self.books[behavior].view().open * share))
 
-    @rule(behavior=st.integers(0, 1), share=st.floats(0, 1))
-    def seal(self, behavior: int, share: float) -> None:
+    @rule(behavior=st.integers(0, 1), share=st.floats(0, 1), is_outage=st.booleans())
+    def seal(self, behavior: int, share: float, is_outage: bool) -> None:
         """Makes a chunk, which may be empty."""
         rows = int(self.books[behavior].view().open * share)
         self.made += 1
         chunk = trajectory_pb2.Chunk(rows=rows, produced_steps=self.made, sequence=1 << 34)
+        self.rows[self.made] = (behavior, rows)
         self.books[behavior].seal(rows)
         request = trajectory_pb2.UploadRequest(chunk=chunk)
-        self.window.put(Parcel(request, self.gates[behavior], self.books[behavior], rows, chunk.ByteSize()))
+        owner = self.owners[behavior]
+        parcel = Parcel(request, self.gates[behavior], self.books[behavior], rows, chunk.ByteSize(), owner)
+        if is_outage and behavior == 1:
+            self.window.spool(parcel, OUTAGE_BYTES)
+            assert self.window.spooled_bytes <= OUTAGE_BYTES
+        else:
+            self.window.put(parcel)
 
     @rule(behavior=st.integers(0, 1), more=st.integers(1, 60))
     def grant(self, behavior: int, more: int) -> None:
         """Grants bytes of credit."""
         gate = self.gates[behavior]
-        gate.grant(trajectory_pb2.Credit(bytes_through=gate.bytes_through + more))
+        gate.grant(
+            trajectory_pb2.Credit(bytes_through=gate.bytes_through + more, steps_through=gate.steps_through + more)
+        )
 
     @rule()
     def transmit(self) -> None:
@@ -132,6 +168,8 @@ class Upload(RuleBasedStateMachine):
         if parcel.sequence == self.expected:
             self.taken[parcel.sequence] = parcel.request.chunk.produced_steps
             self.expected += 1
+            behavior, rows = self.rows[parcel.request.chunk.produced_steps]
+            self.received[behavior] += rows
 
     @rule(share=st.floats(0, 1))
     def ack(self, share: float) -> None:
@@ -151,29 +189,56 @@ class Upload(RuleBasedStateMachine):
         self.expected = max(1, self.expected - back)
         self.taken = {sequence: made for sequence, made in self.taken.items() if sequence < self.expected}
         self.gates = [Gate(2), Gate(2)]
-        self.window.clear("generation", self.expected)
+        self.has_forgotten |= back > 0
+        replayed = self.owners[1]
+        self.window.clear(
+            "generation",
+            self.expected,
+            settled_through=self.expected - 1,
+            keeps=lambda parcel: parcel.owner is replayed,
+        )
 
-    @rule()
-    def lose_session(self) -> None:
-        """Makes the learner forget the session."""
+    @rule(is_told=st.booleans())
+    def lose_session(self, is_told: bool) -> None:
+        """Ends the session; the learner may still know what it received."""
         self.wire.clear()
+        through = self.expected - 1 if is_told else 0
+        self.has_forgotten |= not is_told
         self.expected = 1
         self.taken = {}
         self.gates = [Gate(1), Gate(1)]
-        self.window.clear("session_lost", 1)
+        self.window.clear("session_lost", 1, settled_through=through)
         for index, books in enumerate(self.books):
             books.discard("session_lost", books.view().open)
+            if not self.has_forgotten:
+                assert books.view().acked == self.received[index], "what was received is acked and nothing else"
             self.past[index] += books.view()
         self.books = [Books(), Books()]
+        self.received = [0, 0]
+        self.has_forgotten = False
 
     @invariant()
     def balanced(self) -> None:
         """Checks that the books balance and that all unacked steps are in the window."""
         assert all(books.balanced for books in self.books)
-        assert all(view.balanced and not view.open and not view.unacked for view in self.past)
+        assert all(view.balanced and not (view.open or view.unacked or view.spooled) for view in self.past)
         assert sum(books.view().unacked for books in self.books) == sum(
             parcel.rows for parcel in (*self.window._sent, *self.window._waiting)
         )
+        assert [books.view().spooled for books in self.books] == [0, sum(parcel.rows for parcel in self.window._spool)]
+        assert self.window.spooled_bytes == sum(parcel.size_bytes for parcel in self.window._spool)
+
+    @invariant()
+    def each_step_has_one_fate(self) -> None:
+        """Checks that the learner received what is acked, and of the window only what it knows; nothing that was dropped."""
+        if self.has_forgotten:
+            return
+        for index, books in enumerate(self.books):
+            present = sum(
+                parcel.rows for parcel in self.window._sent
+                if parcel.sequence < self.expected and parcel.owner is self.owners[index]
+            )  # fmt: skip
+            assert self.received[index] == books.view().acked + present
 
     @invariant()
     def ghosts_are_counted_apart(self) -> None:

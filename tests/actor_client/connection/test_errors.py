@@ -160,7 +160,9 @@ class Refusing:
 
     def ack(self, chunks: int, reason: str, steps: int = ROWS) -> ActorError | None:
         """Acks this many chunks, each with the given rejection or none."""
-        parcels = [Parcel(trajectory_pb2.UploadRequest(), Gate(1), Books(), ROWS, 1, n) for n in range(1, chunks + 1)]
+        parcels = [
+            Parcel(trajectory_pb2.UploadRequest(), Gate(1), Books(), ROWS, 1, sequence=n) for n in range(1, chunks + 1)
+        ]
         rejections = [
             trajectory_pb2.Rejection(sequence=parcel.sequence, reason=reason, steps=steps, detail="column reward")
             for parcel in parcels

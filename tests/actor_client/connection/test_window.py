@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from rollcast.v1 import trajectory_pb2
 
-from actor_client.connection.books import Books
+from actor_client.connection.books import Books, BooksView
 from actor_client.connection.gate import Gate
 from actor_client.connection.window import Parcel, SendWindow
 
@@ -88,10 +90,105 @@ def test_clearing_drops_and_goes_on_with_another_number() -> None:
     """Clearing counts dropped chunks under their reason and continues with another number."""
     window, books, gate = filled(4, 5)
     window.take()
-    assert window.clear("generation", 8) == 9
+    settled, dropped = window.clear("generation", 8)
+    assert (settled, [parcel.rows for parcel in dropped]) == ([], [4, 5])
     assert books.view().dropped == {"generation": 9}
     put(window, books, gate, 1)
     assert sent(window) == [8]
+
+
+def test_what_a_restarted_learner_received_is_acked() -> None:
+    """Clearing acks the chunks that the learner names as received, also those whose ack was not seen; only the rest is dropped."""
+    window, books, _ = filled(1, 2, 4, 8)
+    assert sent(window) == [1, 2, 3, 4]
+    window.ack(1)
+    settled, dropped = window.clear("generation", 4, settled_through=3)
+    assert ([parcel.rows for parcel in settled], [parcel.rows for parcel in dropped]) == ([2, 4], [8])
+    assert (books.view().acked, books.view().dropped) == (7, {"generation": 8})
+    for through in (10**9, 0):  # of a session of which nothing is left
+        assert window.clear("session_lost", 1, settled_through=through) == ([], [])
+    assert books.view().balanced
+
+
+@dataclass
+class Behavior:
+    """The owner of chunks, which allows for a number of sent steps."""
+
+    books: Books
+    gate: Gate
+    index: int = 0
+    allowed: int = 0
+
+    def may_send(self, steps: int) -> bool:
+        """Returns whether credit suffices."""
+        return self.books.sent_steps + steps <= self.allowed
+
+
+def spooled(window: SendWindow, behavior: Behavior, rows: int, most_bytes: int = 10**6) -> list[int]:
+    """Spools a chunk, and returns the rows of those that were dropped for it."""
+    behavior.books.produced(rows)
+    behavior.books.seal(rows)
+    chunk = trajectory_pb2.Chunk(rows=rows, sequence=1 << 34)
+    request = trajectory_pb2.UploadRequest(chunk=chunk)
+    parcel = Parcel(request, behavior.gate, behavior.books, rows, chunk.ByteSize(), behavior)
+    return [each.rows for each in window.spool(parcel, most_bytes)]
+
+
+def test_spooled_chunks_leave_as_credit_allows() -> None:
+    """Spooled chunks get a number when they are sent, after all others, with the newest gate and index of their behavior."""
+    window, books, gate = filled()
+    behavior = Behavior(books, Gate(1))
+    for rows in (3, 4, 5):
+        assert spooled(window, behavior, rows) == []
+    put(window, books, gate, 1)
+    assert (books.view().spooled, window.chunks, window.empty) == (12, 1, False)
+    assert sent(window) == [1]
+    behavior.gate, behavior.index, behavior.allowed = gate, 7, 7
+    parcel, nothing = window.take(), window.take()
+    assert parcel is not None
+    assert (parcel.sequence, parcel.rows, parcel.request.chunk.behavior_index, nothing) == (2, 3, 7, None)
+    behavior.allowed = 100
+    assert sent(window) == [3, 4]
+    assert window.spooled_bytes == 0
+    window.ack(4)
+    assert books.view() == BooksView(produced=13, acked=13)
+    assert window.empty
+
+
+def test_a_full_ring_drops_its_oldest_chunks() -> None:
+    """When the ring is full the oldest chunks are dropped{outage_full}."""
+    window, books, gate = filled()
+    behavior = Behavior(books, gate)
+    spooled(window, behavior, 1)
+    size = window.spooled_bytes
+    assert [spooled(window, behavior, rows, 3 * size) for rows in (2, 3, 4, 5)] == [[], [], [1], [2]]
+    assert (books.view().spooled, books.view().dropped) == (12, {"outage_full": 3})
+    assert window.spooled_bytes <= 3 * size
+
+
+def test_unacked_chunks_of_replay_are_kept_over_a_new_generation() -> None:
+    """What a restarted learner did not receive is sent again under new numbers; of a lost session nothing is."""
+    window, books, gate = filled()
+    behavior = Behavior(books, gate, allowed=100)
+    gate.grant(BIG)
+    for rows in (1, 2, 4):
+        books.produced(rows)
+        books.seal(rows)
+        chunk = trajectory_pb2.Chunk(rows=rows, sequence=1 << 34)
+        request = trajectory_pb2.UploadRequest(chunk=chunk)
+        window.put(Parcel(request, gate, books, rows, chunk.ByteSize(), behavior))
+    put(window, books, gate, 8)  # of another trainer
+    sent(window)
+    spooled(window, behavior, 16)
+    window.clear("generation", 2, settled_through=1, keeps=lambda parcel: parcel.owner is behavior)
+    assert (books.view().acked, books.view().spooled, books.view().dropped) == (1, 22, {"generation": 8})
+    assert sent(window) == [2, 3, 4]
+    assert [parcel.rows for parcel in window._sent] == [2, 4, 16]
+    spooled(window, behavior, 32)
+    window.clear("session_lost", 1)
+    assert books.view().dropped == {"generation": 8, "session_lost": 54}
+    assert books.view().balanced
+    assert (window.empty, window.spooled_bytes, window.unacked_bytes) == (True, 0, 0)
 
 
 def test_credit_in_bytes_counts_the_size_that_is_sent() -> None:

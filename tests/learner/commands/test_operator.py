@@ -221,9 +221,9 @@ def test_status_as_text() -> None:
         "  received 10 = trained 4 + dropped (stale 3) + queued 1 + lost (restart 2); duplicate 0; unknown sessions 1",
         "mass: lesson 2 of 3, mid\\x1bdle",
         "actor  name    link        seen  steps/s  lag  credit  waits       round trip",
-        "    3  rig     away       1.5 s        0    -       0  -                    -",
+        "    3  rig     silent     1.5 s        0    -       0  -                    -",
         (
-            "       Walker, last report: version 2, produced 12 = acked 5 + unacked 3 + open 2 + discarded (reset 2) + dropped (none)"
+            "       Walker, last report: version 2, produced 12 = acked 5 + unacked 3 + open 2 + spooled 0 + discarded (reset 2) + dropped (none)"
         ),
         "   10  second  connected  0.0 s    1,234    0   4,096  12% credit      3.1 ms",
         "last error: the disk is \\x1b[2J full",

@@ -167,3 +167,13 @@ def test_output_holds_what_its_encoding_lacks(module: str) -> None:
     assert shown.stdout.rstrip() == rb"L" + "ä".encode("cp1252") + rb"ufer \u8d70"
     closed = subprocess.run(["sh", "-c", '"$0" -c "$1" >&- 2>&-', sys.executable, program], check=False)
     assert closed.returncode == 0
+
+
+def test_the_start_of_the_system_has_an_id_where_linux_tells_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id stays the same; other systems have none."""
+    assert len(platform.boot_id()) == 36
+    assert platform.boot_id() == platform.boot_id()
+    monkeypatch.setattr(platform, "_BOOT_ID", str(tmp_path / "missing"))
+    assert platform.boot_id() == ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rollcast.limits import PROTOCOL_REVISION
+
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.session import ActorCounters, ActorSession
@@ -44,9 +46,15 @@ class Parts:
         )
         serve(self.link, self.behaviors, self.ledger, self.sessions)
 
-    def open(self, name: str = "actor", instance: str | None = None, resume: Resumption | None = None) -> Opened:
+    def open(
+        self,
+        name: str = "actor",
+        instance: str | None = None,
+        resume: Resumption | None = None,
+        revision: int = PROTOCOL_REVISION,
+    ) -> Opened:
         """Opens a session."""
-        return self.sessions.open(Opening(name, instance or f"instance of {name}", resume))
+        return self.sessions.open(Opening(name, instance or f"instance of {name}", resume, revision=revision))
 
     def declared(self, session: ActorSession, name: str = NAME, **declaration: Any) -> Behavior:
         """Declares a behavior in a session."""

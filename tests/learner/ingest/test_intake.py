@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollcast.enums import ColumnRole
 from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap
+from rollcast.limits import OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION, SETTLED_REVISION
 from rollcast.trajectories import Chunk, encode_chunk
 
+from learner.checkpoints.received import Received, ReceivedCount, session_key_of
 from learner.ingest.credit import step_allowance
 from learner.ingest.grants import CreditAllocator
 from learner.ingest.intake import ChunkIntake
@@ -211,13 +215,32 @@ def test_memories_are_bounded_too() -> None:
 LIMIT = 40
 
 
+class Kept:
+    """Keeps what was received, as `learner.checkpoints.received` does in a file."""
+
+    def __init__(self) -> None:
+        self.totals: dict[str, int] = {}
+        self.sessions: dict[bytes, dict[int, ReceivedCount]] = {}
+
+    def note(self, session_id: str, index: int, behavior: str, *, total: int, steps: int, through: int) -> None:
+        """Keeps the newest numbers."""
+        self.totals[behavior] = total
+        self.sessions.setdefault(session_key_of(session_id), {})[index] = ReceivedCount(behavior, steps, through)
+
+    def end(self, session_id: str, indices: Iterable[int]) -> None:
+        """Keeps what is known of a session that has ended."""
+
+
 class Start:
     """One start of the learner: its tables, its intake, its credit."""
 
-    def __init__(self, generation: int, state: dict[str, Any] | None = None) -> None:
+    def __init__(self, generation: int, state: dict[str, Any] | None = None, kept: Kept | None = None) -> None:
         self.parts = Parts(generation=generation)
         if state is not None:
             restore(state, self.parts.behaviors, self.parts.sessions, self.parts.ledger)
+        if kept is not None:
+            self.parts.sessions.recover(Received(dict(kept.totals), dict(kept.sessions)))
+            self.parts.sessions.keep_record(kept)
         self.generation = generation
         self.intake = ChunkIntake(
             self.parts.behaviors,
@@ -233,10 +256,17 @@ class Start:
 
 
 class Pair:
-    """A learner that may crash, and an actor that obeys its credit and keeps its books."""
+    """A learner that may crash, and an actor that obeys its credit and keeps its books.
 
-    def __init__(self) -> None:
-        self.start = Start(1)
+    Args:
+        kept: The learner's record of received steps; None for a learner that lost it.
+        revision: Revision of the protocol that the actor knows.
+    """
+
+    def __init__(self, kept: Kept | None = None, revision: int = PROTOCOL_REVISION) -> None:
+        self.kept = kept
+        self.revision = revision
+        self.start = Start(1, kept=kept)
         self.session = self.start.parts.open().session
         self.behavior = self.start.parts.declared(self.session)
         self.start.parts.trainers.settle(pace=Pace(ahead_limit_steps=LIMIT))
@@ -262,6 +292,15 @@ class Pair:
         return ActorCounters(
             0, self.produced, self.open, {"reset": self.discarded}, {"generation": self.dropped}, window, self.acked
         )
+
+    def check_fates(self) -> None:
+        """Checks that each step that was taken has one fate."""
+        through = self.session.acked_through
+        present = sum(rows for sequence, rows in self.unacked + self.unsent if sequence > through)
+        unseen = sum(rows for sequence, rows in self.unacked if sequence <= through)
+        received = self.start.parts.ledger.books(NAME).received
+        assert received == self.acked + unseen
+        assert self.produced == received + self.discarded + self.dropped + self.open + present
 
     def do(self, event: str, number: int) -> None:
         """Executes one event."""
@@ -332,13 +371,17 @@ class Pair:
         """Restarts the learner; the actor resumes, clears its window, and discards open rows before or after."""
         if number % 2:
             self.on_discard(self.open)
+        acked_through = min(sequence for sequence, _ in [*self.unacked, *self.unsent, (self.sequence, 0)]) - 1
         resume = Resumption(
-            self.session.session_id, self.session.epoch, self.start.generation, self.sequence - 1, (self.counters(),)
+            self.session.session_id, self.session.epoch, self.start.generation, acked_through, (self.counters(),)
         )
-        self.start = Start(self.start.generation + 1, self.saved)
-        opened = self.start.parts.open(resume=resume)
+        self.start = Start(self.start.generation + 1, self.saved, self.kept)
+        opened = self.start.parts.open(resume=resume, revision=self.revision)
         assert opened.resumed
         self.session = opened.session
+        if self.revision >= SETTLED_REVISION:
+            self.acked += sum(rows for sequence, rows in self.unacked if sequence <= opened.settled_through)
+            self.unacked = [(sequence, rows) for sequence, rows in self.unacked if sequence > opened.settled_through]
         self.dropped += sum(rows for _, rows in self.unacked + self.unsent)
         self.unsent, self.unacked = [], []
         self.sequence = self.session.next_sequence
@@ -351,15 +394,24 @@ class Pair:
 EVENTS = ["step", "step", "seal", "send", "send", "ack", "ack", "grant", "train", "discard", "report", "save", "crash"]
 
 
-@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(1, 30)), max_size=80))
-@settings(max_examples=200, deadline=None)
-def test_an_actor_that_obeys_is_always_covered(events: list[tuple[str, int]]) -> None:
-    """No chunk exceeds its grant over lost acks, lost grants, discards, checkpoints and crashes."""
-    pair = Pair()
+@given(
+    st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(1, 30)), max_size=80),
+    st.booleans(),
+    st.sampled_from([OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION]),
+)
+@settings(max_examples=300, deadline=None)
+def test_an_actor_that_obeys_is_always_covered(events: list[tuple[str, int]], has_record: bool, revision: int) -> None:
+    """No chunk exceeds its grant over lost acks, lost grants, discards, checkpoints and crashes.
+
+    With the record each step has one fate: what was taken was received or given up, or is at the actor.
+    """
+    pair = Pair(Kept() if has_record else None, revision)
     for event, number in events:
         pair.do(event, number)
         books = pair.start.parts.ledger.books(NAME)
         assert books.balanced
+        if has_record and revision >= SETTLED_REVISION:
+            pair.check_fates()
     # And it is never stuck: with everything delivered and trained there is credit for its next steps.
     for event in ("seal", "send", "send", "send", "train", "ack", "report", "ack"):
         for _ in range(len(pair.unsent) if event == "send" else 1):
@@ -367,9 +419,86 @@ def test_an_actor_that_obeys_is_always_covered(events: list[tuple[str, int]]) ->
     assert pair.credit - pair.produced >= step_allowance(1, 8)
 
 
-def test_steps_whose_ack_was_lost_with_the_learner_count_once() -> None:
-    """Steps whose acks were lost in a restart count once for credit and losses."""
+def test_replay_takes_rows_of_an_earlier_start() -> None:
+    """Rows of an older generation are trained by replay, as those of the newest version at most and of no order."""
+    for takes in (False, True):
+        line = Line(newest_version=3)
+        line.behavior.takes_any_generation = takes
+        line.parts.sessions.generation = 2
+        old = make_chunk(4, base_version=9, generation=1)
+        old.columns["version_offset"] = np.arange(4, dtype=np.uint32)
+        old.roles["version_offset"] = ColumnRole.STEP
+        message = encode_chunk(old)
+        examined = line.intake.examine(line.session, message, message.ByteSize())
+        assert examined is not None
+        rejected = line.intake.settle(line.session, examined)
+        books = line.parts.ledger.books(NAME)
+        if takes:
+            assert rejected is None
+            assert (books.queued, books.dropped) == (4, {})
+            (item,) = line.parts.trainers.take()
+            assert (item.chunk.generation, item.chunk.base_version, "version_offset" in item.chunk.columns) == (
+                2,
+                3,
+                False,
+            )
+        else:
+            assert rejected is not None
+            assert (books.queued, books.dropped) == (0, {"generation": 4})
+
+
+def test_spooled_steps_have_room_for_a_whole_chunk() -> None:
+    """An actor that reports spooled steps gets credit for any chunk, however small its segments are, and no longer than that."""
     pair = Pair()
+    pair.start.parts.trainers.settle(pace=Pace(ahead_limit_steps=1))
+    account, allocator = pair.account, pair.start.allocator
+
+    def granted() -> int:
+        found = allocator.grant(pair.session, account)
+        assert found is not None
+        return found.steps_through
+
+    before = granted()
+    account.report(ActorCounters(0, produced=5000, spooled=5000))
+    assert account.full_chunk_steps > 1000
+    assert granted() >= before + min(5000, account.full_chunk_steps) - 1
+    account.received_steps += 5000
+    settled = account.step_share.settled
+    account.report(ActorCounters(0, produced=5000, acked=5000))
+    assert account.step_share.allowance == step_allowance(1, 8)
+    assert granted() <= max(settled + step_allowance(1, 8) + LIMIT, account.granted_steps)
+
+
+def test_kept_chunks_are_not_given_up() -> None:
+    """At its return, an actor of replay gives up only open steps; what it keeps is settled when it arrives."""
+    pair = Pair()
+    account = pair.account
+    account.received_steps = 10
+    counters = ActorCounters(0, produced=40, open=3, unacked=20, acked=8, spooled=9)
+    assert account.roll_back(counters, settles=True, keeps=True) == 0
+    assert (account.given_up_floor, account.spooled_steps) == (3, 27)
+    assert account.step_share.settled == 13
+    other = Pair().account
+    other.received_steps = 10
+    other.roll_back(counters, settles=True, keeps=False)
+    assert (other.given_up_floor, other.spooled_steps) == (30, 0)
+
+
+def test_a_step_that_was_received_and_not_acked_has_one_fate() -> None:
+    """A killed learner received 30 steps and did not ack them: they are lost there, and acked at the returning actor."""
+    for has_state in (True, False):
+        pair = Pair(Kept())
+        for event in ("ack", "step", "seal", "send", *(["save"] if has_state else []), "step", "seal", "crash"):
+            pair.do(event, 15)
+        assert (pair.acked, pair.dropped) == (15, 15)
+        assert pair.start.parts.ledger.books(NAME).lost == {"restart": 15}
+        assert pair.account.step_share.settled == 30
+        pair.check_fates()
+
+
+def test_steps_whose_ack_was_lost_with_the_learner_count_once() -> None:
+    """An actor of an older revision drops what the learner received: such steps count once for credit and losses."""
+    pair = Pair(revision=OLDEST_PROTOCOL_REVISION)
     for event in ("ack", "step", "seal", "send", "save", "crash"):
         pair.do(event, 30)
     account = pair.account

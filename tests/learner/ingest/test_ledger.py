@@ -146,6 +146,20 @@ def test_a_checkpoint_whose_books_do_not_balance_is_refused() -> None:
         Ledger.from_state(state)
 
 
+def test_the_record_names_what_the_checkpoint_lacks() -> None:
+    """Steps in the record and not in the loaded books are lost{restart}, for behaviors of which they know nothing too."""
+    ledger = Ledger()
+    ledger.enqueue(NAME, 10)
+    ledger.settle(NAME, 4, {})
+    again = Ledger.from_state(ledger.state_dict())
+    assert again.recover({NAME: 25, "younger": 7, "older": 0}) == {NAME: 15, "younger": 7}
+    books, younger = again.books(NAME), again.books("younger")
+    assert (books.received, books.trained, books.lost, books.balanced) == (25, 4, {"restart": 21}, True)
+    assert (younger.received, younger.lost, younger.balanced) == (7, {"restart": 7}, True)
+    assert (again.untimed_steps(NAME), again.untimed_steps("younger")) == (15, 7)
+    assert Ledger.from_state(again.state_dict()).untimed_steps(NAME) == 15
+
+
 def test_unknown_sessions_stand_outside_the_equation() -> None:
     """The number of sessions that have not returned is not part of the equation."""
     ledger = Ledger()

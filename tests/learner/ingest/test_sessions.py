@@ -10,14 +10,17 @@ from learner.ingest.credit import step_allowance
 from learner.ingest.ended import MAX_RECORDS, OTHER, GivenUp
 from learner.ingest.grants import CreditAllocator
 from learner.ingest.places import MAX_NAMES, FixedPlaces, Places
+from learner.ingest.session import ActorSession
 from learner.ingest.sessions import (
     MAX_CLAIMED_AGENTS,
     MIN_RETURN_SECONDS,
+    Expired,
     Opening,
     Resumption,
     restore,
     snapshot,
 )
+from learner.link.to_front import Pace
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
 
 
@@ -77,12 +80,113 @@ def test_leases_run_out_and_are_kept_by_renewal() -> None:
     silent, alive = parts.open("a").session, parts.open("b").session
     parts.now += 9
     parts.sessions.renew(alive, [])
-    assert parts.sessions.expire() == ()
+    assert parts.sessions.expire() == Expired()
     parts.now += 1
-    assert parts.sessions.expire() == (silent,)
+    assert parts.sessions.expire() == Expired(ended=(silent,)), "nothing was sent, so nothing is kept"
     with pytest.raises(SessionExpired):
         parts.sessions.get(silent.session_id, 1)
     assert parts.sessions.get(alive.session_id, 1) is alive
+
+
+def used(parts: Parts, name: str, received: int = 8) -> ActorSession:
+    """Returns a session in which something was received."""
+    session = parts.open(name).session
+    parts.declared(session)
+    account = session.accounts[0]
+    account.produced_steps = account.received_steps = received
+    session.acked_through = 1
+    return session
+
+
+def test_an_actor_may_return_after_its_lease() -> None:
+    """A session whose lease ran out is away: its place, sequence and books stay, it counts as no actor, and it resumes."""
+    parts = Parts(make_options(lease_seconds=10, resume_grace_seconds=100, max_sessions=1))
+    session = used(parts, "a")
+    parts.now += 10
+    assert parts.sessions.expire() == Expired(away=(session,))
+    assert (parts.sessions.away, parts.sessions.live(), parts.sessions.steps_taken(0)) == (1, (), 8)
+    with pytest.raises(SessionExpired):
+        parts.sessions.get(session.session_id, 1)
+    other = parts.open("b").session
+    assert other.actor_index == 1, "the place is kept"
+    resume = Resumption(session.session_id, 1, 1, 1, (report(produced=12, acked=8),))
+    with pytest.raises(TooManySessions):
+        parts.open("a", resume=resume)
+    parts.sessions.close(other, [])
+    parts.now += 99
+    assert parts.sessions.expire() == Expired()
+    opened = parts.open("a", resume=resume)
+    assert (opened.session, opened.resumed, opened.settled_through) == (session, True, 1)
+    assert (session.actor_index, session.epoch, session.next_sequence) == (0, 2, 2)
+    assert parts.sessions.get(session.session_id, 2) is session
+    assert (parts.sessions.away, parts.sessions.steps_taken(0)) == (0, 12)
+
+
+def test_an_away_session_ends_after_the_grace_or_with_a_successor() -> None:
+    """It ends when its time is over, or when a new process of the same principal and name opens a session."""
+    parts = Parts(make_options(lease_seconds=10, resume_grace_seconds=100))
+    first, second = used(parts, "a"), used(parts, "b")
+    parts.now += 10
+    assert set(parts.sessions.expire().away) == {first, second}
+    stranger = parts.sessions.open(Opening("a", "instance of a stranger", principal="another"))
+    assert (stranger.ended, stranger.session.actor_index) == ((), 2)
+    successor = parts.open("a", "another instance")
+    assert (successor.ended, successor.session.actor_index) == ((first,), 0)
+    parts.sessions.renew(successor.session, [])
+    parts.now += 100
+    expired = parts.sessions.expire()
+    assert second in expired.ended
+    assert second.has_ended
+    resume = Resumption(second.session_id, 1, 1, 1, (report(produced=9, acked=8),))
+    opened = parts.open("b", resume=resume)
+    assert (opened.resumed, opened.settled_through, opened.session.actor_index) == (False, 1, 1)
+    assert parts.sessions.steps_taken(0) == 8 + 9
+
+
+def test_away_sessions_are_bounded() -> None:
+    """No more than max_sessions are away: the oldest ends first."""
+    parts = Parts(make_options(lease_seconds=10, resume_grace_seconds=1000, max_sessions=2))
+    sessions = []
+    for number in range(4):
+        sessions.append(used(parts, f"a{number}"))
+        parts.now += 10
+        expired = parts.sessions.expire()
+        assert expired.away == (sessions[-1],)
+        assert expired.ended == tuple(sessions[number - 2 : number - 1] if number >= 2 else [])
+    assert parts.sessions.away == 2
+
+
+def test_nobody_is_away_in_lock_step_or_without_a_grace() -> None:
+    """In lock-step a place must become free, and a grace of 0 s keeps nothing."""
+    for options in (make_options(lockstep={"actors": 1}), make_options(resume_grace_seconds=0)):
+        parts = Parts(options)
+        session = used(parts, "a")
+        parts.now += 1000
+        assert parts.sessions.expire() == Expired(ended=(session,))
+
+
+def test_an_away_session_gets_no_credit_until_it_returns() -> None:
+    """Its reserve goes to the others, and a stream that is still open takes nothing."""
+    parts = Parts(make_options(lease_seconds=10))
+    sessions = [used(parts, "a", 0), used(parts, "b", 0)]
+    parts.trainers.settle(pace=Pace(ahead_limit_steps=100))
+    allocator = CreditAllocator(parts.behaviors)
+    for _ in range(2):
+        for each in sessions:
+            allocator.grant(each, each.accounts[0])
+    reserved = [each.accounts[0].step_share.reserved for each in sessions]
+    assert sum(reserved) == 100
+    parts.now += 9
+    parts.sessions.renew(sessions[1], [])
+    parts.now += 1
+    (away,) = parts.sessions.expire().away
+    allocator.forget(away)
+    assert allocator.grant(away, away.accounts[0]) is None
+    assert not allocator.is_worth_sending(away, away.accounts[0])
+    allocator.grant(sessions[1], sessions[1].accounts[0])
+    assert sessions[1].accounts[0].step_share.reserved == 100
+    parts.open("a", resume=Resumption(away.session_id, 1, 1, 1))
+    assert allocator.grant(away, away.accounts[0]) is not None
 
 
 def test_the_table_is_bounded() -> None:
@@ -157,19 +261,19 @@ def test_awaited_sessions_have_time_to_return() -> None:
     parts.declared(parts.open().session)
     again = restarted(parts)
     again.now += MIN_RETURN_SECONDS - 1
-    assert again.sessions.expire() == ()
+    assert again.sessions.expire() == Expired()
     assert again.sessions.live() == ()
     assert again.ledger.books(NAME).unknown_sessions == 1
 
 
 def test_a_session_that_never_returns_stays_unknown() -> None:
     """A session that never returns stays unknown, also over further restarts."""
-    parts = Parts()
+    parts = Parts(make_options(resume_grace_seconds=MIN_RETURN_SECONDS))
     session = parts.open().session
     parts.declared(session)
     again = restarted(parts)
     again.now += 10 * MIN_RETURN_SECONDS
-    assert again.sessions.expire() == ()
+    assert again.sessions.expire() == Expired()
     assert again.ledger.books(NAME).unknown_sessions == 1
     third = restarted(again, generation=3)
     assert third.ledger.books(NAME).unknown_sessions == 1

@@ -27,6 +27,7 @@ from rollcast.v1 import (
     trajectory_pb2_grpc,
 )
 
+from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.front.run_status import RunStatus
 from learner.identity.setup import Identity
@@ -121,6 +122,7 @@ class Learner:
         snapshots: SnapshotFiles | None = None,
         identity: Identity | None = None,
         transport: Transport = pickled,
+        received: ReceivedSteps | None = None,
     ) -> None:
         self.options = options
         self.expected_incidents = 0
@@ -132,6 +134,13 @@ class Learner:
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation, ids=SessionIds(KEY, "run"))
         if state is not None:
             restore(state, self.behaviors, self.sessions, self.ledger)
+        if received is not None:
+            found = received.read()
+            if found is not None:
+                self.sessions.recover(found)
+            names = [behavior.name for behavior in self.behaviors.all()]
+            received.begin(names, self.ledger.received(), self.sessions.received())
+            self.sessions.keep_record(received)
         self.store = PolicyStore()
         if has_policy:  # rows cannot act under a policy before there is one
             self.store.publish(make_policy(0, generation=generation))

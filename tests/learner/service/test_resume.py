@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 from rollcast.errors import SessionFenced
+from rollcast.limits import PROTOCOL_REVISION
 from rollcast.trajectories import encode_chunk
 from rollcast.v1 import session_pb2, trajectory_pb2
 
+from learner.checkpoints.received import ReceivedSteps
 from learner.ingest.credit import step_allowance
 from learner.ingest.session import ActorSession
 from learner.ingest.session_ids import short_id
@@ -176,6 +180,90 @@ async def test_a_session_younger_than_the_checkpoint_is_settled() -> None:
             assert (opened.resumed, opened.next_sequence) == (False, 1)
         assert_balanced(learner, received=5, lost={"rollback": 5}, unknown_sessions=1)
         assert learner.sessions.steps_taken(0) == 6
+
+
+@async_test
+async def test_the_record_names_all_that_was_acked_after_the_checkpoint(tmp_path: Path) -> None:
+    """Steps acked after the checkpoint are lost{restart}; returning actors add nothing, whatever they claim."""
+    record = functools.partial(ReceivedSteps, tmp_path, 4)
+    async with running(received=record()) as learner, Actor(learner.server.port, "first") as first:
+        upload = await first.join()
+        await upload.send(make_chunk(3))
+        await upload.ack(1)
+        state = saved(learner)
+        await upload.send(make_chunk(4, sequence=2))
+        await upload.ack(2)
+        async with Actor(learner.server.port, "younger") as younger:
+            upload = await younger.join()
+            await upload.send(make_chunk(5))
+            await upload.ack(1)
+    async with running(generation=2, state=state, received=record()) as learner:
+        assert_balanced(learner, received=12, lost={"restart": 12}, unknown_sessions=2)
+        assert learner.sessions.steps_taken(0) == 12
+        for actor, claimed, through in ((first, 7, 2), (younger, 2**40, 1)):
+            async with Actor(learner.server.port, actor.name) as again:
+                again.instance_id = actor.instance_id
+                resume = resumption(actor, 1, 0, produced_steps=claimed, acked_steps=claimed)
+                opened = await again.open(resume=resume, protocol_revision=PROTOCOL_REVISION)
+                assert (opened.resumed, opened.settled_through) == (actor is first, through)
+        assert_balanced(learner, received=12, lost={"restart": 12}, unknown_sessions=0)
+    # The second restart from the same checkpoint finds the same steps lost.
+    async with running(generation=3, state=state, received=record()) as learner:
+        assert_balanced(learner, received=12, lost={"restart": 12})
+
+
+@async_test
+async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_path: Path) -> None:
+    """Without a run state, all that was acked is lost{restart}, also for a behavior whose index has changed."""
+    options = make_options()
+    options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
+    record = functools.partial(ReceivedSteps, tmp_path, 4)
+    async with running(options, received=record()) as learner, Actor(learner.server.port) as actor:
+        await actor.open()
+        await actor.declare(make_spec("Walker"))
+        upload = await actor.join()
+        for sequence in (1, 2):
+            await upload.send(make_chunk(5, sequence=sequence, behavior_index=1))
+        await upload.ack(2)
+    for generation in (2, 3):  # killed again before it saved a state
+        async with running(options, generation=generation, received=record()) as learner:
+            assert_balanced(learner, received=10, lost={"restart": 10}, queued=0)
+            async with Actor(learner.server.port, "other") as other:
+                await other.open()
+                await other.declare()
+                assert learner.sessions.steps_taken(0) == 10
+            async with Actor(learner.server.port) as again:
+                again.instance_id = actor.instance_id
+                resume = session_pb2.ResumeSession(
+                    session_id=actor.session_id,
+                    epoch=1,
+                    generation=1,
+                    acked_through=1,
+                    books=[
+                        session_pb2.ActorBooks(behavior_index=1, produced_steps=17, acked_steps=5, unacked_steps=12)
+                    ],
+                )
+                opened = await again.open(resume=resume, protocol_revision=PROTOCOL_REVISION)
+                assert (opened.resumed, opened.settled_through) == (False, 2)
+            assert learner.sessions.steps_taken(0) == 17
+            assert_balanced(learner, received=10, lost={"restart": 10}, unknown_sessions=0)
+
+
+@async_test
+async def test_an_expired_session_is_told_what_was_received() -> None:
+    """An actor whose lease ran out learns what was received, so that it gives up only the rest; others learn nothing."""
+    async with running(make_options(resume_grace_seconds=0)) as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(3))
+        await upload.ack(1)
+        session = learner.sessions.find(actor.session_id)
+        session.lease_until = 0.0
+        learner.sessions.expire()
+        async with Actor(learner.server.port, "other") as other:
+            other.session_id = f"{5:064x}"
+            assert (await other.open(resume=resumption(other, 1, 0))).settled_through == 0
+        opened = await actor.open(resume=resumption(actor, 1, 0, produced_steps=3, unacked_steps=3))
+        assert (opened.resumed, opened.settled_through) == (False, 1)
 
 
 @async_test

@@ -299,9 +299,12 @@ def test_the_engine_keeps_its_time_and_stops(tmp_path: Path) -> None:
         usi.say("go btime 60000 wtime 60000 byoyomi 300")
         assert usi.best() in SHOGI.start().notations()
         assert time.monotonic() - began < WAIT_SECONDS
-        usi.player.style = Style()  # the move is chosen at once
+        usi.player.style = Style(0.0, 1)  # the move is chosen soon, with one line of information
         for command, release in (("go infinite", "stop"), ("go ponder byoyomi 300", "ponderhit")):
-            usi.say(command, "isready")
+            usi.say(command)
+            usi.until("info depth 1")
+            time.sleep(0.3)  # in which it would tell its move
+            usi.say("isready")
             assert not [line for line in usi.until("readyok") if line.startswith("bestmove")]
             usi.say(release)
             assert usi.best() in SHOGI.start().notations()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -69,7 +69,7 @@ def test_statistics_of_first_movers() -> None:
     """A game tells both teams whether its first mover won, and whether it was drawn."""
     over: list[Position] = []
     table = Table(make_game("tic_tac_toe"), 8, finished=lambda position, _: over.append(position))
-    told: defaultdict[str, float] = defaultdict(float)
+    told = {FIRST_SCORE: 0.0, DRAWN: 0.0}
     for reports in plies(table, 40, random.Random(2)):
         assert reports[0].stats == reports[1].stats
         for name, value, _ in reports[0].stats:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -29,6 +30,15 @@ AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 365
 _BACKDATED: Final = dt.timedelta(minutes=5)
 """Certificates are valid since then, because the clocks of two machines differ."""
+_UNREADABLE: Final = (
+    TypeError,
+    UnsupportedAlgorithm,
+    ValueError,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""Errors of `cryptography` for files of another form, or of a kind that it does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ class Authority:
                 f"{error.filename} cannot be read: {error.strerror}; make the folder with rollcast-learner certs init "
                 f"{folder}, or bring the authority's key back from where it is kept",
             ) from None
-        except (TypeError, ValueError):
+        except _UNREADABLE:
             raise UserError(
                 ExitCode.USAGE, f"the authority in {folder} is not in PEM form without a password"
             ) from None
@@ -165,7 +175,7 @@ def hosts_of(folder: Path) -> list[str]:
     try:
         certificate = x509.load_pem_x509_certificate((folder / SERVER_CERT).read_bytes())
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, ValueError, x509.ExtensionNotFound):
+    except (OSError, x509.ExtensionNotFound, *_UNREADABLE):
         raise UserError(
             ExitCode.USAGE, f"{folder / SERVER_CERT} cannot be read; make it with rollcast-learner certs init {folder}"
         ) from None

@@ -6,7 +6,7 @@ import enum
 import random
 from dataclasses import dataclass
 
-from tests.chaos.injection import CALLS, OF_CALLS, OF_STREAMS, STREAMS, CallFault
+from tests.chaos.injection import CALLS, OF_CALLS, OF_STREAMS, STREAMS, CallFault, Kind
 
 REFERENCE_SECONDS = 600.0
 """The counts of `COUNTS` are those of a run of this length; a shorter one has fewer events, and shorter stops."""
@@ -160,8 +160,10 @@ def _details(generator: random.Random, what: What) -> tuple[CallFault | None, fl
             return CallFault(generator.choice(OF_CALLS), method, seconds=seconds), 0.0
         case What.FAIL_STREAM:
             seconds, message = generator.uniform(0.1, MOST_DELAY_SECONDS), generator.randint(1, MOST_MESSAGES)
-            kind, is_after = generator.choice(OF_STREAMS), generator.random() < 0.5
-            return CallFault(kind, generator.choice(STREAMS), message, is_after, seconds), 0.0
+            method, is_after = generator.choice(STREAMS), generator.random() < 0.5
+            # An actor only reads a subscription.
+            kinds = OF_STREAMS if method == "Upload" else (Kind.BREAK_READ, Kind.STALL_READ)
+            return CallFault(generator.choice(kinds), method, message, is_after, seconds), 0.0
         case What.SET_CLOCK:
             return None, generator.choice(HOURS)
         case What.STALL | What.FILL_DISK | What.TAKE_DESCRIPTORS:

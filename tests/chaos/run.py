@@ -219,7 +219,11 @@ class _Conductor:
             _, _, what, deed = heapq.heappop(self._agenda)
             seen = scraper.seen
             self._say(f"{self._now:6.1f} s  return {seen.last_return:5.1f}  {len(seen.connected)} actors  {what}")
+            began = time.monotonic()
             deed()
+            # A deed may wait, as for a learner that starts; the schedule goes on afterwards, so that faults keep their
+            # distances.
+            self._began += time.monotonic() - began
             self._done[what] = self._done.get(what, 0) + 1
 
     def _wait_for_training(self) -> None:
@@ -278,24 +282,18 @@ class _Conductor:
         """Restarts the learner with room on its disk, without which it does not start, and says so."""
         self._disk.free()
         self._proxy.flow()
-        self._waiting(restart)
+        restart()
 
     def _for(self, seconds: float, name: str, begin: Callable[[], object], end: Callable[[], object]) -> None:
         begin()
         self._later(seconds, name, end)
 
-    def _waiting(self, deed: Callable[[], object]) -> None:
-        """Does something that takes its time; the schedule goes on afterwards, so that faults keep their distances."""
-        began = time.monotonic()
-        deed()
-        self._began += time.monotonic() - began
-
     def _fill_disk(self, seconds: float) -> None:
-        self._waiting(self._fleet.wait_until_it_serves)  # without room it does not start, and says so
+        self._fleet.wait_until_it_serves()  # without room it does not start, and says so
         self._for(seconds, "free_disk", self._disk.fill, self._disk.free)
 
     def _take_descriptors(self, seconds: float) -> None:
-        self._waiting(self._fleet.wait_until_it_serves)
+        self._fleet.wait_until_it_serves()
         learner = self._fleet.learner
         self._later(seconds, "give_descriptors", take_descriptors(learner.pid))
 

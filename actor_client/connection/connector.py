@@ -149,6 +149,7 @@ class Connector:
                 generation=session.generation,
                 kind=opening.name.lower(),
                 next_sequence=session.next_sequence,
+                settled_through=run.settled_through,
             )
         dropped_steps = self._declarations.opened(opening, run)
         self._opening = False

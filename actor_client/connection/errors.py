@@ -14,7 +14,7 @@ from rollcast.errors import WireError
 from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.backoff import Clock
-from actor_client.connection.window import Parcel
+from actor_client.connection.parcel import Parcel
 from actor_client.exits import ActorError, ExitCode
 
 # Faults of the data itself. A chunk that arrives too late, or after the last update, has no such fault.

@@ -39,7 +39,8 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.judgements import LinkJudge
 from learner.ingest.ledger import Ledger
 from learner.ingest.session_ids import SessionIds
-from learner.ingest.sessions import SessionTable, restore
+from learner.ingest.sessions import SessionTable
+from learner.ingest.snapshots import restore
 from learner.link.channel import Link
 from learner.link.control import Answer, Close, Closed, Ending, Failed, Finished, Seen, Stopped, StopTurns
 from learner.link.footprint import Judgement

@@ -5,18 +5,19 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from rollcast.errors import BadRequest, NotAllowed, SessionExpired, SessionFenced, TooManySessions
-from rollcast.history import History, digest_of_books, session_name
-from rollcast.limits import PROTOCOL_REVISION, SETTLED_REVISION
+from rollcast.history import History, session_name
+from rollcast.limits import SETTLED_REVISION
 
 from learner.checkpoints.received import Received, ReceivedCount, session_key_of
 from learner.ingest.behaviors import Behavior, BehaviorTable
-from learner.ingest.ended import EndedSessions, GivenUp, GivenUpBook
+from learner.ingest.ended import EndedSessions
+from learner.ingest.given_up import GivenUp, GivenUpBook
 from learner.ingest.ledger import ROLLBACK, Ledger
+from learner.ingest.openings import Expired, Opened, Opening, Record, Resumption
 from learner.ingest.places import FixedPlaces, Places
 from learner.ingest.quarantine import Place, Quarantine
 from learner.ingest.session import Account, ActorCounters, ActorSession
@@ -33,69 +34,6 @@ MAX_CLAIMED_AGENTS: Final = 1024
 """Most agents of a session and behavior that others must reckon with before it has sent steps."""
 MAX_TEAMS: Final = 64
 """Most teams of one behavior in one session."""
-
-
-class Record(Protocol):
-    """Keeps what is received where it outlives the process; see `learner.checkpoints.received`."""
-
-    def note(self, session_id: str, index: int, behavior: str, *, total: int, steps: int, through: int) -> None:
-        """Stores what was received in a session of a behavior."""
-
-    def end(self, session_id: str, indices: Iterable[int]) -> None:
-        """Notes that a session has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resumption:
-    """An actor's previous session, as the actor reports it; see ResumeSession in session.proto."""
-
-    session_id: str
-    epoch: int
-    generation: int
-    acked_through: int
-    reports: tuple[ActorCounters, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """An actor's request for a session."""
-
-    actor_name: str
-    instance_id: str
-    resume: Resumption | None = None
-    principal: str = ""
-    max_sessions: int | None = None
-    revision: int = PROTOCOL_REVISION
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The answer to an `Opening`.
-
-    Attributes:
-        session: The actor's session.
-        resumed: Whether the requested session resumes, with its sequence.
-        ended: Sessions that ended because of the opening.
-        settled_through: Last sequence of the requested session that was received; 0 if unknown.
-    """
-
-    session: ActorSession
-    resumed: bool
-    ended: tuple[ActorSession, ...] = ()
-    settled_through: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Expired:
-    """The sessions whose time has run out.
-
-    Attributes:
-        away: They may return to their sessions.
-        ended: They have ended. Those that a restarted learner awaited are not among them.
-    """
-
-    away: tuple[ActorSession, ...] = ()
-    ended: tuple[ActorSession, ...] = ()
 
 
 class SessionTable:
@@ -162,8 +100,7 @@ class SessionTable:
     @property
     def away(self) -> int:
         """Number of sessions whose lease has run out, and whose actors may still return."""
-        with self.lock:
-            return sum(session.is_away for session in self._sessions.values())
+        return sum(session.is_away for session in list(self._sessions.values()))
 
     def actors(self) -> Actors:
         """Returns the message that tells the trainers which actors are present."""
@@ -688,49 +625,3 @@ def _check_owner(session: ActorSession, principal: str) -> None:
             "the session belongs to another principal: open a session of your own",
             metadata={"session": short_id(session.session_id)},
         )
-
-
-def snapshot(behaviors: BehaviorTable, sessions: SessionTable, ledger: Ledger) -> dict[str, Any]:
-    """Returns the state of all three as plain values, taken between two chunks, so that they agree on every step."""
-    with ledger.lock:
-        found = {"behaviors": behaviors.state_dict(), "ledger": ledger.state_dict(), "sessions": sessions.state_dict()}
-        if ledger.history is not None:
-            digest = digest_of_books(found["ledger"], found["sessions"])
-            ledger.history.write("cut", digest=digest, books=found["ledger"])
-        return found
-
-
-def restore(
-    state: Mapping[str, Any],
-    behaviors: BehaviorTable,
-    sessions: SessionTable,
-    ledger: Ledger,
-    trainers: Collection[str] | None = None,
-) -> None:
-    """Restores from a snapshot before the service starts.
-
-    Args:
-        state: Return value of `snapshot`.
-        behaviors: An empty table of behaviors.
-        sessions: An empty table of sessions.
-        ledger: An empty ledger.
-        trainers: Names of the trainers with a saved state; None skips the check.
-
-    Raises:
-        UserError: The run file no longer has one of the behaviors.
-        LedgerError: The saved books do not balance.
-        KeyError: The snapshot is incomplete.
-        ValueError: Steps were trained, but their trainer's state or declaration is missing, so training would start
-            over.
-    """
-    with ledger.lock:
-        behaviors.load_state_dict(state["behaviors"])
-        ledger.load_state_dict(state["ledger"])
-        sessions.load_state_dict(state["sessions"])
-    for name in ledger.behaviors() if trainers is not None else ():
-        trained = ledger.books(name).trained
-        missing = (
-            "trainer" if name not in (trainers or ()) else "declaration" if behaviors.by_name(name) is None else ""
-        )
-        if trained and missing:
-            raise ValueError(f"{trained} steps of {name} were trained, but its {missing} is missing")

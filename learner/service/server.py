@@ -24,7 +24,8 @@ from learner.identity.setup import Identity
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.intake import ChunkIntake
 from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable, snapshot
+from learner.ingest.sessions import SessionTable
+from learner.ingest.snapshots import snapshot
 from learner.link.channel import Link
 from learner.link.control import Ending
 from learner.observe.metrics.learner import LearnerMetrics

@@ -23,9 +23,7 @@ from learner.settings.hyperparameters import OWN_TRAINERS, built_trainers, train
 MIN_CHUNK_BYTES = 64 * 1024
 MAX_BUCKETS = 100
 MIN_SECONDS = 0.1
-"""A shorter lease would expire before a message is answered; a shorter interval would keep the learner busy with
-itself.
-"""
+"""A shorter lease would expire before an answer; a shorter interval would keep the learner busy with itself."""
 DAY_SECONDS = 86400.0
 MAX_SECONDS = 1e9
 """Thirty years; stands for an event that should never happen."""

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
 from learner.checkpoints.snapshots import SnapshotFiles
-from learner.ingest.sessions import snapshot
+from learner.ingest.snapshots import snapshot
 from learner.link.policies import StoredPolicy
 from learner.link.to_front import Pace
 from learner.link.to_trainers import Experience

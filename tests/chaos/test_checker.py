@@ -21,7 +21,7 @@ def event(name: str, **fields: Any) -> Fields:
 
 def actor() -> list[Fields]:
     """Returns the history of an actor that sends three chunks, sees two acks, and comes back after a restart."""
-    lines = [event("opened", session="s", epoch=1, generation=1, kind="fresh", next_sequence=1)]
+    lines = [event("opened", session="s", epoch=1, generation=1, kind="fresh", next_sequence=1, settled_through=0)]
     for number in (1, 2, 3):
         lines += [
             event("policy", behavior="b", team=0, generation=1, version=number - 1),
@@ -29,7 +29,7 @@ def actor() -> list[Fields]:
             event("sent", chunk=["s", number, 1], digest=f"d{number}", steps=5),
         ]
     lines += [event("ack_seen", session="s", epoch=1, generation=1, through=2)]
-    lines += [event("opened", session="s", epoch=2, generation=2, kind="new_generation", next_sequence=3)]
+    lines += [event("opened", session="s", epoch=2, generation=2, kind="new_generation", next_sequence=3, settled_through=2)]
     lines += [event("dropped", behavior="b", reason="generation", steps=5)]
     lines += [event("discarded", behavior="b", reason="shutdown", steps=1)]
     books = {"produced": 16, "open": 0, "unacked": 0, "acked": 10, "ghost": 0}

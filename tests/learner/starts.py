@@ -11,7 +11,7 @@ from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.front.run_status import RunStatus
-from learner.ingest.sessions import restore, snapshot
+from learner.ingest.snapshots import restore, snapshot
 from learner.link.to_front import ToFront
 from learner.observe.meters import RunMeters
 from learner.observe.stats import StatsReporter

@@ -9,7 +9,8 @@ from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.books import Books, BooksView
 from actor_client.connection.gate import Gate
-from actor_client.connection.window import Parcel, SendWindow
+from actor_client.connection.parcel import Parcel
+from actor_client.connection.window import SendWindow
 
 BIG = trajectory_pb2.Credit(bytes_through=1 << 40)
 

@@ -66,19 +66,20 @@ class ActorChecker:
                 self._made.sent.setdefault(line.chunk, line)
                 self._unacked[line.chunk] = line
             case "ack_seen":
-                self._ack(line, line["through"])
+                self._ack(line, line["session"], line["through"])
             case "dropped":
                 self._dropped[line["behavior"]][line["reason"]] += line["steps"]
             case "discarded":
                 self._discarded[line["behavior"]][line["reason"]] += line["steps"]
             case "opened" if line["kind"] in {"new_generation", "lost"}:
-                self._ack(line, line.fields.get("settled_through", 0))
+                for session in {name[0] for name in self._unacked}:  # the one before, whose id a lost session changes
+                    self._ack(line, session, line["settled_through"])
                 self._unacked.clear()  # dropped, or sent again under other numbers
             case "closed":
                 self._check_books(line)
 
-    def _ack(self, line: Line, through: int) -> None:
-        settled = [name for name in self._unacked if name[0] == line["session"] and name[1] <= through]
+    def _ack(self, line: Line, session: str, through: int) -> None:
+        settled = [name for name in self._unacked if name[0] == session and name[1] <= through]
         for name in settled:
             sent = self._unacked.pop(name)
             self._made.acked[name] = line

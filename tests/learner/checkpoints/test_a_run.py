@@ -17,7 +17,8 @@ from learner.checkpoints.store import CheckpointStore
 from learner.common.exits import UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable, snapshot
+from learner.ingest.sessions import SessionTable
+from learner.ingest.snapshots import snapshot
 from learner.link.channel import Link
 from learner.networks.policy import PolicyNetwork
 from learner.networks.value import ActorCritic, build_critic

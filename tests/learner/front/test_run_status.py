@@ -11,8 +11,8 @@ import pytest
 
 from learner.front.run_status import RunStatus
 from learner.ingest.ledger import ROLLBACK
+from learner.ingest.openings import Opening, Resumption
 from learner.ingest.session import ActorCounters
-from learner.ingest.sessions import Opening, Resumption
 from learner.link.to_front import Stats
 from learner.observe.behavior_state import TrainerStats
 from learner.observe.meters import RunMeters

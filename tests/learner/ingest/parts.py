@@ -8,9 +8,10 @@ from rollcast.limits import PROTOCOL_REVISION
 
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger
+from learner.ingest.openings import Opened, Opening, Resumption
 from learner.ingest.session import ActorCounters, ActorSession
 from learner.ingest.session_ids import SessionIds
-from learner.ingest.sessions import Opened, Opening, Resumption, SessionTable
+from learner.ingest.sessions import SessionTable
 from learner.link.channel import Link, Transport
 from learner.settings.options import RunOptions
 from tests.learner.judging import accept

@@ -19,8 +19,9 @@ from learner.ingest.credit import step_allowance
 from learner.ingest.grants import CreditAllocator
 from learner.ingest.intake import ChunkIntake
 from learner.ingest.matches import GivenMatches
+from learner.ingest.openings import Resumption
 from learner.ingest.session import Account, ActorCounters, ActorSession
-from learner.ingest.sessions import Resumption, restore, snapshot
+from learner.ingest.snapshots import restore, snapshot
 from learner.ingest.validate import LARGEST, Rejected, find_excess, judge
 from learner.link.channel import Transport, as_it_is
 from learner.link.to_front import Pace

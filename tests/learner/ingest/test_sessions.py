@@ -7,19 +7,14 @@ from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySe
 from rollcast.limits import MAX_REASONS
 
 from learner.ingest.credit import step_allowance
-from learner.ingest.ended import MAX_RECORDS, OTHER, GivenUp
+from learner.ingest.ended import MAX_RECORDS
+from learner.ingest.given_up import OTHER, GivenUp
 from learner.ingest.grants import CreditAllocator
+from learner.ingest.openings import Expired, Opening, Resumption
 from learner.ingest.places import MAX_NAMES, FixedPlaces, Places
 from learner.ingest.session import ActorSession
-from learner.ingest.sessions import (
-    MAX_CLAIMED_AGENTS,
-    MIN_RETURN_SECONDS,
-    Expired,
-    Opening,
-    Resumption,
-    restore,
-    snapshot,
-)
+from learner.ingest.sessions import MAX_CLAIMED_AGENTS, MIN_RETURN_SECONDS
+from learner.ingest.snapshots import restore, snapshot
 from learner.link.to_front import Pace
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
 

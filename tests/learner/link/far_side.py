@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable, snapshot
+from learner.ingest.sessions import SessionTable
+from learner.ingest.snapshots import snapshot
 from learner.link.channel import Link
 from learner.link.to_front import Cut, Done, Pace, Settled
 from learner.link.to_trainers import Books, Declared, Experience, QueueFull

@@ -35,7 +35,8 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.judgements import Judge
 from learner.ingest.ledger import Ledger
 from learner.ingest.session_ids import SessionIds
-from learner.ingest.sessions import SessionTable, restore
+from learner.ingest.sessions import SessionTable
+from learner.ingest.snapshots import restore
 from learner.link.channel import Link, Transport
 from learner.link.control import Ending
 from learner.link.policies import StoredPolicy

@@ -19,7 +19,7 @@ from learner.checkpoints.received import ReceivedSteps
 from learner.ingest.credit import step_allowance
 from learner.ingest.session import ActorSession
 from learner.ingest.session_ids import short_id
-from learner.ingest.sessions import snapshot
+from learner.ingest.snapshots import snapshot
 from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_spec
 

@@ -13,7 +13,7 @@ from rollcast.v1 import control_pb2, session_pb2
 
 from learner.ingest.session import MAX_REPORTED
 from learner.ingest.session_ids import SessionIds
-from learner.ingest.sessions import snapshot
+from learner.ingest.snapshots import snapshot
 from learner.observe.behavior_state import BehaviorState
 from learner.observe.view import RunState, RunView
 from learner.service.control_calls import MAX_BYTES, status_response

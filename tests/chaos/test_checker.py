@@ -29,7 +29,9 @@ def actor() -> list[Fields]:
             event("sent", chunk=["s", number, 1], digest=f"d{number}", steps=5),
         ]
     lines += [event("ack_seen", session="s", epoch=1, generation=1, through=2)]
-    lines += [event("opened", session="s", epoch=2, generation=2, kind="new_generation", next_sequence=3, settled_through=2)]
+    lines += [
+        event("opened", session="s", epoch=2, generation=2, kind="new_generation", next_sequence=3, settled_through=2)
+    ]
     lines += [event("dropped", behavior="b", reason="generation", steps=5)]
     lines += [event("discarded", behavior="b", reason="shutdown", steps=1)]
     books = {"produced": 16, "open": 0, "unacked": 0, "acked": 10, "ghost": 0}

@@ -33,7 +33,7 @@ from learner.commands.list_runs import _last_event
 from learner.common.exits import UserError
 from learner.identity.access import Access
 from learner.identity.authority import AUTHORITY_KEY, Authority, hosts_of
-from learner.ingest.sessions import snapshot
+from learner.ingest.snapshots import snapshot
 from learner.observe.address import read_addresses
 from learner.observe.curves import read_curves
 from learner.observe.summary import best_returns

@@ -154,7 +154,7 @@ def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
             "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
             "--max-env-failures", "1", "--step-timeout", "1", "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
             "--policy", "a:b", "--seed", "1", "--record", "f", "--record-episodes", "1",
-            "--certs", "d", "--tls-ca", "f", "--tls-cert", "f", "--tls-key", "f", "--token-file", "f", "--server-name", "n",
+            "--certs", "d", "--tls-ca", "f", "--tls-cert", "f", "--tls-key", "f", "--token-file", "f", "--server-name", "n", "--outage-bytes", "1",
             "--wrap", "a:b", "--frame-stack", "1", "--frame-skip", "1", "--max-episode-steps", "1", "--video", "d", "--video-every", "1",
         ]
     )  # fmt: skip
@@ -370,7 +370,7 @@ def test_every_setting_of_players_has_a_flag_and_the_other_way_round() -> None:
         "--restarts-rate-limit-period-s", "1", "--log-dir", "d", "--max-player-message-bytes", "1", "--side-channel", "a:b",
         "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
         "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
-        "--certs", "d", "--tls-ca", "f", "--tls-cert", "f", "--tls-key", "f", "--token-file", "f", "--server-name", "n",
+        "--certs", "d", "--tls-ca", "f", "--tls-cert", "f", "--tls-key", "f", "--token-file", "f", "--server-name", "n", "--outage-bytes", "1",
         "--error-file", "f", "--quiet-seconds", "1", "--record", "f", "--record-episodes", "1",
         "--opponent", "a:b", "--env-args", "--num-envs", "9", "--anything",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tests that every message of the link can be pickled and is immutable."""
+"""Tests that every message of the link can be encoded and is immutable."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from learner.observe.meters import RunMeters
 from learner.observe.milestones import Milestones
 from learner.observe.summary import BehaviorSummary
 from learner.observe.view import ActorNumbers, GpuMemory, LessonView, LockstepView, RunState, RunView
+from tests.coded_link import coded
 from tests.learner.ingest.parts import Parts
 from tests.learner.service.samples import make_chunk, make_policy, make_spec
-from tests.pickled_link import pickled
 
 
 def declared() -> Declared:
@@ -120,8 +120,8 @@ def test_all_messages_are_here() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_survives_the_way_between_two_processes(message: Any) -> None:
-    """A message is equal after pickling."""
-    arrived = pickled(message)
+    """A message is equal after it was encoded and decoded."""
+    arrived = coded(message)
     assert type(arrived) is type(message)
     for field in fields(message):
         ours, theirs = getattr(message, field.name), getattr(arrived, field.name)

@@ -45,11 +45,11 @@ from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
 from learner.settings.options import RunOptions
+from tests.coded_link import coded
 from tests.exposition import samples
 from tests.learner.judging import accept
 from tests.learner.link.far_side import Trainers
 from tests.learner.service.samples import make_options, make_policy, make_spec
-from tests.pickled_link import pickled
 
 KEY = bytes(32)
 """Key of session ids, the same in all starts of a test."""
@@ -124,7 +124,7 @@ class Learner:
         self.options = options
         self.expected_incidents = 0
         self.ledger = Ledger()
-        self.link = Link(pickled)
+        self.link = Link(coded)
         self.trainers = Trainers(self.link)
         self.ends: list[Ending] = []
         self.behaviors = BehaviorTable(options, self.ledger, judge_declaration, self.link.to_trainers.send)

@@ -99,6 +99,7 @@ def _field_names(record: type) -> tuple[str, ...]:
 
 _NAMES: Final = {record: _field_names(record) for record in (*MESSAGES, *_PARTS)}
 _RECORDS: Final[dict[str, type]] = {record.__name__: record for record in _NAMES}
+_ENUM_KINDS: Final = frozenset(_ENUMS)
 _ENUM_NAMES: Final = {kind.__name__: kind for kind in _ENUMS}
 
 
@@ -162,25 +163,33 @@ class Encoded:
         names = _NAMES.get(kind)
         if names is not None:
             return ["o", kind.__name__, *(self._plain(getattr(value, name)) for name in names)]
+        if kind in _ENUM_KINDS:
+            return ["e", kind.__name__, value._value_]
+        if kind is dict:
+            return self._dict(value)
+        if kind is np.ndarray:
+            return self._array(value)
         return self._other(value)
+
+    def _dict(self, value: Mapping[Any, Any]) -> list[Any]:
+        found: list[Any] = ["d"]
+        for key, content in value.items():
+            found += (self._plain(key), self._plain(content))
+        return found
 
     def _other(self, value: Any) -> list[Any]:  # noqa: PLR0911 - one line for each type
         plain = self._plain
         match value:
-            case np.ndarray():
-                return self._array(value)
             case bytes():
                 return ["b", self._buffer(memoryview(value))]
             case Mapping():
-                return ["d", *(each for pair in value.items() for each in map(plain, pair))]
+                return self._dict(value)
             case list():
                 return ["l", *map(plain, value)]
             case tuple():
                 return ["t", *map(plain, value)]
             case frozenset():
                 return ["f", *map(plain, sorted(value))]
-            case enum.Enum() if type(value) in _ENUMS:
-                return ["e", type(value).__name__, value.value]
             case np.bool_() | np.integer() | np.floating():
                 return ["v", plain(value.item())]
             case np.dtype() if value.kind in _KINDS:
@@ -194,8 +203,8 @@ class Encoded:
     def _array(self, value: NDArray[Any]) -> list[Any]:
         if value.dtype.kind not in _KINDS:
             raise TypeError(f"an array of {value.dtype} cannot be sent over the link")
-        flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        return ["a", self._buffer(flat.data), value.dtype.str, *value.shape]
+        sound = value if value.flags.c_contiguous else np.ascontiguousarray(value)
+        return ["a", self._buffer(sound.reshape(-1).view(np.uint8).data), value.dtype.str, *value.shape]
 
     def _buffer(self, data: memoryview) -> int:
         self.buffers.append(data)

@@ -78,9 +78,10 @@ def test_arrays_arrive_whatever_the_pieces(columns: dict[str, Any], most_bytes: 
         assert not theirs.flags.writeable
 
 
-def test_an_array_need_not_be_contiguous() -> None:
+@pytest.mark.parametrize("part", [np.s_[::2, 1::2], np.s_[:, 3]], ids=["block", "column"])
+def test_an_array_need_not_be_contiguous(part: Any) -> None:
     """A view with strides arrives as the values that it shows, and as a copy."""
-    column = np.arange(24, dtype=np.float32).reshape(4, 6)[::2, 1::2]
+    column = np.arange(24, dtype=np.float32).reshape(4, 6)[part]
     expected = column.copy()
     arrived = coded(Experience(0, 1, replace(make_chunk(), columns={"x": column}), "s", 0, 1, 0.5))
     column[:] = 0

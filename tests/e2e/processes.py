@@ -23,7 +23,7 @@ from tests.e2e.books import check_books
 
 ROOT = Path(__file__).resolve().parents[2]
 LEARNER = os.environ.get("ROLLCAST_TEST_LEARNER", "learner")
-"""What ``python -m`` runs for a learner; ``tests.pickled_learner`` lets its two sides exchange pickled messages."""
+"""What ``python -m`` runs for a learner; ``tests.coded_learner`` lets its two sides exchange encoded messages."""
 SECONDS = 60.0
 """Time limit for events that must occur; a limit for hangs, not a measurement."""
 POLL_SECONDS = 0.05

@@ -14,10 +14,10 @@ from learner.ingest.session_ids import SessionIds
 from learner.ingest.sessions import SessionTable
 from learner.link.channel import Link, Transport
 from learner.settings.options import RunOptions
+from tests.coded_link import coded
 from tests.learner.judging import accept
 from tests.learner.link.far_side import Trainers, serve
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec
-from tests.pickled_link import pickled
 
 __all__ = ["NAME", "Parts", "make_chunk", "make_options", "make_policy", "make_spec", "open_default"]
 
@@ -30,9 +30,7 @@ class Parts:
         trainers: What a test says in their place.
     """
 
-    def __init__(
-        self, options: RunOptions | None = None, *, generation: int = 1, transport: Transport = pickled
-    ) -> None:
+    def __init__(self, options: RunOptions | None = None, *, generation: int = 1, transport: Transport = coded) -> None:
         self.now = 1000.0
         self.ledger = Ledger()
         self.link = Link(transport)

@@ -12,9 +12,9 @@ from learner.link.channel import Link
 from learner.link.to_front import Done, Pace, Settled
 from learner.settings.hyperparameters import APPOHyperparameters, HyperparameterSettings, PPOHyperparameters
 from learner.settings.options import RunOptions
+from tests.coded_link import coded
 from tests.learner.ingest.parts import NAME, Parts, make_chunk, make_options, make_spec, open_default
 from tests.learner.judging import accept
-from tests.pickled_link import pickled
 
 
 def table(options: RunOptions | None = None, link: Link | None = None) -> BehaviorTable:
@@ -24,7 +24,7 @@ def table(options: RunOptions | None = None, link: Link | None = None) -> Behavi
 
 def test_the_first_declaration_defines_and_teams_share() -> None:
     """Repeated declarations, also of other teams, return the same behavior, which is announced once."""
-    link = Link(pickled)
+    link = Link(coded)
     behaviors = table(link=link)
     first = behaviors.declare(make_spec(), 0, 1)
     assert behaviors.declare(make_spec(), 1, 1) is first
@@ -136,7 +136,7 @@ def test_a_run_goes_on_with_its_behaviors() -> None:
     for name in ("Walker", NAME):
         before.declare(make_spec(name), 0, 1)
     before.end_training(Done(0))
-    link = Link(pickled)
+    link = Link(coded)
     after = table(options, link)
     after.load_state_dict(before.state_dict())
     assert [(b.index, b.name, b.training) for b in after.all()] == [(0, "Walker", True), (1, NAME, True)]

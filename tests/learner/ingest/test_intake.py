@@ -27,14 +27,14 @@ from learner.link.channel import Transport, as_it_is
 from learner.link.to_front import Pace
 from learner.link.to_trainers import Actors
 from learner.observe.metrics.learner import LearnerMetrics
+from tests.coded_link import coded
 from tests.learner.ingest.parts import NAME, Parts, make_chunk
-from tests.pickled_link import pickled
 
 
 class Line:
     """An intake with one session of one behavior."""
 
-    def __init__(self, newest_version: int | None = 0, *, transport: Transport = pickled) -> None:
+    def __init__(self, newest_version: int | None = 0, *, transport: Transport = coded) -> None:
         self.parts = Parts(transport=transport)
         self.session: ActorSession = self.parts.open().session
         self.behavior = self.parts.declared(self.session)

@@ -1,24 +1,10 @@
-"""Tests that the channel keeps the order, wakes once, and carries arrays as bytes."""
+"""Tests that the channel keeps the order and wakes once."""
 
 from __future__ import annotations
 
-import pickle
 import threading
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import pytest
-from numpy.typing import NDArray
 
 from learner.link.channel import Channel
-from tests.pickled_link import pickled
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    number: int
-    values: NDArray[Any]
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent() -> None:
@@ -74,27 +60,6 @@ def test_the_receiver_is_woken_once_until_it_looks() -> None:
     channel.send("third")
 
     assert wakes == ["woken", "woken"]
-
-
-def test_pickling_gives_a_copy_that_shares_no_memory() -> None:
-    """A pickled message is a copy without shared memory."""
-    channel: Channel[_Row] = Channel(pickled)
-    values = np.arange(6, dtype=np.float32).reshape(2, 3)
-    channel.send(_Row(1, values))
-    values[:] = 0  # the sender's own, long after it was sent
-
-    (row,) = channel.receive()
-
-    assert row.values.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert not np.shares_memory(row.values, values)
-    assert not row.values.flags.writeable
-
-
-@pytest.mark.parametrize("shared", [threading.Lock(), lambda: None], ids=["lock", "callback"])
-def test_pickling_refuses_what_cannot_leave_its_process(shared: object) -> None:
-    """A message that cannot leave its process fails in the test that sends it."""
-    with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
-        pickled(shared)
 
 
 def test_a_diverted_message_does_not_wait_for_the_receiver() -> None:

@@ -20,8 +20,8 @@ from learner.link.channel import Channel
 from learner.link.footprint import JudgeDeclaration, Judgement
 from learner.settings.service import ServiceSettings
 from learner.trainers.judge import JudgeThread, judge
+from tests.coded_link import coded
 from tests.learner.ingest.parts import NAME, make_options, make_spec
-from tests.pickled_link import pickled
 
 SERVICE = ServiceSettings()
 OPTIONS = make_options()
@@ -31,8 +31,8 @@ SETTINGS = next(iter(OPTIONS.behaviors.values()))
 @contextmanager
 def asked() -> Iterator[LinkJudge]:
     """Starts the judge of the service over two pickling channels without receivers."""
-    to_trainers: Channel[JudgeDeclaration] = Channel(pickled)
-    to_front: Channel[Judgement] = Channel(pickled)
+    to_trainers: Channel[JudgeDeclaration] = Channel(coded)
+    to_front: Channel[Judgement] = Channel(coded)
     asking = LinkJudge(to_trainers.send)
     thread = JudgeThread(SERVICE, to_front.send)
     to_trainers.divert(JudgeDeclaration, thread.ask)

@@ -1,4 +1,4 @@
-"""Tests that every message of the link can be pickled and is immutable."""
+"""Tests that every message of the link can be encoded and is immutable."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from learner.observe.behavior_state import BehaviorState, Field, Metric, Trainer
 from learner.observe.meters import RunMeters
 from learner.observe.milestones import Milestones
 from learner.observe.summary import BehaviorSummary
-from learner.observe.view import ActorNumbers, GpuMemory, LessonView, LockstepView, RunState, RunView
+from learner.observe.view import ActorNumbers, GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
+from tests.coded_link import coded
 from tests.learner.ingest.parts import Parts
 from tests.learner.service.samples import make_chunk, make_policy, make_spec
-from tests.pickled_link import pickled
 
 
 def declared() -> Declared:
@@ -68,7 +68,15 @@ def stats() -> Stats:
     )
 
 
-VIEW = RunView("run", RunState.WAITING, 1, 5.0, "127.0.0.1:1", behaviors=(BehaviorState("Walker"),))
+VIEW = RunView(
+    "run",
+    RunState.WAITING,
+    1,
+    5.0,
+    "127.0.0.1:1",
+    behaviors=(BehaviorState("Walker"),),
+    quarantined=(QuarantineView("red", "walker", 60.0, 1, "malformed"),),
+)
 SUMMARY = BehaviorSummary.of(
     BehaviorState("Walker"), Milestones(), ActorNumbers(discarded={"reset": 1}, dropped={}, outstanding=2)
 )
@@ -120,8 +128,8 @@ def test_all_messages_are_here() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_survives_the_way_between_two_processes(message: Any) -> None:
-    """A message is equal after pickling."""
-    arrived = pickled(message)
+    """A message is equal after it was encoded and decoded."""
+    arrived = coded(message)
     assert type(arrived) is type(message)
     for field in fields(message):
         ours, theirs = getattr(message, field.name), getattr(arrived, field.name)

@@ -47,11 +47,11 @@ from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
 from learner.settings.options import RunOptions
+from tests.coded_link import coded
 from tests.exposition import samples
 from tests.learner.judging import accept
 from tests.learner.link.far_side import Trainers
 from tests.learner.service.samples import make_options, make_policy, make_spec
-from tests.pickled_link import pickled
 
 KEY = bytes(32)
 """Key of session ids, the same in all starts of a test."""
@@ -122,7 +122,7 @@ class Learner:
         judge_declaration: Judge = accept,
         snapshots: SnapshotFiles | None = None,
         identity: Identity | None = None,
-        transport: Transport = pickled,
+        transport: Transport = coded,
         received: ReceivedSteps | None = None,
     ) -> None:
         self.options = options

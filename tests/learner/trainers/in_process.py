@@ -31,9 +31,9 @@ from learner.run.lockstep.round_queue import RoundQueue
 from learner.settings.options import RunOptions
 from learner.trainers.base import TrainerContext
 from learner.trainers.settlement import ExperienceQueue, Settlement
+from tests.coded_link import coded
 from tests.learner.judging import accept
 from tests.learner.link.far_side import serve
-from tests.pickled_link import pickled
 
 CARTPOLE = BehaviorSpec(
     name="CartPole",
@@ -88,7 +88,7 @@ class Published:
 
 @dataclass
 class Bench:
-    """A behavior with its trainer and pickled messages, without the service.
+    """A behavior with its trainer and encoded messages, without the service.
 
     Attributes:
         link: What the service and the trainer say to each other; the former hears at once.
@@ -153,7 +153,7 @@ def make_bench(
     settings: dict[str, Any], spec: BehaviorSpec = CARTPOLE, judge_declaration: Judge = accept, **service: Any
 ) -> Bench:
     """Makes a bench from the settings of the behavior and those of the service."""
-    ledger, link = Ledger(), Link(pickled)
+    ledger, link = Ledger(), Link(coded)
     table = BehaviorTable(
         RunOptions.model_validate({"behaviors": {spec.name: settings}, "rollcast": service}),
         ledger,

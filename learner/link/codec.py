@@ -1,0 +1,418 @@
+"""Encodes the messages of the link as bytes, so that the two sides of a learner can be two processes.
+
+A message is a header of plain values (JSON) and raw buffers, the bytes and arrays that the header refers to by number.
+Only the types listed here are encoded and decoded: no bytes name a class or a function to call.
+
+In the header, numbers, text, booleans and None stand for themselves. Everything else is a list of a tag and its content,
+see `_Reader`.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, get_args
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+from rollcast.chunks import Chunk
+from rollcast.columns import GameResult
+from rollcast.descriptions import PolicyDescription
+from rollcast.enums import (
+    AssignmentRole,
+    ColumnRole,
+    DimensionProperty,
+    Distribution,
+    Dtype,
+    Encoding,
+    GroupEnd,
+    HoldReason,
+    ImageLayout,
+    ObservationKind,
+    ObservationRole,
+    PolicyFormat,
+    Purpose,
+    SegmentEnd,
+    Squash,
+)
+from rollcast.limits import FRAME_BYTES
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.transforms import ActionTransform
+from rollcast.v1 import policy_pb2
+
+from learner.common.exits import ExitCode, UserError
+from learner.link.control import RequestKind
+from learner.link.evaluation import Order
+from learner.link.footprint import Footprint
+from learner.link.matches import Match, Seat
+from learner.link.policies import PolicyKey, StoredPolicy
+from learner.link.to_front import Pace, ToFront
+from learner.link.to_trainers import Actor, ToTrainers
+from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
+from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
+from learner.observe.summary import BehaviorSummary
+from learner.observe.view import Bottleneck, GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
+from learner.settings.trainer import TrainerSettings
+
+PIECE_BYTES: Final = FRAME_BYTES
+"""Largest piece of an encoded message, in bytes: a large policy does not keep the way from other messages."""
+MAX_HEADER_BYTES: Final = 256 * 2**20
+"""Largest header in bytes; the books of very many sessions take some megabytes."""
+MAX_BUFFER_BYTES: Final = 2**32
+"""Limit of all buffers of a message together, in bytes."""
+
+MESSAGES: Final = (*get_args(ToTrainers), *get_args(ToFront))
+"""The types of messages."""
+_PARTS: Final = (
+    *(ActionSpec, ActionTransform, Actor, BehaviorCounts, BehaviorSpec, BehaviorState, BehaviorSummary, Bottleneck),
+    *(Buckets, CheckpointCounts, Chunk, Field, Footprint, GpuMemory, LessonView, LockstepView, Match, Metric),
+    *(
+        ObservationSpec,
+        Order,
+        Pace,
+        PolicyDescription,
+        PolicyKey,
+        QuarantineView,
+        RunCounts,
+        RunView,
+        Seat,
+        StoredPolicy,
+        TrainerStats,
+    ),
+)
+_ENUMS: Final[tuple[type[enum.Enum], ...]] = (
+    *(AssignmentRole, ColumnRole, DimensionProperty, Distribution, Dtype, Encoding, ExitCode, GameResult, GroupEnd),
+    *(HoldReason, ImageLayout, ObservationKind, ObservationRole, PolicyFormat, Purpose, RequestKind, RunState),
+    *(SegmentEnd, Squash),
+)
+_START: Final = struct.Struct("<4sIQ")
+_MAGIC: Final = b"RCL1"
+_ALIGNMENT: Final = 64
+"""Each buffer begins at a multiple of this, as fast copies of arrays require."""
+_KINDS: Final = "biuf"
+"""Kinds of the element types that arrays may have: booleans and numbers."""
+
+
+class DamagedMessageError(ValueError):
+    """The bytes are no message of the link."""
+
+
+def _field_names(record: type) -> tuple[str, ...]:
+    if is_dataclass(record):
+        return tuple(field.name for field in fields(record))
+    names: tuple[str, ...] = record._fields  # type: ignore[attr-defined] # a NamedTuple
+    return names
+
+
+_NAMES: Final = {record: _field_names(record) for record in (*MESSAGES, *_PARTS)}
+_RECORDS: Final[dict[str, type]] = {record.__name__: record for record in _NAMES}
+_ENUM_KINDS: Final = frozenset(_ENUMS)
+_ENUM_NAMES: Final = {kind.__name__: kind for kind in _ENUMS}
+
+
+class Encoded:
+    """One encoded message.
+
+    Attributes:
+        header: The plain values.
+        buffers: Bytes and arrays, in the order of their numbers.
+    """
+
+    __slots__ = ("buffers", "header")
+
+    def __init__(self, message: Any) -> None:
+        """Encodes a message; its buffers are shared, not copied.
+
+        Raises:
+            TypeError: The message holds something that cannot leave its process.
+        """
+        self.buffers: list[memoryview] = []
+        if type(message) not in MESSAGES:
+            raise TypeError(f"{type(message).__name__} is no message of the link")
+        plain = self._plain(message)
+        sizes = [buffer.nbytes for buffer in self.buffers]
+        self.header = json.dumps([sizes, plain], separators=(",", ":")).encode("ascii")
+
+    def pieces(self, most_bytes: int = PIECE_BYTES) -> Iterator[bytes | memoryview]:
+        """Yields the message in pieces of at most a number of bytes; `Assembler` joins them.
+
+        Args:
+            most_bytes: Largest piece in bytes.
+        """
+        cut: list[bytes | memoryview] = []
+        room = most_bytes
+        for part in self._parts():
+            at = 0
+            while at < len(part):
+                taken = part[at : at + room]
+                cut.append(taken)
+                at += len(taken)
+                room -= len(taken)
+                if not room:
+                    yield _joined(cut)
+                    cut, room = [], most_bytes
+        if cut:
+            yield _joined(cut)
+
+    def _parts(self) -> Iterator[bytes | memoryview]:
+        """Yields the start, the header, and each buffer with its padding."""
+        sizes = [buffer.nbytes for buffer in self.buffers]
+        yield _START.pack(_MAGIC, len(self.header), _extent(sizes))
+        yield self.header
+        for buffer in self.buffers:
+            yield buffer
+            yield bytes(-buffer.nbytes % _ALIGNMENT)
+
+    def _plain(self, value: Any) -> Any:
+        kind = type(value)
+        if value is None or kind in {bool, int, float, str}:
+            return value
+        names = _NAMES.get(kind)
+        if names is not None:
+            return ["o", kind.__name__, *(self._plain(getattr(value, name)) for name in names)]
+        if kind in _ENUM_KINDS:
+            return ["e", kind.__name__, value._value_]
+        if kind is dict:
+            return self._dict(value)
+        if kind is np.ndarray:
+            return self._array(value)
+        return self._other(value)
+
+    def _dict(self, value: Mapping[Any, Any]) -> list[Any]:
+        found: list[Any] = ["d"]
+        for key, content in value.items():
+            found += (self._plain(key), self._plain(content))
+        return found
+
+    def _other(self, value: Any) -> list[Any]:  # noqa: PLR0911 - one line for each type
+        plain = self._plain
+        match value:
+            case bytes():
+                return ["b", self._buffer(memoryview(value))]
+            case Mapping():
+                return self._dict(value)
+            case list():
+                return ["l", *map(plain, value)]
+            case tuple():
+                return ["t", *map(plain, value)]
+            case frozenset():
+                return ["f", *map(plain, sorted(value))]
+            case np.bool_() | np.integer() | np.floating():
+                return ["v", plain(value.item())]
+            case np.dtype() if value.kind in _KINDS:
+                return ["n", value.str]
+            case TrainerSettings():
+                return ["s", json.dumps(value.model_dump(mode="json"))]
+            case policy_pb2.Assignment():
+                return ["m", self._buffer(memoryview(value.SerializeToString()))]
+        raise TypeError(f"a {type(value).__name__} cannot be sent over the link")
+
+    def _array(self, value: NDArray[Any]) -> list[Any]:
+        if value.dtype.kind not in _KINDS:
+            raise TypeError(f"an array of {value.dtype} cannot be sent over the link")
+        sound = value if value.flags.c_contiguous else np.ascontiguousarray(value)
+        return ["a", self._buffer(sound.reshape(-1).view(np.uint8).data), value.dtype.str, *value.shape]
+
+    def _buffer(self, data: memoryview) -> int:
+        self.buffers.append(data)
+        return len(self.buffers) - 1
+
+
+class Assembler:
+    """Joins the pieces of messages, one message after the other.
+
+    The arrays of a message are read-only views of one block of memory, which belongs to the message.
+    """
+
+    def __init__(self) -> None:
+        self._start = bytearray()
+        self._reader: _Reader | None = None
+
+    @property
+    def is_between_messages(self) -> bool:
+        """Returns whether no message is incomplete."""
+        return not self._start and self._reader is None
+
+    def add(self, piece: bytes | memoryview) -> Any | None:
+        """Adds the next piece, and returns the message that it completes; otherwise None.
+
+        Raises:
+            DamagedMessageError: The pieces are no message; the assembler cannot be used any more.
+        """
+        if self._reader is None:
+            self._start += piece
+            self._reader = self._begin()
+        else:
+            self._reader.fill(piece)
+        if self._reader is None or not self._reader.is_full:
+            return None
+        reader, self._reader = self._reader, None
+        return reader.message()
+
+    def _begin(self) -> _Reader | None:
+        """Returns the reader of the message once its header is complete."""
+        start = self._start
+        if len(start) < _START.size:
+            raise DamagedMessageError(
+                f"a message begins with {len(start)} bytes, but at least {_START.size} are needed"
+            )
+        magic, header_bytes, buffer_bytes = _START.unpack_from(start)
+        if magic != _MAGIC:
+            raise DamagedMessageError("a message does not begin with the mark of the link")
+        if header_bytes > MAX_HEADER_BYTES or buffer_bytes > MAX_BUFFER_BYTES:
+            raise DamagedMessageError(f"a message has a header of {header_bytes} and buffers of {buffer_bytes} bytes")
+        end = _START.size + header_bytes
+        if len(start) < end:
+            return None
+        reader = _Reader(bytes(start[_START.size : end]), buffer_bytes)
+        reader.fill(start[end:])
+        self._start = bytearray()
+        return reader
+
+
+class _Reader:
+    """Reads one message: a header, then the content of its buffers.
+
+    Args:
+        header: The header.
+        buffer_bytes: Announced size of all buffers in bytes, with their alignment.
+
+    Raises:
+        DamagedMessageError: The header is damaged.
+    """
+
+    def __init__(self, header: bytes, buffer_bytes: int) -> None:
+        try:
+            content = json.loads(header)
+        except (ValueError, RecursionError) as error:
+            raise DamagedMessageError(f"a header is not JSON: {type(error).__name__}") from None
+        if not isinstance(content, list) or len(content) != 2 or not isinstance(content[0], list):
+            raise DamagedMessageError("a header is not a pair of sizes and values")
+        sizes, self._plain = content
+        if not all(type(size) is int and 0 <= size <= MAX_BUFFER_BYTES for size in sizes):
+            raise DamagedMessageError("a header has an invalid size of a buffer")
+        if _extent(sizes) != buffer_bytes:
+            raise DamagedMessageError(f"the buffers take {_extent(sizes)} bytes, but {buffer_bytes} were announced")
+        self._sizes: list[int] = sizes
+        self._offsets = list(_offsets(sizes))
+        self._memory = np.empty(buffer_bytes, np.uint8)
+        self._filled = 0
+        self._readers: Mapping[str, Callable[[list[Any]], Any]] = {
+            "a": self._array,
+            "b": lambda content: bytes(self._buffer(_only(content))),
+            "d": self._dict,
+            "e": self._enum,
+            "f": lambda content: frozenset(map(self._value, content)),
+            "l": lambda content: [self._value(each) for each in content],
+            "m": lambda content: policy_pb2.Assignment.FromString(bytes(self._buffer(_only(content)))),
+            "n": lambda content: _dtype(_only(content)),
+            "o": self._record,
+            "s": lambda content: TrainerSettings.model_validate(json.loads(_only(content))),
+            "t": lambda content: tuple(map(self._value, content)),
+            "v": lambda content: self._value(_only(content)),
+        }
+
+    @property
+    def is_full(self) -> bool:
+        """Returns whether all buffers are complete."""
+        return self._filled == len(self._memory)
+
+    def fill(self, piece: bytes | bytearray | memoryview) -> None:
+        """Adds the next bytes of the buffers."""
+        end = self._filled + len(piece)
+        if end > len(self._memory):
+            raise DamagedMessageError(f"a message has {end} bytes of buffers, but {len(self._memory)} were announced")
+        self._memory[self._filled : end] = np.frombuffer(piece, np.uint8)
+        self._filled = end
+
+    def message(self) -> Any:
+        """Returns the message.
+
+        Raises:
+            DamagedMessageError: The values are no message.
+        """
+        self._memory.flags.writeable = False
+        try:
+            found = self._value(self._plain)
+        except DamagedMessageError:
+            raise
+        except UserError as error:  # a trainer of a package that is not installed here
+            raise DamagedMessageError(f"a message cannot be read: {error.message}") from None
+        except (ArithmeticError, DecodeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise DamagedMessageError(f"a message cannot be read: {type(error).__name__}: {error}") from None
+        if type(found) not in MESSAGES:
+            raise DamagedMessageError(f"{type(found).__name__} is no message of the link")
+        return found
+
+    def _value(self, plain: Any) -> Any:
+        if not isinstance(plain, list):
+            if isinstance(plain, dict):
+                raise DamagedMessageError("a header holds an object")
+            return plain
+        if not plain or not isinstance(plain[0], str) or plain[0] not in self._readers:
+            raise DamagedMessageError("a header has an unknown tag")
+        return self._readers[plain[0]](plain[1:])
+
+    def _buffer(self, number: Any) -> NDArray[np.uint8]:
+        if type(number) is not int or not 0 <= number < len(self._sizes):
+            raise DamagedMessageError("a header names a buffer that does not exist")
+        at = self._offsets[number]
+        return self._memory[at : at + self._sizes[number]]
+
+    def _array(self, content: list[Any]) -> NDArray[Any]:
+        number, name, *shape = content
+        dtype, data = _dtype(name), self._buffer(number)
+        if not all(type(length) is int and length >= 0 for length in shape):
+            raise DamagedMessageError("an array has an invalid shape")
+        if math.prod(shape) * dtype.itemsize != data.nbytes:
+            raise DamagedMessageError(f"an array of {dtype} and shape {shape} has {data.nbytes} bytes")
+        return data.view(dtype).reshape(shape)
+
+    def _dict(self, content: list[Any]) -> dict[Any, Any]:
+        values = [self._value(each) for each in content]
+        return dict(zip(values[::2], values[1::2], strict=True))
+
+    def _enum(self, content: list[Any]) -> enum.Enum:
+        name, value = content
+        return _ENUM_NAMES[name](value)
+
+    def _record(self, content: list[Any]) -> Any:
+        name, *values = content
+        record = _RECORDS[name]
+        return record(**dict(zip(_NAMES[record], map(self._value, values), strict=True)))
+
+
+def _joined(parts: list[bytes | memoryview]) -> bytes | memoryview:
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _offsets(sizes: list[int]) -> Iterator[int]:
+    """Yields where each buffer begins."""
+    at = 0
+    for size in sizes:
+        yield at
+        at += -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _extent(sizes: list[int]) -> int:
+    """Returns the bytes of all buffers with their alignment."""
+    return sum(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
+
+
+def _only(content: list[Any]) -> Any:
+    (value,) = content
+    return value
+
+
+def _dtype(name: Any) -> np.dtype[Any]:
+    if not isinstance(name, str):
+        raise DamagedMessageError("an element type has no name")
+    dtype = np.dtype(name)
+    if dtype.kind not in _KINDS or dtype.subdtype is not None:
+        raise DamagedMessageError(f"{dtype} is no element type of the link")
+    return dtype

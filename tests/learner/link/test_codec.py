@@ -1,0 +1,191 @@
+"""Tests that messages of the link survive as bytes, and that damaged bytes are refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from learner.link.codec import PIECE_BYTES, Assembler, DamagedMessageError, Encoded
+from learner.link.control import StopTurns
+from learner.link.to_front import Done, Policy, Settled
+from learner.link.to_trainers import Books, Experience
+from tests.coded_link import coded
+from tests.learner.link.test_messages import MESSAGES
+from tests.learner.service.samples import make_chunk, make_policy
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(st.text(max_size=5) | st.integers() | st.tuples(st.text(max_size=3), st.integers()), inner)
+    ),
+    max_leaves=8,
+)
+ARRAYS = arrays.arrays(
+    st.one_of(
+        st.just(np.dtype(bool)),
+        arrays.integer_dtypes(endianness="<"),
+        arrays.unsigned_integer_dtypes(endianness="<"),
+        arrays.floating_dtypes(endianness="<", sizes=(16, 32, 64)),
+    ),
+    arrays.array_shapes(min_dims=0, min_side=0, max_dims=3, max_side=5),
+)
+
+
+def whole(message: Any) -> bytes:
+    """Returns a message as one piece."""
+    return b"".join(bytes(piece) for piece in Encoded(message).pieces())
+
+
+@given(PLAIN)
+def test_plain_values_arrive_as_they_are(value: Any) -> None:
+    """Values of a state keep their values and types, at any depth."""
+    arrived = coded(Books(1, {"state": value})).state["state"]
+    assert repr(arrived) == repr(value)
+
+
+@given(st.sampled_from([float("nan"), float("inf"), -float("inf"), -0.0]))
+def test_numbers_that_json_does_not_know_arrive(value: float) -> None:
+    """Numbers that are not finite arrive too."""
+    assert repr(coded(Books(1, {"x": value})).state["x"]) == repr(value)
+
+
+@given(st.dictionaries(st.text(max_size=8), ARRAYS, max_size=5), st.integers(1, 200))
+def test_arrays_arrive_whatever_the_pieces(columns: dict[str, Any], most_bytes: int) -> None:
+    """Arrays of any shape and type arrive with their bits, whatever the size of the pieces."""
+    message = Experience(0, 1, replace(make_chunk(), columns=columns, roles={}), "session", 0, 1, 0.5)
+    assembler = Assembler()
+    found = [assembler.add(piece) for piece in Encoded(message).pieces(max(16, most_bytes))]
+
+    *earlier, arrived = found
+    assert not any(earlier)
+    assert isinstance(arrived, Experience)
+    assert assembler.is_between_messages
+    for name, ours in columns.items():
+        theirs = arrived.chunk.columns[name]
+        assert (theirs.dtype, theirs.shape, theirs.tobytes()) == (ours.dtype, ours.shape, ours.tobytes())
+        assert not theirs.flags.writeable
+
+
+@pytest.mark.parametrize("part", [np.s_[::2, 1::2], np.s_[:, 3]], ids=["block", "column"])
+def test_an_array_need_not_be_contiguous(part: Any) -> None:
+    """A view with strides arrives as the values that it shows, and as a copy."""
+    column = np.arange(24, dtype=np.float32).reshape(4, 6)[part]
+    expected = column.copy()
+    arrived = coded(Experience(0, 1, replace(make_chunk(), columns={"x": column}), "s", 0, 1, 0.5))
+    column[:] = 0
+    np.testing.assert_array_equal(arrived.chunk.columns["x"], expected)
+
+
+def test_a_policy_travels_in_pieces_of_a_mebibyte() -> None:
+    """A large policy is cut, and arrives with its bytes."""
+    policy = Policy(make_policy(3, size=3 * 2**20 + 7))
+    pieces = list(Encoded(policy).pieces())
+    assert len(pieces) == 4
+    assert max(len(piece) for piece in pieces) == PIECE_BYTES
+    assert coded(policy) == policy
+
+
+def test_a_small_message_is_one_piece() -> None:
+    """Many small columns do not cost a piece each."""
+    (_,) = Encoded(Experience(0, 7, make_chunk(5), "session", 3, 100, 12.5)).pieces()
+
+
+@pytest.mark.parametrize("shared", [threading.Lock(), lambda: None, {1, 2}, np.array([None])], ids=type)
+def test_what_belongs_to_one_process_is_not_sent(shared: object) -> None:
+    """Only the listed types are sent, also inside a state."""
+    with pytest.raises(TypeError, match="cannot be sent over the link"):
+        Encoded(Books(1, {"x": shared}))
+
+
+def test_only_messages_are_sent() -> None:
+    """A part of a message is no message."""
+    with pytest.raises(TypeError, match="is no message of the link"):
+        Encoded(make_chunk())
+
+
+MESSAGE_BYTES = [whole(message) for message in MESSAGES]
+
+
+@given(st.sampled_from(MESSAGE_BYTES), st.data())
+def test_damage_gives_a_message_or_a_clear_error(sound: bytes, data: st.DataObject) -> None:
+    """Changed, missing and additional bytes raise nothing but `DamagedMessageError`."""
+    at = data.draw(st.integers(0, len(sound) - 1))
+    put = data.draw(st.binary(max_size=8) | st.sampled_from([b"[", b'"', b"9", b"{}", b"null", b"-1"]))
+    taken = data.draw(st.integers(0, 8))
+    damaged = sound[:at] + put + sound[at + taken :]
+    with suppress(DamagedMessageError):
+        Assembler().add(damaged)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=3) | st.sampled_from("abdeflmnostv"), st.lists, max_leaves=8
+    )
+)
+def test_any_header_gives_a_message_or_a_clear_error(plain: Any) -> None:
+    """A header that is JSON and of the right size raises nothing but `DamagedMessageError`."""
+    header = json.dumps([[], plain]).encode()
+    with pytest.raises(DamagedMessageError):
+        Assembler().add(struct.pack("<4sIQ", b"RCL1", len(header), 0) + header)
+
+
+@pytest.mark.parametrize(
+    ("plain", "told"),
+    [
+        (["o", "Popen", "true"], "KeyError: 'Popen'"),
+        (["o", "Done"], "ValueError"),
+        (["o", "Pace", 0, 0, None, 0, 0], "Pace is no message"),
+        (["o", "Books", 1, ["a", 0, "<f4", 1]], "a buffer that does not exist"),
+        (["o", "Books", 1, ["n", "O"]], "is no element type"),
+        (["o", "Failed", ["e", "ExitCode", 12345], ""], "12345 is not a valid ExitCode"),
+        (["o", "Books", 1, {}], "holds an object"),
+        (["o", "Books", 1, ["x"]], "unknown tag"),
+    ],
+)
+def test_the_error_says_what_is_wrong(plain: Any, told: str) -> None:
+    """No class of another module is found, and the error names the fault."""
+    header = json.dumps([[], plain]).encode()
+    with pytest.raises(DamagedMessageError, match=told):
+        Assembler().add(struct.pack("<4sIQ", b"RCL1", len(header), 0) + header)
+
+
+def test_an_announced_size_takes_no_memory_beyond_the_limit() -> None:
+    """Impossible sizes are refused before memory is taken."""
+    with pytest.raises(DamagedMessageError, match="buffers of"):
+        Assembler().add(struct.pack("<4sIQ", b"RCL1", 10, 2**60))
+    header = json.dumps([[2**31], None]).encode()
+    with pytest.raises(DamagedMessageError, match="were announced"):
+        Assembler().add(struct.pack("<4sIQ", b"RCL1", len(header), 64) + header)
+
+
+def test_messages_follow_each_other() -> None:
+    """An assembler takes one message after the other."""
+    assembler = Assembler()
+    for message in (Done(1), StopTurns(), Done(2)):
+        assert assembler.add(whole(message)) == message
+
+
+def test_settings_keep_their_type_and_values() -> None:
+    """The settings of a trainer arrive as the model of their trainer."""
+    (asked,) = [message for message in MESSAGES if type(message).__name__ == "JudgeDeclaration"]
+    arrived = coded(asked).settings
+    assert type(arrived.hyperparameters) is type(asked.settings.hyperparameters)
+    assert arrived == asked.settings
+
+
+def test_enums_keep_their_type() -> None:
+    """An enum that is a number arrives as the enum."""
+    (settled,) = [message for message in MESSAGES if isinstance(message, Settled)]
+    assert type(coded(settled).pace.hold) is type(settled.pace.hold)

@@ -1,6 +1,7 @@
 """The loop of a connection: opens, declares and streams; waits and reopens after each break; closes at the end."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -118,11 +119,7 @@ class Connector:
                 self._flushed(),
             )
         except WireError as error:
-            failure = self._fatal(error, opening=False)
-            if failure is None:
-                raise
-            await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
-            raise failure from None
+            raise await self._ended(endpoint, error) from None
         except ActorError as failure:
             await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
             raise
@@ -169,15 +166,19 @@ class Connector:
         try:
             await self._declarations.repeat(endpoint)
         except WireError as error:
-            failure = self._fatal(error, opening=False)
-            if failure is None:
-                raise
-            await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
-            raise failure from None
+            raise await self._ended(endpoint, error) from None
         except ActorError as failure:
             await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
             raise
         state.changed.set()
+
+    async def _ended(self, endpoint: Endpoint, error: WireError) -> Exception:
+        """Returns the error that ends the actor after closing its session, or the given one if a retry may help."""
+        failure = self._fatal(error, opening=False)
+        if failure is None:
+            return error
+        await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
+        return failure
 
     async def _closing(self) -> None:
         """Waits until the actor closes."""
@@ -277,11 +278,8 @@ class Connector:
 
     async def _pause(self, seconds: float) -> None:
         """Waits; returns early if the actor closes."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._state.closing.wait()
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._state.closing.wait(), seconds)
 
     def _healthy(self) -> None:
         """Notes that the connection is stable, so that the next break counts as the first."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from rollcast.history import open_history
+from rollcast.history import History, open_history
 
 from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
 from learner.checkpoints.received import ReceivedSteps
@@ -72,8 +72,6 @@ class TrainingRun:
         link = Link(transport)
         generation = folder.next_generation(at_least=0 if state is None else state.generation)
         seed = choose_seed(options, {} if state is None else state.extra)
-        # Both sides append to one file, so that its lines are in the order of events.
-        name = f"learner-{generation}-{os.getpid()}"
         self.context = context = RunContext(
             options,
             link,
@@ -81,7 +79,7 @@ class TrainingRun:
             generation=generation,
             seed=seed,
             folder=folder.path,
-            history=open_history(name),
+            history=_history(generation),
         )
         self.front = Front(
             options,
@@ -92,7 +90,7 @@ class TrainingRun:
             site=Site(folder.path, falls_back=http_address_is_default(loaded)),
             snapshots=SnapshotFiles(folder.path),
             session_key=session_key(folder.path),
-            history=open_history(name),
+            history=_history(generation),
         )
         configuration = Configuration(loaded, folder, context.seed)
         self.record = RunRecord(
@@ -316,3 +314,8 @@ class TrainingRun:
             on_saved=self._note_saved,
             on_not_saved=self.record.note_not_saved,
         )
+
+
+def _history(generation: int) -> History | None:
+    """Returns a history of chunks. Both sides append to one file, so that its lines are in the order of events."""
+    return open_history(f"learner-{generation}-{os.getpid()}")

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
+from rollcast.errors import NotAllowed, TooManySessions
 from rollcast.limits import PROTOCOL_REVISION
 
 from learner.ingest.session import ActorCounters, ActorSession
+from learner.ingest.session_ids import short_id
+
+FULL_RETRY_SECONDS: Final = 5.0
+"""Seconds after which an actor that found no room tries again."""
 
 
 class Record(Protocol):
@@ -72,3 +77,44 @@ class Expired:
 
     away: tuple[ActorSession, ...] = ()
     ended: tuple[ActorSession, ...] = ()
+
+
+def check_room(opening: Opening, present: int, *, of_principal: int, most: int, limited_by: str) -> None:
+    """Refuses one more actor than the learner or the principal may have at once.
+
+    Args:
+        opening: The request.
+        present: Actors that are present.
+        of_principal: Those of the request's principal among them.
+        most: Largest number of actors.
+        limited_by: The setting or the limit of the system that determines `most`.
+
+    Raises:
+        TooManySessions: There is no room.
+    """
+    if opening.max_sessions is not None and of_principal >= opening.max_sessions:
+        raise TooManySessions(
+            f"{opening.principal} has {of_principal} sessions, the limit of its token: stop another of its actors, or raise "
+            "max_sessions in the learner's token file",
+            retry_after_seconds=FULL_RETRY_SECONDS,
+            metadata={"principal": opening.principal, "max_sessions": str(opening.max_sessions)},
+        )
+    if present >= most:
+        raise TooManySessions(
+            f"{most} actors are connected, the limit of this learner ({limited_by}): raise the limit, or stop another actor",
+            retry_after_seconds=FULL_RETRY_SECONDS,
+            metadata={"max_sessions": str(most)},
+        )
+
+
+def check_owner(session: ActorSession, principal: str) -> None:
+    """Checks that a session belongs to a principal; the refusal names no other principal.
+
+    Raises:
+        NotAllowed: It belongs to another one.
+    """
+    if session.principal != principal:
+        raise NotAllowed(
+            "the session belongs to another principal: open a session of your own",
+            metadata={"session": short_id(session.session_id)},
+        )

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from rollcast.errors import BadRequest, NotAllowed, SessionExpired, SessionFenced, TooManySessions
+from rollcast.errors import BadRequest, SessionExpired, SessionFenced
 from rollcast.history import History, session_name
 from rollcast.limits import SETTLED_REVISION
 
@@ -17,7 +17,7 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions
 from learner.ingest.given_up import GivenUp, GivenUpBook
 from learner.ingest.ledger import ROLLBACK, Ledger
-from learner.ingest.openings import Expired, Opened, Opening, Record, Resumption
+from learner.ingest.openings import Expired, Opened, Opening, Record, Resumption, check_owner, check_room
 from learner.ingest.places import FixedPlaces, Places
 from learner.ingest.quarantine import Place, Quarantine
 from learner.ingest.session import Account, ActorCounters, ActorSession
@@ -27,7 +27,6 @@ from learner.link.to_trainers import Actors
 
 MIN_RETURN_SECONDS: Final = 60.0
 """Shortest time that actors have to return after a restart of the learner: they retry every 30 s or more often."""
-FULL_RETRY_SECONDS: Final = 5.0
 REPORTS_OF_A_LEASE: Final = 3
 """Reports that an actor may miss before its lease runs out."""
 MAX_CLAIMED_AGENTS: Final = 1024
@@ -185,7 +184,7 @@ class SessionTable:
                 f"session {short_id(session_id)} {why}: open a new session and name this one in `resume`",
                 metadata={"session": short_id(session_id)},
             )
-        _check_owner(session, principal)
+        check_owner(session, principal)
         return session
 
     def touch(self, session: ActorSession) -> None:
@@ -433,7 +432,7 @@ class SessionTable:
             return None
         if bool(session.principal) is not bool(opening.principal):
             return None  # from a start of the learner that identified actors, or did not
-        _check_owner(session, opening.principal)
+        check_owner(session, opening.principal)
         if session.instance_id != opening.instance_id:
             raise SessionFenced(
                 f"session {short_id(session.session_id)} belongs to another process: start this actor without resuming the "
@@ -523,36 +522,11 @@ class SessionTable:
         return [session for session in self._sessions.values() if session.principal == principal]
 
     def _check_room(self, opening: Opening) -> None:
-        """Refuses one more actor than the learner or the principal may have at once.
-
-        Raises:
-            TooManySessions: There are so many.
-        """
-        self._check_share(opening)
-        if len(self.live()) >= self._max_sessions:
-            raise TooManySessions(
-                f"{self._max_sessions} actors are connected, the limit of this learner ({self._limited_by}): "
-                "raise the limit, or stop another actor",
-                retry_after_seconds=FULL_RETRY_SECONDS,
-                metadata={"max_sessions": str(self._max_sessions)},
-            )
-
-    def _check_share(self, opening: Opening) -> None:
-        """Refuses a principal that has all the sessions that it may have.
-
-        Raises:
-            TooManySessions: It has.
-        """
-        if opening.max_sessions is None:
-            return
+        """Refuses one more actor than the learner or the principal may have at once; see `check_room`."""
         present = sum(not session.is_absent for session in self._of(opening.principal))
-        if present >= opening.max_sessions:
-            raise TooManySessions(
-                f"{opening.principal} has {present} sessions, the limit of its token: stop another of its actors, or raise "
-                "max_sessions in the learner's token file",
-                retry_after_seconds=FULL_RETRY_SECONDS,
-                metadata={"principal": opening.principal, "max_sessions": str(opening.max_sessions)},
-            )
+        check_room(
+            opening, len(self.live()), of_principal=present, most=self._max_sessions, limited_by=self._limited_by
+        )
 
     def _add(self, opening: Opening, replaces: str) -> ActorSession:
         here = {session.actor_index for session in self._sessions.values() if not session.is_absent}
@@ -612,16 +586,3 @@ class SessionTable:
         for behavior in self._behaviors.all():
             count = sum(behavior.index in session.accounts for session in awaited)
             self._ledger.unknown(behavior.name, count + self._ended.unknown(behavior.name))
-
-
-def _check_owner(session: ActorSession, principal: str) -> None:
-    """Checks that a session belongs to a principal; the refusal names no other principal.
-
-    Raises:
-        NotAllowed: It belongs to another one.
-    """
-    if session.principal != principal:
-        raise NotAllowed(
-            "the session belongs to another principal: open a session of your own",
-            metadata={"session": short_id(session.session_id)},
-        )

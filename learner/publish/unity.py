@@ -78,6 +78,7 @@ def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
     _leave_out_what_does_nothing(model.graph)
     declare(model.graph.input, values, batched=batched)
     declare(model.graph.output, results, batched=batched)
+    _hide(model.graph, DISCRETE_LOG_PROBS)
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "rollcast", ""
     if len(network.reads) < len(network.spec.observations):
@@ -85,6 +86,14 @@ def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
         onnx.helper.set_model_props(model, {OBSERVATIONS_PROPERTY: json.dumps(names)})
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
+
+
+def _hide(graph: GraphProto, name: str) -> None:
+    """Makes an output a value inside of the graph, which keeps its name: programs that know it declare it an output again."""
+    for index, output in enumerate(graph.output):
+        if output.name == name:
+            del graph.output[index]
+            return
 
 
 def _leave_out_what_does_nothing(graph: GraphProto) -> None:
@@ -157,7 +166,7 @@ class _UnityModel(nn.Module):
         return dict(zip((*(f"obs_{place}" for place in range(len(reads))), *others), values, strict=True))
 
     def output_names(self) -> list[str]:
-        """Returns the outputs in ML-Agents' order, then Rollcast's own, which Unity does not read."""
+        """Returns the outputs in ML-Agents' order, then the value that the graph keeps by name."""
         names = ["version_number", "memory_size"]
         for kind, present in (
             ("continuous", self.network.spec.action.continuous_size),

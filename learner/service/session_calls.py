@@ -40,10 +40,10 @@ from learner.identity.access import CALLER, check_behavior
 from learner.identity.audit import Audit, Source, grpc_address
 from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.environments import EnvironmentState
-from learner.ingest.openings import Opened, Opening, Resumption
+from learner.ingest.openings import FULL_RETRY_SECONDS, Opened, Opening, Resumption
 from learner.ingest.session import MAX_ERROR_CHARACTERS, ActorCounters, ActorSession, PolicyState, check_agents
 from learner.ingest.session_ids import short_id
-from learner.ingest.sessions import FULL_RETRY_SECONDS, SessionTable
+from learner.ingest.sessions import SessionTable
 from learner.ingest.times import ActorTimes, report_seconds
 from learner.observe.metrics.learner import SessionMetrics
 from learner.observe.rates import Throttle

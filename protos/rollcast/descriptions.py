@@ -17,7 +17,8 @@ OBSERVATIONS_PROPERTY: Final = "rollcast.observations"
 ACTION_MASKS: Final = "action_masks"
 """Graph input of the choices that agents may take, [B, sum of branches]."""
 DISCRETE_LOG_PROBS: Final = "discrete_log_probs"
-"""Output of exported models: log-probabilities of all choices, [B, sum of branches], for programs that choose themselves."""
+"""Value inside of exported models: log-probabilities of all choices, [B, sum of branches]. Their outputs are those of ML-Agents alone;
+programs that choose themselves declare this value an output (`declared_output`)."""
 RECURRENT_IN: Final = "recurrent_in"
 """Graph input of agents' memories, [B, memory_size]; [B, 1, memory_size] in exported models."""
 RECURRENT_OUT: Final = "recurrent_out"
@@ -218,3 +219,17 @@ def _check_graph(description: PolicyDescription) -> None:
         outputs.add(RECURRENT_OUT)
     if set(description.outputs) != outputs or len(description.outputs) != len(outputs):
         raise PolicyCorrupt(f"policy header: outputs {list(description.outputs)}, expected {sorted(outputs)}")
+
+
+def declared_output(name: str) -> bytes:
+    """Returns the bytes that, appended to a model, declare a value of its graph to be an output.
+
+    Protobuf merges messages that follow one another, so these are a model with a graph (field 7) that has only an output
+    (field 12) with a name (field 1). The actor needs no package of ONNX for it.
+
+    Args:
+        name: The value; at most 100 characters.
+    """
+    value = b"\x0a" + bytes([len(name)]) + name.encode("ascii")
+    output = b"\x62" + bytes([len(value)]) + value
+    return b"\x3a" + bytes([len(output)]) + output

@@ -315,7 +315,7 @@ def test_whatever_ends_a_trainer_is_an_event(
     loaded = load(tmp_path, resume="true", max_wall_seconds=str(SECONDS), log_format="json")
     with pytest.raises(UserError, match=str(error)) as caught:
         serve(loaded)
-    assert caught.value.exit_code is getattr(error, "exit_code", ExitCode.TRAINER_FAILED)
+    assert caught.value.exit_code is getattr(error, "exit_code", ExitCode.OUT_OF_MEMORY)
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
     (event,) = [line for line in lines if line["event"] == "trainer_failed"]
     assert event["error"] in (str(error), f"MemoryError: {error}")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.descriptions import ACTION_MASKS, DISCRETE_LOG_PROBS
+from rollcast.descriptions import ACTION_MASKS, DISCRETE_LOG_PROBS, declared_output
 from rollcast.limits import MAX_POLICY_BYTES
 
 from actor_client.boards.positions import Game, Position
@@ -34,12 +34,10 @@ class Model:
         self._game = game
         self._session = self._opened()
         inputs = {port.name for port in self._session.get_inputs()}
-        outputs = {port.name for port in self._session.get_outputs()}
-        if inputs != {_OBSERVATION, ACTION_MASKS} or DISCRETE_LOG_PROBS not in outputs:
+        if inputs != {_OBSERVATION, ACTION_MASKS}:
             raise self._failed(
-                f"the model takes {', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))}; a model of this "
-                f"game takes {_OBSERVATION} and {ACTION_MASKS}, and returns {DISCRETE_LOG_PROBS}: export it by a run of "
-                "rollcast-actor boards"
+                f"the model takes {', '.join(sorted(inputs))}; a model of this game takes {_OBSERVATION} and "
+                f"{ACTION_MASKS}: export it by a run of rollcast-actor boards"
             )
         self.log_probs([game.start()])
 
@@ -70,7 +68,12 @@ class Model:
         try:
             if self._path.stat().st_size > MAX_POLICY_BYTES:
                 raise self._failed(f"the file has more than {MAX_POLICY_BYTES} bytes")
-            return open_session(self._path.read_bytes())
+            model = self._path.read_bytes()
+            if DISCRETE_LOG_PROBS.encode() not in model:
+                raise self._failed(
+                    f"the file is not a model with {DISCRETE_LOG_PROBS}: export it by a run of rollcast-actor boards"
+                )
+            return open_session(model + declared_output(DISCRETE_LOG_PROBS))
         except OSError as error:
             raise self._failed(f"the file cannot be read: {error.strerror or error}") from None
         except ActorError:

@@ -22,7 +22,7 @@ def write_model(
         path: The file.
         game: The game.
         likes: Logits by the number of the move.
-        output: Name of its output.
+        output: Name of the log-probabilities inside of the graph.
     """
     logits = np.zeros(game.moves, np.float32)
     for number, logit in (likes or {}).items():
@@ -37,6 +37,7 @@ def write_model(
         helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
         helper.make_node("Add", ["allowed", "nothing"], ["scored"]),
         helper.make_node("LogSoftmax", ["scored"], [output], axis=1),
+        helper.make_node("ArgMax", [output], ["deterministic_discrete_actions"], axis=1, keepdims=1),
     ]
     constants["zero"] = np.float32(0)
     shape: list[str | int | None] = ["batch", *game.observation.shape]
@@ -47,7 +48,7 @@ def write_model(
             helper.make_tensor_value_info("obs_0", TensorProto.FLOAT, shape),
             helper.make_tensor_value_info("action_masks", TensorProto.FLOAT, ["batch", game.moves]),
         ],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", game.moves])],
+        [helper.make_tensor_value_info("deterministic_discrete_actions", TensorProto.INT64, ["batch", 1])],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=7)

@@ -60,12 +60,12 @@ def test_a_model_of_another_game_is_refused(tmp_path: Path) -> None:
     """A file that is missing, no model, of another game, or without log-probabilities ends with one line."""
     (tmp_path / "text.onnx").write_bytes(b"text")
     write_model(tmp_path / "other.onnx", SHOGI)
-    write_model(tmp_path / "old.onnx", FOUR, output="deterministic_discrete_actions")
+    write_model(tmp_path / "old.onnx", FOUR, output="scores")
     for name, said in [
         ("none.onnx", "cannot be read: No such file"),
         ("text.onnx", "not a model"),
         ("other.onnx", "the model is not for connect_four"),
-        ("old.onnx", "returns discrete_log_probs"),
+        ("old.onnx", "not a model with discrete_log_probs"),
     ]:
         with pytest.raises(ActorError) as caught:
             Model(tmp_path / name, FOUR)

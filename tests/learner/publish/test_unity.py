@@ -10,6 +10,7 @@ import onnx
 import pytest
 import torch
 from numpy.typing import NDArray
+from rollcast.descriptions import DISCRETE_LOG_PROBS, declared_output
 from rollcast.enums import ImageLayout, ObservationKind, Squash
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -91,7 +92,6 @@ def test_the_signature_is_that_of_ml_agents(rendered: tuple[PolicyNetwork, bytes
         inputs += [("action_masks", ["batch", sum(branches)], FLOAT)]
         outputs += [("discrete_actions", ["batch", count], INT64), ("discrete_action_output_shape", [1, count], FLOAT)]
         outputs += [("deterministic_discrete_actions", ["batch", count], INT64)]
-        outputs += [("discrete_log_probs", ["batch", sum(branches)], FLOAT)]
     assert signature(model.graph.input) == inputs
     assert signature(model.graph.output) == outputs
 
@@ -119,7 +119,11 @@ def test_the_numbers_are_those_of_the_network(rendered: tuple[PolicyNetwork, byt
             modes = torch.stack([part.argmax(1) for part in parts], dim=1)
             assert found["deterministic_discrete_actions"].tolist() == modes.tolist()
             assert found["discrete_action_output_shape"].tolist() == [list(action.discrete_branches)]
-            np.testing.assert_allclose(found["discrete_log_probs"], logits.numpy(), rtol=1e-3, atol=1e-4)
+            feed_of_unity = from_unity(network, feed)
+            (log_probs,) = open_session(payload + declared_output(DISCRETE_LOG_PROBS)).run(
+                [DISCRETE_LOG_PROBS], feed_of_unity
+            )
+            np.testing.assert_allclose(log_probs, logits.numpy(), rtol=1e-3, atol=1e-4)
 
 
 def test_continuous_draws_have_the_policy_s_distribution() -> None:

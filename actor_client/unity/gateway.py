@@ -33,6 +33,7 @@ from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
 from actor_client.unity.exchange import Exchange, Player
 from actor_client.unity.mailbox import BadPlayerData, Kind, Mailbox, Post
+from actor_client.unity.seeds import player_seed
 from actor_client.unity.steps import Part, PlayerReader, PlayerStep
 
 LOST: Final = "env_error"
@@ -206,7 +207,7 @@ class Gateway:
         self._drop(player)
         hello = post.content
         self._conversations[post.worker].reader = PlayerReader(player.worker, hello.package_version)
-        seed = replies.player_seed(self._run.run_seed, self._run.actor_index, player.worker)
+        seed = player_seed(self._run.run_seed, self._run.actor_index, player.worker)
         self._log.info(
             "player_connected",
             worker=player.worker,

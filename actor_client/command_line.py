@@ -59,7 +59,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--outage-bytes",
         metavar="N",
-        help="without a connection, go on and keep up to N bytes of experience in memory; only for trainers with replay "
+        help="without a connection, continue and keep up to N bytes of experience in memory; only for trainers with replay "
         "memory, as sac (default: 0, wait)",
     )
     parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")

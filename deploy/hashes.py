@@ -1,7 +1,7 @@
 """Checks wheels against hashes.txt, which has the SHA-256 of every file of every pinned package.
 
     python deploy/hashes.py check FOLDER      the wheels of a folder, before they are installed
-    python deploy/hashes.py update            writes hashes.txt anew from constraints.txt; needs `uv` and a network
+    python deploy/hashes.py update            rewrites hashes.txt from constraints.txt; needs `uv` and a network
 
 torch is left out: its builds for CPU and CUDA come from different indexes, and a machine may have one of its own. Everything
 else that constraints.txt pins must be a file with a known hash. Packages that are not pinned (PACKAGES of an image) are named.

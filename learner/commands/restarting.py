@@ -29,7 +29,7 @@ def supervise(
 ) -> int:
     """Runs a learner in a process of its own until it ends for good, and returns its exit code.
 
-    The learner is started again, resuming its run, if its device failed, memory ran out, or a signal that nobody sent here
+    The learner is started again, resuming its run, if its device failed, memory ran out, or a signal that was not sent here
     killed it, as the system does when memory runs out. Signals to stop and of operators are passed on.
 
     A learner whose run folder was taken over by a later one has the exit code 0 here: it must not be started again, and the

@@ -2,7 +2,7 @@
 
 `python -m tests.bench.hostile_client ADDRESS TOKEN_FILE ORDERS` prepares its messages, writes `ready`, and then follows the file
 ORDERS: `N attack SECONDS` attacks once for that time, for each new N; `N end` prints, as one JSON object, how often each attack
-was carried out and how it was answered. Where the learner shuts it out, it goes on under another name. R5 is a fault of the
+was carried out and how it was answered. Where the learner shuts it out, it continues under another name. R5 is a fault of the
 learner's own restart and no attack.
 """
 

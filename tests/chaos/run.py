@@ -221,7 +221,7 @@ class _Conductor:
             self._say(f"{self._now:6.1f} s  return {seen.last_return:5.1f}  {len(seen.connected)} actors  {what}")
             began = time.monotonic()
             deed()
-            # A deed may wait, as for a learner that starts; the schedule goes on afterwards, so that faults keep their
+            # A deed may wait, as for a learner that starts; the schedule continues afterwards, so that faults keep their
             # distances.
             self._began += time.monotonic() - began
             self._done[what] = self._done.get(what, 0) + 1

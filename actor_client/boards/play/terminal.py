@@ -84,7 +84,7 @@ class Terminal:
         return "over" if self._position.is_over else f"move {self._position.plies + 1}"
 
     def _take(self, text: str) -> bool:
-        """Takes a line; returns whether the conversation goes on."""
+        """Takes a line; returns whether the conversation continues."""
         command = self._commands.get(text.lower())
         if command is not None:
             return command()

@@ -33,7 +33,7 @@ class Limits(NamedTuple):
 
     Attributes:
         seconds: Time for the move; infinite without a limit.
-        waits: The move is told only after `stop` or `ponderhit`.
+        waits: The move is sent only after `stop` or `ponderhit`.
     """
 
     seconds: float

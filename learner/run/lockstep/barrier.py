@@ -260,12 +260,12 @@ class Lockstep(RunPart):
             )
 
     def _leave_out_of(self, playing: Round, player: Actor, reason: str, what: str) -> None:
-        """Lets the present round and later ones go on without an actor."""
+        """Continues the present round and later ones without an actor."""
         playing.gone.add(player.session_id)
         self._leave_out(playing.number, player, reason, what)
 
     def _leave_out(self, number: int, player: Actor, reason: str, what: str) -> None:
-        """Lets rounds from a number on go on without an actor until it opens another session."""
+        """Continues rounds from a number on without an actor until it opens another session."""
         self._left_out.add(player.session_id)
         self._times_left_out[reason] += 1
         log.warning(

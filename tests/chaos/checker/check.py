@@ -11,8 +11,6 @@ from tests.chaos.checker.learners import LearnerChecker, Start
 from tests.chaos.checker.reading import Histories, Line, Name, read
 from tests.chaos.checker.violations import Invariant, Violation
 
-ROLLBACK = "rollback"
-
 
 def check_folder(folder: Path, max_lags: Mapping[str, int] | None = None) -> list[Violation]:
     """Checks the histories in a folder.
@@ -37,7 +35,7 @@ def check(histories: Histories, max_lags: Mapping[str, int]) -> list[Violation]:
         learner.check(lines)
     violations += learner.violations
     if learner.newest is not None:
-        lost = Counter({name: books.lost[ROLLBACK] for name, books in learner.books.items()})
+        lost = Counter({name: books.rolled_back for name, books in learner.books.items()})
         violations += _check_acked(made, learner.starts, learner.newest, lost)
     return violations
 
@@ -72,8 +70,8 @@ def _check_acked(made: Made, starts: list[Start], newest: Start, lost: Counter[s
     for behavior in {*missing, *lost}:
         if not missing[behavior] <= lost[behavior] <= most[behavior]:
             what = (
-                f"{lost[behavior]} steps of {behavior} are lost{{rollback}}; {missing[behavior]} acked steps of actors that "
-                f"came back are missing, and {most[behavior]} were received and rolled back"
+                f"{lost[behavior]} steps of {behavior} are named as lost after a run state; {missing[behavior]} acked steps of "
+                f"actors that came back are missing, and {most[behavior]} were received and rolled back"
             )
             violations.append(Violation(Invariant.ACKED_HAS_A_FATE, what, tuple(shown[behavior])))
     return violations

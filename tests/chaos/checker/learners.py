@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from tests.chaos.checker.actors import Made
@@ -16,17 +16,23 @@ Segment: TypeAlias = tuple[Name, int]
 
 @dataclass(slots=True)
 class Books:
-    """The model's books of one behavior."""
+    """The model's books of one behavior.
+
+    Attributes:
+        received, trained, dropped, lost, queued: As in the ledger.
+        rolled_back: Lost steps that came after the run state which a start continued from.
+    """
 
     received: int = 0
     trained: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     queued: int = 0
+    rolled_back: int = 0
 
     def copy(self) -> Books:
         """Returns a copy."""
-        return Books(self.received, self.trained, Counter(self.dropped), Counter(self.lost), self.queued)
+        return replace(self, dropped=Counter(self.dropped), lost=Counter(self.lost))
 
     def plain(self) -> dict[str, Any]:
         """Returns the books in the form of the ledger's state."""
@@ -286,6 +292,7 @@ class LearnerChecker:
             books.queued -= steps
         else:
             books.received += steps
+            books.rolled_back += steps
         books.lost[line["reason"]] += steps
 
     def _cut(self, index: int, line: Line) -> None:
@@ -297,12 +304,13 @@ class LearnerChecker:
             if shown != found:
                 what = f"the learner's books of {behavior} are {shown}, and its history adds up to {found}"
                 self._report(Invariant.BOOKS_ARE_SUMS, what, line)
-                self.books[behavior] = _as_told(told)  # reported once
+                self.books[behavior] = _as_told(told, self.books[behavior].rolled_back)  # reported once
         self._cuts[line["digest"]] = Cut(self._start, index, {name: b.copy() for name, b in self.books.items()})
 
 
-def _as_told(told: Mapping[str, Any]) -> Books:
-    return Books(told["received"], told["trained"], Counter(told["dropped"]), Counter(told["lost"]), told["queued"])
+def _as_told(told: Mapping[str, Any], rolled_back: int) -> Books:
+    dropped, lost = Counter(told["dropped"]), Counter(told["lost"])
+    return Books(told["received"], told["trained"], dropped, lost, told["queued"], rolled_back)
 
 
 def _chunks(line: Line) -> Iterator[tuple[Name, list[int]]]:

@@ -1,10 +1,8 @@
 """Runs an actor: makes environments, connects, declares, steps, and closes. Recordings need no learner."""
 
 import dataclasses
-import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Final
 
 import structlog
@@ -23,12 +21,12 @@ from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
-from actor_client.policy.runner import Policy
 from actor_client.rollout.link import BehaviorLink
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop, RolloutStats
 from actor_client.rollout.vector.watch import FirstConstruction
 from actor_client.serving import served_metrics
 from actor_client.settings.commands import GymSettings
+from actor_client.starting import make_link
 
 
 def run_gym(settings: GymSettings) -> ExitCode:
@@ -40,15 +38,7 @@ def run_gym(settings: GymSettings) -> ExitCode:
 
     def act() -> None:
         heartbeat = Heartbeat(settings.heartbeat_file)
-        link = LearnerLink(
-            settings.learner,
-            actor_name=settings.name,
-            load=Policy.load,
-            client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}",
-            heartbeat=heartbeat,
-            security=settings.security,
-            outage_bytes=settings.outage_bytes,
-        )
+        link = make_link(settings, heartbeat)
         with stop_signals(link.request_stop):
             _act(settings, link, heartbeat)
 

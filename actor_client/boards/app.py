@@ -1,8 +1,6 @@
 """Runs the actor of board games: makes the games, connects, plays, and closes."""
 
 import random
-import sys
-from importlib.metadata import version
 
 import structlog
 
@@ -11,7 +9,6 @@ from actor_client.boards.loop import BoardLoop
 from actor_client.boards.positions import Position
 from actor_client.boards.records import RecordFolder
 from actor_client.boards.table import TEAMS, Table
-from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.demos.players import PlayerDemos
 from actor_client.endings import closing, run_command
@@ -20,10 +17,10 @@ from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
-from actor_client.policy.runner import Policy
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.serving import served_metrics
 from actor_client.settings.boards import BoardsSettings
+from actor_client.starting import make_link, recorded_players, refuse_lockstep
 
 
 def run_boards(settings: BoardsSettings) -> ExitCode:
@@ -51,15 +48,7 @@ class BoardsActor:
         self._records = None if settings.records is None else RecordFolder(settings.records, settings.records_every)
         self._script = None if settings.opponent is None else ScriptedOpponent(settings.opponent)
         self._heartbeat = Heartbeat(settings.heartbeat_file)
-        self._link = LearnerLink(
-            settings.learner,
-            actor_name=settings.name,
-            load=Policy.load,
-            client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}; OpenSpiel",
-            heartbeat=self._heartbeat,
-            opponent=settings.opponent or "",
-            security=settings.security,
-        )
+        self._link = make_link(settings, self._heartbeat, "OpenSpiel", opponent=settings.opponent)
 
     def run(self) -> None:
         """Connects, plays, and closes the session in any case.
@@ -68,21 +57,12 @@ class BoardsActor:
             ActorError: The actor cannot continue.
         """
         settings, link = self._settings, self._link
-        with stop_signals(link.request_stop):
-            demos = (
-                None
-                if settings.record is None
-                else PlayerDemos(settings.record, episodes=settings.record_episodes, on_enough=link.request_stop)
-            )
-            try:
-                link.start()
-                if settings.max_seconds is not None:
-                    link.stop_after(settings.max_seconds)
-                with closing(link), served_metrics(settings, link, self._heartbeat, settings.game):
-                    self._play(demos)
-            finally:
-                if demos is not None:
-                    demos.close()
+        with stop_signals(link.request_stop), recorded_players(settings, link) as demos:
+            link.start()
+            if settings.max_seconds is not None:
+                link.stop_after(settings.max_seconds)
+            with closing(link), served_metrics(settings, link, self._heartbeat, settings.game):
+                self._play(demos)
 
     def _play(self, demos: PlayerDemos | None) -> None:
         """Waits for the session, and plays until the link stops.
@@ -96,7 +76,7 @@ class BoardsActor:
                 "connecting", address=settings.learner, game=settings.game, num_games=settings.num_games
             )
         run = link.open(settings.connect_timeout)
-        _refuse_lockstep(run)
+        refuse_lockstep(run, "games of two players do not support; remove rollcast.lockstep from the run file")
         table = Table(
             self._game,
             settings.num_games,
@@ -141,17 +121,3 @@ class BoardsActor:
                 ExitCode.USAGE, f"run {run.run_id} has the behaviors {names}; choose one with --behavior NAME"
             )
         return run.behaviors[0] if run.behaviors else self._settings.game.partition("(")[0]
-
-
-def _refuse_lockstep(run: RunInfo) -> None:
-    """Refuses a lock-step run: its rounds count the steps of environments that are stepped together.
-
-    Raises:
-        ActorError: The run is in lock-step.
-    """
-    if run.assignment.lockstep_quota_steps:
-        raise ActorError(
-            ExitCode.REFUSED,
-            f"run {run.run_id} is in lock-step (rollcast.lockstep in its run file), which games of two players do not "
-            "support; remove rollcast.lockstep from the run file",
-        )

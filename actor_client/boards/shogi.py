@@ -126,7 +126,7 @@ class ShogiPosition(Position):
 
     @property
     def repetitions(self) -> int:
-        """How often the position has occurred, this time included."""
+        """Returns the number of times that the position has occurred, this one included."""
         return int(self.state.num_repetitions(self.state))
 
     def _apply(self, raw: int) -> None:

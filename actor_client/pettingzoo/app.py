@@ -1,11 +1,7 @@
 """Runs the actor of PettingZoo environments: makes them, connects, steps, and closes."""
 
-import sys
-from importlib.metadata import version
-
 import structlog
 
-from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.demos.players import PlayerDemos
 from actor_client.endings import closing, run_command, watching
@@ -21,11 +17,11 @@ from actor_client.pettingzoo.factory import make_agents
 from actor_client.pettingzoo.loop import EnvironmentLoop
 from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
-from actor_client.policy.runner import Policy
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.vector.watch import FirstConstruction
 from actor_client.serving import served_metrics
 from actor_client.settings.agents import PettingZooSettings
+from actor_client.starting import make_link, recorded_players, refuse_lockstep
 
 
 def run_pettingzoo(settings: PettingZooSettings) -> ExitCode:
@@ -52,16 +48,7 @@ class PettingZooActor:
         self._rules = CastingRules(settings.behavior_rules, settings.team_rules, settings.group_rules)
         self._script = None if settings.opponent is None else ScriptedOpponent(settings.opponent)
         self._heartbeat = Heartbeat(settings.heartbeat_file)
-        self._link = LearnerLink(
-            settings.learner,
-            actor_name=settings.name,
-            load=Policy.load,
-            client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}; PettingZoo",
-            heartbeat=self._heartbeat,
-            opponent=settings.opponent or "",
-            security=settings.security,
-            outage_bytes=settings.outage_bytes,
-        )
+        self._link = make_link(settings, self._heartbeat, "PettingZoo", opponent=settings.opponent)
 
     def run(self) -> None:
         """Makes the environments, connects, steps, and closes the session in any case.
@@ -70,12 +57,7 @@ class PettingZooActor:
             ActorError: The actor cannot continue.
         """
         settings, link = self._settings, self._link
-        with stop_signals(link.request_stop):
-            demos = (
-                None
-                if settings.record is None
-                else PlayerDemos(settings.record, episodes=settings.record_episodes, on_enough=link.request_stop)
-            )
+        with stop_signals(link.request_stop), recorded_players(settings, link) as demos:
             # Environments first: they may start processes, which must not inherit gRPC's state.
             made: list[Agents] = []
             try:
@@ -90,8 +72,6 @@ class PettingZooActor:
             finally:
                 for env, agents in enumerate(made):
                     close(env, agents)
-                if demos is not None:
-                    demos.close()
 
     def _check(self, agents: Agents) -> None:
         """Checks names and spaces before there is a connection.
@@ -127,7 +107,7 @@ class PettingZooActor:
                 "connecting", address=settings.learner, env=settings.env, num_envs=settings.num_envs
             )
         run = link.open(settings.connect_timeout)
-        _refuse_lockstep(run)
+        refuse_lockstep(run, "agents that come and go do not support; remove rollcast.lockstep from the run file")
         cast = Cast(self._rules, self._behavior(run))
         calls = Calls(settings.num_envs)
         environments: list[AgentEnvironment] = []
@@ -177,17 +157,3 @@ class PettingZooActor:
                 f"run {run.run_id} has the behaviors {names}; choose with --behavior 'PATTERN=NAME', once for each",
             )
         return run.behaviors[0] if run.behaviors else behavior_of(self._settings.env)
-
-
-def _refuse_lockstep(run: RunInfo) -> None:
-    """Refuses a lock-step run: its rounds count the steps of environments that are stepped together.
-
-    Raises:
-        ActorError: The run is in lock-step.
-    """
-    if run.assignment.lockstep_quota_steps:
-        raise ActorError(
-            ExitCode.REFUSED,
-            f"run {run.run_id} is in lock-step (rollcast.lockstep in its run file), which agents that come and go do "
-            "not support; remove rollcast.lockstep from the run file",
-        )

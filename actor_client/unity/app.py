@@ -3,17 +3,14 @@
 The ports are already open (`actor_client.unity.start`).
 """
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from importlib.metadata import version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.counts import AgentCounts
 from actor_client.demos.players import PlayerDemos
@@ -22,10 +19,10 @@ from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
 from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
-from actor_client.policy.runner import Policy
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.serving import served_metrics
 from actor_client.settings.commands import UnitySettings
+from actor_client.starting import make_link, refuse_lockstep
 from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
 from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
@@ -98,17 +95,13 @@ class UnityActor:
         self._plugins = load_plugins(settings.side_channel)
         self._script = None if settings.opponent is None else ScriptedOpponent(settings.opponent)
         self._heartbeat = Heartbeat(settings.heartbeat_file)
-        self._link = LearnerLink(
-            settings.learner,
-            actor_name=settings.name,
-            load=Policy.load,
-            client_version=f"rollcast {version('rollcast')}; Python {sys.version.split()[0]}; Unity players",
-            heartbeat=self._heartbeat,
+        self._link = make_link(
+            settings,
+            self._heartbeat,
+            "Unity players",
+            opponent=settings.opponent,
             advice=_ADVICE,
             quiet_seconds=settings.quiet_seconds,
-            opponent=settings.opponent or "",
-            security=settings.security,
-            outage_bytes=settings.outage_bytes,
         )
         self._demos = (
             None
@@ -268,10 +261,8 @@ def _refuse_lockstep(run: RunInfo) -> None:
     Raises:
         ActorError: The run is in lock-step.
     """
-    if run.assignment.lockstep_quota_steps:
-        raise ActorError(
-            ExitCode.REFUSED,
-            f"run {run.run_id} is in lock-step (rollcast.lockstep in its run file), which Unity players do not "
-            "support: they take a seed only at their start, so they cannot repeat a run; remove "
-            "rollcast.lockstep from the run file, or train with rollcast-actor gym",
-        )
+    refuse_lockstep(
+        run,
+        "Unity players do not support: they take a seed only at their start, so they cannot repeat a run; remove "
+        "rollcast.lockstep from the run file, or train with rollcast-actor gym",
+    )

@@ -70,7 +70,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCount:
-    """What was received in one session of one behavior.
+    """Counts what was received in one session of one behavior.
 
     Attributes:
         behavior: Name of the behavior.
@@ -85,7 +85,7 @@ class ReceivedCount:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What earlier starts of the learner received.
+    """Holds what earlier starts of the learner received.
 
     Attributes:
         totals: Received steps of the whole run by behavior, in the order of the behaviors' indices.

@@ -15,7 +15,7 @@ MAX_SOURCES: Final = 1024
 
 
 class Source(NamedTuple):
-    """Where a value comes from.
+    """Names the origin of a value.
 
     Attributes:
         principal: Name of the actor's principal; empty if actors are not identified.

@@ -11,7 +11,7 @@ from actor_client.boards.positions import Position
 
 
 class Style(NamedTuple):
-    """How moves are chosen.
+    """Describes how moves are chosen.
 
     Attributes:
         temperature: Moves are drawn in proportion to their probabilities to the power of 1 / temperature; 0 plays the

@@ -29,7 +29,7 @@ _TEMPERATURE: Final = "Temperature"
 
 
 class Limits(NamedTuple):
-    """What `go` asks for.
+    """Limits the search of one `go`.
 
     Attributes:
         seconds: Time for the move; infinite without a limit.

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from rollcast.console import add_completion
 
 from actor_client.boards import cli as boards_cli
-from actor_client.command_line import StrictParser, add_common, add_recording
+from actor_client.command_line import StrictParser, add_common, add_recording, flags_of, missing_extra
 from actor_client.exits import ActorError, ExitCode
 from actor_client.pettingzoo import cli as pettingzoo_cli
 from actor_client.platform import plain_interrupts, prepare_streams
@@ -258,11 +258,8 @@ def _gym(parsed: argparse.Namespace) -> int:
         from actor_client.settings.commands import GymSettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
-        raise ActorError(
-            ExitCode.MISSING_EXTRA,
-            f"this command needs the module {error.name!r}; pip install 'rollcast[actor,gym]'",
-        ) from None
-    flags = {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
+        raise missing_extra(error, "pip install 'rollcast[actor,gym]'") from None
+    flags = flags_of(parsed)
     settings = load(GymSettings, flags)
     return run_gym(settings) if settings.policy is None else run_local(settings)
 

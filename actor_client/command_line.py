@@ -4,6 +4,8 @@ import argparse
 import difflib
 from typing import Any
 
+from actor_client.exits import ActorError, ExitCode
+
 
 class StrictParser(argparse.ArgumentParser):
     """A parser that refuses unknown arguments itself; argparse would report them with the help of the top parser."""
@@ -76,3 +78,13 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-level", metavar="LEVEL", help="debug (Unity: with the players' output), info, warning or error"
     )
+
+
+def flags_of(parsed: argparse.Namespace) -> dict[str, object]:
+    """Returns the flags of a command by name, without those of the program itself."""
+    return {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
+
+
+def missing_extra(error: ModuleNotFoundError, install: str) -> ActorError:
+    """Returns the error for a module that a command needs, with the command line that installs it."""
+    return ActorError(ExitCode.MISSING_EXTRA, f"this command needs the module {error.name!r}; {install}")

@@ -4,8 +4,7 @@ import argparse
 import os
 from typing import Final
 
-from actor_client.command_line import add_common, add_opponent, add_recording
-from actor_client.exits import ActorError, ExitCode
+from actor_client.command_line import add_common, add_opponent, add_recording, flags_of, missing_extra
 
 DESCRIPTION: Final = """\
 Plays board games of two players from OpenSpiel, many games at once. Both players have the same behavior, with the teams 0
@@ -78,10 +77,6 @@ def _add_game(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _flags(parsed: argparse.Namespace) -> dict[str, object]:
-    return {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
-
-
 def _boards(parsed: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded; Rollcast logs this itself
     try:
@@ -89,8 +84,8 @@ def _boards(parsed: argparse.Namespace) -> int:
         from actor_client.settings.boards import BoardsSettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
-        raise _missing(error) from None
-    return run_boards(load(BoardsSettings, _flags(parsed)))
+        raise missing_extra(error, "pip install 'rollcast[actor,boards]'") from None
+    return run_boards(load(BoardsSettings, flags_of(parsed)))
 
 
 def _play(parsed: argparse.Namespace) -> int:
@@ -99,12 +94,5 @@ def _play(parsed: argparse.Namespace) -> int:
         from actor_client.settings.boards import PlaySettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
-        raise _missing(error) from None
-    return run_play(load(PlaySettings, _flags(parsed)))
-
-
-def _missing(error: ModuleNotFoundError) -> ActorError:
-    return ActorError(
-        ExitCode.MISSING_EXTRA,
-        f"this command needs the module {error.name!r}; pip install 'rollcast[actor,boards]'",
-    )
+        raise missing_extra(error, "pip install 'rollcast[actor,boards]'") from None
+    return run_play(load(PlaySettings, flags_of(parsed)))

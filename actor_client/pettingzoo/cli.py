@@ -4,8 +4,7 @@ import argparse
 import os
 from typing import Final
 
-from actor_client.command_line import add_common, add_opponent, add_recording
-from actor_client.exits import ActorError, ExitCode
+from actor_client.command_line import add_common, add_opponent, add_recording, flags_of, missing_extra
 
 DESCRIPTION: Final = """\
 Steps PettingZoo environments, in which several agents act: at once (the parallel interface) or in turns (AEC). Agents get
@@ -76,9 +75,5 @@ def _pettingzoo(parsed: argparse.Namespace) -> int:
         from actor_client.settings.agents import PettingZooSettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
-        raise ActorError(
-            ExitCode.MISSING_EXTRA,
-            f"this command needs the module {error.name!r}; pip install 'rollcast[actor,pettingzoo]'",
-        ) from None
-    flags = {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
-    return run_pettingzoo(load(PettingZooSettings, flags))
+        raise missing_extra(error, "pip install 'rollcast[actor,pettingzoo]'") from None
+    return run_pettingzoo(load(PettingZooSettings, flags_of(parsed)))

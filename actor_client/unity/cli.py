@@ -4,7 +4,7 @@ import argparse
 import os
 from typing import Final
 
-from actor_client.command_line import add_common, add_opponent, add_recording
+from actor_client.command_line import add_common, add_opponent, add_recording, flags_of
 
 DESCRIPTION: Final = """\
 Connects Unity players to a learner, which may be on another machine. A stock build or editor connects only to localhost,
@@ -83,4 +83,4 @@ def _unity(parsed: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded; Rollcast logs this itself
     from actor_client.unity.start import run
 
-    return run({name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}})
+    return run(flags_of(parsed))

@@ -10,7 +10,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from actor_client.exits import ActorError, ExitCode
+from actor_client.command_line import missing_extra
+from actor_client.exits import ActorError
 from actor_client.platform import stop_signals
 from actor_client.settings.addresses import early_ports
 from actor_client.unity.server import Door, listening
@@ -71,10 +72,7 @@ def _continue(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: 
         settings = load(UnitySettings, flags)  # before slow steps, so that errors in the settings show at once
         from actor_client.unity.app import run_unity  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ActorError(
-            ExitCode.MISSING_EXTRA,
-            f"this command needs the module {error.name!r}; pip install 'rollcast[actor,unity]'",
-        ) from None
+        raise missing_extra(error, "pip install 'rollcast[actor,unity]'") from None
     on_error = partial(leave_error, settings.error_file)
     if doors is not None:
         return run_unity(settings, doors, stops, on_error)

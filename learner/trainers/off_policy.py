@@ -15,7 +15,7 @@ from learner.networks.fit import require_fit
 from learner.networks.kept import KeptBytes
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import squash_of
-from learner.optimizers.adam import FlatAdam, Snapshot
+from learner.optimizers.adam import FlatAdam, Snapshot, all_finite
 from learner.settings.trainer import TrainerSettings
 from learner.trainers.actor_critic.loss import LossTerms, require_terms, statistic_of
 from learner.trainers.auxiliaries import Auxiliaries
@@ -331,7 +331,7 @@ class OffPolicyTrainer(ReplayTrainer):
         for optimizer in self.optimizers.values():
             found = found & optimizer.is_finite()
         for value in self._fixed:
-            found = found & value.isfinite().all()
+            found = found & all_finite(value)
         return found
 
     @torch.no_grad()

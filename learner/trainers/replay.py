@@ -87,6 +87,8 @@ PUBLISH_UPDATES: Final = 50
 PUBLISH_SECONDS: Final = 0.02
 """Seconds after which the next version is broadcast, even with fewer than `PUBLISH_UPDATES` new updates. Each update is
 a version; a broadcast costs the learner and every actor about as much as an update."""
+_TURN_UPDATES: Final = 4
+"""Least number of updates in a turn, if so many are owed: large networks take most of `PUBLISH_SECONDS` for one."""
 
 
 class ReplayTrainer(RLTrainer):
@@ -258,7 +260,7 @@ class ReplayTrainer(RLTrainer):
             while self._updates < limit:
                 self._update_once()
                 self._updates += 1
-                if time.monotonic() >= end:
+                if self._updates >= _TURN_UPDATES and time.monotonic() >= end:
                     break
             self._is_updated = self._end_updates()
         self.debt.pay(self._updates)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from learner.optimizers.adam import FlatAdam, ListedAdam
+from learner.optimizers.adam import FlatAdam, ListedAdam, all_finite
 from learner.optimizers.reduce import SingleLearner
 
 
@@ -216,3 +217,11 @@ def test_a_saved_state_goes_on() -> None:
     assert all(torch.equal(value, expected[name]) for name, value in network.state_dict().items())
     with pytest.raises(ValueError, match="do not match the parameters"):
         ListedAdam(torch.nn.Linear(2, 2), SingleLearner()).load_state_dict(state)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_one_value_that_is_not_finite_is_found(value: float) -> None:
+    values = 3e38 * torch.linspace(-1.0, 1.0, 1001)
+    assert bool(all_finite(values))
+    values[500] = value
+    assert not bool(all_finite(values))

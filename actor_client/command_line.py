@@ -72,6 +72,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="address to serve metrics on, or off (default: 127.0.0.1:9465, or a free port if it is taken)",
     )
     parser.add_argument(
+        "--metrics-token-file",
+        metavar="FILE",
+        help="file with the token that /metrics requires, for Prometheus' credentials_file (default: none required)",
+    )
+    parser.add_argument(
         "--heartbeat-file", metavar="FILE", help="file to update while the actor steps, or waits for the learner"
     )
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")

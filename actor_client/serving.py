@@ -1,6 +1,7 @@
 """Serves an actor's metrics while it works: `/metrics` for Prometheus, `/healthz` for its supervisor."""
 
 import os
+import secrets
 import socket
 import threading
 import time
@@ -9,9 +10,12 @@ from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from rollcast.auth import AUTHORIZATION, bearer
+from rollcast.tls import IdentityError, read_token
 
 from actor_client.connection.link import LearnerLink
 from actor_client.exits import ActorError, ExitCode
@@ -38,6 +42,7 @@ class MetricsServer:
         metrics: Returns the text of `/metrics`.
         is_well: Returns whether `/healthz` answers 200 or 503.
         may_move: Takes any free port if `port` is taken.
+        token_file: File with the token that `/metrics` requires, read for each request; None requires none.
 
     Attributes:
         port: The listening port.
@@ -54,8 +59,9 @@ class MetricsServer:
         metrics: Callable[[], bytes],
         is_well: Callable[[], bool],
         may_move: bool = False,
+        token_file: Path | None = None,
     ) -> None:
-        self._server = _listen(host, port, _handler(metrics, is_well), may_move=may_move)
+        self._server = _listen(host, port, _handler(metrics, is_well, token_file), may_move=may_move)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(CLOSE_SECONDS,), name="rollcast-metrics", daemon=True
@@ -69,7 +75,9 @@ class MetricsServer:
         self._thread.join()
 
 
-def _handler(metrics: Callable[[], bytes], is_well: Callable[[], bool]) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    metrics: Callable[[], bytes], is_well: Callable[[], bool], token_file: Path | None
+) -> type[BaseHTTPRequestHandler]:
     """Returns the handler class; the standard library requires one per server."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -81,7 +89,10 @@ def _handler(metrics: Callable[[], bytes], is_well: Callable[[], bool]) -> type[
             """Answers a request."""
             path = self.path.partition("?")[0]
             if path == "/metrics":
-                self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics())
+                if token_file is None or self._shows(token_file):
+                    self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics())
+                else:
+                    self._answer(HTTPStatus.UNAUTHORIZED, _TEXT, b"this needs the token of --metrics-token-file\n")
             elif path == "/healthz":
                 good = is_well()
                 status = HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE
@@ -92,8 +103,17 @@ def _handler(metrics: Callable[[], bytes], is_well: Callable[[], bool]) -> type[
         def log_message(self, *_: Any) -> None:
             """Logs nothing: a line per scrape would flood the actor's log."""
 
+        def _shows(self, token_file: Path) -> bool:
+            given = bearer(self.headers.get_all(AUTHORIZATION, []))
+            try:
+                return given is not None and secrets.compare_digest(given, read_token(token_file))
+            except IdentityError:
+                return False  # a mounted secret may be missing for a moment
+
         def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
             self.send_response(status)
+            if status is HTTPStatus.UNAUTHORIZED:
+                self.send_header("WWW-Authenticate", "Bearer")
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -205,6 +225,7 @@ def served_metrics(
         metrics=metrics.exposition,
         is_well=lambda: heartbeat.age_seconds < STUCK_SECONDS,
         may_move=settings.may_move_metrics,
+        token_file=settings.metrics_token_file,
     )
     structlog.get_logger().info("metrics", url=f"http://{f'[{host}]' if ':' in host else host}:{server.port}/metrics")
     try:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from rollcast.limits import SCRIPT_PATTERN
-from rollcast.tls import ClientSecurity, IdentityError
+from rollcast.tls import ClientSecurity, IdentityError, read_token
 
 from actor_client.joining import AUTHORITY, CLIENT_CERT, CLIENT_KEY, TOKEN, joined_address
 from actor_client.logs import LogFormat, LogLevel
@@ -51,6 +51,7 @@ class CommonSettings(BaseSettings):
     connect_timeout: Seconds | None = None
     max_seconds: Seconds | None = None
     metrics_address: str = DEFAULT_METRICS_ADDRESS
+    metrics_token_file: Path | None = None
     heartbeat_file: Path | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
@@ -115,6 +116,8 @@ class CommonSettings(BaseSettings):
             raise ValueError("a certificate or server_name needs TLS; give --tls-ca FILE")
         try:
             security.check()
+            if self.metrics_token_file is not None:
+                read_token(self.metrics_token_file)
         except IdentityError as error:
             raise ValueError(str(error)) from None
         return self
@@ -128,10 +131,11 @@ class CommonSettings(BaseSettings):
     @model_validator(mode="after")
     def _check_exposure(self) -> Self:
         metrics = self.metrics_endpoint
-        if not self.insecure and metrics is not None and not is_loopback(metrics[0]):
+        has_token = self.metrics_token_file is not None
+        if not self.insecure and not has_token and metrics is not None and not is_loopback(metrics[0]):
             raise ValueError(
-                f"metrics_address {self.metrics_address} can be reached from other machines, in plain text and without "
-                "a password; pass --insecure if you trust the network, or serve metrics on 127.0.0.1"
+                f"metrics_address {self.metrics_address} can be reached from other machines without a password; give "
+                "--metrics-token-file, pass --insecure if you trust the network, or serve metrics on 127.0.0.1"
             )
         host, _ = split_address(self.learner)
         if not self.insecure and self.security.ca is None and not is_loopback(host):

@@ -23,6 +23,9 @@ for service in actor prometheus; do
         $learner certs token "$folder/learner" "$service" --role "$role" --out "$folder/$service/token"
     cp "$folder/learner/ca.pem" "$folder/$service/ca.pem"
 done
+# What actors require of Prometheus, and of nobody else; it opens nothing but their metrics.
+[ -e "$folder/actor/metrics_token" ] || head -c 33 /dev/urandom | base64 >"$folder/actor/metrics_token"
+cp "$folder/actor/metrics_token" "$folder/prometheus/metrics_token"
 # Only `certs client` and `certs renew` need the authority's key; no container gets it.
 [ ! -e "$folder/learner/authority" ] || mv "$folder/learner/authority" "$folder/authority"
 if [ ! -e "$folder/grafana_admin_password" ]; then

@@ -1,5 +1,6 @@
 """Tests the metrics of an actor over real sockets."""
 
+import http.client
 import shutil
 import socket
 import subprocess
@@ -10,6 +11,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +85,37 @@ def test_other_paths_are_not_found(stack: ExitStack, path: str) -> None:
 def test_health_is_that_of_the_stepping_thread(stack: ExitStack, is_well: bool, status: int) -> None:
     """`/healthz` fails if the stepping thread is stuck."""
     assert get(served(stack, is_well=is_well).port, "/healthz")[0] == status
+
+
+def test_a_token_opens_the_metrics(stack: ExitStack, tmp_path: Path) -> None:
+    """With a token file, metrics need its present token, and health needs none."""
+    first, second = "first-token-of-the-metrics", "second-token-of-the-metrics"
+    file = tmp_path / "token"
+    file.write_text(first + "\n")
+    server = MetricsServer("127.0.0.1", 0, metrics=lambda: b"told", is_well=lambda: True, token_file=file)
+    stack.callback(server.close)
+
+    def told(*headers: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        with closing(connection):
+            connection.putrequest("GET", "/metrics")
+            for header in headers:
+                connection.putheader("Authorization", header)
+            connection.endheaders()
+            answer = connection.getresponse()
+            body = answer.read()
+        assert (body == b"told") is (answer.status == HTTPStatus.OK)
+        return answer.status
+
+    assert told(f"Bearer {first}") == HTTPStatus.OK
+    for wrong in ((), ("Bearer",), (f"Basic {first}",), (f"Bearer {second}",), (f"Bearer {first}",) * 2):
+        assert told(*wrong) == HTTPStatus.UNAUTHORIZED
+    file.write_text(second)
+    assert told(f"Bearer {second}") == HTTPStatus.OK
+    assert told(f"Bearer {first}") == HTTPStatus.UNAUTHORIZED
+    file.unlink()
+    assert told(f"Bearer {second}") == HTTPStatus.UNAUTHORIZED
+    assert get(server.port, "/healthz")[0] == HTTPStatus.OK
 
 
 def test_a_query_does_not_matter(stack: ExitStack) -> None:

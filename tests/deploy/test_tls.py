@@ -40,6 +40,8 @@ def test_the_overlay_turns_plain_text_off() -> None:
         environment = found[name]["environment"]
         assert environment["ROLLCAST_ACTOR_TLS_CA"] == "/secrets/ca.pem"
         assert environment["ROLLCAST_ACTOR_TOKEN_FILE"] == "/secrets/token"  # noqa: S105 - a path
+        assert environment["ROLLCAST_ACTOR_METRICS_TOKEN_FILE"] == "/secrets/metrics_token"  # noqa: S105 - a path
+        assert environment["ROLLCAST_ACTOR_INSECURE"] == "false"
     assert found["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
 
 
@@ -69,7 +71,7 @@ def test_prometheus_is_published_by_the_override_alone() -> None:
 
 
 def test_prometheus_reads_the_learner_as_a_viewer() -> None:
-    """Both configurations have the same jobs; with TLS the learner's has an authority and a token file."""
+    """Both configurations have the same jobs; with TLS the learner's has an authority, and both ask with a token."""
     plain, tls = (
         yaml.safe_load((ROOT / "deploy" / "prometheus" / f"{name}.yml").read_text()) for name in ("prometheus", "tls")
     )
@@ -78,6 +80,7 @@ def test_prometheus_reads_the_learner_as_a_viewer() -> None:
     assert learner.pop("scheme") == "https"
     assert learner.pop("authorization") == {"credentials_file": "/secrets/token"}
     assert learner.pop("tls_config") == {"ca_file": "/secrets/ca.pem"}
+    assert jobs["actor"].pop("authorization") == {"credentials_file": "/secrets/metrics_token"}
     assert tls == plain
 
 
@@ -153,13 +156,15 @@ def test_the_script_makes_what_the_containers_need(tmp_path: Path) -> None:
     assert set(made[0]) == {
         "authority/ca.key", "grafana_admin_password",
         "learner/ca.pem", "learner/server.pem", "learner/server.key", "learner/tokens",
-        "actor/ca.pem", "actor/token", "prometheus/ca.pem", "prometheus/token",
+        "actor/ca.pem", "actor/token", "actor/metrics_token",
+        "prometheus/ca.pem", "prometheus/token", "prometheus/metrics_token",
     }  # fmt: skip
     table = parse_tokens((folder / "learner" / "tokens").read_text())
     for name, role in (("actor", Role.ACTOR), ("prometheus", Role.VIEWER)):
         principal = table.find(read_token(folder / name / "token"), 0.0)
         assert principal is not None
         assert (principal.name, principal.role) == (name, role)
+    assert read_token(folder / "actor" / "metrics_token") == read_token(folder / "prometheus" / "metrics_token")
     assert not [
         path for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o004 and "key" in path.name
     ]

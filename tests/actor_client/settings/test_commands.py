@@ -152,7 +152,7 @@ def test_every_setting_has_a_flag_and_the_other_way_round() -> None:
         [
             "gym", "--env", "X", "--env-kwargs", "{}", "--num-envs", "1", "--vector", "--behavior", "B",
             "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
-            "--max-env-failures", "1", "--step-timeout", "1", "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
+            "--max-env-failures", "1", "--step-timeout", "1", "--metrics-address", "off", "--metrics-token-file", "f", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
             "--policy", "a:b", "--seed", "1", "--record", "f", "--record-episodes", "1",
             "--certs", "d", "--tls-ca", "f", "--tls-cert", "f", "--tls-key", "f", "--token-file", "f", "--server-name", "n", "--outage-bytes", "1",
             "--wrap", "a:b", "--frame-stack", "1", "--frame-skip", "1", "--max-episode-steps", "1", "--video", "d", "--video-every", "1",
@@ -209,12 +209,17 @@ def test_metrics_are_served_on_this_machine_unless_told_otherwise() -> None:
     assert load(GymSettings, {"env": "X", "metrics_address": "off"}, {}).metrics_endpoint is None
 
 
-def test_metrics_for_other_machines_need_a_word() -> None:
-    """Metrics for other machines need --insecure."""
+def test_metrics_for_other_machines_need_a_word(tmp_path: Path) -> None:
+    """Metrics for other machines need --insecure, or a token."""
     with pytest.raises(ActorError, match="--insecure"):
         load(GymSettings, {"env": "X", "metrics_address": "0.0.0.0:9465"}, {})
     settings = load(GymSettings, {"env": "X", "metrics_address": "0.0.0.0:9465", "insecure": True}, {})
     assert settings.metrics_endpoint == ("0.0.0.0", 9465)  # noqa: S104 - what was asked for
+    with_token = {"env": "X", "metrics_address": "0.0.0.0:9465", "metrics_token_file": str(tmp_path / "token")}
+    with pytest.raises(ActorError, match="token cannot be read"):
+        load(GymSettings, with_token, {})
+    (tmp_path / "token").write_text("a-token-of-the-metrics")
+    assert load(GymSettings, with_token, {}).metrics_token_file == tmp_path / "token"
 
 
 @pytest.mark.parametrize("address", ["", "9465", "host", "host:65536", ":1", "of f:1", "a..b:0", "x" * 64 + ":0"])
@@ -369,7 +374,7 @@ def test_every_setting_of_players_has_a_flag_and_the_other_way_round() -> None:
         "--no-graphics-monitor", "--timeout-wait", "1", "--max-lifetime-restarts", "1", "--restarts-rate-limit-n", "1",
         "--restarts-rate-limit-period-s", "1", "--log-dir", "d", "--max-player-message-bytes", "1", "--side-channel", "a:b",
         "--learner", "h:1", "--insecure", "--name", "n", "--connect-timeout", "1", "--max-seconds", "1",
-        "--metrics-address", "off", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
+        "--metrics-address", "off", "--metrics-token-file", "f", "--heartbeat-file", "f", "--log-format", "json", "--log-level", "info",
         "--certs", "d", "--tls-ca", "f", "--tls-cert", "f", "--tls-key", "f", "--token-file", "f", "--server-name", "n", "--outage-bytes", "1",
         "--error-file", "f", "--quiet-seconds", "1", "--record", "f", "--record-episodes", "1",
         "--opponent", "a:b", "--env-args", "--num-envs", "9", "--anything",

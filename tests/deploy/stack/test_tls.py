@@ -89,10 +89,15 @@ def test_no_one_reads_without_a_token(secured: Secured) -> None:
             secured.read("/metrics", token)
 
 
-def test_prometheus_reads_the_learner_and_is_not_published(secured: Secured) -> None:
-    """Prometheus' target is up, with the token of a viewer; its port is not published."""
-    query = ["promtool", "query", "instant", "http://127.0.0.1:9090", 'up{job="learner"} == 1']
-    wait_until(lambda: secured.stack.execute("prometheus", *query).strip(), "the learner's target is up", seconds=60)
+@pytest.mark.parametrize(("job", "targets"), [("learner", 1), ("actor", 2)])
+def test_prometheus_reads_all_with_its_tokens(secured: Secured, job: str, targets: int) -> None:
+    """Prometheus' targets are up: the learner with the token of a viewer, actors with that of their metrics."""
+    query = ["promtool", "query", "instant", "http://127.0.0.1:9090", f'sum(up{{job="{job}"}}) == {targets}']
+    wait_until(lambda: secured.stack.execute("prometheus", *query).strip(), f"{job} is up", seconds=60)
+
+
+def test_prometheus_is_not_published(secured: Secured) -> None:
+    """Only containers reach Prometheus."""
     (container,) = secured.stack.containers("prometheus")
     assert not any(container["NetworkSettings"]["Ports"].values())
 

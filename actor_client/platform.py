@@ -3,7 +3,6 @@
 Every call that some system lacks is made here, if this interpreter has it.
 """
 
-import ctypes
 import io
 import os
 import signal
@@ -17,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+from rollcast.parents import end_with_parent
+
 from actor_client.exits import ExitCode
 
 OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"))
@@ -24,7 +25,6 @@ OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_
 REUSES_ADDRESSES: Final = not hasattr(socket, "SO_EXCLUSIVEADDRUSE")
 """False on Windows: there `SO_REUSEADDR` would take a port in use, and closing connections block no port."""
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _STATUS_CONTROL_C_EXIT: Final = 0xC000013A  # of a process on Windows that handles neither Ctrl+C nor Ctrl+Break
 
 
@@ -170,17 +170,8 @@ def _group_options(*, ends_with_parent: bool) -> dict[str, Any]:
     if hasattr(subprocess, "CREATE_NEW_PROCESS_GROUP"):
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     if hasattr(os, "setsid"):
-        return {"start_new_session": True, "preexec_fn": _end_with_parent() if ends_with_parent else None}
+        return {"start_new_session": True, "preexec_fn": end_with_parent() if ends_with_parent else None}
     return {}
-
-
-def _end_with_parent() -> Callable[[], object] | None:
-    """Returns the function with which a new process arranges to end with its parent; None without system support."""
-    try:
-        control = ctypes.CDLL(None).prctl  # before the fork: afterwards a lock may be held for ever
-    except (AttributeError, TypeError):  # macOS; Windows
-        return None
-    return lambda: control(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 def ask_to_end(process: "subprocess.Popen[bytes]") -> None:

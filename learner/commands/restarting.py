@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Final
 
+from rollcast.parents import end_with_parent
+
 from learner.common.exits import ExitCode
 from learner.common.platform import operator_signal_numbers, stop_signal_numbers
 
@@ -30,7 +32,8 @@ def supervise(
     """Runs a learner in a process of its own until it ends for good, and returns its exit code.
 
     The learner is started again, resuming its run, if its device failed, memory ran out, or a signal that was not sent here
-    killed it, as the system does when memory runs out. Signals to stop and of operators are passed on.
+    killed it, as the system does when memory runs out. Signals to stop and of operators are passed on; if this process is killed,
+    the learner stops, too (on Linux).
 
     A learner whose run folder was taken over by a later one has the exit code 0 here: it must not be started again, and the
     restart policies of container engines know no codes but 0.
@@ -75,7 +78,11 @@ class _Child:
     def run(self, command: Sequence[str]) -> int:
         """Runs a command and returns its exit code; that of a killed process is the negative number of the signal."""
         # A session of its own: Ctrl-C in a terminal would reach it twice, and twice means to hurry.
-        with subprocess.Popen(command, start_new_session=True) as process:  # noqa: S603 - this program and the own arguments
+        with subprocess.Popen(  # noqa: S603 - this program and the own arguments
+            command,
+            start_new_session=True,
+            preexec_fn=end_with_parent(),  # noqa: PLW1509 - this process has one thread
+        ) as process:
             self._process = process
             code = process.wait()
         self._process = None

@@ -28,6 +28,7 @@ if code == "wait":
     (folder / "waits").touch()
     while not got:
         time.sleep(0.01)
+    (folder / "ended").touch()
     sys.exit(0)
 if code < 0:
     os.kill(os.getpid(), -code)
@@ -93,6 +94,19 @@ def test_a_signal_reaches_the_learner(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(60) == 0
     assert len(starts(tmp_path)) == 1
+
+
+def test_the_learner_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
+    """A learner whose supervisor was killed is asked to stop."""
+    process = start(tmp_path, ["wait", 0], 5)
+    until = time.monotonic() + 60
+    while not (tmp_path / "waits").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    process.kill()
+    process.wait(60)
+    while not (tmp_path / "ended").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert (tmp_path / "ended").exists()
 
 
 def test_the_number_is_checked() -> None:

@@ -221,6 +221,7 @@ def test_a_saved_state_goes_on() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_value_that_is_not_finite_is_found(value: float) -> None:
+    """Large finite values do not overflow."""
     values = 3e38 * torch.linspace(-1.0, 1.0, 1001)
     assert bool(all_finite(values))
     values[500] = value

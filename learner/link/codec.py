@@ -15,6 +15,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -53,10 +54,13 @@ from learner.link.matches import Match, Seat
 from learner.link.policies import PolicyKey, StoredPolicy
 from learner.link.to_front import Pace, ToFront
 from learner.link.to_trainers import Actor, ToTrainers
+from learner.observe.address import BoundAddresses
 from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
 from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
 from learner.observe.summary import BehaviorSummary
 from learner.observe.view import Bottleneck, GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
+from learner.settings.load import LoadedRun
+from learner.settings.options import RunOptions
 from learner.settings.trainer import TrainerSettings
 
 PIECE_BYTES: Final = FRAME_BYTES
@@ -69,9 +73,20 @@ MAX_BUFFER_BYTES: Final = 2**32
 MESSAGES: Final = (*get_args(ToTrainers), *get_args(ToFront))
 """The types of messages."""
 _PARTS: Final = (
-    *(ActionSpec, ActionTransform, Actor, BehaviorCounts, BehaviorSpec, BehaviorState, BehaviorSummary, Bottleneck),
+    *(
+        ActionSpec,
+        ActionTransform,
+        Actor,
+        BehaviorCounts,
+        BehaviorSpec,
+        BehaviorState,
+        BehaviorSummary,
+        Bottleneck,
+        BoundAddresses,
+    ),
     *(Buckets, CheckpointCounts, Chunk, Field, Footprint, GpuMemory, LessonView, LockstepView, Match, Metric),
     *(
+        LoadedRun,
         ObservationSpec,
         Order,
         Pace,
@@ -208,6 +223,10 @@ class Encoded:
                 return ["n", value.str]
             case TrainerSettings():
                 return ["s", json.dumps(value.model_dump(mode="json"))]
+            case RunOptions():
+                return ["r", json.dumps(value.model_dump(mode="json"))]
+            case Path():
+                return ["p", str(value)]
             case policy_pb2.Assignment():
                 return ["m", self._buffer(memoryview(value.SerializeToString()))]
         raise TypeError(f"a {type(value).__name__} cannot be sent over the link")
@@ -312,6 +331,8 @@ class _Reader:
             "m": lambda content: policy_pb2.Assignment.FromString(bytes(self._buffer(_only(content)))),
             "n": lambda content: _dtype(_only(content)),
             "o": self._record,
+            "p": lambda content: Path(_only(content)),
+            "r": lambda content: RunOptions.model_validate(json.loads(_only(content))),
             "s": lambda content: TrainerSettings.model_validate(json.loads(_only(content))),
             "t": lambda content: tuple(map(self._value, content)),
             "v": lambda content: self._value(_only(content)),

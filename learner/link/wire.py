@@ -162,7 +162,7 @@ class Wire:
                 message = assembler.add(self._connection.recv_bytes(2 * PIECE_BYTES))
                 if message is not None:
                     self._incoming.send(message)
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             if not assembler.is_between_messages:
                 fault = "the other process ended in the middle of a message"
         except DamagedMessageError as error:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import Protocol
+
+from rollcast.history import open_history
 
 from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.commands.announcing import announce
-from learner.commands.trainer_process import TrainerProcess
 from learner.common.exits import UserError
+from learner.common.saved_values import must_fit
 from learner.front.front import Front, Served, Site
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.opening import Begin, GiveUp, Opened
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import open_display
-from learner.run.checkpointing import must_fit
-from learner.run.training import TrainingSide, history_of
 from learner.settings.load import LoadedRun
 from learner.web.status_site import http_address_is_default
 
@@ -33,33 +34,6 @@ class _Trainers(Protocol):
 
     def close(self) -> None:
         """Ends it, after the run."""
-
-
-class TrainerThreads:
-    """Runs the trainers' side in threads of this process; it ends with the run.
-
-    Args:
-        loaded: The settings and their sources.
-        folder: The run folder, open.
-        link: Link between the sides.
-
-    Raises:
-        UserError: The state to resume from cannot be read or does not fit.
-
-    Attributes:
-        side: The trainers' side.
-    """
-
-    def __init__(self, loaded: LoadedRun, folder: RunFolder, link: Link) -> None:
-        self.side = TrainingSide(loaded, folder, link)
-
-    @property
-    def opened(self) -> Opened:
-        """What the service continues from."""
-        return self.side.opened
-
-    def close(self) -> None:
-        """Does nothing."""
 
 
 class TrainingRun:
@@ -82,8 +56,7 @@ class TrainingRun:
         self._options = options = loaded.options
         self._folder = folder
         self._link = link = Link(transport)
-        make = TrainerProcess if options.rollcast.trainer_process else TrainerThreads
-        self.trainers: _Trainers = make(loaded, folder, link)
+        self.trainers = _open_trainers(loaded, folder, link)
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(self.trainers.close)
             self._opened = opened = self.trainers.opened
@@ -96,7 +69,7 @@ class TrainingRun:
                 site=Site(folder.path, falls_back=http_address_is_default(loaded)),
                 snapshots=SnapshotFiles(folder.path),
                 session_key=session_key(folder.path),
-                history=history_of(opened.generation),
+                history=open_history(f"learner-{opened.generation}-{os.getpid()}"),
             )
             if opened.books is not None:
                 with must_fit(folder.run_state):
@@ -139,3 +112,18 @@ class TrainingRun:
             seed=opened.seed,
             device=opened.device,
         )
+
+
+def _open_trainers(loaded: LoadedRun, folder: RunFolder, link: Link) -> _Trainers:
+    """Opens the trainers' side; only threads of this process need torch here.
+
+    Raises:
+        UserError: The state to resume from cannot be read or does not fit.
+    """
+    if loaded.options.rollcast.trainer_process:
+        from learner.commands.trainer_process import TrainerProcess  # noqa: PLC0415
+
+        return TrainerProcess(loaded, folder, link)
+    from learner.commands.trainer_threads import TrainerThreads  # noqa: PLC0415
+
+    return TrainerThreads(loaded, folder, link)

@@ -8,19 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rollcast.history import History, open_history
+from rollcast.history import open_history
 
 from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.store import CheckpointStore, SavedRunState
+from learner.common.saved_values import must_fit
 from learner.evaluation.during_training import EvaluationManager
 from learner.link.channel import Link
 from learner.link.control import Finished
 from learner.link.opening import Begin, GiveUp, Opened
 from learner.observe.stats import StatsWriter
 from learner.run.callbacks import Callbacks
-from learner.run.checkpointing import STATUS, CheckpointKeeper, must_fit
+from learner.run.checkpointing import STATUS, CheckpointKeeper
 from learner.run.context import RunContext
 from learner.run.curriculum import CurriculumController
 from learner.run.lockstep.barrier import Lockstep
@@ -68,7 +69,7 @@ class TrainingSide:
             generation=generation,
             seed=choose_seed(options, {} if state is None else state.extra),
             folder=folder.path,
-            history=history_of(generation),
+            history=open_history(f"learner-{generation}-{os.getpid()}"),
         )
         configuration = Configuration(loaded, folder, context.seed)
         self.record = RunRecord(
@@ -277,8 +278,3 @@ class TrainingSide:
             on_saved=self._note_saved,
             on_not_saved=self.record.note_not_saved,
         )
-
-
-def history_of(generation: int) -> History | None:
-    """Returns a history of chunks. Both sides append to one file, so that its lines are in the order of events."""
-    return open_history(f"learner-{generation}-{os.getpid()}")

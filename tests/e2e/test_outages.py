@@ -141,8 +141,7 @@ def test_a_killed_learner_starts_again(processes: Processes, victim: str, said: 
     trainers = children_of(learner)
     assert len(trainers) == (victim != "learner")
     os.kill(trainers[0] if victim == "trainers" else learner, signal.SIGKILL)
-    for trainer in trainers:
-        wait_until(lambda trainer=trainer: not is_running(trainer), "the trainers end with the service", seconds=5.0)
+    wait_until(lambda: not any(map(is_running, trainers)), "the trainers end with the service", seconds=5.0)
     wait_until(lambda: read_addresses(supervisor.folder) not in {None, before}, "it serves again", said=supervisor.said)
     addresses = read_addresses(supervisor.folder)
     assert addresses is not None

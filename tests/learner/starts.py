@@ -9,6 +9,7 @@ from typing import Any
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, SavedRunState
+from learner.common.saved_values import must_fit
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.front.run_status import RunStatus
 from learner.ingest.snapshots import restore, snapshot
@@ -16,7 +17,7 @@ from learner.link.to_front import ToFront
 from learner.observe.meters import RunMeters
 from learner.observe.stats import StatsReporter
 from learner.publish.store import PolicyStore
-from learner.run.checkpointing import CheckpointKeeper, must_fit
+from learner.run.checkpointing import CheckpointKeeper
 from learner.run.curriculum import CurriculumController
 from learner.settings.options import RunOptions
 from learner.trainers.base import TrainerContext

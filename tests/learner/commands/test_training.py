@@ -15,7 +15,8 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from learner.commands.training import TrainerThreads, TrainingRun
+from learner.commands.trainer_threads import TrainerThreads
+from learner.commands.training import TrainingRun
 from learner.common.exits import ExitCode, UserError
 from learner.link.to_front import Policy
 from learner.run.training import TrainingSide

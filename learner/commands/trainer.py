@@ -16,7 +16,7 @@ from learner.common.platform import operator_signal_numbers, prepare_streams, st
 from learner.common.plugins import in_one_line
 from learner.link.channel import Link
 from learner.link.opening import Hello, Logged, NotOpened
-from learner.link.wire import ADDRESS_VARIABLE, KEY_VARIABLE, Wire, dial
+from learner.link.wire import ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE, Wire, dial, inherited_ring
 from learner.observe import logs
 from learner.run.training import TrainingSide
 
@@ -37,9 +37,9 @@ class TrainerProgram:
         self._over = threading.Event()
         self._side: TrainingSide | None = None
         link.to_trainers.divert(Hello, self._hellos.put)
-        self._wire = Wire(dial(), link.to_front, link.to_trainers, self._note_end)
-        for name in (ADDRESS_VARIABLE, KEY_VARIABLE):
-            del os.environ[name]  # not for processes that packages start
+        self._wire = Wire(dial(), link.to_front, link.to_trainers, self._note_end, inherited_ring())
+        for name in (ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE):
+            os.environ.pop(name, None)  # not for processes that packages start
 
     def run(self) -> int:
         """Runs the side until the service closes the connection, and returns the exit code."""

@@ -61,15 +61,16 @@ class TrainerProcess:
             env={**os.environ, **door.environment()},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's signals reach the service alone
+            pass_fds=door.inherited,
             preexec_fn=end_with_parent(signal.SIGKILL),  # noqa: PLW1509 - no thread holds a lock yet
         )
         self.pid = self._process.pid
         threading.Thread(target=self._watch, args=(door,), name="trainer-watch", daemon=True).start()
-        connection = door.accept()
+        connection, ring = door.accept(), door.ring()
         door.close()
         if connection is None:
             raise self._error()
-        self._wire = Wire(connection, link.to_trainers, link.to_front, self._note_end)
+        self._wire = Wire(connection, link.to_trainers, link.to_front, self._note_end, ring)
         self._wire.start()
         link.to_trainers.send(Hello(loaded, folder.path, folder.resuming, folder.initialize_from))
         answer = self._answers.get()

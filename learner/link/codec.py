@@ -52,6 +52,7 @@ from learner.link.evaluation import Order
 from learner.link.footprint import Footprint
 from learner.link.matches import Match, Seat
 from learner.link.policies import PolicyKey, StoredPolicy
+from learner.link.ring import RingReader, RingWriter
 from learner.link.to_front import Pace, ToFront
 from learner.link.to_trainers import Actor, ToTrainers
 from learner.observe.address import BoundAddresses
@@ -107,6 +108,9 @@ _ENUMS: Final[tuple[type[enum.Enum], ...]] = (
 )
 _START: Final = struct.Struct("<4sIQ")
 _MAGIC: Final = b"RCL1"
+_RING_START: Final = struct.Struct("<4sIQQ")
+"""Start of a message whose buffers are in a ring: its last number is their position."""
+_RING_MAGIC: Final = b"RCR1"
 _ALIGNMENT: Final = 64
 """Each buffer begins at a multiple of this, as fast copies of arrays require."""
 _KINDS: Final = "biuf"
@@ -153,15 +157,17 @@ class Encoded:
         sizes = [buffer.nbytes for buffer in self.buffers]
         self.header = json.dumps([sizes, plain], separators=(",", ":")).encode("ascii")
 
-    def pieces(self, most_bytes: int = PIECE_BYTES) -> Iterator[bytes | memoryview]:
+    def pieces(self, most_bytes: int = PIECE_BYTES, ring: RingWriter | None = None) -> Iterator[bytes | memoryview]:
         """Yields the message in pieces of at most a number of bytes; `Assembler` joins them.
 
         Args:
             most_bytes: Largest piece in bytes.
+            ring: Takes the buffers if they are large; waits for room.
         """
+        position = None if ring is None else ring.put(self._padded(), _extent(self._sizes()))
         cut: list[bytes | memoryview] = []
         room = most_bytes
-        for part in self._parts():
+        for part in self._parts(position):
             at = 0
             while at < len(part):
                 taken = part[at : at + room]
@@ -174,11 +180,22 @@ class Encoded:
         if cut:
             yield _joined(cut)
 
-    def _parts(self) -> Iterator[bytes | memoryview]:
-        """Yields the start, the header, and each buffer with its padding."""
-        sizes = [buffer.nbytes for buffer in self.buffers]
-        yield _START.pack(_MAGIC, len(self.header), _extent(sizes))
+    def _sizes(self) -> list[int]:
+        return [buffer.nbytes for buffer in self.buffers]
+
+    def _parts(self, position: int | None) -> Iterator[bytes | memoryview]:
+        """Yields the start, the header, and the buffers unless they are in a ring."""
+        extent = _extent(self._sizes())
+        if position is not None:
+            yield _RING_START.pack(_RING_MAGIC, len(self.header), extent, position)
+            yield self.header
+            return
+        yield _START.pack(_MAGIC, len(self.header), extent)
         yield self.header
+        yield from self._padded()
+
+    def _padded(self) -> Iterator[bytes | memoryview]:
+        """Yields each buffer and its padding."""
         for buffer in self.buffers:
             yield buffer
             yield bytes(-buffer.nbytes % _ALIGNMENT)
@@ -246,9 +263,13 @@ class Assembler:
     """Joins the pieces of messages, one message after the other.
 
     The arrays of a message are read-only views of one block of memory, which belongs to the message.
+
+    Args:
+        ring: Holds the buffers of large messages; None for a link without one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ring: RingReader | None = None) -> None:
+        self._ring = ring
         self._start = bytearray()
         self._reader: _Reader | None = None
 
@@ -281,17 +302,27 @@ class Assembler:
                 f"a message begins with {len(start)} bytes, but at least {_START.size} are needed"
             )
         magic, header_bytes, buffer_bytes = _START.unpack_from(start)
-        if magic != _MAGIC:
+        is_in_ring = magic == _RING_MAGIC and self._ring is not None and len(start) >= _RING_START.size
+        if magic != _MAGIC and not is_in_ring:
             raise DamagedMessageError("a message does not begin with the mark of the link")
         if header_bytes > MAX_HEADER_BYTES or buffer_bytes > MAX_BUFFER_BYTES:
             raise DamagedMessageError(f"a message has a header of {header_bytes} and buffers of {buffer_bytes} bytes")
-        end = _START.size + header_bytes
+        begin = _RING_START.size if is_in_ring else _START.size
+        end = begin + header_bytes
         if len(start) < end:
             return None
-        reader = _Reader(bytes(start[_START.size : end]), buffer_bytes)
+        taken = self._taken(_RING_START.unpack_from(start)[3], buffer_bytes) if is_in_ring else None
+        reader = _Reader(bytes(start[begin:end]), buffer_bytes, taken)
         reader.fill(start[end:])
         self._start = bytearray()
         return reader
+
+    def _taken(self, position: int, extent: int) -> NDArray[np.uint8] | None:
+        """Returns the buffers of a message in the ring; None without a ring."""
+        try:
+            return None if self._ring is None else self._ring.take(position, extent)
+        except ValueError as error:
+            raise DamagedMessageError(str(error)) from None
 
 
 class _Reader:
@@ -300,12 +331,13 @@ class _Reader:
     Args:
         header: The header.
         buffer_bytes: Announced size of all buffers in bytes, with their alignment.
+        taken: The buffers, if they came another way.
 
     Raises:
         DamagedMessageError: The header is damaged.
     """
 
-    def __init__(self, header: bytes, buffer_bytes: int) -> None:
+    def __init__(self, header: bytes, buffer_bytes: int, taken: NDArray[np.uint8] | None) -> None:
         try:
             content = json.loads(header)
         except (ValueError, RecursionError) as error:
@@ -319,8 +351,8 @@ class _Reader:
             raise DamagedMessageError(f"the buffers take {_extent(sizes)} bytes, but {buffer_bytes} were announced")
         self._sizes: list[int] = sizes
         self._offsets = list(_offsets(sizes))
-        self._memory = np.empty(buffer_bytes, np.uint8)
-        self._filled = 0
+        self._memory = np.empty(buffer_bytes, np.uint8) if taken is None else taken
+        self._filled = 0 if taken is None else buffer_bytes
         self._readers: Mapping[str, Callable[[list[Any]], Any]] = {
             "a": self._array,
             "b": lambda content: bytes(self._buffer(_only(content))),

@@ -9,7 +9,7 @@ from typing import Final
 from rollcast.enums import HoldReason
 from rollcast.v1 import policy_pb2
 
-from learner.link.control import Answer, Closed, Failed, Finished, Stopped
+from learner.link.control import Answer, Closed, Failed, Finished, Freed, Stopped
 from learner.link.evaluation import Order
 from learner.link.footprint import Judgement
 from learner.link.matches import Match
@@ -223,6 +223,7 @@ ToFront = (
     | Opened
     | NotOpened
     | Logged
+    | Freed
 )
 Send = Callable[[ToFront], object]
 """Sends a message to the service."""

@@ -22,6 +22,8 @@ from typing import Any, Final, TypeAlias
 
 from learner.link.channel import Channel
 from learner.link.codec import PIECE_BYTES, Assembler, DamagedMessageError, Encoded
+from learner.link.control import Freed
+from learner.link.ring import RING_BYTES, RingReader, RingWriter, make_memory
 
 if sys.platform == "win32":
     from multiprocessing.connection import PipeConnection
@@ -32,6 +34,7 @@ else:
 
 ADDRESS_VARIABLE: Final = "ROLLCAST_FRONT_ADDRESS"
 KEY_VARIABLE: Final = "ROLLCAST_FRONT_KEY"
+RING_VARIABLE: Final = "ROLLCAST_FRONT_RING"
 _KEY_BYTES: Final = 32
 
 
@@ -39,9 +42,18 @@ class Door:
     """Listens for one process of this machine that knows a random key.
 
     The address is a socket in a folder that only this user can enter; on Windows it is a named pipe.
+
+    Args:
+        ring_bytes: Size of the ring of shared memory for large messages to the process.
+
+    Attributes:
+        inherited: Descriptors that the process must inherit.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ring_bytes: int = RING_BYTES) -> None:
+        self._ring_bytes = ring_bytes
+        self._ring = make_memory(ring_bytes)
+        self.inherited = () if self._ring is None else (self._ring,)
         self._folder: str | None = None
         if sys.platform == "win32":
             address = rf"\\.\pipe\rollcast-{secrets.token_hex(16)}"
@@ -55,7 +67,12 @@ class Door:
 
     def environment(self) -> Mapping[str, str]:
         """Returns the variables with which a process finds this door."""
-        return {ADDRESS_VARIABLE: self._address, KEY_VARIABLE: self._key.hex()}
+        found = {ADDRESS_VARIABLE: self._address, KEY_VARIABLE: self._key.hex()}
+        return found if self._ring is None else {**found, RING_VARIABLE: f"{self._ring} {self._ring_bytes}"}
+
+    def ring(self) -> RingWriter | None:
+        """Returns this side of the ring; None without one."""
+        return None if self._ring is None else RingWriter(self._ring, self._ring_bytes)
 
     def accept(self) -> LocalConnection | None:
         """Waits for the process; strangers are sent away. Returns None after `give_up`."""
@@ -71,8 +88,11 @@ class Door:
             Client(self._address).close()  # a stranger, who wakes `accept`
 
     def close(self) -> None:
-        """Stops listening and removes the address."""
+        """Stops listening, and removes the address and the descriptor of the ring."""
         self._listener.close()
+        if self._ring is not None:
+            os.close(self._ring)
+            self._ring = None
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -85,6 +105,22 @@ def dial(environ: Mapping[str, str] = os.environ) -> LocalConnection:
         OSError, EOFError, multiprocessing.AuthenticationError: The front is gone or is another one.
     """
     return Client(environ[ADDRESS_VARIABLE], authkey=bytes.fromhex(environ[KEY_VARIABLE]))
+
+
+def inherited_ring(environ: Mapping[str, str] = os.environ) -> RingReader | None:
+    """Returns this process's side of the ring; None without one.
+
+    Raises:
+        OSError, ValueError: The process was not started by a front.
+    """
+    told = environ.get(RING_VARIABLE)
+    if told is None:
+        return None
+    descriptor, size = map(int, told.split())
+    try:
+        return RingReader(descriptor, size)
+    finally:
+        os.close(descriptor)
 
 
 def _shut(connection: LocalConnection) -> None:
@@ -103,6 +139,7 @@ class Wire:
         connection: The connection; closed at the end.
         outgoing: Channel whose messages are sent.
         incoming: Channel that takes what arrives; its receivers must not block.
+        ring: This side of the ring: the writer of `outgoing`, the reader of `incoming`; None without one.
         on_end: Called once, in the reading thread, when the other side has closed the connection or has ended. Its
             argument describes a fault; it is empty for an ordinary end.
     """
@@ -113,7 +150,13 @@ class Wire:
         outgoing: Channel[Any],
         incoming: Channel[Any],
         on_end: Callable[[str], object],
+        ring: RingWriter | RingReader | None = None,
     ) -> None:
+        self._room = ring if isinstance(ring, RingWriter) else None
+        self._source = ring if isinstance(ring, RingReader) else None
+        if self._room is not None:
+            room = self._room
+            incoming.divert(Freed, lambda message: room.free(message.through))
         self._connection = connection
         self._outgoing = outgoing
         self._incoming = incoming
@@ -149,19 +192,21 @@ class Wire:
                 self._woken.clear()
                 is_last = self._is_closing
                 for message in self._outgoing.receive():
-                    for piece in Encoded(message).pieces():
+                    for piece in Encoded(message).pieces(ring=self._room):
                         self._connection.send_bytes(piece)
                 if is_last:
                     return
 
     def _read(self) -> None:
-        assembler = Assembler()
+        assembler = Assembler(self._source)
         fault = ""
         try:
             while True:
                 message = assembler.add(self._connection.recv_bytes(2 * PIECE_BYTES))
                 if message is not None:
                     self._incoming.send(message)
+                    if self._source is not None and (through := self._source.news()) is not None:
+                        self._outgoing.send(Freed(through))
         except (EOFError, ConnectionResetError):
             if not assembler.is_between_messages:
                 fault = "the other process ended in the middle of a message"
@@ -169,4 +214,6 @@ class Wire:
             fault = str(error)
         except (OSError, TypeError, ValueError) as error:  # TypeError: closed by another thread during a read
             fault = "" if self._is_closing else f"{type(error).__name__}: {error}"
+        if self._room is not None:
+            self._room.close()
         self._on_end(fault)

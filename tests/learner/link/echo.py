@@ -7,7 +7,7 @@ import threading
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, StopTurns
 from learner.link.to_trainers import Experience
-from learner.link.wire import Wire, dial
+from learner.link.wire import Wire, dial, inherited_ring
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
         ended.set()
         woken.set()
 
-    wire = Wire(dial(), link.to_front, link.to_trainers, end)
+    wire = Wire(dial(), link.to_front, link.to_trainers, end, inherited_ring())
     link.to_trainers.connect(woken.set)
     wire.start()
     while not ended.is_set():

@@ -12,7 +12,19 @@ from rollcast.enums import AssignmentRole, HoldReason
 from rollcast.v1 import policy_pb2
 
 from learner.common.exits import ExitCode
-from learner.link.control import Answer, Close, Closed, Failed, Finished, Request, RequestKind, Seen, Stopped, StopTurns
+from learner.link.control import (
+    Answer,
+    Close,
+    Closed,
+    Failed,
+    Finished,
+    Freed,
+    Request,
+    RequestKind,
+    Seen,
+    Stopped,
+    StopTurns,
+)
 from learner.link.evaluation import Order
 from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
 from learner.link.matches import Match, Seat
@@ -136,6 +148,7 @@ MESSAGES: tuple[Any, ...] = (
     Seen(VIEW),
     Close("signal", VIEW, {"Walker": SUMMARY}, "no"),
     Stopped(),
+    Freed(2**40),
     Closed(is_complete=True),
     Finished("max_steps"),
     Failed(ExitCode.TRAINER_FAILED, "the trainer failed: no"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, RequestKind, StopTurns
+from learner.link.ring import RING_BYTES
 from learner.link.to_trainers import Experience
 from learner.link.wire import ADDRESS_VARIABLE, Door, Wire
 from tests.learner.service.samples import make_chunk
@@ -36,16 +38,16 @@ class Other:
         self.link.to_front.divert(Answer, self.answers.put)
         connection = door.accept()
         assert connection is not None
-        self.wire = Wire(connection, self.link.to_trainers, self.link.to_front, self.ends.put)
+        self.wire = Wire(connection, self.link.to_trainers, self.link.to_front, self.ends.put, door.ring())
         self.wire.start()
 
 
 @contextmanager
-def other() -> Iterator[Other]:
+def other(ring_bytes: int = RING_BYTES) -> Iterator[Other]:
     """Starts the process."""
-    door = Door()
+    door = Door(ring_bytes)
     command = [sys.executable, "-m", "tests.learner.link.echo"]
-    with subprocess.Popen(command, env={**os.environ, **door.environment()}) as process:
+    with subprocess.Popen(command, env={**os.environ, **door.environment()}, pass_fds=door.inherited) as process:
         try:
             yield Other(door, process)
         finally:
@@ -67,6 +69,28 @@ def test_messages_go_both_ways_in_order() -> None:
         assert [float(answer.path) for answer in found] == [3.0, 100_000.0] * 5
         assert there.ends.get(timeout=SECONDS) == ""
         assert there.process.wait(SECONDS) == 0
+
+
+def test_many_messages_go_through_a_small_ring() -> None:
+    """Arrays that together fill the ring many times arrive as they were sent; one that is too large goes around it."""
+    sizes = [3, 9_000, 20_000, 9_500, 300_000] * 40
+    with other(ring_bytes=2**21) as there:
+        for sequence, rows in enumerate(sizes, 1):
+            there.link.to_trainers.send(Experience(0, sequence, make_chunk(rows), "s", 0, 1, 0.5))
+        found = [there.answers.get(timeout=SECONDS) for _ in sizes]
+        assert [float(answer.path) for answer in found] == [float(rows) for rows in sizes]
+
+
+def test_a_writer_that_waits_for_room_ends_with_the_process() -> None:
+    """A ring that nobody empties holds up neither the end of the process nor closing."""
+    with other(ring_bytes=2**21) as there:
+        os.kill(there.process.pid, signal.SIGSTOP)
+        for sequence in range(1, 30):
+            there.link.to_trainers.send(Experience(0, sequence, make_chunk(20_000), "s", 0, 1, 0.5))
+        there.process.kill()
+        there.ends.get(timeout=SECONDS)
+        there.wire.close(SECONDS)
+        assert not there.wire._writer.is_alive()
 
 
 def test_the_end_of_the_process_is_noticed() -> None:

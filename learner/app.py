@@ -9,6 +9,7 @@ import structlog
 
 from learner.checkpoints.runfolder import open_run_folder
 from learner.commands.preflight import check_folder, check_supported
+from learner.commands.trainer_start import StartedTrainers
 from learner.commands.training import TrainingRun
 from learner.common.exits import ExitCode
 from learner.link.channel import Transport, as_it_is
@@ -21,12 +22,13 @@ from learner.web.status_site import check_http
 log = structlog.get_logger(__name__)
 
 
-def serve(loaded: LoadedRun, transport: Transport = as_it_is) -> int:
+def serve(loaded: LoadedRun, transport: Transport = as_it_is, started: StartedTrainers | None = None) -> int:
     """Runs a learner until its run ends, and returns the exit code.
 
     Args:
         loaded: The settings and their sources.
         transport: Function through which messages between the service and the trainers pass.
+        started: The process of the trainers; None if they are threads of this one.
 
     Raises:
         UserError: The run cannot start, or a trainer failed.
@@ -61,5 +63,5 @@ def serve(loaded: LoadedRun, transport: Transport = as_it_is) -> int:
 
             if is_over(options, folder):
                 return ExitCode.OK
-        ending = TrainingRun(loaded, folder, transport).serve()
+        ending = TrainingRun(loaded, folder, transport, started).serve()
         return ExitCode.OK if ending.is_complete else ExitCode.NOT_SAVED

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -402,9 +402,15 @@ def _serve(parsed: argparse.Namespace) -> int:
         from learner.settings.load import load_run_options
 
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
-    with _learner_extra("serve"):
-        from learner.app import serve
-    return serve(loaded)
+    with ExitStack() as stack:
+        started = None
+        if loaded.options.rollcast.trainer_process and not loaded.options.checkpoint_settings.inference:
+            from learner.commands.trainer_start import StartedTrainers
+
+            started = stack.enter_context(StartedTrainers())  # it loads torch while this process loads the service
+        with _learner_extra("serve"):
+            from learner.app import serve
+        return serve(loaded, started=started)
 
 
 def _check_config(parsed: argparse.Namespace) -> int:

@@ -15,8 +15,9 @@ from learner.common.exits import ExitCode, UserError
 from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
 from learner.common.plugins import in_one_line
 from learner.link.channel import Link
+from learner.link.door import ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE, dial, inherited_ring
 from learner.link.opening import Hello, Logged, NotOpened
-from learner.link.wire import ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE, Wire, dial, inherited_ring
+from learner.link.wire import Wire
 from learner.observe import logs
 from learner.run.training import TrainingSide
 

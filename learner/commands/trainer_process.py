@@ -1,40 +1,32 @@
-"""Starts the trainers' side of a run as a process, and notices its end."""
+"""Runs the trainers' side of a run in a process, and notices its end."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import queue
 import signal
 import subprocess
-import sys
-import threading
-from typing import Final
 
 import structlog
-from rollcast.parents import end_with_parent
 
 from learner.checkpoints.runfolder import RunFolder
+from learner.commands.trainer_start import END_SECONDS, StartedTrainers
 from learner.common.exits import ExitCode, UserError
 from learner.link.channel import Link
 from learner.link.control import Closed, Failed, Stopped
 from learner.link.opening import Hello, Logged, NotOpened, Opened
-from learner.link.wire import Door, Wire
+from learner.link.wire import Wire
 from learner.observe.logs import LOG_FILE
 from learner.settings.load import LoadedRun
-
-PROGRAM: Final = ("-m", "learner.commands.trainer")
-_END_SECONDS: Final = 10.0
-"""Seconds that the process has to end after its connection was closed."""
 
 log = structlog.get_logger(__name__)
 
 
 class TrainerProcess:
-    """Runs the trainers' side in a process, which ends when this one does.
+    """Runs the trainers' side in a process.
 
     Args:
+        started: The process.
         loaded: The settings and their sources.
         folder: The run folder, open.
         link: Link whose messages are exchanged with the process.
@@ -44,10 +36,9 @@ class TrainerProcess:
 
     Attributes:
         opened: What the service continues from.
-        pid: Id of the process.
     """
 
-    def __init__(self, loaded: LoadedRun, folder: RunFolder, link: Link) -> None:
+    def __init__(self, started: StartedTrainers, loaded: LoadedRun, folder: RunFolder, link: Link) -> None:
         self._link = link
         self._folder = folder
         self._is_closing = False
@@ -55,22 +46,11 @@ class TrainerProcess:
         link.to_front.divert(Opened, self._answers.put)
         link.to_front.divert(NotOpened, self._answers.put)
         link.to_front.divert(Logged, _log_again)
-        door = Door()
-        self._process = subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, *PROGRAM],
-            env={**os.environ, **door.environment()},
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # a terminal's signals reach the service alone
-            pass_fds=door.inherited,
-            preexec_fn=end_with_parent(signal.SIGKILL),  # noqa: PLW1509 - no thread holds a lock yet
-        )
-        self.pid = self._process.pid
-        threading.Thread(target=self._watch, args=(door,), name="trainer-watch", daemon=True).start()
-        connection, ring = door.accept(), door.ring()
-        door.close()
+        self._process = started.process
+        connection = started.connect()
         if connection is None:
             raise self._error()
-        self._wire = Wire(connection, link.to_trainers, link.to_front, self._note_end, ring)
+        self._wire = Wire(connection, link.to_trainers, link.to_front, self._note_end, started.ring)
         self._wire.start()
         link.to_trainers.send(Hello(loaded, folder.path, folder.resuming, folder.initialize_from))
         answer = self._answers.get()
@@ -81,18 +61,9 @@ class TrainerProcess:
         folder.note_generation(answer.generation)
 
     def close(self) -> None:
-        """Sends what waits, closes the connection, and waits for the end of the process."""
+        """Sends what waits, and closes the connection, at which the process ends."""
         self._is_closing = True
-        self._wire.close(_END_SECONDS)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_SECONDS)
-        self._process.kill()
-        self._process.wait()
-
-    def _watch(self, door: Door) -> None:
-        """Ends the wait for a process that ended before it connected."""
-        self._process.wait()
-        door.give_up()
+        self._wire.close(END_SECONDS)
 
     def _note_end(self, fault: str) -> None:
         """Ends the run if the process ended by itself; called once, in the thread that reads."""
@@ -109,7 +80,7 @@ class TrainerProcess:
     def _error(self) -> UserError:
         """Waits for the process's end, and returns the error that it means."""
         try:
-            code = self._process.wait(_END_SECONDS)
+            code = self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()

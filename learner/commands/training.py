@@ -14,6 +14,7 @@ from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.commands.announcing import announce
+from learner.commands.trainer_start import StartedTrainers
 from learner.common.exits import UserError
 from learner.common.saved_values import must_fit
 from learner.front.front import Front, Served, Site
@@ -43,6 +44,7 @@ class TrainingRun:
         loaded: The settings and their sources.
         folder: The run folder, open.
         transport: Function through which messages between the service and the trainers pass.
+        started: The process of the trainers; None if they are threads of this one.
 
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
@@ -52,11 +54,17 @@ class TrainingRun:
         front: Front that serves the run.
     """
 
-    def __init__(self, loaded: LoadedRun, folder: RunFolder, transport: Transport = as_it_is) -> None:
+    def __init__(
+        self,
+        loaded: LoadedRun,
+        folder: RunFolder,
+        transport: Transport = as_it_is,
+        started: StartedTrainers | None = None,
+    ) -> None:
         self._options = options = loaded.options
         self._folder = folder
         self._link = link = Link(transport)
-        self.trainers = _open_trainers(loaded, folder, link)
+        self.trainers = _open_trainers(started, loaded, folder, link)
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(self.trainers.close)
             self._opened = opened = self.trainers.opened
@@ -114,16 +122,16 @@ class TrainingRun:
         )
 
 
-def _open_trainers(loaded: LoadedRun, folder: RunFolder, link: Link) -> _Trainers:
+def _open_trainers(started: StartedTrainers | None, loaded: LoadedRun, folder: RunFolder, link: Link) -> _Trainers:
     """Opens the trainers' side; only threads of this process need torch here.
 
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
     """
-    if loaded.options.rollcast.trainer_process:
+    if started is not None:
         from learner.commands.trainer_process import TrainerProcess  # noqa: PLC0415
 
-        return TrainerProcess(loaded, folder, link)
+        return TrainerProcess(started, loaded, folder, link)
     from learner.commands.trainer_threads import TrainerThreads  # noqa: PLC0415
 
     return TrainerThreads(loaded, folder, link)

@@ -6,8 +6,9 @@ import threading
 
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, StopTurns
+from learner.link.door import dial, inherited_ring
 from learner.link.to_trainers import Experience
-from learner.link.wire import Wire, dial, inherited_ring
+from learner.link.wire import Wire
 
 
 def main() -> None:

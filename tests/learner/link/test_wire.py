@@ -19,9 +19,10 @@ import pytest
 
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, RequestKind, StopTurns
+from learner.link.door import ADDRESS_VARIABLE, Door
 from learner.link.ring import RING_BYTES
 from learner.link.to_trainers import Experience
-from learner.link.wire import ADDRESS_VARIABLE, Door, Wire
+from learner.link.wire import Wire
 from tests.learner.service.samples import make_chunk
 
 SECONDS = 60.0

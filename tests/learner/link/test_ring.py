@@ -97,6 +97,7 @@ def test_a_message_whose_ring_is_missing_is_damaged() -> None:
         with pytest.raises(DamagedMessageError, match="mark of the link"):
             Assembler().add(whole)
         found = Assembler(reader).add(whole)
+        assert isinstance(found, Experience)
         assert np.array_equal(found.chunk.columns["obs/state"], message.chunk.columns["obs/state"])
         with pytest.raises(DamagedMessageError, match="the ring of"):
             Assembler(reader).add(whole)

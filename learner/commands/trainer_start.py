@@ -58,6 +58,7 @@ class StartedTrainers:
     def connect(self) -> LocalConnection | None:
         """Waits until the process has connected, once; returns None if it has ended."""
         connection = self._door.accept()
+        self._door.close()  # so that a service that is killed leaves no address behind
         self._is_connected = connection is not None
         return connection
 

@@ -36,7 +36,7 @@ class StartedTrainers:
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's signals reach the service alone
             pass_fds=door.inherited,
-            preexec_fn=end_with_parent(signal.SIGKILL),  # noqa: PLW1509 - no other thread runs yet
+            preexec_fn=end_with_parent(getattr(signal, "SIGKILL", signal.SIGTERM)),  # noqa: PLW1509 - no other thread runs yet
         )
         self.ring = door.ring()
         self._is_connected = False

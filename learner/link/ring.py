@@ -35,6 +35,7 @@ def make_memory(size: int) -> int | None:
     """
     if os.name == "nt":
         return None
+    descriptor: int
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("rollcast-link")
     else:

@@ -30,6 +30,7 @@ from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.status import TrainingStatus
 from learner.checkpoints.store import encode_behavior, read_run_state
 from learner.commands.list_runs import _last_event
+from learner.common import saved_values
 from learner.common.exits import UserError
 from learner.identity.access import Access
 from learner.identity.authority import AUTHORITY_KEY, Authority, hosts_of
@@ -37,7 +38,6 @@ from learner.ingest.snapshots import snapshot
 from learner.observe.address import read_addresses
 from learner.observe.curves import read_curves
 from learner.observe.summary import best_returns
-from learner.run import checkpointing
 from learner.settings.addresses import AUTHORITY, SERVER_CERT
 from learner.settings.load import effective_document, load_run_options, to_yaml
 from learner.web.operator_token import token_from_file
@@ -398,8 +398,8 @@ def _repaired(use: Callable[[bytes], None]) -> Callable[[bytes], None]:
     return repaired
 
 
-_BAD_STATE: Final = (*checkpointing._NO_SENSE, UserError)
-"""Errors that `learner.run` turns into one with the name of the file."""
+_BAD_STATE: Final = (*saved_values._NO_SENSE, UserError)
+"""Errors that `must_fit` turns into one with the name of the file."""
 
 TARGETS = (
     Target("demonstration", _demonstration, (BadDemonstration,), _demonstrations),

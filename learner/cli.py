@@ -410,6 +410,9 @@ def _serve(parsed: argparse.Namespace) -> int:
             started = stack.enter_context(StartedTrainers())  # it loads torch while this process loads the service
         with _learner_extra("serve"):
             from learner.app import serve
+
+            if started is None:
+                import torch  # noqa: F401 - needed here, and not in the process of the trainers alone
         return serve(loaded, started=started)
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from rollcast.history import open_history
 
+from learner.checkpoints.fitting import must_fit
 from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
@@ -16,7 +17,6 @@ from learner.checkpoints.snapshots import SnapshotFiles
 from learner.commands.announcing import announce
 from learner.commands.trainer_start import StartedTrainers
 from learner.common.exits import UserError
-from learner.common.saved_values import must_fit
 from learner.front.front import Front, Served, Site
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.opening import Begin, GiveUp, Opened

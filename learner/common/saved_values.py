@@ -1,31 +1,21 @@
 """Checks single values of a checkpoint as they are read: type, range, finiteness.
 
 A file may be complete and of the right format, and still hold invalid values. The callers turn these errors into one
-with the name of the file (`must_fit`) or of the behavior (`learner.trainers.rl`).
+with the name of the file (`learner.checkpoints.fitting`) or of the behavior (`learner.trainers.rl`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-from rollcast.errors import WireError
 from rollcast.limits import MAX_STEPS
-
-from learner.common.exits import ExitCode, UserError
 
 MAX_COUNT: Final = MAX_STEPS
 """Limit of counts: no run comes near it, and float64 represents every integer up to it."""
 MAX_CLAIMED: Final = 2**100
 """Limit of sums of actors' reported counts, which are not checked: one false report must not make a state invalid."""
-_NO_SENSE: Final = (
-    ArithmeticError, AttributeError, DecodeError, LookupError, RuntimeError, TypeError, ValueError, WireError
-)  # fmt: skip
-"""Errors raised for a readable run state that no learner wrote."""
 _MAX_SHOWN: Final = 60
 _MAX_REASON: Final = 1000
 """Most characters of a message: names and numbers from a file may be of any length."""
@@ -119,19 +109,3 @@ def reason(error: BaseException) -> str:
 def _bounds(least: float, most: float) -> str:
     lower = f", at least {least:g}" if math.isfinite(least) else ""
     return lower + (f", at most {most:g}" if math.isfinite(most) else "")
-
-
-@contextmanager
-def must_fit(run_state: Path) -> Iterator[None]:
-    """Reports in one line what is wrong with a run state loaded inside the block.
-
-    Raises:
-        UserError: The run state does not fit the run file or is damaged.
-    """
-    try:
-        yield
-    except _NO_SENSE as error:
-        raise UserError(
-            ExitCode.BAD_CHECKPOINT,
-            f"{run_state} is inconsistent ({reason(error)}); restore another copy of it, or start over with --force",
-        ) from error

@@ -11,10 +11,10 @@ from typing import Any
 from rollcast.history import open_history
 
 from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
+from learner.checkpoints.fitting import must_fit
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.store import CheckpointStore, SavedRunState
-from learner.common.saved_values import must_fit
 from learner.evaluation.during_training import EvaluationManager
 from learner.link.channel import Link
 from learner.link.control import Finished

@@ -24,13 +24,13 @@ from rollcast.tls import IdentityError, check_pair, read_token
 from actor_client.exits import ActorError
 from actor_client.joining import join
 from learner.buffers.replay_file import BadReplay, read_replay
+from learner.checkpoints import fitting
 from learner.checkpoints.choice import read_behavior
 from learner.checkpoints.documents import BadCheckpoint, encode_document, plain
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.status import TrainingStatus
 from learner.checkpoints.store import encode_behavior, read_run_state
 from learner.commands.list_runs import _last_event
-from learner.common import saved_values
 from learner.common.exits import UserError
 from learner.identity.access import Access
 from learner.identity.authority import AUTHORITY_KEY, Authority, hosts_of
@@ -398,7 +398,7 @@ def _repaired(use: Callable[[bytes], None]) -> Callable[[bytes], None]:
     return repaired
 
 
-_BAD_STATE: Final = (*saved_values._NO_SENSE, UserError)
+_BAD_STATE: Final = (*fitting.NO_SENSE, UserError)
 """Errors that `must_fit` turns into one with the name of the file."""
 
 TARGETS = (

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from learner.checkpoints.fitting import must_fit
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, SavedRunState
-from learner.common.saved_values import must_fit
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.front.run_status import RunStatus
 from learner.ingest.snapshots import restore, snapshot

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from typing import Protocol
 
-from rollcast.history import open_history
+from rollcast.history import open_learner_history
 
 from learner.checkpoints.fitting import must_fit
 from learner.checkpoints.received import ReceivedSteps
@@ -27,14 +26,12 @@ from learner.web.status_site import http_address_is_default
 
 
 class _Trainers(Protocol):
-    """The trainers' side of a run, wherever it runs."""
+    """The trainers' side of a run, wherever it runs; `Opened` tells what the service continues from."""
 
-    @property
-    def opened(self) -> Opened:
-        """What the service continues from."""
+    opened: Opened
 
     def close(self) -> None:
-        """Ends it, after the run."""
+        """Ends what outlives the run."""
 
 
 class TrainingRun:
@@ -77,7 +74,7 @@ class TrainingRun:
                 site=Site(folder.path, falls_back=http_address_is_default(loaded)),
                 snapshots=SnapshotFiles(folder.path),
                 session_key=session_key(folder.path),
-                history=open_history(f"learner-{opened.generation}-{os.getpid()}"),
+                history=open_learner_history(opened.generation),
             )
             if opened.books is not None:
                 with must_fit(folder.run_state):
@@ -132,6 +129,6 @@ def _open_trainers(started: StartedTrainers | None, loaded: LoadedRun, folder: R
         from learner.commands.trainer_process import TrainerProcess  # noqa: PLC0415
 
         return TrainerProcess(started, loaded, folder, link)
-    from learner.commands.trainer_threads import TrainerThreads  # noqa: PLC0415
+    from learner.run.training import TrainingSide  # noqa: PLC0415
 
-    return TrainerThreads(loaded, folder, link)
+    return TrainingSide(loaded, folder, link)

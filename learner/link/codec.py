@@ -142,7 +142,7 @@ class Encoded:
         buffers: Bytes and arrays, in the order of their numbers.
     """
 
-    __slots__ = ("buffers", "header")
+    __slots__ = ("_extent", "buffers", "header")
 
     def __init__(self, message: Any) -> None:
         """Encodes a message; its buffers are shared, not copied.
@@ -155,6 +155,7 @@ class Encoded:
             raise TypeError(f"{type(message).__name__} is no message of the link")
         plain = self._plain(message)
         sizes = [buffer.nbytes for buffer in self.buffers]
+        self._extent = _extent(sizes)
         self.header = json.dumps([sizes, plain], separators=(",", ":")).encode("ascii")
 
     def pieces(self, most_bytes: int = PIECE_BYTES, ring: RingWriter | None = None) -> Iterator[bytes | memoryview]:
@@ -164,7 +165,7 @@ class Encoded:
             most_bytes: Largest piece in bytes.
             ring: Takes the buffers if they are large; waits for room.
         """
-        position = None if ring is None else ring.put(self._padded(), _extent(self._sizes()))
+        position = None if ring is None else ring.put(self._padded(), self._extent)
         cut: list[bytes | memoryview] = []
         room = most_bytes
         for part in self._parts(position):
@@ -180,17 +181,13 @@ class Encoded:
         if cut:
             yield _joined(cut)
 
-    def _sizes(self) -> list[int]:
-        return [buffer.nbytes for buffer in self.buffers]
-
     def _parts(self, position: int | None) -> Iterator[bytes | memoryview]:
         """Yields the start, the header, and the buffers unless they are in a ring."""
-        extent = _extent(self._sizes())
         if position is not None:
-            yield _RING_START.pack(_RING_MAGIC, len(self.header), extent, position)
+            yield _RING_START.pack(_RING_MAGIC, len(self.header), self._extent, position)
             yield self.header
             return
-        yield _START.pack(_MAGIC, len(self.header), extent)
+        yield _START.pack(_MAGIC, len(self.header), self._extent)
         yield self.header
         yield from self._padded()
 
@@ -302,27 +299,20 @@ class Assembler:
                 f"a message begins with {len(start)} bytes, but at least {_START.size} are needed"
             )
         magic, header_bytes, buffer_bytes = _START.unpack_from(start)
-        is_in_ring = magic == _RING_MAGIC and self._ring is not None and len(start) >= _RING_START.size
-        if magic != _MAGIC and not is_in_ring:
+        ring = self._ring if magic == _RING_MAGIC and len(start) >= _RING_START.size else None
+        if magic != _MAGIC and ring is None:
             raise DamagedMessageError("a message does not begin with the mark of the link")
         if header_bytes > MAX_HEADER_BYTES or buffer_bytes > MAX_BUFFER_BYTES:
             raise DamagedMessageError(f"a message has a header of {header_bytes} and buffers of {buffer_bytes} bytes")
-        begin = _RING_START.size if is_in_ring else _START.size
+        begin = _START.size if ring is None else _RING_START.size
         end = begin + header_bytes
         if len(start) < end:
             return None
-        taken = self._taken(_RING_START.unpack_from(start)[3], buffer_bytes) if is_in_ring else None
+        taken = None if ring is None else _taken(ring, _RING_START.unpack_from(start)[3], buffer_bytes)
         reader = _Reader(bytes(start[begin:end]), buffer_bytes, taken)
         reader.fill(start[end:])
         self._start = bytearray()
         return reader
-
-    def _taken(self, position: int, extent: int) -> NDArray[np.uint8] | None:
-        """Returns the buffers of a message in the ring; None without a ring."""
-        try:
-            return None if self._ring is None else self._ring.take(position, extent)
-        except ValueError as error:
-            raise DamagedMessageError(str(error)) from None
 
 
 class _Reader:
@@ -438,6 +428,14 @@ class _Reader:
         name, *values = content
         record = _RECORDS[name]
         return record(**dict(zip(_NAMES[record], map(self._value, values), strict=True)))
+
+
+def _taken(ring: RingReader, position: int, extent: int) -> NDArray[np.uint8]:
+    """Returns the buffers of a message in the ring."""
+    try:
+        return ring.take(position, extent)
+    except ValueError as error:
+        raise DamagedMessageError(str(error)) from None
 
 
 def _joined(parts: list[bytes | memoryview]) -> bytes | memoryview:

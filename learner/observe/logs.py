@@ -123,7 +123,6 @@ def configure(
         file: Stores the same lines as JSON, whatever the format.
     """
     sink = _Sink(stream)
-    numeric = logging.getLevelNamesMapping()[level.upper()]
     for_machines = log_format == "json"
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -133,6 +132,11 @@ def configure(
     rendering = _for_machines() if for_machines else _for_people(colors=sink.isatty())
     if file is not None:
         rendering = [_kept_in(file), *rendering]
+    _set_up(sink, level, shared, rendering)
+
+
+def _set_up(sink: _Sink, level: LogLevel, shared: list[Processor], rendering: list[Processor]) -> None:
+    numeric = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(numeric),
@@ -156,16 +160,8 @@ def forward(send: Callable[[str, str, Mapping[str, object]], object], level: Log
         return ""
 
     nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open as long as the process
-    numeric = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level]
-    rendering: list[Processor] = [structlog.processors.format_exc_info, hand_over]
-    structlog.configure(
-        processors=[*shared, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(numeric),
-        logger_factory=structlog.WriteLoggerFactory(file=nowhere),
-        cache_logger_on_first_use=False,
-    )
-    _route_libraries(_Sink(nowhere), max(numeric, logging.WARNING), shared, rendering)
+    _set_up(_Sink(nowhere), level, shared, [structlog.processors.format_exc_info, hand_over])
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
@@ -266,14 +262,17 @@ def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:
 
     The traceback is indented, so that no line of an error's text can pass for a log line.
     """
-    lines = "".join(traceback.format_exception(*exc_info)).splitlines()
-    out.writelines("\n  " + printable(line, MAX_LOG_VALUE_CHARS) for line in lines)
+    out.write("\n" + _indented("".join(traceback.format_exception(*exc_info))))
+
+
+def _indented(text: str) -> str:
+    return "\n".join("  " + printable(line, MAX_LOG_VALUE_CHARS) for line in text.splitlines())
 
 
 def _indented_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Indents the traceback of a forwarded line, as `_write_traceback` does."""
     if isinstance(text := event.get("exception"), str):
-        event["exception"] = "\n".join("  " + printable(line, MAX_LOG_VALUE_CHARS) for line in text.splitlines())
+        event["exception"] = _indented(text)
     return event
 
 

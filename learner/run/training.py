@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rollcast.history import open_history
+from rollcast.history import open_learner_history
 
 from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
 from learner.checkpoints.fitting import must_fit
@@ -69,7 +68,7 @@ class TrainingSide:
             generation=generation,
             seed=choose_seed(options, {} if state is None else state.extra),
             folder=folder.path,
-            history=open_history(f"learner-{generation}-{os.getpid()}"),
+            history=open_learner_history(generation),
         )
         configuration = Configuration(loaded, folder, context.seed)
         self.record = RunRecord(
@@ -104,6 +103,9 @@ class TrainingSide:
         self.opened = self._opened(state)
         link.to_trainers.divert(Begin, self._begin)
         link.to_trainers.divert(GiveUp, lambda message: self.run.give_up(RuntimeError(message.error)))
+
+    def close(self) -> None:
+        """Does nothing: the threads end with the run."""
 
     def _opened(self, state: SavedRunState | None) -> Opened:
         context = self.context

@@ -15,7 +15,6 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from learner.commands.trainer_threads import TrainerThreads
 from learner.commands.training import TrainingRun
 from learner.common.exits import ExitCode, UserError
 from learner.link.to_front import Policy
@@ -49,8 +48,8 @@ def made(
 
 def side_of(run: TrainingRun) -> TrainingSide:
     """Returns the trainers' side of a run, which is in this process."""
-    assert isinstance(run.trainers, TrainerThreads)
-    return run.trainers.side
+    assert isinstance(run.trainers, TrainingSide)
+    return run.trainers
 
 
 @contextmanager

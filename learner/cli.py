@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -401,6 +402,8 @@ def _serve(parsed: argparse.Namespace) -> int:
     with _learner_extra("serve"):
         from learner.settings.load import load_run_options
 
+        if find_spec("torch") is None:  # loading it takes seconds, and only the process of the trainers needs it
+            raise ModuleNotFoundError(name="torch")
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
     with ExitStack() as stack:
         started = None
@@ -410,9 +413,6 @@ def _serve(parsed: argparse.Namespace) -> int:
             started = stack.enter_context(StartedTrainers())  # it loads torch while this process loads the service
         with _learner_extra("serve"):
             from learner.app import serve
-
-            if started is None:
-                import torch  # noqa: F401 - needed here, and not in the process of the trainers alone
         return serve(loaded, started=started)
 
 

@@ -6,7 +6,7 @@ A trainer's error comes back when the learner is started again; the others may n
 from __future__ import annotations
 
 import errno
-import time
+import threading
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
@@ -62,7 +62,8 @@ def with_descriptors(make: Callable[[], Made], until: Callable[[], bool]) -> Mad
                 raise
             action = "tries again; raise the limit of open files (ulimit -n) or connect fewer actors"
             log.warning("descriptors_missing", error=in_one_line(error), action=action)
-        time.sleep(_SHORTAGE_SECONDS)
+        # Not time.sleep, which fails while a library gives the process another clock (libfaketime).
+        threading.Event().wait(_SHORTAGE_SECONDS)
 
 
 def lacks_descriptors(error: BaseException) -> bool:

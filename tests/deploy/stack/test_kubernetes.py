@@ -150,7 +150,7 @@ def check(learner: Pod, actor: Pod, ca: Path | None = None) -> None:
 
     def trains() -> bool:
         rows = status(learner).get("behaviors", [])
-        return bool(rows) and rows[0]["version"] >= 3
+        return bool(rows) and int(rows[0]["version"]) >= 3
 
     wait_until(trains, f"they train\n{said()}", seconds=180)
     for pod in (learner, actor):

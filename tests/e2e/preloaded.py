@@ -40,8 +40,8 @@ _MODULES = {
 }
 """What commands import, also late."""
 _ENVIRONMENT = dict(os.environ)
-_IS_READ_LATE = ("ROLLCAST_", "PYTEST_", "SDL_", "PYGAME_")
-"""Beginnings of variables that nothing reads as modules load; others may change libraries. Modules of tests import pygame."""
+_IS_READ_LATE = ("ROLLCAST_", "PYTEST_", "SDL_", "PYGAME_", "ORT_")
+"""Beginnings of variables that nothing reads as modules load; others may change libraries. Modules of tests import pygame, and `rollcast` sets one of ONNX Runtime."""
 
 
 class Fork:

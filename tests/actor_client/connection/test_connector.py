@@ -149,7 +149,8 @@ def test_the_first_warning_names_the_next_step() -> None:
         wait_until(lambda: link.reconnects >= 3)
         with learner:
             link.open(20.0)
-        wait_until(lambda: link.reconnects >= 6)
+            before = link.reconnects  # on a busy machine, there were more
+        wait_until(lambda: link.reconnects >= before + 3)
     assert [entry["action"] for entry in logs if "action" in entry] == [
         "start the learner with rollcast-learner serve RUN.yaml, or give its address with --learner",
         "the actor waits until the learner is back; Ctrl-C ends the actor",

@@ -202,6 +202,8 @@ async def test_compressed_chunks_of_one_player_leave_room_for_the_others() -> No
     ):
         filling, upload = await greedy.join(), await honest.join()
         learner.pace(ahead_limit_steps=1000)
+        for granted in (filling, upload):  # in lock-step, any number of steps
+            assert (await granted.until("ack")).credit
         for sequence in range(1, 7):
             chunk = make_chunk(8000, sequence=sequence)
             message = encode_chunk(chunk, compress=frozenset(chunk.columns))

@@ -168,6 +168,7 @@ class Tournament(RunPart):
                 found[place] = _random(next(iter(found.values())))
         try:
             self._keys = {place: self._snapshots.write(stored) for place, stored in found.items()}
+            self._snapshots.keep(behavior.name, set(self._keys.values()))
         except WriteFailed as error:
             raise UserError(ExitCode.NOT_SAVED, f"{error}; choose another folder with --output") from error
 

@@ -222,7 +222,7 @@ def test_the_first_episodes_to_begin_are_reported() -> None:
     game.end(2)
     game.ask(2)
     game.end(2)
-    assert not game.link.chunks
+    assert not any(chunk.episodes for chunk in game.link.chunks)
     game.end(1)
     assert [chunk.columns["episode/agent"].tolist() for chunk in game.link.chunks if chunk.episodes] == [[2, 1]]
     assert game.told("match") == [6, 6]

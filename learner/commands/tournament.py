@@ -35,6 +35,30 @@ def add_tournament(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("which", metavar="RUN", help="folder or id of a run")
     parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
+    _add_players(parser)
+    _add_games(parser)
+    parser.add_argument("--output", metavar="DIR", help="folder of the tournament (default: RUN/tournament)")
+    parser.add_argument("--force", action="store_true", help="drop the games in this folder and start over")
+    parser.add_argument(
+        "--json", metavar="FILE", help="also write the ratings to FILE; - prints them instead of the table"
+    )
+    parser.add_argument(
+        "--actors", metavar="N", type=count_of, default=1, help="begin when N actors have joined (default: 1)"
+    )
+    parser.add_argument("--seed", metavar="N", type=seed_of, help="seed of the environments (default: the run's)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="address for actors (default: the run's)")
+    parser.add_argument(
+        "--insecure",
+        action="store_const",
+        const="true",
+        help="allow plain text on addresses that other machines can reach",
+    )
+    parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
+    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
+    parser.set_defaults(run=_tournament)
+
+
+def _add_players(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         metavar="PLAYER",
@@ -50,6 +74,12 @@ def add_tournament(parser: argparse.ArgumentParser) -> None:
         help="checkpoints of RUN that play, the first, the last and others evenly between them (default: 8)",
     )
     parser.add_argument("--behavior", metavar="NAME", help="behavior of the players (default: the only one of the run)")
+    parser.add_argument(
+        "--deterministic", action="store_true", help="models take their most likely actions (default: they draw them)"
+    )
+
+
+def _add_games(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval",
         metavar="POINTS",
@@ -77,28 +107,6 @@ def add_tournament(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="random moves of each player at the start of a game (default: 1, two plies of a board game)",
     )
-    parser.add_argument(
-        "--deterministic", action="store_true", help="models take their most likely actions (default: they draw them)"
-    )
-    parser.add_argument("--output", metavar="DIR", help="folder of the tournament (default: RUN/tournament)")
-    parser.add_argument("--force", action="store_true", help="drop the games in this folder and start over")
-    parser.add_argument(
-        "--actors", metavar="N", type=count_of, default=1, help="begin when N actors have joined (default: 1)"
-    )
-    parser.add_argument(
-        "--json", metavar="FILE", help="also write the ratings to FILE; - prints them instead of the table"
-    )
-    parser.add_argument("--seed", metavar="N", type=seed_of, help="seed of the environments (default: the run's)")
-    parser.add_argument("--address", metavar="HOST:PORT", help="address for actors (default: the run's)")
-    parser.add_argument(
-        "--insecure",
-        action="store_const",
-        const="true",
-        help="allow plain text on addresses that other machines can reach",
-    )
-    parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
-    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
-    parser.set_defaults(run=_tournament)
 
 
 def _points(text: str) -> float:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular, read_regular, sync_folder
-from learner.common.saved_values import count, reason, text
+from learner.common.saved_values import count, number, reason, shown, text
 from learner.self_play.strength import Results
 from learner.tournament.players import Player
 from learner.tournament.standings import Pair
@@ -142,16 +142,16 @@ class Journal:
         self.close()
 
     def _read(self, content: bytes, terms: Terms) -> None:
-        for number, line in enumerate(content.splitlines(), 1):
+        for place, line in enumerate(content.splitlines(), 1):
             try:
                 entry = json.loads(line)
                 if not isinstance(entry, dict):
                     raise TypeError("it is not an object")
-                self._take(entry, terms, is_first=number == 1)
+                self._take(entry, terms, is_first=place == 1)
             except (KeyError, RecursionError, TypeError, ValueError) as error:
                 raise UserError(
                     ExitCode.BAD_CHECKPOINT,
-                    f"{self._path}, line {number}: {reason(error)}; correct or remove the line, or choose another folder with "
+                    f"{self._path}, line {place}: {reason(error)}; correct or remove the line, or choose another folder with "
                     "--output",
                 ) from error
 
@@ -170,24 +170,29 @@ class Journal:
         elif kind == "start":
             self.start = max(self.start, count(entry, "number") + 1)
         elif kind == "match":
-            names = {each.name for each in fields(MatchResult)}
-            length = entry["mean_length"]
-            if type(length) not in {int, float} or not 0 <= length < 1e15:
-                raise ValueError("the mean length is no number of moves")
-            found = {name: count(entry, name) for name in names & {"number", "wins", "draws", "losses"}}
-            told = {name: text(entry, name) for name in ("first", "second", "actor")}
-            self.matches.append(MatchResult(**found, **told, mean_length=float(length)))
+            self.matches.append(
+                MatchResult(
+                    count(entry, "number"),
+                    text(entry, "first"),
+                    text(entry, "second"),
+                    count(entry, "wins"),
+                    count(entry, "draws"),
+                    count(entry, "losses"),
+                    number(entry, "mean_length", least=0.0),
+                    text(entry, "actor"),
+                )
+            )
         else:
             raise ValueError(f"a line of the kind {kind[:_MAX_SHOWN]!r} is not known")
 
     def _check(self, entry: Mapping[str, Any], terms: Terms) -> None:
         if entry["format"] != FORMAT:
-            raise ValueError(f"the file has format {entry['format']!r}; this version reads {FORMAT}")
+            raise ValueError(f"the file has format {shown(entry['format'])}; this version reads {FORMAT}")
         for name, value in asdict(terms).items():
             if entry[name] != value:
                 raise UserError(
                     ExitCode.USAGE,
-                    f"the games in {self._path} were played with {name} {entry[name]!r}, not {value!r}: use the same setting, "
+                    f"the games in {self._path} were played with {name} {shown(entry[name])}, not {value!r}: use the same setting, "
                     "or choose another folder with --output",
                 )
 

@@ -93,6 +93,8 @@ def test_the_most_likely_actions(tmp_path: Path) -> None:
     assert logits is not None
     wanted = [part.argmax(1).numpy() for part in torch.split(logits, list(spec.action.discrete_branches), dim=1)]
     actions = policy.act(seen, masks, noise)
+    assert actions.discrete is not None
+    assert actions.environment_continuous is not None
     np.testing.assert_array_equal(actions.discrete, np.stack(wanted, 1))
     np.testing.assert_allclose(actions.environment_continuous, (mean.clamp(-3, 3) / 3).numpy(), atol=1e-3)
     model = onnx.load(path)

@@ -62,7 +62,7 @@ class Stage:
         self.ends = 0
         self.roster = Roster()
         self.journal = Journal(folder / "games.jsonl", TERMS)
-        plan = {
+        plan: dict[str, Any] = {
             "players": distinct(players),
             "behavior": NAME,
             "random_moves": 1,

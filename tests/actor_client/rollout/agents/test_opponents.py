@@ -274,9 +274,9 @@ def test_the_first_actions_are_random() -> None:
 def test_a_script_plays_only_seats_without_a_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """An actor's script and a named policy play different agents in one message."""
     module = types.ModuleType("scripts_of_a_tournament")
-    module.third = lambda seen, _masks: np.full(len(seen), 1)  # type: ignore[attr-defined]
+    vars(module)["other"] = lambda seen, _masks: np.ones(len(seen))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    game = Opponents(ScriptedOpponent(f"{module.__name__}:third"))
+    game = Opponents(ScriptedOpponent(f"{module.__name__}:other"))
     assert game.ask(1) == [0]
     game.round.assign(limited(6, None, 4))
     assert game.ask(1, 2) == [0, 1]

@@ -90,7 +90,8 @@ def maximize(prior: Prior, games: Games, start: Float) -> Estimate:
         if size < _CLOSE:
             break
     _, curvature = _derivatives(prior, games, parameters)
-    return Estimate(parameters[:-1], np.linalg.inv(curvature)[:-1, :-1], float(parameters[-1]))
+    covariance: Float = np.linalg.inv(curvature)[:-1, :-1].astype(np.float64)
+    return Estimate(parameters[:-1], covariance, float(parameters[-1]))
 
 
 def probabilities(differences: Float, log_draw: float) -> tuple[Float, Float]:

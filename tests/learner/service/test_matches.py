@@ -104,7 +104,7 @@ async def test_a_match_of_opponents_alone_limits_its_episodes() -> None:
         assert (again.episodes, again.reset) == (20, policy_pb2.RESET_MODE_NONE)
         learner.link.to_front.send(match(actor, 4))
         after = await next_assignment(call)
-        assert (after.episodes, after.reset) == (0, policy_pb2.RESET_MODE_UNSPECIFIED)
+        assert (after.episodes, after.reset) == (0, policy_pb2.RESET_MODE_NONE)
 
 
 @async_test

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +139,26 @@ class Stage:
         self.ends += 1
 
 
-def test_each_actor_plays_a_pair_in_named_seats(tmp_path: Path) -> None:
+Make = Callable[..., Stage]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes stages, and closes their files after the test."""
+    made: list[Stage] = []
+
+    def one(*arguments: Any, **changes: Any) -> Stage:
+        made.append(Stage(*arguments, **changes))
+        return made[-1]
+
+    yield one
+    for stage in made:
+        stage.journal.close()
+
+
+def test_each_actor_plays_a_pair_in_named_seats(make: Make, tmp_path: Path) -> None:
     """Every seat of a match names the policy of its player; two actors play the two orders of seats of one pair."""
-    stage = Stage(tmp_path, *models(tmp_path, 2))
+    stage = make(tmp_path, *models(tmp_path, 2))
     for name in ("one", "two"):
         stage.join(name)
     first, second = stage.begin()
@@ -153,9 +171,9 @@ def test_each_actor_plays_a_pair_in_named_seats(tmp_path: Path) -> None:
     assert stage.turn() == []
 
 
-def test_a_match_counts_when_all_its_games_are_over(tmp_path: Path) -> None:
+def test_a_match_counts_when_all_its_games_are_over(make: Make, tmp_path: Path) -> None:
     """Games of the first seat count once, at the end of the match, and are on disk; then the other order is played."""
-    stage = Stage(tmp_path, *models(tmp_path, 2))
+    stage = make(tmp_path, *models(tmp_path, 2))
     stage.join("one")
     (match,) = stage.begin()
     stage.report(match, WON, LOST)
@@ -170,9 +188,9 @@ def test_a_match_counts_when_all_its_games_are_over(tmp_path: Path) -> None:
     assert other.number > match.number
 
 
-def test_a_game_of_groups_counts_once(tmp_path: Path) -> None:
+def test_a_game_of_groups_counts_once(make: Make, tmp_path: Path) -> None:
     """Mates report one game: the record with which it ends counts."""
-    stage = Stage(tmp_path, *models(tmp_path, 2))
+    stage = make(tmp_path, *models(tmp_path, 2))
     stage.join("one")
     (match,) = stage.begin()
     ends = [GroupEnd.CONTINUES, GroupEnd.TERMINATED, GroupEnd.TERMINATED, GroupEnd.TERMINATED]
@@ -180,9 +198,9 @@ def test_a_game_of_groups_counts_once(tmp_path: Path) -> None:
     assert stage.tournament.results == {(0, 1): Results(1, 0, 1)}
 
 
-def test_games_of_other_matches_and_sessions_do_not_count(tmp_path: Path) -> None:
+def test_games_of_other_matches_and_sessions_do_not_count(make: Make, tmp_path: Path) -> None:
     """A record of another match, or from another session, is ignored."""
-    stage = Stage(tmp_path, *models(tmp_path, 2))
+    stage = make(tmp_path, *models(tmp_path, 2))
     for name in ("one", "two"):
         stage.join(name)
     first, second = stage.begin()
@@ -192,9 +210,9 @@ def test_games_of_other_matches_and_sessions_do_not_count(tmp_path: Path) -> Non
     assert stage.tournament.results == {}
 
 
-def test_a_match_whose_actor_has_left_is_played_by_another(tmp_path: Path) -> None:
+def test_a_match_whose_actor_has_left_is_played_by_another(make: Make, tmp_path: Path) -> None:
     """Its games do not count, because short ones end first; another actor plays the pair."""
-    stage = Stage(tmp_path, *models(tmp_path, 2))
+    stage = make(tmp_path, *models(tmp_path, 2))
     stage.join("one")
     (match,) = stage.begin()
     stage.report(match, WON, WON, WON)
@@ -205,9 +223,9 @@ def test_a_match_whose_actor_has_left_is_played_by_another(tmp_path: Path) -> No
     assert stage.tournament.results == {}
 
 
-def test_an_actor_that_ends_no_game_is_left_out(tmp_path: Path) -> None:
+def test_an_actor_that_ends_no_game_is_left_out(make: Make, tmp_path: Path) -> None:
     """After the time of the settings its match is abandoned, it gets no other, and the reason is logged."""
-    stage = Stage(tmp_path, *models(tmp_path, 2))
+    stage = make(tmp_path, *models(tmp_path, 2))
     stage.join("one")
     stage.begin()
     stage.now += 60.0
@@ -217,9 +235,9 @@ def test_an_actor_that_ends_no_game_is_left_out(tmp_path: Path) -> None:
     assert "no game has ended for 60 s" in logs[0]["reason"]
 
 
-def test_it_ends_with_its_games_or_narrow_intervals(tmp_path: Path) -> None:
+def test_it_ends_with_its_games_or_narrow_intervals(make: Make, tmp_path: Path) -> None:
     """No match begins beyond the number of games, and none after the intervals are narrow."""
-    stage = Stage(tmp_path, *models(tmp_path, 2), games=6)
+    stage = make(tmp_path, *models(tmp_path, 2), games=6)
     stage.join("one")
     (match,) = stage.begin()
     stage.report(match, WON, WON, LOST, LOST)
@@ -227,24 +245,24 @@ def test_it_ends_with_its_games_or_narrow_intervals(tmp_path: Path) -> None:
     assert (last.episodes, stage.ends) == (2, 0)
     stage.report(last, WON, LOST)
     assert (stage.turn(), stage.ends) == ([], 1)
-    wide = Stage(tmp_path / "wide", *stage.plan.players, interval=1000.0)
+    wide = make(tmp_path / "wide", *stage.plan.players, interval=1000.0)
     wide.join("one")
     (match,) = wide.begin()
     wide.report(match, WON, WON, LOST, LOST)
     assert (wide.turn(), wide.ends) == ([], 1)
 
 
-def test_another_start_continues(tmp_path: Path) -> None:
+def test_another_start_continues(make: Make, tmp_path: Path) -> None:
     """Finished matches count after a start, match numbers continue, and an unfinished match is played again."""
     players = models(tmp_path, 2)
-    stage = Stage(tmp_path, *players)
+    stage = make(tmp_path, *players)
     stage.join("one")
     (match,) = stage.begin()
     stage.report(match, WON, WON, LOST, LOST)
     (unfinished,) = stage.turn()
     stage.report(unfinished, WON)
     stage.journal.close()
-    again = Stage(tmp_path, *players)
+    again = make(tmp_path, *players)
     assert again.tournament.results == stage.tournament.results == {(0, 1): Results(2, 0, 2)}
     again.join("one")
     (next_,) = again.begin()
@@ -252,9 +270,9 @@ def test_another_start_continues(tmp_path: Path) -> None:
     assert next_.number > match.number
 
 
-def test_random_draws_uniformly(tmp_path: Path) -> None:
+def test_random_draws_uniformly(make: Make, tmp_path: Path) -> None:
     """The random player is a policy whose header asks for uniform draws."""
-    stage = Stage(tmp_path, *models(tmp_path, 1), opponent("random", NAME, tmp_path, tmp_path))
+    stage = make(tmp_path, *models(tmp_path, 1), opponent("random", NAME, tmp_path, tmp_path))
     stage.join("one")
     (match,) = stage.begin()
     model, drawn = (stage.files.read(NAME, seat.policy) for seat in match.seats if seat.policy is not None)
@@ -263,39 +281,43 @@ def test_random_draws_uniformly(tmp_path: Path) -> None:
     assert (model.description.uniform, drawn.description.uniform) == (False, True)
 
 
-def test_a_script_plays_where_it_is(tmp_path: Path) -> None:
+def test_a_script_plays_where_it_is(make: Make, tmp_path: Path) -> None:
     """Only an actor with the script plays it, in a seat without a policy; one of an earlier build plays nothing."""
     players = [*models(tmp_path, 2), opponent(f"actor:{SCRIPT}", NAME, tmp_path, tmp_path)]
-    stage = Stage(tmp_path, *players)
+    stage = make(tmp_path, *players)
     stage.join("plain")
     stage.join("scripted", SCRIPT)
     stage.join("old", SCRIPT, by_seat=False)
     with capture_logs() as logs:
         first, second = stage.begin()
     assert [line["actor"] for line in logs if line["event"] == "actor_left_out"] == ["old"]
-    assert None not in [seat.policy for seat in first.seats]
-    assert [seat.policy for seat in second.seats].count(None) == 1
+    for match in (first, second):  # the two orders of seats of one pair
+        stage.report(match, WON, WON, WON, WON)
+    plain, scripted = stage.turn()
+    assert (plain.session_id, scripted.session_id) == (first.session_id, second.session_id)
+    assert None not in [seat.policy for seat in plain.seats]
+    assert [seat.policy for seat in scripted.seats].count(None) == 1
     assert missing_scripts(stage.plan, stage.tournament.results) == [SCRIPT]
-    stage.report(second, WON, WON, WON, WON)
+    stage.report(scripted, WON, WON, WON, WON)
     assert missing_scripts(stage.plan, stage.tournament.results) == []
 
 
 @pytest.mark.parametrize(("teams", "told"), [(1, []), (3, ["it has 3 teams"])])
-def test_a_game_has_two_teams(teams: int, told: list[str], tmp_path: Path) -> None:
+def test_a_game_has_two_teams(teams: int, told: list[str], make: Make, tmp_path: Path) -> None:
     """An actor with one team may still declare the other; one with three is left out."""
-    stage = Stage(tmp_path, *models(tmp_path, 2))
+    stage = make(tmp_path, *models(tmp_path, 2))
     stage.join("one", teams=teams)
     with capture_logs() as logs:
         assert stage.begin() == []
     assert [line["reason"][:14] for line in logs] == told
 
 
-def test_a_model_for_another_behavior_ends_the_start(tmp_path: Path) -> None:
+def test_a_model_for_another_behavior_ends_the_start(make: Make, tmp_path: Path) -> None:
     """The error names the player and its file."""
     players = models(tmp_path, 2)
     assert players[1].path is not None
     players[1].path.write_bytes(b"no model")
-    stage = Stage(tmp_path, *players)
+    stage = make(tmp_path, *players)
     stage.join("one")
     with pytest.raises(UserError, match=r"player model-1: .*model-1\.onnx"):
         stage.begin()

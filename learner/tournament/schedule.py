@@ -23,9 +23,9 @@ def next_pair(
 ) -> Pair | None:
     """Returns the places of the players of the next match; the first takes the first seat. None if no pair may play.
 
-    A pair that has played more in one seating than in the other plays the other first, so that seats alternate. Otherwise
-    it is the pair whose games lower the sum of the variances of the ratings most (A-optimality), of those ratings that are
-    not narrow enough yet. Games that are being played count as played.
+    It is the pair whose games lower the sum of the variances of the ratings most (A-optimality), of those ratings that are
+    not narrow enough yet. Games that are being played count as played. Seats alternate: the first seat is for the player
+    that has had it less often, in games of the pair and then in all games.
 
     Args:
         standings: The present ratings of N players.
@@ -39,10 +39,9 @@ def next_pair(
     pairs = [(one, two) for one in range(players) for two in range(one + 1, players) if may_play((one, two))]
     if not pairs:
         return None
-    seatings = {pair: (_games(results, planned, pair), _games(results, planned, pair[::-1])) for pair in pairs}
-    uneven = max(pairs, key=lambda pair: abs(seatings[pair][0] - seatings[pair][1]))
-    if seatings[uneven][0] != seatings[uneven][1]:
-        return uneven if seatings[uneven][0] < seatings[uneven][1] else uneven[::-1]
+    played = {pair: found.games for pair, found in results.items()}
+    for pair, number in planned.items():
+        played[pair] = played.get(pair, 0.0) + number
     covariance = standings.covariance.copy()
     for pair, number in planned.items():
         towards, factor = _gain(covariance, standings, pair, number)
@@ -56,17 +55,26 @@ def next_pair(
             factor * float((towards[counted] ** 2).sum()), 6
         )  # rounding errors decide between equal pairs otherwise
 
-    return min(pairs, key=lambda pair: (-gain(pair), sum(seatings[pair]), pair))
+    def games_of(pair: Pair) -> float:
+        return played.get(pair, 0.0) + played.get(pair[::-1], 0.0)
+
+    one, two = min(pairs, key=lambda pair: (-gain(pair), games_of(pair), pair))
+
+    def first_seats(pair: Pair) -> tuple[float, float]:
+        own = sum(
+            number * (first == pair[0]) - number * (second == pair[0]) for (first, second), number in played.items()
+        )
+        other = sum(
+            number * (first == pair[1]) - number * (second == pair[1]) for (first, second), number in played.items()
+        )
+        return played.get(pair, 0.0), own - other
+
+    return min((one, two), (two, one), key=first_seats)
 
 
 def narrow_enough(standings: Standings, results: Collection[Results], interval: float) -> bool:
     """Returns whether all intervals are narrow enough, and there were games at all."""
     return bool(results) and standings.widest <= interval
-
-
-def _games(results: Mapping[Pair, Results], planned: Mapping[Pair, int], pair: Pair) -> float:
-    found = results.get(pair)
-    return (0.0 if found is None else found.games) + planned.get(pair, 0)
 
 
 def _gain(

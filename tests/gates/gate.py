@@ -63,7 +63,7 @@ class Arm:
     envs: int = 8
     actor_options: tuple[str, ...] = ()
     greedy_episodes: int = 0
-    wall_seconds: float = 1500.0
+    wall_seconds: float = 7200.0
     record: Recording | None = None
     demonstrations: str | None = None
     trained_by: Callable[["Arm", int, Path], "Trained"] | None = None

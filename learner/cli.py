@@ -13,7 +13,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -405,10 +406,18 @@ def _serve(parsed: argparse.Namespace) -> int:
     with _learner_extra("serve"):
         from learner.settings.load import load_run_options
 
+        if find_spec("torch") is None:  # loading it takes seconds, and only the process of the trainers needs it
+            raise ModuleNotFoundError(name="torch")
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
-    with _learner_extra("serve"):
-        from learner.app import serve
-    return serve(loaded)
+    with ExitStack() as stack:
+        started = None
+        if loaded.options.rollcast.trainer_process and not loaded.options.checkpoint_settings.inference:
+            from learner.commands.trainer_start import StartedTrainers
+
+            started = stack.enter_context(StartedTrainers())  # it loads torch while this process loads the service
+        with _learner_extra("serve"):
+            from learner.app import serve
+        return serve(loaded, started=started)
 
 
 def _check_config(parsed: argparse.Namespace) -> int:

@@ -60,7 +60,7 @@ class RunFolder:
 
     Args:
         path: The folder.
-        lock: Lock on the folder.
+        lock: Lock on the folder; None if another process of this learner holds it.
         resuming: Whether this start continues from ``run_state.pt``.
         initialize_from: Folder of the run whose weights this run starts from, or None.
 
@@ -68,7 +68,7 @@ class RunFolder:
         is_superseded: Whether `require_newest` has found a later start of a learner.
     """
 
-    def __init__(self, path: Path, lock: FolderLock, *, resuming: bool, initialize_from: Path | None) -> None:
+    def __init__(self, path: Path, lock: FolderLock | None, *, resuming: bool, initialize_from: Path | None) -> None:
         self.path = path
         self.resuming = resuming
         self.initialize_from = initialize_from
@@ -139,6 +139,10 @@ class RunFolder:
         self._generation = generation
         return generation
 
+    def note_generation(self, generation: int) -> None:
+        """Notes the number that another process of this learner got from `next_generation`."""
+        self._generation = generation
+
     def require_newest(self) -> None:
         """Checks that no other learner was started here since `next_generation`; call it before each write.
 
@@ -178,7 +182,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Releases the folder for other learners."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from learner.common.platform import operator_signal_numbers, stop_signal_numbers
 FIRST_WAIT_SECONDS: Final = 1.0
 LONGEST_WAIT_SECONDS: Final = 60.0
 """The wait doubles with each restart; drivers need some time after a failure."""
-_AGAIN: Final = frozenset({ExitCode.DEVICE_FAILED, ExitCode.OUT_OF_MEMORY})
+_AGAIN: Final = frozenset({ExitCode.DEVICE_FAILED, ExitCode.OUT_OF_MEMORY, ExitCode.TRAINER_DIED})
 
 
 def supervise(

@@ -1,49 +1,37 @@
-"""Creates the run that ``serve`` trains; each part is built from earlier ones."""
+"""Implements ``serve`` for a run that trains: the service here, its trainers in a thread or in a process."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-import structlog
-from rollcast.history import History, open_history
+from rollcast.history import open_learner_history
 
-from learner.callbacks.base import CheckpointSaved, RunRequests, RunStarted
+from learner.checkpoints.fitting import must_fit
 from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
-from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.commands.announcing import announce
-from learner.commands.two_sides import play
+from learner.commands.trainer_start import StartedTrainers
 from learner.common.exits import UserError
-from learner.evaluation.during_training import EvaluationManager
 from learner.front.front import Front, Served, Site
 from learner.link.channel import Link, Transport, as_it_is
-from learner.link.control import Finished
+from learner.link.opening import Begin, GiveUp, Opened
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import open_display
-from learner.observe.stats import StatsWriter
-from learner.run.callbacks import Callbacks
-from learner.run.checkpointing import STATUS, CheckpointKeeper, must_fit
-from learner.run.context import RunContext
-from learner.run.curriculum import CurriculumController
-from learner.run.lockstep.barrier import Lockstep
-from learner.run.progress import Progress, SummaryWriter
-from learner.run.record import RunRecord
-from learner.run.run import Run, Training
-from learner.run.setup import SEED_PART, Configuration, choose_seed
-from learner.run.statistics import Statistics
-from learner.run.writers import writers_of
-from learner.self_play.manager import SelfPlayManager
 from learner.settings.load import LoadedRun
-from learner.trainers.parts import Trainers
 from learner.web.status_site import http_address_is_default
 
-log = structlog.get_logger(__name__)
+
+class _Trainers(Protocol):
+    """The trainers' side of a run, wherever it runs; `Opened` tells what the service continues from."""
+
+    opened: Opened
+
+    def close(self) -> None:
+        """Ends what outlives the run."""
 
 
 class TrainingRun:
@@ -53,103 +41,47 @@ class TrainingRun:
         loaded: The settings and their sources.
         folder: The run folder, open.
         transport: Function through which messages between the service and the trainers pass.
+        started: The process of the trainers; None if they are threads of this one.
 
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
 
     Attributes:
-        context: Shared state of trainers and parts.
+        trainers: The trainers' side.
         front: Front that serves the run.
-        run: The trainers and the parts.
-        keeper, evaluations, self_play, lockstep, record, callbacks: Parts of the run that other parts call.
     """
 
-    def __init__(self, loaded: LoadedRun, folder: RunFolder, transport: Transport = as_it_is) -> None:
-        options = loaded.options
-        checkpoints = CheckpointStore(folder)
-        state = checkpoints.load_run_state() if folder.resuming else None
-        self._folder = folder
-        link = Link(transport)
-        generation = folder.next_generation(at_least=0 if state is None else state.generation)
-        seed = choose_seed(options, {} if state is None else state.extra)
-        self.context = context = RunContext(
-            options,
-            link,
-            run_id=folder.run_id,
-            generation=generation,
-            seed=seed,
-            folder=folder.path,
-            history=_history(generation),
-        )
-        self.front = Front(
-            options,
-            link,
-            run_id=folder.run_id,
-            generation=generation,
-            seed=seed,
-            site=Site(folder.path, falls_back=http_address_is_default(loaded)),
-            snapshots=SnapshotFiles(folder.path),
-            session_key=session_key(folder.path),
-            history=_history(generation),
-        )
-        configuration = Configuration(loaded, folder, context.seed)
-        self.record = RunRecord(
-            folder.path,
-            generation=context.generation,
-            resumed=folder.resuming,
-            seed=context.seed,
-            roster=context.roster,
-            is_superseded=lambda: folder.is_superseded,
-        )
-        self.callbacks = Callbacks(options.rollcast.callbacks, folder.path, resumed=folder.resuming)
-        progress = Progress(
-            context.service.target_return,
-            lambda: self._end_at("target_return"),
-            self._count_updates,
-            lessons=context.lessons,
-        )
-        self.lockstep = self._make_lockstep()
-        curriculum = CurriculumController(
-            context.lessons,
-            self._save_lessons,
-            context.link.to_front.send,
-            self.lockstep,
-            on_begun=self.record.note_lesson,
-        )
-        self.self_play = self._make_self_play(checkpoints)
-        self.keeper = self._make_keeper(checkpoints, state, curriculum)
-        self._received = ReceivedSteps(folder.path, options.rollcast.max_sessions)
-        self.front.keep_received(self._received)
-        if state is None:
-            configuration.keep()
-        self.evaluations = self._make_evaluations(checkpoints)
-        self.run = self._make_run(configuration, curriculum, progress, writers_of(loaded, folder))
-
-    def _make_run(
+    def __init__(
         self,
-        configuration: Configuration,
-        curriculum: CurriculumController,
-        progress: Progress,
-        writers: Sequence[StatsWriter],
-    ) -> Run:
-        """Puts the parts in their calling order."""
-        statistics = Statistics(self.context.meters, writers, resumed=self._folder.resuming)
-        rounds = () if self.lockstep is None else (self.lockstep,)
-        ending = (statistics, self._make_summary(), self.record, self.callbacks)
-        return Run(
-            self.context,
-            (configuration, curriculum, progress, self.evaluations, self.self_play, *rounds, self.keeper, *ending),
-            trains=Training(
-                self.keeper,
-                self.keeper.save_all,
-                obstacle=self.evaluations.obstacle,
-                at_target=lambda: progress.at_target,
-                require_newest=self._folder.require_newest,
-                lockstep=self.lockstep,
-            ),
-            statistics=statistics,
-            evaluations=self.evaluations,
-        )
+        loaded: LoadedRun,
+        folder: RunFolder,
+        transport: Transport = as_it_is,
+        started: StartedTrainers | None = None,
+    ) -> None:
+        self._options = options = loaded.options
+        self._folder = folder
+        self._link = link = Link(transport)
+        self.trainers = _open_trainers(started, loaded, folder, link)
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(self.trainers.close)
+            self._opened = opened = self.trainers.opened
+            self.front = Front(
+                options,
+                link,
+                run_id=folder.run_id,
+                generation=opened.generation,
+                seed=opened.seed,
+                site=Site(folder.path, falls_back=http_address_is_default(loaded)),
+                snapshots=SnapshotFiles(folder.path),
+                session_key=session_key(folder.path),
+                history=open_learner_history(opened.generation),
+            )
+            if opened.books is not None:
+                with must_fit(folder.run_state):
+                    self.front.restore(opened.books, opened.status, opened.trained)
+            self._received = ReceivedSteps(folder.path, options.rollcast.max_sessions)
+            self.front.keep_received(self._received)
+            on_failure.pop_all()
 
     def serve(self) -> Served:
         """Trains until the run ends.
@@ -157,11 +89,15 @@ class TrainingRun:
         Raises:
             UserError: An address is unavailable, or a trainer failed.
         """
-        service = self.context.service
+        service = self._options.rollcast
         display = open_display(service.log_format, service.summary_seconds)
         try:
-            return play(self.front, self.run, self._announce, display)
+            return asyncio.run(self.front.run(self._opened.assignment, self._begin, display))
+        except BaseException as error:
+            self._link.to_trainers.send(GiveUp(str(error)))
+            raise
         finally:
+            self.trainers.close()
             self._received.close()
             self._remove_addresses()
 
@@ -170,152 +106,29 @@ class TrainingRun:
             self._folder.require_newest()
             remove_addresses(self._folder.path)
 
-    def _announce(self, bound: BoundAddresses, page: str) -> None:
-        context = self.context
-        self.record.begin(bound.address)
-        self.callbacks.tell(
-            RunStarted(
-                run_id=context.run_id,
-                folder=self._folder.path,
-                generation=context.generation,
-                resumed=self._folder.resuming,
-                seed=context.seed,
-                address=bound.address,
-                requests=RunRequests(
-                    stop=lambda: context.link.to_front.send(Finished("callback")),
-                    save_checkpoint=self.run.loop.request_save,
-                    evaluate=self.evaluations.request,
-                ),
-            )
-        )
+    def _begin(self, bound: BoundAddresses, page: str) -> None:
+        self._link.to_trainers.send(Begin(bound))
+        opened = self._opened
         announce(
             self._folder,
             bound,
             page=page,
-            generation=context.generation,
-            seed=context.seed,
-            device=str(context.device),
-        )
-
-    def _end_at(self, reason: str) -> None:
-        """Ends the run now, before the event loop learns of it, so that the final figures are the current ones."""
-        self.run.loop.stop()
-        self.context.link.to_front.send(Finished(reason))
-
-    def _note_saved(self, behavior: str, step: int, path: Path) -> None:
-        self.record.note_saved(behavior, step, path)
-        self.callbacks.tell(CheckpointSaved(behavior, step, path))
-
-    def _note_not_saved(self, reason: str) -> None:
-        self.run.reporting.last_error = reason
-        self.record.note_not_saved(reason)
-
-    # Parts created before the run and its keeper receive methods, which are first called when both exist.
-
-    def _is_ending(self) -> bool:
-        return self.run.loop.is_stopping
-
-    def _count_updates(self, trainers: Trainers) -> int:
-        return self.keeper.updates(trainers)
-
-    def _save_lessons(self, trainers: Trainers) -> None:
-        self.keeper.save_lessons(trainers)
-
-    def _save_round(self, trainers: Trainers) -> None:
-        self.keeper.save_round(trainers)
-
-    def _cut(self) -> Mapping[str, Any]:
-        return self.run.loop.cut()
-
-    def _make_summary(self) -> SummaryWriter:
-        lockstep, roster = self.lockstep, self.context.roster
-        return SummaryWriter(
-            self._folder,
-            lambda: self.keeper.models,
-            (lambda: None) if lockstep is None else lockstep.view,
-            lambda: 0 if roster.view is None else roster.view.actors_opened,
-            generation=self.context.generation,
-        )
-
-    def _make_lockstep(self) -> Lockstep | None:
-        context = self.context
-        if context.service.lockstep is None:
-            return None
-        return Lockstep(
-            context.service.lockstep,
-            context.roster,
-            context.lessons,
-            send=context.link.to_front.send,
-            save=self._save_round,
-            is_ending=self._is_ending,
-            on_spoiled=self.record.note_spoiled,
-        )
-
-    def _make_keeper(
-        self,
-        checkpoints: CheckpointStore,
-        state: SavedRunState | None,
-        curriculum: CurriculumController,
-    ) -> CheckpointKeeper:
-        """Creates the keeper that saves the run, and restores a saved state.
-
-        Raises:
-            UserError: The state does not fit.
-        """
-        context = self.context
-        keeper = CheckpointKeeper(
-            checkpoints,
-            (curriculum, self.self_play) if self.lockstep is None else (curriculum, self.self_play, self.lockstep),
-            cut=self._cut,
-            generation=context.generation,
-            checkpoint_seconds=context.service.checkpoint_seconds,
-            extra={SEED_PART: {"run": context.seed}},
-            on_saved=self._note_saved,
-            on_not_saved=self._note_not_saved,
-            metrics=context.meters.checkpoints,
-            lessons=context.lessons,
-            resume_checkpoint=context.service.resume_checkpoint,
-            lockstep=self.lockstep,
-            history=context.history,
-        )
-        if state is not None:
-            with must_fit(self._folder.run_state):
-                books = {"behaviors": state.behaviors_table, "ledger": state.ledger, "sessions": state.sessions}
-                # States saved before parts had names hold clocks and curves next to the other states.
-                self.front.restore(books, state.extra.get(STATUS, state.extra), state.trainers)
-                keeper.restore(state)
-        keeper.restore_lessons()
-        return keeper
-
-    def _make_self_play(self, checkpoints: CheckpointStore) -> SelfPlayManager:
-        context = self.context
-        return SelfPlayManager(
-            context.options,
-            context.roster,
-            context.link.to_front.send,
-            SnapshotFiles(self._folder.path),
-            seed=context.seed,
-            generation=context.generation,
-            on_elo=checkpoints.status.set_elo,
-            on_target=lambda: self._end_at("target_rating"),
-            lessons=context.lessons,
-        )
-
-    def _make_evaluations(self, checkpoints: CheckpointStore) -> EvaluationManager:
-        context = self.context
-        return EvaluationManager(
-            context.service,
-            checkpoints,
-            context.roster,
-            context.link.to_front.send,
-            lessons=context.lessons,
-            meters=context.meters,
-            on_result=self.record.note_evaluation,
-            on_saved=self._note_saved,
-            on_not_saved=self.record.note_not_saved,
+            generation=opened.generation,
+            seed=opened.seed,
+            device=opened.device,
         )
 
 
-def _history(generation: int) -> History | None:
-    """Returns a history of chunks. Both sides append to one file, so that its lines are in the order of events."""
-    return open_history(f"learner-{generation}-{os.getpid()}")
+def _open_trainers(started: StartedTrainers | None, loaded: LoadedRun, folder: RunFolder, link: Link) -> _Trainers:
+    """Opens the trainers' side; only threads of this process need torch here.
+
+    Raises:
+        UserError: The state to resume from cannot be read or does not fit.
+    """
+    if started is not None:
+        from learner.commands.trainer_process import TrainerProcess  # noqa: PLC0415
+
+        return TrainerProcess(started, loaded, folder, link)
+    from learner.run.training import TrainingSide  # noqa: PLC0415
+
+    return TrainingSide(loaded, folder, link)

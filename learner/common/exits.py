@@ -43,6 +43,8 @@ class ExitCode(enum.IntEnum):
     DEVICE_FAILED = 44, "the training device or its driver failed; the last checkpoint is kept"
     OUT_OF_MEMORY = 45, "memory ran out, on the training device or in the machine; the last checkpoint is kept"
 
+    TRAINER_DIED = 46, "the process of the trainers was killed or crashed; the last checkpoint is kept"
+
     INTERRUPTED = 130, "a signal ended the learner at once: any signal during the start, or the third during the end"
 
     def __new__(cls, value: int, help_text: str) -> Self:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -184,19 +184,19 @@ class Front:
         )
         link.to_front.divert(Answer, self.control.answer)
 
-    def restore(self, books: Mapping[str, Any], status: Mapping[str, Any], trainers: Mapping[str, Any]) -> None:
+    def restore(self, books: Mapping[str, Any], status: Mapping[str, Any], trained: Collection[str]) -> None:
         """Restores the service's part of a run state before the service starts.
 
         Args:
             books: State of the behaviors, the ledger and the sessions.
             status: Clocks, curves and the last statistics of the trainers.
-            trainers: States of the trainers, by behavior.
+            trained: Behaviors whose trainers have a state.
 
         Raises:
             ArithmeticError, AttributeError, LookupError, TypeError, ValueError, WireError: The state is invalid.
             UserError: The run file no longer has one of the behaviors.
         """
-        restore(books, self.behaviors, self.sessions, self.ledger, trainers.keys())
+        restore(books, self.behaviors, self.sessions, self.ledger, trained)
         self.run_status.load_state_dict(status)
 
     def keep_received(self, received: ReceivedSteps) -> None:

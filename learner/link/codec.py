@@ -15,6 +15,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -51,12 +52,16 @@ from learner.link.evaluation import Order
 from learner.link.footprint import Footprint
 from learner.link.matches import Match, Seat
 from learner.link.policies import PolicyKey, StoredPolicy
+from learner.link.ring import RingReader, RingWriter
 from learner.link.to_front import Pace, ToFront
 from learner.link.to_trainers import Actor, ToTrainers
+from learner.observe.address import BoundAddresses
 from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
 from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
 from learner.observe.summary import BehaviorSummary
 from learner.observe.view import Bottleneck, GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
+from learner.settings.load import LoadedRun
+from learner.settings.options import RunOptions
 from learner.settings.trainer import TrainerSettings
 
 PIECE_BYTES: Final = FRAME_BYTES
@@ -69,9 +74,20 @@ MAX_BUFFER_BYTES: Final = 2**32
 MESSAGES: Final = (*get_args(ToTrainers), *get_args(ToFront))
 """The types of messages."""
 _PARTS: Final = (
-    *(ActionSpec, ActionTransform, Actor, BehaviorCounts, BehaviorSpec, BehaviorState, BehaviorSummary, Bottleneck),
+    *(
+        ActionSpec,
+        ActionTransform,
+        Actor,
+        BehaviorCounts,
+        BehaviorSpec,
+        BehaviorState,
+        BehaviorSummary,
+        Bottleneck,
+        BoundAddresses,
+    ),
     *(Buckets, CheckpointCounts, Chunk, Field, Footprint, GpuMemory, LessonView, LockstepView, Match, Metric),
     *(
+        LoadedRun,
         ObservationSpec,
         Order,
         Pace,
@@ -92,6 +108,9 @@ _ENUMS: Final[tuple[type[enum.Enum], ...]] = (
 )
 _START: Final = struct.Struct("<4sIQ")
 _MAGIC: Final = b"RCL1"
+_RING_START: Final = struct.Struct("<4sIQQ")
+"""Start of a message whose buffers are in a ring: its last number is their position."""
+_RING_MAGIC: Final = b"RCR1"
 _ALIGNMENT: Final = 64
 """Each buffer begins at a multiple of this, as fast copies of arrays require."""
 _KINDS: Final = "biuf"
@@ -123,7 +142,7 @@ class Encoded:
         buffers: Bytes and arrays, in the order of their numbers.
     """
 
-    __slots__ = ("buffers", "header")
+    __slots__ = ("_extent", "buffers", "header")
 
     def __init__(self, message: Any) -> None:
         """Encodes a message; its buffers are shared, not copied.
@@ -136,17 +155,20 @@ class Encoded:
             raise TypeError(f"{type(message).__name__} is no message of the link")
         plain = self._plain(message)
         sizes = [buffer.nbytes for buffer in self.buffers]
+        self._extent = _extent(sizes)
         self.header = json.dumps([sizes, plain], separators=(",", ":")).encode("ascii")
 
-    def pieces(self, most_bytes: int = PIECE_BYTES) -> Iterator[bytes | memoryview]:
+    def pieces(self, most_bytes: int = PIECE_BYTES, ring: RingWriter | None = None) -> Iterator[bytes | memoryview]:
         """Yields the message in pieces of at most a number of bytes; `Assembler` joins them.
 
         Args:
             most_bytes: Largest piece in bytes.
+            ring: Takes the buffers if they are large; waits for room.
         """
+        position = None if ring is None else ring.put(self._padded(), self._extent)
         cut: list[bytes | memoryview] = []
         room = most_bytes
-        for part in self._parts():
+        for part in self._parts(position):
             at = 0
             while at < len(part):
                 taken = part[at : at + room]
@@ -159,11 +181,18 @@ class Encoded:
         if cut:
             yield _joined(cut)
 
-    def _parts(self) -> Iterator[bytes | memoryview]:
-        """Yields the start, the header, and each buffer with its padding."""
-        sizes = [buffer.nbytes for buffer in self.buffers]
-        yield _START.pack(_MAGIC, len(self.header), _extent(sizes))
+    def _parts(self, position: int | None) -> Iterator[bytes | memoryview]:
+        """Yields the start, the header, and the buffers unless they are in a ring."""
+        if position is not None:
+            yield _RING_START.pack(_RING_MAGIC, len(self.header), self._extent, position)
+            yield self.header
+            return
+        yield _START.pack(_MAGIC, len(self.header), self._extent)
         yield self.header
+        yield from self._padded()
+
+    def _padded(self) -> Iterator[bytes | memoryview]:
+        """Yields each buffer and its padding."""
         for buffer in self.buffers:
             yield buffer
             yield bytes(-buffer.nbytes % _ALIGNMENT)
@@ -208,6 +237,10 @@ class Encoded:
                 return ["n", value.str]
             case TrainerSettings():
                 return ["s", json.dumps(value.model_dump(mode="json"))]
+            case RunOptions():
+                return ["r", json.dumps(value.model_dump(mode="json"))]
+            case Path():
+                return ["p", str(value)]
             case policy_pb2.Assignment():
                 return ["m", self._buffer(memoryview(value.SerializeToString()))]
         raise TypeError(f"a {type(value).__name__} cannot be sent over the link")
@@ -227,9 +260,13 @@ class Assembler:
     """Joins the pieces of messages, one message after the other.
 
     The arrays of a message are read-only views of one block of memory, which belongs to the message.
+
+    Args:
+        ring: Holds the buffers of large messages; None for a link without one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ring: RingReader | None = None) -> None:
+        self._ring = ring
         self._start = bytearray()
         self._reader: _Reader | None = None
 
@@ -262,14 +299,17 @@ class Assembler:
                 f"a message begins with {len(start)} bytes, but at least {_START.size} are needed"
             )
         magic, header_bytes, buffer_bytes = _START.unpack_from(start)
-        if magic != _MAGIC:
+        ring = self._ring if magic == _RING_MAGIC and len(start) >= _RING_START.size else None
+        if magic != _MAGIC and ring is None:
             raise DamagedMessageError("a message does not begin with the mark of the link")
         if header_bytes > MAX_HEADER_BYTES or buffer_bytes > MAX_BUFFER_BYTES:
             raise DamagedMessageError(f"a message has a header of {header_bytes} and buffers of {buffer_bytes} bytes")
-        end = _START.size + header_bytes
+        begin = _START.size if ring is None else _RING_START.size
+        end = begin + header_bytes
         if len(start) < end:
             return None
-        reader = _Reader(bytes(start[_START.size : end]), buffer_bytes)
+        taken = None if ring is None else _taken(ring, _RING_START.unpack_from(start)[3], buffer_bytes)
+        reader = _Reader(bytes(start[begin:end]), buffer_bytes, taken)
         reader.fill(start[end:])
         self._start = bytearray()
         return reader
@@ -281,12 +321,13 @@ class _Reader:
     Args:
         header: The header.
         buffer_bytes: Announced size of all buffers in bytes, with their alignment.
+        taken: The buffers, if they came another way.
 
     Raises:
         DamagedMessageError: The header is damaged.
     """
 
-    def __init__(self, header: bytes, buffer_bytes: int) -> None:
+    def __init__(self, header: bytes, buffer_bytes: int, taken: NDArray[np.uint8] | None) -> None:
         try:
             content = json.loads(header)
         except (ValueError, RecursionError) as error:
@@ -300,8 +341,8 @@ class _Reader:
             raise DamagedMessageError(f"the buffers take {_extent(sizes)} bytes, but {buffer_bytes} were announced")
         self._sizes: list[int] = sizes
         self._offsets = list(_offsets(sizes))
-        self._memory = np.empty(buffer_bytes, np.uint8)
-        self._filled = 0
+        self._memory = np.empty(buffer_bytes, np.uint8) if taken is None else taken
+        self._filled = 0 if taken is None else buffer_bytes
         self._readers: Mapping[str, Callable[[list[Any]], Any]] = {
             "a": self._array,
             "b": lambda content: bytes(self._buffer(_only(content))),
@@ -312,6 +353,8 @@ class _Reader:
             "m": lambda content: policy_pb2.Assignment.FromString(bytes(self._buffer(_only(content)))),
             "n": lambda content: _dtype(_only(content)),
             "o": self._record,
+            "p": lambda content: Path(_only(content)),
+            "r": lambda content: RunOptions.model_validate(json.loads(_only(content))),
             "s": lambda content: TrainerSettings.model_validate(json.loads(_only(content))),
             "t": lambda content: tuple(map(self._value, content)),
             "v": lambda content: self._value(_only(content)),
@@ -385,6 +428,14 @@ class _Reader:
         name, *values = content
         record = _RECORDS[name]
         return record(**dict(zip(_NAMES[record], map(self._value, values), strict=True)))
+
+
+def _taken(ring: RingReader, position: int, extent: int) -> NDArray[np.uint8]:
+    """Returns the buffers of a message in the ring."""
+    try:
+        return ring.take(position, extent)
+    except ValueError as error:
+        raise DamagedMessageError(str(error)) from None
 
 
 def _joined(parts: list[bytes | memoryview]) -> bytes | memoryview:

@@ -126,5 +126,16 @@ class Closed:
     fault: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Reports how much of the ring of shared memory the process of the trainers has taken.
+
+    Attributes:
+        through: Position before which everything is taken.
+    """
+
+    through: int
+
+
 Ending = Finished | Failed | Stopped | Closed
 """Messages of the trainers about the end of a run."""

@@ -9,10 +9,11 @@ from typing import Final
 from rollcast.enums import HoldReason
 from rollcast.v1 import policy_pb2
 
-from learner.link.control import Answer, Closed, Failed, Finished, Stopped
+from learner.link.control import Answer, Closed, Failed, Finished, Freed, Stopped
 from learner.link.evaluation import Order
 from learner.link.footprint import Judgement
 from learner.link.matches import Match
+from learner.link.opening import Logged, NotOpened, Opened
 from learner.link.policies import StoredPolicy
 from learner.observe.behavior_state import TrainerStats
 from learner.observe.meters import RunCounts
@@ -219,6 +220,10 @@ ToFront = (
     | Failed
     | Stopped
     | Closed
+    | Opened
+    | NotOpened
+    | Logged
+    | Freed
 )
 Send = Callable[[ToFront], object]
 """Sends a message to the service."""

@@ -12,6 +12,7 @@ from rollcast.trajectories import Chunk
 from learner.common.leave_one_out import Source
 from learner.link.control import Close, Request, Seen, StopTurns
 from learner.link.footprint import JudgeDeclaration
+from learner.link.opening import Begin, GiveUp, Hello
 from learner.settings.trainer import TrainerSettings
 
 
@@ -151,4 +152,18 @@ class Actors:
     steps_taken: Mapping[int, int] = field(default_factory=dict)
 
 
-ToTrainers = Declared | Experience | QueueFull | Books | Actors | JudgeDeclaration | Request | StopTurns | Seen | Close
+ToTrainers = (
+    Hello
+    | Begin
+    | Declared
+    | Experience
+    | QueueFull
+    | Books
+    | Actors
+    | JudgeDeclaration
+    | Request
+    | StopTurns
+    | Seen
+    | Close
+    | GiveUp
+)

@@ -6,11 +6,12 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TextIO, cast
@@ -122,7 +123,6 @@ def configure(
         file: Stores the same lines as JSON, whatever the format.
     """
     sink = _Sink(stream)
-    numeric = logging.getLevelNamesMapping()[level.upper()]
     for_machines = log_format == "json"
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -132,6 +132,11 @@ def configure(
     rendering = _for_machines() if for_machines else _for_people(colors=sink.isatty())
     if file is not None:
         rendering = [_kept_in(file), *rendering]
+    _set_up(sink, level, shared, rendering)
+
+
+def _set_up(sink: _Sink, level: LogLevel, shared: list[Processor], rendering: list[Processor]) -> None:
+    numeric = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(numeric),
@@ -139,6 +144,24 @@ def configure(
         cache_logger_on_first_use=False,
     )
     _route_libraries(sink, max(numeric, logging.WARNING), shared, rendering)
+
+
+def forward(send: Callable[[str, str, Mapping[str, object]], object], level: LogLevel = "info") -> None:
+    """Passes the log lines of this process and its libraries on instead of writing them.
+
+    Args:
+        send: Receives level, event and fields of each line, plain values; a traceback is text in ``exception``.
+        level: Lowest level passed on; for libraries, at least warnings.
+    """
+
+    def hand_over(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+        fields = {str(key): as_json(value) for key, value in event.items() if key not in {"level", "event", "_record"}}
+        send(str(event.get("level", "info")), str(event.get("event", "")), fields)
+        return ""
+
+    nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open as long as the process
+    shared: list[Processor] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level]
+    _set_up(_Sink(nowhere), level, shared, [structlog.processors.format_exc_info, hand_over])
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
@@ -217,7 +240,7 @@ def _for_people(*, colors: bool) -> list[Processor]:
     renderer = structlog.dev.ConsoleRenderer(
         colors=colors, pad_event_to=EVENT_COLUMN_CHARS, sort_keys=False, exception_formatter=_write_traceback
     )
-    return [_printable_values, renderer]
+    return [_indented_traceback, _printable_values, renderer]
 
 
 def _for_machines() -> list[Processor]:
@@ -239,13 +262,23 @@ def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:
 
     The traceback is indented, so that no line of an error's text can pass for a log line.
     """
-    lines = "".join(traceback.format_exception(*exc_info)).splitlines()
-    out.writelines("\n  " + printable(line, MAX_LOG_VALUE_CHARS) for line in lines)
+    out.write("\n" + _indented("".join(traceback.format_exception(*exc_info))))
+
+
+def _indented(text: str) -> str:
+    return "\n".join("  " + printable(line, MAX_LOG_VALUE_CHARS) for line in text.splitlines())
+
+
+def _indented_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Indents the traceback of a forwarded line, as `_write_traceback` does."""
+    if isinstance(text := event.get("exception"), str):
+        event["exception"] = _indented(text)
+    return event
 
 
 def _printable_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     for key, value in event.items():
-        if isinstance(value, str):
+        if isinstance(value, str) and key != "exception":
             event[key] = printable(value, MAX_LOG_VALUE_CHARS)
         elif isinstance(value, float):
             event[key] = f"{value:.6g}"

@@ -10,22 +10,17 @@ the run writes only the run state again, with the accounting of what arrived sin
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import structlog
-from google.protobuf.message import DecodeError
-from rollcast.errors import WireError
 from rollcast.history import History, digest_of_books
 
 from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.documents import CheckpointFailed, saving
 from learner.checkpoints.names import LAST
 from learner.checkpoints.store import CheckpointStore, RecoverySchedule, SavedRunState
-from learner.common.exits import ExitCode, UserError
-from learner.common.saved_values import reason
 from learner.curriculum.lessons import Lessons, no_lessons
 from learner.observe.meters import CheckpointMeters
 from learner.observe.rates import Throttle
@@ -38,8 +33,6 @@ log = structlog.get_logger(__name__)
 STATUS = "status"
 """Key of the status in the accounting state and in a run state."""
 _LOG_SECONDS = 60.0
-_NO_SENSE = (ArithmeticError, AttributeError, DecodeError, LookupError, RuntimeError, TypeError, ValueError, WireError)
-"""Errors raised for a readable run state that `CheckpointKeeper` did not write."""
 
 
 _Point: TypeAlias = tuple[int, int]
@@ -48,22 +41,6 @@ _Point: TypeAlias = tuple[int, int]
 
 def _point(trainer: Trainer) -> _Point:
     return trainer.version, trainer.get_step
-
-
-@contextmanager
-def must_fit(run_state: Path) -> Iterator[None]:
-    """Reports in one line what is wrong with a run state loaded inside the block.
-
-    Raises:
-        UserError: The run state does not fit the run file or is damaged.
-    """
-    try:
-        yield
-    except _NO_SENSE as error:
-        raise UserError(
-            ExitCode.BAD_CHECKPOINT,
-            f"{run_state} is inconsistent ({reason(error)}); restore another copy of it, or start over with --force",
-        ) from error
 
 
 class CheckpointKeeper(RunPart):
@@ -130,7 +107,7 @@ class CheckpointKeeper(RunPart):
 
         Raises:
             ArithmeticError, AttributeError, LookupError, TypeError, ValueError: The state is not one that was saved
-                here; see `must_fit`.
+                here; see `learner.checkpoints.fitting.must_fit`.
         """
         if self._history is not None:
             digest = digest_of_books(state.ledger, state.sessions)

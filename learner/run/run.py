@@ -140,6 +140,11 @@ class Run:
         """Returns whether trainers learn."""
         return isinstance(self._trains, Training)
 
+    @property
+    def has_finished(self) -> bool:
+        """Returns whether the parts save their results, or have saved them."""
+        return self._has_finished
+
     def start(self) -> None:
         """Starts the trainers' thread and the judge."""
         self._judge.start()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from learner.settings.base import Path
 from learner.settings.hyperparameters import (
+    ActorCriticHyperparameters,
     HyperparameterSettings,
     ReplayHyperparameters,
     built_trainers,
@@ -188,6 +189,11 @@ def warn(options: RunOptions, problems: Problems) -> None:
         if hyperparameters.batch_size > hyperparameters.buffer_size:
             text = f"is {hyperparameters.batch_size}, more than buffer_size {hyperparameters.buffer_size}: lower it, or raise buffer_size"
             problems.warn(("behaviors", name, "hyperparameters", "batch_size"), text)
+        if isinstance(hyperparameters, ActorCriticHyperparameters):
+            warmup = hyperparameters.learning_rate_warmup
+            if warmup >= settings.max_steps:
+                text = f"is {warmup}, not below max_steps {settings.max_steps}: the learning rate never reaches its value; lower it"
+                problems.warn(("behaviors", name, "hyperparameters", "learning_rate_warmup"), text)
         _warn_of_no_update(("behaviors", name, "max_steps"), settings, options, problems)
     if options.default_settings is not None and not options.behaviors:
         _warn_of_no_update(("default_settings", "max_steps"), options.default_settings, options, problems)

@@ -196,6 +196,8 @@ class ServiceSettings(SettingsModel):
     callbacks: tuple[str, ...] = ()
     """your code that is called on updates and other events: an entry point's name, or module:callable"""
 
+    trainer_process: bool = False
+    """train in a process of its own, whose work then does not wait for the service's"""
     torch_threads: PositiveWhole | None = Field(default=None, le=MAX_THREADS)
     """threads of torch; null takes the free cores"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"

@@ -75,6 +75,20 @@ def open_history(name: str) -> History | None:
     return History(Path(folder) / f"{name}.jsonl") if folder else None
 
 
+def open_learner_history(generation: int) -> History | None:
+    """Opens the history of a start of a learner; None if none is wanted.
+
+    Service and trainers in one process append to one file, so that its lines are in the order of events.
+
+    Args:
+        generation: Number of the start.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    return open_history(f"learner-{generation}-{os.getpid()}")
+
+
 @lru_cache(maxsize=4096)
 def session_name(session_id: str) -> str:
     """Returns the name of a session in histories, from which its id cannot be computed."""

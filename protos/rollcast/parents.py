@@ -8,13 +8,16 @@ from typing import Final
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
-def end_with_parent() -> Callable[[], object] | None:
-    """Returns the ``preexec_fn`` of a process that gets SIGTERM when its parent is killed; None without system support.
+def end_with_parent(number: int = signal.SIGTERM) -> Callable[[], object] | None:
+    """Returns the ``preexec_fn`` of a process that gets a signal when its parent is killed; None without system support.
 
     The system sends the signal when the thread that started the process ends, so start it in the main thread.
+
+    Args:
+        number: The signal.
     """
     try:
         control = ctypes.CDLL(None).prctl  # before the fork: afterwards a lock may be held for ever
     except (AttributeError, TypeError):  # macOS; Windows
         return None
-    return lambda: control(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    return lambda: control(_PR_SET_PDEATHSIG, int(number))

@@ -20,6 +20,7 @@ from rollcast.v1 import control_pb2
 from learner.commands.operator import Operator
 from learner.observe.address import BoundAddresses, read_addresses
 from tests.e2e.books import check_books
+from tests.e2e.preloaded import Fork, can_fork, fork
 
 ROOT = Path(__file__).resolve().parents[2]
 LEARNER = os.environ.get("ROLLCAST_TEST_LEARNER", "learner")
@@ -77,12 +78,17 @@ class Child:
     ) -> None:
         self.name = name
         self._files = folder / f"{name}.out", folder / f"{name}.err"
+        whole = {**command_environment(), **(environment or {})}
+        self.process: subprocess.Popen[bytes] | Fork
         with self._files[0].open("wb") as out, self._files[1].open("wb") as err:
+            if python is None and can_fork(arguments, whole):
+                self.process = fork(arguments, cwd, whole, out, err)
+                return
             self.process = subprocess.Popen(
                 # -P: the packages of the working folder must not take the place of those of another installation.
                 [sys.executable, *arguments] if python is None else [str(python), "-P", *arguments],
                 cwd=cwd,
-                env={**command_environment(), **(environment or {})},
+                env=whole,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -162,7 +162,7 @@ def test_an_actor_shows_its_own_side(processes: Processes, tmp_path: Path) -> No
     def of(name: str, **labels: str) -> float:
         return now.sum(prefix + name, **labels)
 
-    assert of("env_steps_total") == of("steps_produced_total") > 0
+    assert of("env_steps_total") > 0
     assert of("episodes_total", end="terminated") > 0
     for name in ("env_step_seconds", "act_seconds", "record_seconds", "ack_round_trip_seconds", "policy_fetch_seconds"):
         assert of(f"{name}_count") > 0, name
@@ -204,7 +204,10 @@ def test_an_actor_that_waits_for_its_learner_is_well(processes: Processes, tmp_p
     while not is_alone():
         assert time.monotonic() < deadline, actor.said()
         time.sleep(0.1)
-    assert scrape_actor(actor).sum("rollcast_actor_reconnects_total") > 0
+    waiting = scrape_actor(actor)
+    assert waiting.sum("rollcast_actor_reconnects_total") > 0
+    # Only while it waits: a scrape can fall between the two counts of one step.
+    assert waiting.sum("rollcast_actor_env_steps_total") == waiting.sum("rollcast_actor_steps_produced_total") > 0
     assert "last beat" in check(beat, 10)
     again = processes.learner(tmp_path / "run.yaml", "--resume", port=port)
     again.wait_for(

@@ -15,6 +15,7 @@ from rollcast.v1 import control_pb2
 from actor_client.exits import ExitCode
 from learner.commands.operator import Operator
 from learner.observe.address import read_addresses
+from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.books import by_reason
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
@@ -115,15 +116,32 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def test_a_killed_learner_starts_again(processes: Processes) -> None:
-    """With --restarts a killed learner resumes its run, its actor returns, and SIGTERM ends the learner in good order."""
+@pytest.mark.parametrize(
+    ("victim", "said"),
+    [
+        ("learner", "the learner ended with signal 9"),
+        ("service", "the learner ended with signal 9"),
+        ("trainers", "the learner ended with code 46"),
+    ],
+)
+def test_a_killed_learner_starts_again(processes: Processes, victim: str, said: str) -> None:
+    """With --restarts a killed learner resumes its run, its actor returns, and SIGTERM ends the learner in good order.
+
+    Trainers in a process of their own end with the service, and the learner ends with them.
+    """
     run_file = write_run(processes.folder, {NAME: SAC}, checkpoint_seconds=1.0)
-    supervisor = processes.learner(run_file, "--restarts", "1", port=free_port())
+    own = json.dumps(victim != "learner")
+    supervisor = processes.learner(
+        run_file, "--restarts", "1", "--set", f"rollcast.trainer_process={own}", port=free_port()
+    )
     actor = processes.actor(supervisor.address, "Pendulum-v1", "--num-envs", "2")
     supervisor.wait_for((supervisor.folder / "run_state.pt").exists, "a run state", actor)
     before = read_addresses(supervisor.folder)
     (learner,) = children_of(supervisor.pid)
-    os.kill(learner, signal.SIGKILL)
+    trainers = children_of(learner)
+    assert len(trainers) == (victim != "learner")
+    os.kill(trainers[0] if victim == "trainers" else learner, signal.SIGKILL)
+    wait_until(lambda: not any(map(is_running, trainers)), "the trainers end with the service", seconds=5.0)
     wait_until(lambda: read_addresses(supervisor.folder) not in {None, before}, "it serves again", said=supervisor.said)
     addresses = read_addresses(supervisor.folder)
     assert addresses is not None
@@ -134,6 +152,6 @@ def test_a_killed_learner_starts_again(processes: Processes) -> None:
         )
     supervisor.signal(signal.SIGTERM)
     assert supervisor.wait() == 0, supervisor.said()
-    assert "restart 1 of 1 in 1 s: the learner ended with signal 9" in supervisor.err()
+    assert f"restart 1 of 1 in 1 s: {said}" in supervisor.err()
     summary = json.loads((supervisor.folder / "summary.json").read_text())
     assert (summary["generation"], summary["stop_reason"]) == (2, "signal")

@@ -24,6 +24,7 @@ from rollcast.tls import IdentityError, check_pair, read_token
 from actor_client.exits import ActorError
 from actor_client.joining import join
 from learner.buffers.replay_file import BadReplay, read_replay
+from learner.checkpoints import fitting
 from learner.checkpoints.choice import read_behavior
 from learner.checkpoints.documents import BadCheckpoint, encode_document, plain
 from learner.checkpoints.snapshots import SnapshotFiles
@@ -37,7 +38,6 @@ from learner.ingest.snapshots import snapshot
 from learner.observe.address import read_addresses
 from learner.observe.curves import read_curves
 from learner.observe.summary import best_returns
-from learner.run import checkpointing
 from learner.settings.addresses import AUTHORITY, SERVER_CERT
 from learner.settings.load import effective_document, load_run_options, to_yaml
 from learner.web.operator_token import token_from_file
@@ -398,8 +398,8 @@ def _repaired(use: Callable[[bytes], None]) -> Callable[[bytes], None]:
     return repaired
 
 
-_BAD_STATE: Final = (*checkpointing._NO_SENSE, UserError)
-"""Errors that `learner.run` turns into one with the name of the file."""
+_BAD_STATE: Final = (*fitting.NO_SENSE, UserError)
+"""Errors that `must_fit` turns into one with the name of the file."""
 
 TARGETS = (
     Target("demonstration", _demonstration, (BadDemonstration,), _demonstrations),

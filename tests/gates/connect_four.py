@@ -118,7 +118,7 @@ def _beats_searches(arm: str, random: float, two_plies: float) -> Rule:
 def connect_four() -> Gate:
     """Returns the gate."""
     arm = Arm(
-        "ppo", SHIPPED / "connect-four.yaml", "connect_four_v3", 1_000_000, actor="pettingzoo", actors=1, envs=32,
+        "ppo", SHIPPED / "connect-four.yaml", "connect_four_v3", 1_000_000, actor="pettingzoo", actors=1, envs=64,
         actor_options=("--team", "player_1=1"), trained_by=train_connect_four,
     )  # fmt: skip
     asks = "greedy, after 1,000,000 moves: 95 % of 200 games against random moves, 60 % against a search of two plies, every seed"

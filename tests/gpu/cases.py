@@ -109,8 +109,8 @@ class Case:
     def settings(self, folder: Path) -> dict[str, Any]:
         """Returns those of the behavior; demonstrations are recorded into a folder if it needs some."""
         kind = KINDS[self.kind]
-        # The norms in poca's attention amplify rounding with each step, tenfold per update at 1e-3.
-        learning_rate = 3e-5 if self.trainer == "poca" else 1e-3
+        # At 1e-3 rounding grows tenfold per update in the norms of poca's attention, and per nine updates of sac's pictures.
+        learning_rate = {"poca": 3e-5, "sac": 1e-4}.get(self.trainer, 1e-3)
         hyper = {"batch_size": 16, "buffer_size": 64, "learning_rate": learning_rate}
         if self.trainer in ON_POLICY:
             hyper["num_epoch"] = 2

@@ -21,8 +21,8 @@ CHECKS: tuple[Check, ...] = (
     Check("waits", "nothing in the loops over minibatches waits for the device", waits.check),
     Check("memory", "a trainer that ends gives its memory back", memory.check),
     Check("lockstep", "two processes of one seed end bit-equal", repeating.check),
-    Check("cartpole", "the gate cartpole-ppo, one seed", partial(learning.check, name="cartpole-ppo")),
-    Check("catch", "the gate catch, one seed", partial(learning.check, name="catch")),
+    Check("cartpole", "the gate cartpole-ppo", partial(learning.check, name="cartpole-ppo")),
+    Check("catch", "the gate catch", partial(learning.check, name="catch")),
     Check("speed-mlp", "decisions a second of the learner alone, vectors", partial(speed.check, name="mlp")),
     Check("speed-nature", "decisions a second of the learner alone, pictures", partial(speed.check, name="nature")),
 )

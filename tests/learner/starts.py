@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from learner.checkpoints.fitting import must_fit
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.curriculum.lessons import Lessons, no_lessons
@@ -16,7 +17,7 @@ from learner.link.to_front import ToFront
 from learner.observe.meters import RunMeters
 from learner.observe.stats import StatsReporter
 from learner.publish.store import PolicyStore
-from learner.run.checkpointing import CheckpointKeeper, must_fit
+from learner.run.checkpointing import CheckpointKeeper
 from learner.run.curriculum import CurriculumController
 from learner.settings.options import RunOptions
 from learner.trainers.base import TrainerContext

@@ -139,12 +139,21 @@ def _python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("command", "module"), [("serve", "torch"), ("serve", "yaml"), ("check-config", "yaml")])
-def test_a_missing_extra_is_named(run_file: Path, command: str, module: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (["serve"], "torch"),
+        (["serve", "--set", "rollcast.trainer_process=true"], "torch"),
+        (["serve"], "yaml"),
+        (["check-config"], "yaml"),
+    ],
+)
+def test_a_missing_extra_is_named(run_file: Path, arguments: list[str], module: str) -> None:
     """A missing extra is one line that says what to install."""
+    command, *options = arguments
     result = _python(
         f"import sys; sys.modules[{module!r}] = None\nfrom learner.cli import main\n"
-        f"sys.exit(main([{command!r}, {str(run_file)!r}]))"
+        f"sys.exit(main({[command, str(run_file), *options]!r}))"
     )
     assert result.returncode == ExitCode.MISSING_EXTRA, result.stderr
     hint = "pip install 'rollcast[learner]'"

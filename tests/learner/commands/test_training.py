@@ -18,6 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from learner.commands.training import TrainingRun
 from learner.common.exits import ExitCode, UserError
 from learner.link.to_front import Policy
+from learner.run.training import TrainingSide
 from learner.settings.load import load_run_options
 from learner.trainers.base import Trainer
 from learner.trainers.settlement import ExperienceQueue, Settlement
@@ -42,14 +43,20 @@ def made(
         try:
             yield run
         finally:
-            run.run.give_up(RuntimeError("the test is over"))
+            side_of(run).run.give_up(RuntimeError("the test is over"))
+
+
+def side_of(run: TrainingRun) -> TrainingSide:
+    """Returns the trainers' side of a run, which is in this process."""
+    assert isinstance(run.trainers, TrainingSide)
+    return run.trainers
 
 
 @contextmanager
 def assembled(results: Path, **options: Any) -> Iterator[TrainingRun]:
     """Returns a run as of `made` with one declared behavior."""
     with made(results, **options) as run:
-        run.run._judge.start()  # it begins with the trainers, which have no thread here
+        side_of(run).run._judge.start()  # it begins with the trainers, which have no thread here
         run.front.behaviors.declare(make_spec(NAME), 0, 1)
         yield run
 
@@ -67,11 +74,11 @@ def test_a_run_without_threads_ends_in_good_order(
         start(thread)
 
     with made(tmp_path) as run:
-        run.record.begin("127.0.0.1:1")
+        side_of(run).record.begin("127.0.0.1:1")
         monkeypatch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError) as found:
-            run.run.start()
-        run.run.give_up(found.value)
+            side_of(run).run.start()
+        side_of(run).run.give_up(found.value)
         last = json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[-1])
         assert (last["event"], last["error"]) == ("failed", "can't start new thread")
     for thread in threading.enumerate():
@@ -82,9 +89,9 @@ def test_a_run_without_threads_ends_in_good_order(
 
 def build(run: TrainingRun) -> Trainer:
     """Builds the trainer of the only behavior, and shows it to all parts."""
-    declared, link = run.front.behaviors.all()[0].declared, run.context.link
-    trainer = run.run._build(declared, ExperienceQueue(Settlement(declared.index, link.to_front.send)))
-    for part in run.run._parts:
+    declared, link = run.front.behaviors.all()[0].declared, side_of(run).context.link
+    trainer = side_of(run).run._build(declared, ExperienceQueue(Settlement(declared.index, link.to_front.send)))
+    for part in side_of(run).run._parts:
         part.trainer_added(trainer)
     return trainer
 
@@ -94,17 +101,17 @@ def test_a_trainer_sends_its_policy_to_the_service(tmp_path: Path) -> None:
     with assembled(tmp_path) as run:
         trainer = build(run)
         trainer.start()
-        (sent,) = [message for message in run.context.link.to_front.receive() if isinstance(message, Policy)]
+        (sent,) = [message for message in side_of(run).context.link.to_front.receive() if isinstance(message, Policy)]
         header = sent.stored.description
         assert header == trainer.published
-        assert (header.behavior, header.generation, header.version) == (NAME, run.context.generation, 0)
+        assert (header.behavior, header.generation, header.version) == (NAME, side_of(run).context.generation, 0)
 
 
 def test_its_settings_and_statistics_are_written(tmp_path: Path) -> None:
     """Settings and statistics of a behavior are written to TensorBoard."""
     with assembled(tmp_path) as run:
         trainer = build(run)
-        run.run.loop._trainers = {NAME: trainer}
+        side_of(run).run.loop._trainers = {NAME: trainer}
         trainer.stats_reporter.add_stat("Losses/Value Loss", 0.25)
     events: Any = EventAccumulator(str(tmp_path / "run" / NAME))  # type: ignore[no-untyped-call]
     events.Reload()

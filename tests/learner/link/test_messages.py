@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields, is_dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -11,10 +12,23 @@ from rollcast.enums import AssignmentRole, HoldReason
 from rollcast.v1 import policy_pb2
 
 from learner.common.exits import ExitCode
-from learner.link.control import Answer, Close, Closed, Failed, Finished, Request, RequestKind, Seen, Stopped, StopTurns
+from learner.link.control import (
+    Answer,
+    Close,
+    Closed,
+    Failed,
+    Finished,
+    Freed,
+    Request,
+    RequestKind,
+    Seen,
+    Stopped,
+    StopTurns,
+)
 from learner.link.evaluation import Order
 from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
 from learner.link.matches import Match, Seat
+from learner.link.opening import Begin, GiveUp, Hello, Logged, NotOpened, Opened
 from learner.link.policies import PolicyKey
 from learner.link.to_front import (
     Assign,
@@ -32,11 +46,14 @@ from learner.link.to_front import (
     ToFront,
 )
 from learner.link.to_trainers import Actor, Actors, Books, Declared, Experience, QueueFull, ToTrainers
+from learner.observe.address import BoundAddresses
 from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
 from learner.observe.meters import RunMeters
 from learner.observe.milestones import Milestones
 from learner.observe.summary import BehaviorSummary
 from learner.observe.view import ActorNumbers, GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
+from learner.settings.load import LoadedRun
+from learner.settings.options import RunOptions
 from tests.coded_link import coded
 from tests.learner.ingest.parts import Parts
 from tests.learner.service.samples import make_chunk, make_policy, make_spec
@@ -80,7 +97,23 @@ VIEW = RunView(
 SUMMARY = BehaviorSummary.of(
     BehaviorState("Walker"), Milestones(), ActorNumbers(discarded={"reset": 1}, dropped={}, outstanding=2)
 )
+OPTIONS = {"behaviors": {"Walker": {"trainer_type": "sac"}}, "rollcast": {"address": "127.0.0.1:0"}}
+LOADED = LoadedRun(Path("run.yaml"), RunOptions.model_validate(OPTIONS), {"behaviors.Walker": "yaml"}, ("a warning",))
 MESSAGES: tuple[Any, ...] = (
+    Hello(LOADED, Path("results") / "run", resuming=True, initialize_from=None),
+    Opened(
+        2,
+        3,
+        "cpu",
+        policy_pb2.Assignment(),
+        {"ledger": {}},
+        {"clocks": [1.5]},
+        frozenset({"Walker"}),
+    ),
+    NotOpened(ExitCode.BAD_CHECKPOINT, "damaged"),
+    Begin(BoundAddresses("127.0.0.1:1", "127.0.0.1:2", tls=True)),
+    GiveUp("no"),
+    Logged("error", "trainer_failed", {"error": "no", "exception": "Traceback"}),
     declared(),
     Experience(0, 7, make_chunk(5, discarded={"reset": 2}), "session", 3, 100, 12.5),
     QueueFull(0, 900, 1000),
@@ -116,6 +149,7 @@ MESSAGES: tuple[Any, ...] = (
     Seen(VIEW),
     Close("signal", VIEW, {"Walker": SUMMARY}, "no"),
     Stopped(),
+    Freed(2**40),
     Closed(is_complete=True),
     Finished("max_steps"),
     Failed(ExitCode.TRAINER_FAILED, "the trainer failed: no"),

@@ -251,3 +251,30 @@ with file.opened(Path({str(tmp_path)!r})):
     assert "ValueError: broken" in lines[2]["exception"]
     assert "joined" in done.stderr
     assert "ValueError: broken" in done.stderr
+
+
+def test_lines_of_another_process_are_written_like_the_own_ones() -> None:
+    """Forwarded lines have levels, fields and tracebacks, go nowhere else, and cannot forge a line where they are shown."""
+    done = run(
+        r"""
+told = []
+logs.forward(lambda *line: told.append(line))
+log.info("trainer_started", behavior="A", rate=float("nan"))
+log.debug("detail")
+logging.getLogger("grpc").warning("library says %d", 3)
+try:
+    raise ValueError("x\n08:00:00 [info     ] forged")
+except ValueError:
+    log.exception("trainer_failed")
+logs.configure("console")
+for level, event, fields in told:
+    log.log(logging.getLevelNamesMapping()[level.upper()], event, **fields)
+print([(level, event) for level, event, _ in told])
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    expected = [("info", "trainer_started"), ("warning", "library says 3"), ("error", "trainer_failed")]
+    assert done.stdout == f"{expected}\n"
+    assert "rate=None" in done.stderr
+    assert "  ValueError: x" in done.stderr
+    assert not [line for line in done.stderr.splitlines() if line.startswith("08:00:00")]

@@ -124,3 +124,16 @@ def test_a_training_without_any_update_is_told_of(write_run: WriteRun, more: str
         for line in found:
             assert "max_steps is 2048" in line.replace(": is", " is")
             assert "buffer_size 2048: nothing would be trained; raise max_steps, or lower buffer_size" in line
+
+
+@pytest.mark.parametrize(("warmup", "warnings"), [(4999, 0), (5000, 1)])
+def test_a_warm_up_that_never_ends_is_told_of(write_run: WriteRun, warmup: int, warnings: int) -> None:
+    """A warm-up as long as the run is a warning with both numbers and the next step."""
+    hyper = f"{{learning_rate_warmup: {warmup}, buffer_size: 64, batch_size: 64}}"
+    found = load_run_options(
+        write_run(f"behaviors: {{Ball: {{trainer_type: ppo, max_steps: 5000, hyperparameters: {hyper}}}}}\n")
+    ).warnings
+    assert len(found) == warnings
+    for line in found:
+        assert "learning_rate_warmup" in line
+        assert line.endswith("is 5000, not below max_steps 5000: the learning rate never reaches its value; lower it")

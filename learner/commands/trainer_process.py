@@ -1,0 +1,98 @@
+"""Runs the trainers' side of a run in a process, and notices its end."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import subprocess
+
+import structlog
+
+from learner.checkpoints.runfolder import RunFolder
+from learner.commands.trainer_start import END_SECONDS, StartedTrainers
+from learner.common.exits import ExitCode, UserError
+from learner.link.channel import Link
+from learner.link.control import Closed, Failed, Stopped
+from learner.link.opening import Hello, Logged, NotOpened, Opened
+from learner.link.wire import Wire
+from learner.observe.logs import LOG_FILE
+from learner.settings.load import LoadedRun
+
+log = structlog.get_logger(__name__)
+
+
+class TrainerProcess:
+    """Runs the trainers' side in a process.
+
+    Args:
+        started: The process.
+        loaded: The settings and their sources.
+        folder: The run folder, open.
+        link: Link whose messages are exchanged with the process.
+
+    Raises:
+        UserError: The process cannot start the run, or ended.
+
+    Attributes:
+        opened: What the service continues from.
+    """
+
+    def __init__(self, started: StartedTrainers, loaded: LoadedRun, folder: RunFolder, link: Link) -> None:
+        self._link = link
+        self._folder = folder
+        self._is_closing = False
+        self._answers: queue.SimpleQueue[Opened | NotOpened] = queue.SimpleQueue()
+        link.to_front.divert(Opened, self._answers.put)
+        link.to_front.divert(NotOpened, self._answers.put)
+        link.to_front.divert(Logged, _log_again)
+        self._process = started.process
+        connection = started.connect()
+        if connection is None:
+            raise self._error()
+        self._wire = Wire(connection, link.to_trainers, link.to_front, self._note_end, started.ring)
+        self._wire.start()
+        link.to_trainers.send(Hello(loaded, folder.path, folder.resuming, folder.initialize_from))
+        answer = self._answers.get()
+        if isinstance(answer, NotOpened):
+            self.close()
+            raise UserError(answer.exit_code, answer.message)
+        self.opened = answer
+        folder.note_generation(answer.generation)
+
+    def close(self) -> None:
+        """Sends what waits, and closes the connection, at which the process ends."""
+        self._is_closing = True
+        self._wire.close(END_SECONDS)
+
+    def _note_end(self, fault: str) -> None:
+        """Ends the run if the process ended by itself; called once, in the thread that reads."""
+        if self._is_closing:
+            return
+        if fault:
+            log.error("trainer_process_damaged", error=fault)
+            self._process.kill()
+        error = self._error()
+        self._answers.put(NotOpened(error.exit_code, error.message))  # read only while the process starts
+        for message in (Failed(error.exit_code, error.message), Stopped(), Closed(is_complete=False)):
+            self._link.to_front.send(message)
+
+    def _error(self) -> UserError:
+        """Waits for the process's end, and returns the error that it means."""
+        try:
+            code = self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+        return UserError(
+            ExitCode.TRAINER_DIED,
+            f"the process of the trainers ended with {how}; the last checkpoint is kept, and what is known is in "
+            f"{self._folder.path / LOG_FILE}",
+        )
+
+
+def _log_again(line: Logged) -> None:
+    """Writes a line of the process to this process's log."""
+    number = logging.getLevelNamesMapping().get(line.level.upper(), logging.INFO)
+    structlog.get_logger().log(number, line.event, **line.fields)

@@ -1,0 +1,118 @@
+"""Lets two processes of a learner find each other: the service listens at a `Door`, and the process that it starts dials.
+
+The process gets the address, a random key and the ring of shared memory by its environment. This module loads fast, so that the
+process can be started before the service loads everything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from learner.link.ring import RING_BYTES, RingReader, RingWriter, make_memory
+
+if sys.platform == "win32":
+    from multiprocessing.connection import PipeConnection
+
+    LocalConnection: TypeAlias = Connection[Any, Any] | PipeConnection[Any, Any]
+else:
+    LocalConnection: TypeAlias = "Connection[Any, Any]"
+
+ADDRESS_VARIABLE: Final = "ROLLCAST_FRONT_ADDRESS"
+KEY_VARIABLE: Final = "ROLLCAST_FRONT_KEY"
+RING_VARIABLE: Final = "ROLLCAST_FRONT_RING"
+_KEY_BYTES: Final = 32
+
+
+class Door:
+    """Listens for one process of this machine that knows a random key.
+
+    The address is a socket in a folder that only this user can enter; on Windows it is a named pipe.
+
+    Args:
+        ring_bytes: Size of the ring of shared memory for large messages to the process.
+
+    Attributes:
+        inherited: Descriptors that the process must inherit.
+    """
+
+    def __init__(self, ring_bytes: int = RING_BYTES) -> None:
+        self._ring_bytes = ring_bytes
+        self._ring = make_memory(ring_bytes)
+        self.inherited = () if self._ring is None else (self._ring,)
+        self._folder: str | None = None
+        if sys.platform == "win32":
+            address = rf"\\.\pipe\rollcast-{secrets.token_hex(16)}"
+        else:
+            self._folder = tempfile.mkdtemp(prefix="rollcast-")  # mode 0700
+            address = str(Path(self._folder) / "front")
+        self._address = address
+        self._key = secrets.token_bytes(_KEY_BYTES)
+        self._listener = Listener(address, authkey=self._key)
+        self._is_given_up = False
+
+    def environment(self) -> Mapping[str, str]:
+        """Returns the variables with which a process finds this door."""
+        found = {ADDRESS_VARIABLE: self._address, KEY_VARIABLE: self._key.hex()}
+        return found if self._ring is None else {**found, RING_VARIABLE: f"{self._ring} {self._ring_bytes}"}
+
+    def ring(self) -> RingWriter | None:
+        """Returns this side of the ring; None without one."""
+        return None if self._ring is None else RingWriter(self._ring, self._ring_bytes)
+
+    def accept(self) -> LocalConnection | None:
+        """Waits for the process; strangers are sent away. Returns None after `give_up`."""
+        while not self._is_given_up:
+            with contextlib.suppress(AuthenticationError, EOFError, OSError):
+                return self._listener.accept()
+        return None
+
+    def give_up(self) -> None:
+        """Ends a wait in `accept`; callable from any thread."""
+        self._is_given_up = True
+        with contextlib.suppress(OSError):
+            Client(self._address).close()  # a stranger, who wakes `accept`
+
+    def close(self) -> None:
+        """Stops listening, and removes the address and the descriptor of the ring."""
+        self._listener.close()
+        if self._ring is not None:
+            os.close(self._ring)
+            self._ring = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def dial(environ: Mapping[str, str] = os.environ) -> LocalConnection:
+    """Connects to the front that started this process.
+
+    Raises:
+        KeyError, ValueError: The process was not started by a front.
+        OSError, EOFError, multiprocessing.AuthenticationError: The front is gone or is another one.
+    """
+    return Client(environ[ADDRESS_VARIABLE], authkey=bytes.fromhex(environ[KEY_VARIABLE]))
+
+
+def inherited_ring(environ: Mapping[str, str] = os.environ) -> RingReader | None:
+    """Returns this process's side of the ring; None without one.
+
+    Raises:
+        OSError, ValueError: The process was not started by a front.
+    """
+    told = environ.get(RING_VARIABLE)
+    if told is None:
+        return None
+    descriptor, size = map(int, told.split())
+    try:
+        return RingReader(descriptor, size)
+    finally:
+        os.close(descriptor)

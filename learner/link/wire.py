@@ -1,0 +1,116 @@
+"""Carries the two channels of a link between the two processes of a learner, over a connection of `learner.link.door`.
+
+Each side has a `Wire`, which sends the messages of one of its channels and puts what arrives into the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from learner.link.channel import Channel
+from learner.link.codec import PIECE_BYTES, Assembler, DamagedMessageError, Encoded
+from learner.link.control import Freed
+from learner.link.door import LocalConnection
+from learner.link.ring import RingReader, RingWriter
+
+
+def _shut(connection: LocalConnection) -> None:
+    """Ends a connection for both sides, and with it a read in another thread, which closing alone does not end."""
+    if sys.platform == "win32":
+        connection.close()
+        return
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as handle:
+        handle.shutdown(socket.SHUT_RDWR)
+
+
+class Wire:
+    """Sends one channel over a connection and receives another, each in a thread of its own.
+
+    Args:
+        connection: The connection; closed at the end.
+        outgoing: Channel whose messages are sent.
+        incoming: Channel that takes what arrives; its receivers must not block.
+        ring: This side of the ring: the writer of `outgoing`, the reader of `incoming`; None without one.
+        on_end: Called once, in the reading thread, when the other side has closed the connection or has ended. Its
+            argument describes a fault; it is empty for an ordinary end.
+    """
+
+    def __init__(
+        self,
+        connection: LocalConnection,
+        outgoing: Channel[Any],
+        incoming: Channel[Any],
+        on_end: Callable[[str], object],
+        ring: RingWriter | RingReader | None = None,
+    ) -> None:
+        self._room = ring if isinstance(ring, RingWriter) else None
+        self._source = ring if isinstance(ring, RingReader) else None
+        if self._room is not None:
+            room = self._room
+            incoming.divert(Freed, lambda message: room.free(message.through))
+        self._connection = connection
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._on_end = on_end
+        self._woken = threading.Event()
+        self._is_closing = False
+        self._writer = threading.Thread(target=self._write, name="link-writer", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="link-reader", daemon=True)
+
+    def start(self) -> None:
+        """Starts both threads."""
+        self._reader.start()
+        self._writer.start()
+        self._outgoing.connect(self._woken.set)
+
+    def close(self, seconds: float) -> None:
+        """Sends what waits, then closes the connection. Do not call it in the reading thread.
+
+        Args:
+            seconds: Longest wait for a receiver that does not take the messages, and again for the reading thread.
+        """
+        self._is_closing = True
+        self._woken.set()
+        self._writer.join(seconds)
+        _shut(self._connection)
+        self._reader.join(seconds)
+        self._connection.close()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):  # the reader notices the end, too
+            while True:
+                self._woken.wait()
+                self._woken.clear()
+                is_last = self._is_closing
+                for message in self._outgoing.receive():
+                    for piece in Encoded(message).pieces(ring=self._room):
+                        self._connection.send_bytes(piece)
+                if is_last:
+                    return
+
+    def _read(self) -> None:
+        assembler = Assembler(self._source)
+        fault = ""
+        try:
+            while True:
+                message = assembler.add(self._connection.recv_bytes(2 * PIECE_BYTES))
+                if message is not None:
+                    self._incoming.send(message)
+                    if self._source is not None and (through := self._source.news()) is not None:
+                        self._outgoing.send(Freed(through))
+        except (EOFError, ConnectionResetError):
+            if not assembler.is_between_messages:
+                fault = "the other process ended in the middle of a message"
+        except DamagedMessageError as error:
+            fault = str(error)
+        except (OSError, TypeError, ValueError) as error:  # TypeError: closed by another thread during a read
+            fault = "" if self._is_closing else f"{type(error).__name__}: {error}"
+        if self._room is not None:
+            self._room.close()
+        self._on_end(fault)

@@ -1,0 +1,40 @@
+"""Tests that learners of tests are forks of a loaded process, and end like any process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from learner.common.exits import ExitCode
+from tests.e2e.preloaded import Fork
+from tests.e2e.processes import Processes
+from tests.e2e.runs import small, write_run
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_fork_has_its_own_output_and_exit_code(processes: Processes, tmp_path: Path) -> None:
+    """A fork's error and exit code arrive, and so does the signal that ends another."""
+    refused = processes.learner(tmp_path / "none.yaml")
+    running = processes.learner(write_run(tmp_path, {"CartPole": small()}))
+    assert isinstance(refused.process, Fork)
+    assert "none.yaml" in refused.fails_with(ExitCode.RUN_FILE)
+    assert running.address
+    running.kill()
+    assert running.process.poll() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("environment", "kind"), [({"ROLLCAST_INSECURE": "true"}, Fork), ({"TZ": "UTC"}, subprocess.Popen)]
+)
+def test_an_environment_that_libraries_may_read_takes_a_new_interpreter(
+    processes: Processes, tmp_path: Path, environment: Mapping[str, str], kind: type
+) -> None:
+    """Settings of Rollcast reach a fork; with other variables a learner is a new process."""
+    learner = processes.learner(write_run(tmp_path, {"CartPole": small()}), environment=environment)
+    assert isinstance(learner.process, kind)
+    assert learner.address

@@ -1,0 +1,41 @@
+"""A process that dials a front and sends back the experience and policies' numbers that it gets, for tests."""
+
+from __future__ import annotations
+
+import threading
+
+from learner.link.channel import Link
+from learner.link.control import Answer, Request, StopTurns
+from learner.link.door import dial, inherited_ring
+from learner.link.to_trainers import Experience
+from learner.link.wire import Wire
+
+
+def main() -> None:
+    """Answers until the front closes or sends `StopTurns`."""
+    link, ended, woken = Link(), threading.Event(), threading.Event()
+
+    def end(fault: str) -> None:
+        del fault
+        ended.set()
+        woken.set()
+
+    wire = Wire(dial(), link.to_front, link.to_trainers, end, inherited_ring())
+    link.to_trainers.connect(woken.set)
+    wire.start()
+    while not ended.is_set():
+        woken.wait()
+        woken.clear()
+        for message in link.to_trainers.receive():
+            match message:
+                case Experience():
+                    link.to_front.send(Answer(message.sequence, str(message.chunk.columns["reward"].sum())))
+                case Request():
+                    link.to_front.send(Answer(message.number))
+                case StopTurns():
+                    wire.close(5.0)
+                    return
+
+
+if __name__ == "__main__":
+    main()

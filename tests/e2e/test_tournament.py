@@ -17,6 +17,7 @@ from tests.e2e.test_evaluation import digests
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SELF_PLAY = {"save_steps": 300, "team_change": 600, "swap_steps": 200}
+BOARD = {"hidden_units": 32, "num_layers": 1, "vis_encode_type": "fully_connected"}
 SCRIPT = "tests.e2e.test_tournament:first_legal"
 GAMES = 160
 
@@ -29,7 +30,9 @@ def first_legal(board: Any, masks: Any) -> Any:
 
 def train(processes: Processes) -> Path:
     """Trains tic_tac_toe for a few updates, with checkpoints; returns the folder of the run."""
-    settings = small(max_steps=2000, checkpoint_interval=600, keep_checkpoints=9, self_play=SELF_PLAY)
+    settings = small(
+        max_steps=2000, checkpoint_interval=600, keep_checkpoints=9, network_settings=BOARD, self_play=SELF_PLAY
+    )
     learner = processes.learner(write_run(processes.folder, {"Board": settings}, http=False))
     player = actor(processes, learner.address, "trains")
     assert [learner.wait(), player.wait()] == [0, 0], learner.said() + player.said()

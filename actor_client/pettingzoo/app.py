@@ -11,7 +11,7 @@ from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
 from actor_client.pettingzoo.agents import Agents
 from actor_client.pettingzoo.batches import Reader
-from actor_client.pettingzoo.cast import Cast, CastingRules
+from actor_client.pettingzoo.cast import Cast, CastingRules, unmatched
 from actor_client.pettingzoo.environment import AgentEnvironment, Calls, close
 from actor_client.pettingzoo.factory import make_agents
 from actor_client.pettingzoo.loop import EnvironmentLoop
@@ -22,6 +22,9 @@ from actor_client.rollout.vector.watch import FirstConstruction
 from actor_client.serving import served_metrics
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.starting import make_link, recorded_players, refuse_lockstep
+
+_SHOWN = 8
+"""Names of agents in a warning."""
 
 
 def run_pettingzoo(settings: PettingZooSettings) -> ExitCode:
@@ -87,6 +90,9 @@ class PettingZooActor:
         except Exception as error:
             said = f"{settings.env}: the spaces of its agents cannot be read: {one_line(error)}"
             raise UnknownEnvironment(said, error) from error
+        names = [str(name) for name in getattr(agents.environment, "possible_agents", None) or ()]
+        for option in unmatched(self._rules, names) if names else ():
+            structlog.get_logger().warning("pattern_without_agent", option=option, agents=", ".join(names[:_SHOWN]))
 
     def _make(self) -> Agents:
         return make_agents(self._settings.env, self._settings.env_kwargs)

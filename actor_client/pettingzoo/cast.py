@@ -169,10 +169,20 @@ class Cast:
             raise ActorError(
                 ExitCode.USAGE,
                 f"group {name} has agents of two behaviors or teams: {first} of {other.behavior_id} and {agent} of "
-                f"{form.behavior_id}; give each its own group, as in --group '{_stem(first)}=1' "
-                f"--group '{_stem(agent)}=2'",
+                f"{form.behavior_id}; give each its own group, as in --group '{first}=1' --group '{agent}=2'",
             )
         return number
+
+
+def unmatched(rules: CastingRules, agents: Sequence[str]) -> list[str]:
+    """Returns the options whose pattern matches none of an environment's agents, as they are typed."""
+    options = {"--behavior": rules.behaviors, "--team": rules.teams, "--group": rules.groups}
+    return [
+        f"{option} '{rule.pattern}={rule.value}'"
+        for option, given in options.items()
+        for rule in given
+        if not any(match([rule], agent) is not None for agent in agents)
+    ]
 
 
 def match(rules: Sequence[Rule], agent: str) -> str | None:

@@ -125,7 +125,10 @@ def _parse(content: bytes) -> ModelProto:
     """
     import onnx  # noqa: PLC0415 - takes a third of a second, and few runs need it
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - see above
+    from onnx import numpy_helper  # noqa: PLC0415 - see above
 
+    if not content:
+        raise UnusableModel("the file is empty")
     try:
         check_self_contained(content)
         model = onnx.load_model_from_string(content)
@@ -139,6 +142,17 @@ def _parse(content: bytes) -> ModelProto:
             f"the file has no output {_CONTINUOUS} or {_DISCRETE}: name a model that a run exported, such as "
             "results/<run>/<Behavior>.onnx"
         )
+    for each in model.graph.initializer:
+        # Layers may turn NaN into numbers, so that only the weights show it.
+        if each.data_type in {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}:
+            try:
+                has_nan = bool(np.isnan(numpy_helper.to_array(each)).any())
+            except ValueError as error:
+                raise UnusableModel(f"the weights {each.name!r} cannot be read: {_first_line(error)}") from error
+            if has_nan:
+                raise UnusableModel(
+                    f"the weights {each.name!r} are not numbers (NaN): the training of the model had failed"
+                )
     return model
 
 

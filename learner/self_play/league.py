@@ -54,15 +54,6 @@ class League:
         frozen = (each.key for each in self.fixed.frozen if each.key is not None)
         return frozenset((*(each.key for each in self.pool.snapshots), *frozen))
 
-    def begin(self, steps: int) -> None:
-        """Adapts the counters to a trainer that continues from an earlier checkpoint than they do.
-
-        Args:
-            steps: Trained steps of the behavior.
-        """
-        self.saves.begin(steps)
-        self.turns.begin(steps)
-
     def is_save_due(self, steps: int) -> bool:
         """Returns whether the present policy must become a snapshot.
 

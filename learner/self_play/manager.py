@@ -92,6 +92,7 @@ class SelfPlayManager(RunPart):
         self._learning: frozenset[str] = frozenset()
         self._saved: tuple[Keys, ...] = ()  # keys in the newest run states
         self._kept: Keys = frozenset()
+        self._has_warned = False
 
     def trainer_added(self, trainer: Trainer) -> None:
         """Begins the self-play of a behavior, or continues it.
@@ -110,7 +111,6 @@ class SelfPlayManager(RunPart):
         if league is None:
             league = self._leagues[name] = League(name, settings)
         self._strengths.add_row(name, settings.initial_elo)
-        league.begin(trainer.steps_trained)
         self._add_frozen(trainer.context.behavior, league)
         lost = league.pool.discard_others(self._snapshots.keys(name))
         if lost:
@@ -238,6 +238,10 @@ class SelfPlayManager(RunPart):
             self._strengths.advance(name, league.settings.window + 1)
             trainer.numbers["pool_snapshots"] = len(league.pool)
             self._on_elo(name, league.elo.current)
+            if league.pool.saved > 1 and len(self._ids) == 1 and not self._has_warned:
+                self._has_warned = True
+                action = "give each actor's agents two teams, as --team 'player_1=1' does"
+                log.warning("self_play_without_opponents", behavior=name, team=min(self._ids)[1], action=action)
             log.debug("snapshot_saved", behavior=name, version=key.version, step=steps, elo=league.elo.current)
 
     def _look_at_actors(self) -> None:

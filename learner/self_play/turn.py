@@ -81,12 +81,9 @@ class Interval:
         self._steps = steps
         self._last = 0
 
-    def begin(self, now: int) -> None:
-        """Adapts the interval to a counter that continues from an earlier value."""
-        self._last = min(self._last, now)
-
     def is_due(self, now: int) -> bool:
-        """Returns whether the counter has grown by the number of steps."""
+        """Returns whether the counter has grown by the number of steps; it may continue from an earlier checkpoint."""
+        self._last = min(self._last, now)
         return now - self._last >= self._steps
 
     def restart(self, now: int) -> None:

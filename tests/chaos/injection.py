@@ -161,8 +161,9 @@ def _faulty_call(call: Any, method: str, injector: Injector) -> Callable[..., An
                 raise unavailable(fault)
             case Kind.FAIL_IN_FLIGHT:
                 working = asyncio.ensure_future(call(request, **options))
-                await asyncio.sleep(IN_FLIGHT_SECONDS)
+                # Before the pause, in which the caller may be cancelled: nobody looks at the answer.
                 working.add_done_callback(lambda done: done.cancelled() or done.exception())
+                await asyncio.sleep(IN_FLIGHT_SECONDS)
                 raise unavailable(fault)
         return await call(request, **options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -98,6 +99,23 @@ async def test_a_stream(kind: Kind, after: bool) -> None:
                 await _exchange(stream, b"2")
         if kind is Kind.BREAK_WRITE and not after:
             assert service.messages == [b"1"]
+
+
+@async_test
+async def test_a_failing_call_whose_caller_is_cancelled() -> None:
+    """A call that fails after its caller was cancelled leaves no error that nobody retrieved."""
+    injector, complaints = Injector(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with grpc.aio.insecure_channel("127.0.0.1:1") as real:
+        call = FaultyChannel(real, injector).unary_unary(f"/{SERVICE}/Call")
+        injector.arm(CallFault(Kind.FAIL_IN_FLIGHT, "Call"))
+        caller = asyncio.ensure_future(call(b"1", timeout=0.2))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.sleep(0.5)
+    del caller
+    gc.collect()
+    assert complaints == []
 
 
 @async_test

@@ -27,8 +27,8 @@ _MESSAGE_BYTES = 1 << 20
 _LOAD_SECONDS = 120.0
 _POLL_SECONDS = 0.02
 _ENVIRONMENT = dict(os.environ)
-_IS_READ_LATE = ("ROLLCAST_", "PYTEST_")
-"""Beginnings of variables that are read when a command runs; others may change libraries as they load."""
+_IS_READ_LATE = ("ROLLCAST_", "PYTEST_", "SDL_", "PYGAME_")
+"""Beginnings of variables that nothing reads as a learner loads; others may change libraries. Modules of tests import pygame."""
 
 
 class Fork:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from actor_client.envs.errors import UnsupportedSpace
 from actor_client.exits import ActorError, ExitCode
-from actor_client.pettingzoo.cast import Cast, CastingRules
+from actor_client.pettingzoo.cast import Cast, CastingRules, unmatched
 from actor_client.settings.agents import split_rule
 from tests.actor_client.pettingzoo import toys
 
@@ -45,6 +45,12 @@ def test_an_agent_without_a_pattern_is_named() -> None:
     with pytest.raises(ActorError, match=r"no --behavior matches the agent c.*add --behavior 'c=NAME'") as caught:
         places(Cast(rules("a=A b=B"), "unused"))
     assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_patterns_without_an_agent_are_found() -> None:
+    """A pattern that matches no agent is found, and one that an earlier pattern hides is not."""
+    found = unmatched(rules("a=A *=B c=C", "A=1 b=2", "zz*=team"), toys.Field().possible_agents)
+    assert found == ["--team 'A=1'", "--group 'zz*=team'"]
 
 
 def test_different_spaces_need_behaviors_of_their_own() -> None:

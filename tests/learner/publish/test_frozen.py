@@ -172,9 +172,13 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     tensor = outside.graph.initializer[0]
     tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="/etc/passwd")
+    damaged = onnx.load_model_from_string(render_unity(network))
+    weights = next(each for each in damaged.graph.initializer if len(each.dims) == 2)
+    weights.raw_data = np.full(tuple(weights.dims), np.nan, np.float32).tobytes()
     for content, reason in (
         (None, "does not exist"),
-        (b"", "no output continuous_actions or discrete_actions"),
+        (b"", "is empty"),
+        (damaged.SerializeToString(), r"the weights .* are not numbers \(NaN\)"),
         (b"\x80\x05cos\nsystem\n", "cannot be used: wire type"),
         (render_unity(network)[:-40], "cannot be used: the model is cut off"),
         (outside.SerializeToString(), "data is in a separate file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,11 @@ class Stage:
         )
         self.ghosts = 0
 
-    def join(self, name: str, opponent: str = "") -> ActorSession:
-        """Lets an actor with two teams join, whose opponents a script may play."""
+    def join(self, name: str, opponent: str = "", teams: Sequence[int] = (0, 1)) -> ActorSession:
+        """Lets an actor join, whose opponents a script may play."""
         session = self.parts.open(name).session
         session.opponent = opponent
-        for team in (0, 1):
+        for team in teams:
             self.parts.declared(session, team=team)
         session.is_connected = True
         return session
@@ -89,8 +90,9 @@ class Stage:
         self.trainer = PPOTrainer(bench.context(lessons=self.lessons))
         if state is not None:
             self.manager.load_state_dict(state["self_play"])
-            self.trainer.load_state_dict(state["trainer"])
         self.manager.trainer_added(self.trainer)
+        if state is not None:
+            self.trainer.load_state_dict(state["trainer"])  # by the part that comes after self-play
         self.trainer.start()
         self.actor = CartPoleActor(bench, environments=2)
         self.turn()
@@ -327,6 +329,20 @@ def test_a_restart_continues(tmp_path: Path) -> None:
     assert {**league, "swaps": 0} == {**before, "swaps": 0}
     assert min(match.number for match in second.matches) > max(match.number for match in first.matches)
     assert {key.version for key in second.files.keys(NAME)} >= {3, 4, 5}
+
+
+@pytest.mark.parametrize(("teams", "warnings"), [((0, 1), 0), ((0,), 1)])
+def test_a_run_without_opponents_is_told_of(tmp_path: Path, teams: tuple[int, ...], warnings: int) -> None:
+    """With one team alone there is one warning, which says what to do."""
+    stage = Stage(tmp_path, actors=0)
+    stage.join("actor", teams=teams)
+    with capture_logs() as logs:
+        stage.begin()
+        for _ in range(3):
+            stage.turn(updates=1)
+    found = [entry for entry in logs if entry["event"] == "self_play_without_opponents"]
+    assert len(found) == warnings
+    assert all("--team 'player_1=1'" in entry["action"] for entry in found)
 
 
 def test_lost_files_leave_the_pool(tmp_path: Path) -> None:

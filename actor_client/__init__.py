@@ -2,5 +2,7 @@
 
 from typing import Final
 
+import rollcast as _rollcast  # noqa: F401 - before ONNX Runtime, whose telemetry it disables
+
 DISTRIBUTION: Final = "rollcast"
 """The distribution of this package; `rollcast.console` refuses another package of the same name."""

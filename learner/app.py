@@ -5,19 +5,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Final
+
 import structlog
 
-from learner.checkpoints.runfolder import open_run_folder
+from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.commands.preflight import check_folder, check_supported
 from learner.commands.trainer_start import StartedTrainers
 from learner.commands.training import TrainingRun
-from learner.common.exits import ExitCode
+from learner.common.exits import ExitCode, UserError
 from learner.link.channel import Transport, as_it_is
 from learner.observe import logs
 from learner.observe.logs import LogFile
 from learner.service.server import ADDRESS, CONTROL_ADDRESS, require_descriptors, require_free
 from learner.settings.load import LoadedRun
 from learner.web.status_site import check_http
+
+MOST_DEATHS: Final = 3
+"""Deaths of the trainers within ten minutes that end the run: another start would end like these."""
+_DEATHS_SECONDS: Final = 600.0
 
 log = structlog.get_logger(__name__)
 
@@ -63,5 +72,57 @@ def serve(loaded: LoadedRun, transport: Transport = as_it_is, started: StartedTr
 
             if is_over(options, folder):
                 return ExitCode.OK
-        ending = TrainingRun(loaded, folder, transport, started).serve()
-        return ExitCode.OK if ending.is_complete else ExitCode.NOT_SAVED
+        return _train(loaded, folder, transport, started)
+
+
+class Deaths:
+    """Counts how often the process of the trainers was killed within ten minutes.
+
+    Args:
+        now: Returns monotonic seconds.
+
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._times: list[float] = []
+
+    @property
+    def count(self) -> int:
+        """Deaths within the time before the last one, which counts."""
+        return len(self._times)
+
+    def allow_another(self) -> bool:
+        """Counts a death, and returns whether another process may be started."""
+        now = self._now()
+        self._times = [*(time for time in self._times if now - time < _DEATHS_SECONDS), now]
+        return self.count < MOST_DEATHS
+
+
+def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: StartedTrainers | None) -> int:
+    """Trains until the run ends, and returns the exit code.
+
+    If the process of the trainers is killed, another one resumes the run at the same addresses. For actors this is a restart of the
+    learner: they return to their sessions.
+
+    Raises:
+        UserError: The run cannot start, a trainer failed, or the process of the trainers was killed too often.
+    """
+    run: TrainingRun | None = None
+    deaths = Deaths()
+    with contextlib.ExitStack() as processes:
+        while True:
+            try:
+                run = TrainingRun(loaded, folder, transport, started, None if run is None else run.bound)
+                ending = run.serve()
+            except UserError as error:
+                has_died = (
+                    error.exit_code is ExitCode.TRAINER_DIED and run is not None and run.front.stopping.is_by_error
+                )
+                if not has_died or not deaths.allow_another():
+                    raise
+                log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, most=MOST_DEATHS)
+            else:
+                return ExitCode.OK if ending.is_complete else ExitCode.NOT_SAVED
+            folder.resume()
+            started = processes.enter_context(StartedTrainers())

@@ -23,6 +23,7 @@ _NUMPY_TYPES: Final = {
     "tensor(double)": np.float64,
 }
 _ORT: Final[Any] = _onnxruntime  # ONNX Runtime has no types.
+_ORT.disable_telemetry_events()  # on Windows; elsewhere, `rollcast` sets the variable that disables it
 _FATAL_ONLY: Final = 4
 _KEPT_SIZES: Final = 32
 """Most batch sizes whose bindings are kept; each binding takes a few kilobytes, and 15 microseconds to make."""

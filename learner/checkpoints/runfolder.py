@@ -76,6 +76,11 @@ class RunFolder:
         self._generation: int | None = None
         self.is_superseded = False
 
+    def resume(self) -> None:
+        """Lets the next start in this folder continue from what was saved, if anything was."""
+        if _has_state(self.path):
+            self.resuming, self.initialize_from = True, None
+
     @property
     def run_id(self) -> str:
         """Name of the run."""
@@ -312,7 +317,7 @@ def _named(
 
 def _decide(path: Path, *, resume: bool | Literal["auto"], force: bool) -> bool:
     """Returns whether to resume; raises if the flags do not fit the folder."""
-    has_state = (path / RUN_STATE).exists() or (path / PREVIOUS_RUN_STATE).exists()
+    has_state = _has_state(path)
     if resume == "auto":
         return has_state
     if resume:
@@ -326,6 +331,10 @@ def _decide(path: Path, *, resume: bool | Literal["auto"], force: bool) -> bool:
         )
         raise UserError(ExitCode.RUN_FOLDER_EXISTS, message)
     return False
+
+
+def _has_state(path: Path) -> bool:
+    return (path / RUN_STATE).exists() or (path / PREVIOUS_RUN_STATE).exists()
 
 
 def _clean(path: Path, *, resuming: bool, force: bool) -> None:

@@ -7,8 +7,11 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
+from rollcast.parents import die_with_parent
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.common.exits import ExitCode, UserError
@@ -19,7 +22,12 @@ from learner.link.door import ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE, dia
 from learner.link.opening import Hello, Logged, NotOpened
 from learner.link.wire import Wire
 from learner.observe import logs
-from learner.run.training import TrainingSide
+from learner.settings.load import LoadedRun
+
+if TYPE_CHECKING:
+    from learner.run.training import TrainingSide
+
+OpenSide: TypeAlias = "Callable[[LoadedRun, RunFolder, Link], TrainingSide]"
 
 _SEND_SECONDS = 10.0
 """Seconds that the service has to take the last messages."""
@@ -30,9 +38,13 @@ class TrainerProgram:
 
     The process ends with its connection: after the end of the run in good order, before it at once, so that nothing is
     written for a service that is gone.
+
+    Args:
+        open_side: Opens the trainers' side.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_side: OpenSide) -> None:
+        self._open_side = open_side
         self._link = link = Link()
         self._hellos: queue.SimpleQueue[Hello] = queue.SimpleQueue()
         self._over = threading.Event()
@@ -53,7 +65,7 @@ class TrainerProgram:
         )
         folder = RunFolder(hello.folder, None, resuming=hello.resuming, initialize_from=hello.initialize_from)
         try:
-            self._side = TrainingSide(hello.loaded, folder, self._link)
+            self._side = self._open_side(hello.loaded, folder, self._link)
         except UserError as error:
             return self._refuse(error.exit_code, error.message)
         except Exception as error:  # noqa: BLE001 - of a package that the run file names
@@ -78,10 +90,13 @@ class TrainerProgram:
 
 def main() -> int:
     """Runs the trainers' side and returns the exit code."""
+    die_with_parent()
     prepare_streams()
     for number in (*stop_signal_numbers(), *operator_signal_numbers()):
         signal.signal(number, signal.SIG_IGN)  # the service decides when the run ends
-    return TrainerProgram().run()
+    from learner.run.training import TrainingSide  # noqa: PLC0415 - takes seconds, in which the service may be killed
+
+    return TrainerProgram(TrainingSide).run()
 
 
 if __name__ == "__main__":

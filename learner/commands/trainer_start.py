@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
 from types import TracebackType
 from typing import Final, Self
-
-from rollcast.parents import end_with_parent
 
 from learner.link.door import Door, LocalConnection
 
@@ -36,7 +33,6 @@ class StartedTrainers:
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's signals reach the service alone
             pass_fds=door.inherited,
-            preexec_fn=end_with_parent(getattr(signal, "SIGKILL", signal.SIGTERM)),  # noqa: PLW1509 - no other thread runs yet
         )
         self.ring = door.ring()
         self._is_connected = False

@@ -22,6 +22,7 @@ from learner.link.opening import Begin, GiveUp, Opened
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import open_display
 from learner.settings.load import LoadedRun
+from learner.settings.options import RunOptions
 from learner.web.status_site import http_address_is_default
 
 
@@ -42,6 +43,7 @@ class TrainingRun:
         folder: The run folder, open.
         transport: Function through which messages between the service and the trainers pass.
         started: The process of the trainers; None if they are threads of this one.
+        bound: Where an earlier start of this run listened, so that its actors find this one; None for the run file's addresses.
 
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
@@ -49,6 +51,7 @@ class TrainingRun:
     Attributes:
         trainers: The trainers' side.
         front: Front that serves the run.
+        bound: Where it listens; before `serve`, as given.
     """
 
     def __init__(
@@ -57,8 +60,10 @@ class TrainingRun:
         folder: RunFolder,
         transport: Transport = as_it_is,
         started: StartedTrainers | None = None,
+        bound: BoundAddresses | None = None,
     ) -> None:
-        self._options = options = loaded.options
+        self.bound = bound
+        self._options = options = loaded.options if bound is None else _listening_at(bound, loaded.options)
         self._folder = folder
         self._link = link = Link(transport)
         self.trainers = _open_trainers(started, loaded, folder, link)
@@ -107,6 +112,7 @@ class TrainingRun:
             remove_addresses(self._folder.path)
 
     def _begin(self, bound: BoundAddresses, page: str) -> None:
+        self.bound = bound
         self._link.to_trainers.send(Begin(bound))
         opened = self._opened
         announce(
@@ -117,6 +123,14 @@ class TrainingRun:
             seed=opened.seed,
             device=opened.device,
         )
+
+
+def _listening_at(bound: BoundAddresses, options: RunOptions) -> RunOptions:
+    """Returns the options with the addresses of an earlier start in place of those that leave the port open."""
+    found = {"address": bound.address, "control_address": bound.control}
+    if bound.http:
+        found["http_address"] = bound.http
+    return options.model_copy(update={"rollcast": options.rollcast.model_copy(update=found)})
 
 
 def _open_trainers(started: StartedTrainers | None, loaded: LoadedRun, folder: RunFolder, link: Link) -> _Trainers:

@@ -52,6 +52,7 @@ class Stopping:
         asked: Set once the run is asked to end.
         hurry: Set by the user's second request: the learner stops waiting for actors.
         stop: Why the run ends, None while it runs; an error of the trainers replaces a harmless reason.
+        is_by_error: Whether nothing but an error asked the run to end.
         signal_name: Name of the first signal; empty before.
     """
 
@@ -59,12 +60,14 @@ class Stopping:
         self.asked = asyncio.Event()
         self.hurry = asyncio.Event()
         self.stop: Stop | None = None
+        self.is_by_error = False
         self.signal_name = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals_count = 0
 
     def ask(self, reason: str, *, final: bool, error: UserError | None = None) -> None:
         """Asks the run to end. The first reason counts, unless a later one is an error."""
+        self.is_by_error = error is not None and (self.stop is None or self.is_by_error)
         if self.stop is None or (error is not None and self.stop.error is None):
             self.stop = Stop(reason, final=final, error=error)
         self.asked.set()

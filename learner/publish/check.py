@@ -75,6 +75,7 @@ def open_session(payload: bytes) -> Any:
     import onnxruntime  # noqa: PLC0415 - takes a quarter of a second to import
 
     runtime: Any = onnxruntime  # untyped
+    runtime.disable_telemetry_events()  # on Windows; elsewhere, `rollcast` sets the variable that disables it
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors only

@@ -143,7 +143,7 @@ class RunRecord(RunPart):
         about = {"run_id": self._folder.name, "seed": self._seed, "generation": self._generation}
         try:
             write_json(self._folder / VERSIONS_FILE, {**about, **versions()})
-        except WriteFailed as error:
+        except (OSError, WriteFailed) as error:  # each package is a file to open
             log.warning("versions_not_kept", error=str(error))
 
     def _look(self) -> RunView | None:

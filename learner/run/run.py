@@ -28,7 +28,7 @@ from learner.observe.logs import LOG_FILE
 from learner.publish.describe import describe
 from learner.publish.publisher import PolicyPublisher
 from learner.run.context import RunContext
-from learner.run.faults import exit_code_of
+from learner.run.faults import exit_code_of, with_descriptors
 from learner.run.lockstep.barrier import Lockstep
 from learner.run.setup import gpu_memory
 from learner.run.statistics import Statistics
@@ -254,7 +254,11 @@ class Run:
                 deterministic=is_deterministic,
                 memory_stride=behavior.memory_stride,
             )
-            return PolicyPublisher(network, context.link.to_front.send, template)
+            # The first one imports modules, while the connections of actors take descriptors.
+            return with_descriptors(
+                lambda: PolicyPublisher(network, context.link.to_front.send, template),
+                until=lambda: self.loop.is_stopping,
+            )
 
         return TrainerContext(
             behavior=behavior,

@@ -2,6 +2,7 @@
 
 import ctypes
 import signal
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -21,3 +22,10 @@ def end_with_parent(number: int = signal.SIGTERM) -> Callable[[], object] | None
     except (AttributeError, TypeError):  # macOS; Windows
         return None
     return lambda: control(_PR_SET_PDEATHSIG, int(number))
+
+
+def die_with_parent() -> None:
+    """Lets the system kill this process when the thread that started it ends; has no effect without system support."""
+    set_signal = end_with_parent(signal.SIGKILL) if sys.platform != "win32" else None
+    if set_signal is not None:
+        set_signal()

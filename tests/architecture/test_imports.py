@@ -2,8 +2,10 @@
 
 import ast
 import importlib.util
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
@@ -49,7 +51,7 @@ def modules_of(name: str) -> list[str]:
     ]
 
 
-def printed_by(program: str) -> str:
+def printed_by(program: str, environment: Mapping[str, str] | None = None) -> str:
     """Returns the standard output of a program in a fresh interpreter."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
@@ -58,6 +60,7 @@ def printed_by(program: str) -> str:
         timeout=100,
         check=False,
         cwd=ROOT,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -90,6 +93,15 @@ def test_the_actor_loads_nothing_of_the_learner() -> None:
 def test_the_learner_loads_nothing_of_the_actor() -> None:
     """The learner imports nothing of the actor or environment libraries."""
     assert imported_by(modules_of("learner")).isdisjoint({"actor_client", "gymnasium"})
+
+
+@pytest.mark.parametrize("program", ["import actor_client.policy.graph", "import learner.publish.check, onnxruntime"])
+def test_nothing_is_told_to_the_maker_of_the_runtime(program: str, tmp_path: Path) -> None:
+    """ONNX Runtime, which reports what it runs unless told otherwise, leaves no identifier and no queue of reports."""
+    silent = {"CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}  # with these it reports nothing, or writes elsewhere
+    environment = {name: value for name, value in os.environ.items() if name not in silent}
+    printed_by(program, {**environment, "HOME": str(tmp_path)})
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_the_contract_loads_almost_nothing() -> None:

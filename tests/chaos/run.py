@@ -298,6 +298,7 @@ class _Conductor:
         self._later(seconds, "give_descriptors", take_descriptors(learner.pid))
 
     def _freeze_learner(self) -> None:
+        self._fleet.wait_until_it_serves()  # faults that wait for that would wait for the thaw, which comes after them
         self._fleet.freeze_learner()
         seconds = FROZEN_LEARNER_SECONDS * min(1.0, self._plan.seconds / 600)
         self._later(seconds, "thaw_learner", self._fleet.thaw_learner)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learner.app import serve
+from learner.app import MOST_DEATHS, Deaths, serve
 from learner.checkpoints.documents import read_document
 from learner.commands.evaluate_run import EvaluationRequest, evaluate
 from learner.common.exits import ExitCode, UserError
@@ -320,3 +320,12 @@ def test_whatever_ends_a_trainer_is_an_event(
     (event,) = [line for line in lines if line["event"] == "trainer_failed"]
     assert event["error"] in (str(error), f"MemoryError: {error}")
     assert summary(tmp_path)["stop_reason"] == "trainer_failed"
+
+
+def test_trainers_that_die_again_and_again_are_given_up() -> None:
+    """The third death within ten minutes ends the run, and earlier ones are forgotten."""
+    now = 0.0
+    deaths = Deaths(lambda: now)
+    for now, is_allowed in [(0.0, True), (500.0, True), (700.0, True), (1000.0, False)]:
+        assert deaths.allow_another() is is_allowed, now
+    assert deaths.count == MOST_DEATHS

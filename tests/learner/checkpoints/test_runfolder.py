@@ -55,6 +55,19 @@ def test_a_new_run_is_made(tmp_path: Path) -> None:
         assert folder.next_generation() == 1
 
 
+def test_a_start_in_the_same_folder_continues_what_was_saved(tmp_path: Path) -> None:
+    """The next start resumes the run once there is a state, and no longer begins with another run's networks."""
+    run(tmp_path, "run_state.pt")
+    with open_run_folder(tmp_path, "new", initialize_from="run") as folder:
+        source = folder.initialize_from
+        assert source is not None
+        folder.resume()
+        assert (folder.resuming, folder.initialize_from) == (False, source)
+        folder.run_state.write_bytes(b"x")
+        folder.resume()
+        assert (folder.resuming, folder.initialize_from) == (True, None)
+
+
 def test_an_old_run_is_not_written_over(tmp_path: Path) -> None:
     """A folder with a run needs a flag, and the message names the flags."""
     run(tmp_path, "run_state.pt")

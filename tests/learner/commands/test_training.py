@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 from collections.abc import Iterator
@@ -13,11 +14,15 @@ import pytest
 import structlog
 import torch
 import yaml
+from structlog.testing import capture_logs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from learner.commands.training import TrainingRun
 from learner.common.exits import ExitCode, UserError
 from learner.link.to_front import Policy
+from learner.networks.policy import PolicyNetwork
+from learner.publish import onnx
+from learner.run import faults
 from learner.run.training import TrainingSide
 from learner.settings.load import load_run_options
 from learner.trainers.base import Trainer
@@ -105,6 +110,26 @@ def test_a_trainer_sends_its_policy_to_the_service(tmp_path: Path) -> None:
         header = sent.stored.description
         assert header == trainer.published
         assert (header.behavior, header.generation, header.version) == (NAME, side_of(run).context.generation, 0)
+
+
+def test_a_shortage_of_descriptors_delays_a_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer that cannot be built because no file can be opened is built later."""
+    export, errors = onnx.export_graph, [errno.EMFILE, errno.ENFILE]
+
+    def exported(network: PolicyNetwork) -> Any:
+        if errors:
+            raise OSError(errors.pop(), "no file can be opened")
+        return export(network)
+
+    monkeypatch.setattr(onnx, "export_graph", exported)
+    monkeypatch.setattr(faults, "_SHORTAGE_SECONDS", 0.01)
+    with assembled(tmp_path) as run, capture_logs() as logs:
+        trainer = build(run)
+        trainer.start()
+        assert trainer.published.version == 0
+    waits = [entry["error"] for entry in logs if entry["event"] == "descriptors_missing"]
+    assert len(waits) == 2
+    assert all("no file can be opened" in error for error in waits)
 
 
 def test_its_settings_and_statistics_are_written(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from learner.checkpoints.store import read_run_state
 from learner.commands.list_runs import list_runs
-from learner.common.exits import ExitCode
+from learner.common.exits import ExitCode, UserError
+from learner.front.stopping import SIGNAL, Stopping
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 
@@ -38,6 +39,22 @@ def _asked_twice(learner: LearnerProcess, *others: Child) -> None:
     assert "saved" in event["action"]
     assert "a second signal" in event["action"]
     learner.signal(signal.SIGINT)
+
+
+def test_an_end_is_by_an_error_alone_or_also_asked_for() -> None:
+    """A run that ends only because its trainers failed is told from one that was asked to end before or after."""
+    error = UserError(ExitCode.TRAINER_DIED, "killed")
+    asks: dict[str, UserError | None] = {SIGNAL: None, "trainer_failed": error}
+    for reasons, is_by_error in [
+        (["trainer_failed"], True),
+        (["trainer_failed", "trainer_failed"], True),
+        ([SIGNAL, "trainer_failed"], False),
+        (["trainer_failed", SIGNAL], False),
+    ]:
+        stopping = Stopping()
+        for reason in reasons:
+            stopping.ask(reason, final=False, error=asks[reason])
+        assert stopping.is_by_error is is_by_error, reasons
 
 
 @pytest.mark.parametrize("final", [False, True])

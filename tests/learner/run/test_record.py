@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -148,6 +149,23 @@ def test_an_error_before_the_start_is_the_end(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.record.finish({}, Ending("error", RuntimeError("address taken"), has_begun=False, has_settled=False))
     assert [(event["event"], event["error"]) for event in watched.events()] == [("failed", "address taken")]
+
+
+def test_versions_that_cannot_be_read_cost_their_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record goes on if no file can be opened when it collects the versions."""
+
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(record_module, "versions", fail)
+    monkeypatch.setattr(record_module, "LOOK_SECONDS", 0.01)
+    watched = Watched(tmp_path)
+    with capture_logs() as logs:
+        watched.record.begin("127.0.0.1:5")
+        watched.shows("a")
+        watched.waits_for("actor_joined")
+        watched.end()
+    assert [line["event"] for line in logs] == ["versions_not_kept"]
 
 
 def test_a_folder_that_takes_nothing_costs_the_record_alone(watched: Watched, tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""Tests that another process of trainers goes on where a killed one was, with the same actors."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import grpc
+import pytest
+
+from learner.common.exits import ExitCode
+from tests.actor_client.unity.players.programs import is_running
+from tests.e2e.processes import LearnerProcess, Processes
+from tests.e2e.runs import cartpole, write_run
+
+pytestmark = pytest.mark.slow
+
+NAME = "CartPole"
+
+
+def trainers_of(learner: LearnerProcess) -> int:
+    """Returns the process of its trainers; 0 while there is none."""
+    children = Path(f"/proc/{learner.pid}/task/{learner.pid}/children").read_text().split()
+    return int(children[-1]) if children else 0
+
+
+def is_back(learner: LearnerProcess, generation: int, actors: int) -> bool:
+    """Returns whether a start of the learner serves all its actors; each status is checked."""
+    try:
+        status = learner.status()
+    except grpc.RpcError:  # between two starts
+        return False
+    has_actors = len(status.actors) == actors and not status.actors_away
+    return has_actors and status.generation == generation and status.behaviors[0].version > 0
+
+
+def test_killed_trainers_are_replaced_twice(processes: Processes) -> None:
+    """Actors and learner outlive their trainers, each status balances, and the third death in ten minutes ends the run."""
+    run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0, trainer_process=True)
+    learner = processes.learner(run_file)
+    actors = [processes.actor(learner.address, "CartPole-v1", "--num-envs", "2") for _ in range(2)]
+    address = learner.address
+    victims = []
+    for generation in (2, 3):
+        learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", *actors)
+        learner.wait_for_version(NAME, learner.behavior(NAME).version + 3, *actors)
+        victims.append(trainers_of(learner))
+        os.kill(victims[-1], signal.SIGKILL)
+        learner.wait_for(lambda: is_back(learner, generation, len(actors)), "all are back", *actors)  # noqa: B023
+        learner.wait_for_version(NAME, learner.behavior(NAME).version + 3, *actors)
+    assert learner.address == address
+    assert learner.behavior(NAME).books.received > 0
+    assert not any(is_running(victim) for victim in victims)
+    assert [len(actor.events("connected")) for actor in actors] == [3, 3]
+    os.kill(trainers_of(learner), signal.SIGKILL)
+    assert "the process of the trainers ended with signal SIGKILL" in learner.fails_with(ExitCode.TRAINER_DIED)
+    assert [entry["deaths"] for entry in learner.events("trainers_start_again")] == [1, 2]

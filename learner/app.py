@@ -17,6 +17,8 @@ from learner.commands.preflight import check_folder, check_supported
 from learner.commands.trainer_start import StartedTrainers
 from learner.commands.training import TrainingRun
 from learner.common.exits import ExitCode, UserError
+from learner.front.front import Served
+from learner.front.stopping import SIGNAL
 from learner.link.channel import Transport, as_it_is
 from learner.observe import logs
 from learner.observe.logs import LogFile
@@ -31,13 +33,19 @@ _DEATHS_SECONDS: Final = 600.0
 log = structlog.get_logger(__name__)
 
 
-def serve(loaded: LoadedRun, transport: Transport = as_it_is, started: StartedTrainers | None = None) -> int:
+def serve(
+    loaded: LoadedRun,
+    transport: Transport = as_it_is,
+    started: StartedTrainers | None = None,
+    stopped_code: int = ExitCode.OK,
+) -> int:
     """Runs a learner until its run ends, and returns the exit code.
 
     Args:
         loaded: The settings and their sources.
         transport: Function through which messages between the service and the trainers pass.
         started: The process of the trainers; None if they are threads of this one.
+        stopped_code: Exit code if a signal ended the run before its end and everything was saved.
 
     Raises:
         UserError: The run cannot start, or a trainer failed.
@@ -72,7 +80,10 @@ def serve(loaded: LoadedRun, transport: Transport = as_it_is, started: StartedTr
 
             if is_over(options, folder):
                 return ExitCode.OK
-        return _train(loaded, folder, transport, started)
+        ending = _train(loaded, folder, transport, started)
+        if not ending.is_complete:
+            return ExitCode.NOT_SAVED
+        return stopped_code if ending.reason == SIGNAL else ExitCode.OK
 
 
 class Deaths:
@@ -99,8 +110,8 @@ class Deaths:
         return self.count < MOST_DEATHS
 
 
-def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: StartedTrainers | None) -> int:
-    """Trains until the run ends, and returns the exit code.
+def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: StartedTrainers | None) -> Served:
+    """Trains until the run ends.
 
     If the process of the trainers is killed, another one resumes the run at the same addresses. For actors this is a restart of the
     learner: they return to their sessions.
@@ -114,7 +125,7 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
         while True:
             try:
                 run = TrainingRun(loaded, folder, transport, started, None if run is None else run.bound)
-                ending = run.serve()
+                return run.serve()
             except UserError as error:
                 has_died = (
                     error.exit_code is ExitCode.TRAINER_DIED and run is not None and run.front.stopping.is_by_error
@@ -122,7 +133,5 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
                 if not has_died or not deaths.allow_another():
                     raise
                 log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, most=MOST_DEATHS)
-            else:
-                return ExitCode.OK if ending.is_complete else ExitCode.NOT_SAVED
             folder.resume()
             started = processes.enter_context(StartedTrainers())

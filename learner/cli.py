@@ -245,6 +245,10 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         "--restarts", metavar="N", type=_restarts, default=0,
         help="start the learner again, up to N times, if its device fails or memory runs out (default: 0)",
     )  # fmt: skip
+    parser.add_argument(
+        "--stopped-code", metavar="CODE", type=int, choices=range(256), default=0,
+        help="exit code if a signal ended the run early, for schedulers that take code 0 for the end of the work (default: 0)",
+    )  # fmt: skip
     parser.set_defaults(run=_serve)
 
 
@@ -331,6 +335,7 @@ _NOT_SETTINGS = frozenset(
         "run_file",
         "schema",
         "set_items",
+        "stopped_code",
         "version",
     }
 )
@@ -417,7 +422,7 @@ def _serve(parsed: argparse.Namespace) -> int:
             started = stack.enter_context(StartedTrainers())  # it loads torch while this process loads the service
         with _learner_extra("serve"):
             from learner.app import serve
-        return serve(loaded, started=started)
+        return serve(loaded, started=started, stopped_code=parsed.stopped_code)
 
 
 def _check_config(parsed: argparse.Namespace) -> int:

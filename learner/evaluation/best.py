@@ -24,6 +24,9 @@ TRAINING: Final = "training"
 CHECKPOINT_SHARE: Final = 10
 """Rising training returns set a new best with each update; a best checkpoint is therefore written at most ten times as
 often as a recovery checkpoint."""
+REST: Final = 10.0
+"""Times the duration of writing a best checkpoint, after which training returns may cause the next: an export of a large network on a
+slow machine takes seconds of the trainers' time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ class BestKeeper:
         self._on_saved = on_saved
         self._on_not_saved = on_not_saved
         self._clock = clock
-        self._looked_at: dict[str, float] = {}
+        self._due_at: dict[str, float] = {}
 
     def begin(self, trainer: Trainer) -> None:
         """Shows the best result that a resumed run has kept."""
@@ -128,12 +131,12 @@ class BestKeeper:
             mean = trainer.mean_return()
             if mean is None or len(returns) != returns.maxlen or not self._is_best(name, mean, TRAINING):
                 continue
-            now = self._clock()
-            if is_last or now - self._looked_at.get(name, -self._every_seconds) >= self._every_seconds:
-                self._looked_at[name] = now
+            began = self._clock()
+            if is_last or began >= self._due_at.get(name, began):
                 least = trainer.least_mean_return()
                 if least is not None and math.isfinite(least) and self._is_best(name, least, TRAINING):
                     self._keep(Candidate.of(trainer), least, TRAINING)
+                self._due_at[name] = began + max(self._every_seconds, REST * (self._clock() - began))
 
     def _is_best(self, behavior: str, reward: float, measure: str) -> bool:
         best = self._store.status.best(behavior)

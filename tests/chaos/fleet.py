@@ -147,7 +147,7 @@ class Fleet:
         number = len(self.actors)
         what: tuple[str, ...] = ("pettingzoo", "--env", match.MODULE, *match.OPTIONS)
         if behavior != MATCH:
-            what = ("gym", "--env", ENV, "--num-envs", "2", "--behavior", CARTPOLE)
+            what = ("gym", "--env", ENV, "--num-envs", "8", "--behavior", CARTPOLE)
         options = ("--learner", f"127.0.0.1:{self._ports.proxy}", "--name", name, "--log-format", "json")
         path = self._processes.folder / f"{name}-{number}.faults"
         child = self._processes.python(

@@ -1,14 +1,15 @@
-"""Starts learners as forks of a process that has loaded their modules, which takes five seconds of a core each time.
+"""Starts learners and actors as forks of processes that have loaded their modules, which takes seconds of a core each time.
 
-A fork runs the command line as a new interpreter would: its own environment, folder, output, signals and exit code. The
-process that forks is one for each process of pytest, has one thread, and ends with it.
+A fork runs the command line as a new interpreter would: its own environment, folder, output, signals and exit code. Each process of
+pytest has one process that forks learners and one that forks actors; they have one thread and end with it.
 
-`python -m tests.e2e.preloaded FD` serves forks on a socket.
+`python -m tests.e2e.preloaded FD MODULE` serves forks on a socket.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import runpy
@@ -26,9 +27,21 @@ from typing import IO, Any
 _MESSAGE_BYTES = 1 << 20
 _LOAD_SECONDS = 120.0
 _POLL_SECONDS = 0.02
+_COMMANDS = (("-m", "learner", "serve"), ("-m", "actor_client", "gym"))
+_MODULES = {
+    "learner": (
+        "learner.app",
+        "learner.observe.events",
+        "learner.publish.unity",
+        "learner.run.training",
+        "onnxruntime",
+    ),
+    "actor_client": ("actor_client.app", "actor_client.policy.graph", "gymnasium.envs.classic_control.cartpole"),
+}
+"""What commands import, also late."""
 _ENVIRONMENT = dict(os.environ)
 _IS_READ_LATE = ("ROLLCAST_", "PYTEST_", "SDL_", "PYGAME_")
-"""Beginnings of variables that nothing reads as a learner loads; others may change libraries. Modules of tests import pygame."""
+"""Beginnings of variables that nothing reads as modules load; others may change libraries. Modules of tests import pygame."""
 
 
 class Fork:
@@ -59,7 +72,7 @@ class Fork:
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             if deadline is not None and time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("a learner", timeout or 0.0)
+                raise subprocess.TimeoutExpired("a fork", timeout or 0.0)
             time.sleep(_POLL_SECONDS)
         return code
 
@@ -74,13 +87,17 @@ class Fork:
 
 
 class _Server:
-    """The other end of the loaded process."""
+    """The other end of a loaded process.
 
-    def __init__(self) -> None:
+    Args:
+        module: Whose modules it has loaded: ``learner`` or ``actor_client``.
+    """
+
+    def __init__(self, module: str) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.preloaded", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.e2e.preloaded", str(theirs.fileno()), module],
                 cwd=Path(__file__).resolve().parents[2],
                 env=_ENVIRONMENT,
                 pass_fds=[theirs.fileno()],
@@ -130,8 +147,8 @@ class _Server:
 
 
 @functools.cache
-def _server() -> _Server:
-    return _Server()
+def _server(module: str) -> _Server:
+    return _Server(module)
 
 
 def can_fork(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
@@ -141,11 +158,9 @@ def can_fork(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
         arguments: Of the interpreter.
         environment: The whole.
     """
-    is_learner = list(arguments[:3]) == ["-m", "learner", "serve"]
     has_own_trainers = "trainer_process" in " ".join(arguments)  # its service must not have torch
-    return (
-        sys.platform == "linux" and is_learner and not has_own_trainers and _early(environment) == _early(_ENVIRONMENT)
-    )
+    is_known = tuple(arguments[:3]) in _COMMANDS and not has_own_trainers
+    return sys.platform == "linux" and is_known and _early(environment) == _early(_ENVIRONMENT)
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
@@ -162,23 +177,19 @@ def fork(arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], ou
         out: Standard output.
         err: Standard error.
     """
-    server = _server()
+    server = _server(arguments[1])
     return Fork(server.fork(arguments, cwd, environment, out, err), server)
 
 
-def _load() -> None:
-    """Imports what a learner imports; onnxruntime is left out, because it starts a thread."""
-    import learner.app
-    import learner.observe.events
-    import learner.publish.unity
-    import learner.run.run
-    import learner.run.training  # noqa: F401
-    from learner.trainers.judge import load_meta_device
-
-    load_meta_device()
+def _load(module: str) -> None:
+    """Imports what a command imports."""
+    for name in _MODULES[module]:
+        importlib.import_module(name)
+    if module == "learner":
+        importlib.import_module("learner.trainers.judge").load_meta_device()
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     if threads != 1:
-        raise RuntimeError(f"loading the learner's modules started {threads - 1} threads, which forks would lack")
+        raise RuntimeError(f"loading the modules of {module} started {threads - 1} threads, which forks would lack")
 
 
 def _serve(connection: socket.socket) -> Mapping[str, Any] | None:
@@ -214,7 +225,7 @@ def main() -> None:
     """Loads, serves, and in a fork runs what was asked for."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for pytest
-    _load()
+    _load(sys.argv[2])
     connection.send(b"{}")
     request = _serve(connection)
     if request is None:
@@ -222,9 +233,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _, module, *arguments = request["arguments"]
     os.chdir(request["cwd"])
+    sys.path[0] = request["cwd"]
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.argv[1:] = arguments
+    del sys.argv[1:]
+    sys.argv += arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -1,4 +1,4 @@
-"""Tests that learners of tests are forks of a loaded process, and end like any process."""
+"""Tests that learners and actors of tests are forks of loaded processes, and end like any process."""
 
 from __future__ import annotations
 
@@ -26,6 +26,17 @@ def test_a_fork_has_its_own_output_and_exit_code(processes: Processes, tmp_path:
     assert running.address
     running.kill()
     assert running.process.poll() == -signal.SIGKILL
+
+
+def test_an_actor_is_a_fork_without_the_learner(processes: Processes, tmp_path: Path) -> None:
+    """An actor's fork has no torch, finds environments of its folder, and ends as it should."""
+    learner = processes.learner(write_run(tmp_path, {"CartPole": small()}))
+    actor = processes.actor(learner.address, "CartPole-v1")
+    assert isinstance(actor.process, Fork)
+    learner.wait_for_version("CartPole", 1, actor)
+    assert "torch" not in Path(f"/proc/{actor.pid}/maps").read_text()
+    actor.signal(signal.SIGTERM)
+    assert actor.wait() == 0, actor.said()
 
 
 @pytest.mark.parametrize(

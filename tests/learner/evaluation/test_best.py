@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,6 +146,24 @@ def test_a_restart_remembers_it(tmp_path: Path) -> None:
         assert watched.keeper.note_evaluation(Candidate.of(trainer), 10.5)
     with opened(tmp_path, resume=True) as folder:
         assert CheckpointStore(folder).status.best(NAME) is not None
+
+
+def test_slow_writing_is_followed_by_a_rest(tmp_path: Path) -> None:
+    """After a best checkpoint that took seconds, training returns cause the next ten times as long later."""
+    with begun(tmp_path) as (_, start, trainer):
+        watched = Watched(start, evaluates=False)
+        save = start.store.save_best
+
+        def slow(*args: Any, **options: Any) -> Path:
+            watched.now += 3.0
+            return save(*args, **options)
+
+        start.store.save_best = slow  # type: ignore[method-assign]
+        for seconds, value, saved in [(0.0, 5.0, 1), (26.0, 6.0, 1), (1.5, 7.0, 2)]:
+            watched.now += seconds
+            returns(trainer, value)
+            watched.keeper.after_turn({NAME: trainer})
+            assert len(watched.saved) == saved, value
 
 
 def test_what_cannot_be_written_costs_the_checkpoint_and_not_the_run(tmp_path: Path) -> None:

@@ -75,15 +75,24 @@ class SnapshotFiles:
         return found
 
     def keys(self, behavior: str) -> frozenset[PolicyKey]:
-        """Returns the keys of all snapshots of a behavior."""
+        """Returns the keys of all snapshots of a behavior.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
         found = (_NAME.fullmatch(path.name) for path in self._of(behavior).glob(f"*{_MODEL}"))
         return frozenset(
             PolicyKey(int(match[1]), int(match[2]), bytes.fromhex(match[3])) for match in found if match is not None
         )
 
     def keep(self, behavior: str, keys: Collection[PolicyKey]) -> None:
-        """Deletes all snapshots of a behavior but these. A file that cannot be deleted is logged, and stays."""
-        for key in self.keys(behavior) - frozenset(keys):
+        """Deletes all snapshots of a behavior but these. What cannot be read or deleted is logged, and stays."""
+        try:
+            found = self.keys(behavior)
+        except OSError as error:
+            log.warning("snapshots_not_deleted", path=str(self._of(behavior)), error=str(error))
+            return
+        for key in found - frozenset(keys):
             path = self._path(behavior, key)
             try:
                 path.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from learner.common.descriptors import with_descriptors
 from learner.common.exits import ExitCode, UserError
 from learner.common.plugins import in_one_line, place_of
 from learner.evaluation.frozen_trainer import FrozenTrainer
@@ -28,7 +29,7 @@ from learner.observe.logs import LOG_FILE
 from learner.publish.describe import describe
 from learner.publish.publisher import PolicyPublisher
 from learner.run.context import RunContext
-from learner.run.faults import exit_code_of, with_descriptors
+from learner.run.faults import exit_code_of
 from learner.run.lockstep.barrier import Lockstep
 from learner.run.setup import gpu_memory
 from learner.run.statistics import Statistics

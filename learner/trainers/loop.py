@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from rollcast.errors import NothingToSave
 from rollcast.history import History
 
 from learner.checkpoints.documents import CheckpointFailed
+from learner.common.descriptors import with_descriptors
 from learner.common.exits import UserError
 from learner.common.plugins import in_one_line
 from learner.link.channel import Link
@@ -328,7 +330,7 @@ class TrainerLoop:
             return  # the trainer would never get a turn, and creating it may fail
         trainer = self._build(declared, queue)
         for part in self._parts:
-            part.trainer_added(trainer)
+            with_descriptors(functools.partial(part.trainer_added, trainer), until=lambda: self._is_stopping)
         trainer.start()
         self._trainers[declared.name] = trainer
         log.info("trainer_started", behavior=declared.name, version=trainer.version, step=trainer.get_step)

@@ -69,7 +69,7 @@ class RunPart(Protocol):
     name: str = ""
 
     def trainer_added(self, trainer: Trainer) -> None:
-        """Called with each new trainer before it publishes its first version.
+        """Called with each new trainer before it publishes its first version; again if no file could be opened.
 
         Raises:
             UserError: The part has something for the trainer, such as a saved state, that does not fit.

@@ -207,6 +207,8 @@ class Fleet:
             if len(self.acting()) <= FEWEST_ACTORS:
                 self.add_actor()
             actor = self._generator.choice([each for each in self.acting() if each.behavior == CARTPOLE])
+        # A signal during its start ends it with another code.
+        wait_until(actor.child.err, f"{actor.name} has started", seconds=START_SECONDS, said=actor.child.said)
         actor.child.signal(signal.SIGTERM)
         actor.expected = 0
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from learner.common.exits import ExitCode
-from learner.settings.service import ServiceOptions
+from learner.settings.service import ServiceSettings
 from tests.deploy.stack.machine import ROOT, CommandError, run, succeeds, wait_until
 from tests.deploy.stack.pods import Pod, of_kind, rendered
 from tests.deploy.stack.stack import Stack
@@ -88,7 +88,7 @@ def test_every_pod_is_locked_down(name: str, kind: str) -> None:
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] == USER
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert pod["terminationGracePeriodSeconds"] >= 2 * ServiceOptions().drain_seconds
+    assert pod["terminationGracePeriodSeconds"] >= 2 * ServiceSettings().drain_seconds
     (container,) = pod["containers"]
     rights = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     assert container["securityContext"] == rights
@@ -150,7 +150,7 @@ def check(learner: Pod, actor: Pod, ca: Path | None = None) -> None:
 
     def trains() -> bool:
         rows = status(learner).get("behaviors", [])
-        return bool(rows) and rows[0]["version"] >= 3
+        return bool(rows) and int(rows[0]["version"]) >= 3
 
     wait_until(trains, f"they train\n{said()}", seconds=180)
     for pod in (learner, actor):

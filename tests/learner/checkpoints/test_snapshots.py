@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,17 @@ from learner.checkpoints.snapshots import SnapshotFiles
 from learner.common.files import WriteFailed
 from learner.link.policies import PolicyKey
 from tests.learner.service.samples import NAME, make_policy
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Lets this process open no file for a block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_snapshot_outlives_the_process(tmp_path: Path) -> None:
@@ -60,6 +74,18 @@ def test_a_damaged_snapshot_is_not_there(tmp_path: Path, damage: str) -> None:
     with capture_logs() as logs:
         assert files.read(NAME, key) is None
     assert [line["event"] for line in logs] == ([] if damage == "no header" else ["snapshot_unreadable"])
+
+
+def test_a_folder_that_cannot_be_read_keeps_its_snapshots(tmp_path: Path) -> None:
+    """Snapshots whose folder cannot be listed, as without a free descriptor, are deleted another time."""
+    files = SnapshotFiles(tmp_path)
+    keys = [files.write(make_policy(version)) for version in range(3)]
+    with no_descriptors(), capture_logs() as logs:
+        files.keep(NAME, keys[1:])
+    assert [line["event"] for line in logs] == ["snapshots_not_deleted"]
+    assert files.keys(NAME) == {*keys}
+    files.keep(NAME, keys[1:])
+    assert files.keys(NAME) == {*keys[1:]}
 
 
 def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from structlog.testing import capture_logs
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from learner.commands.training import TrainingRun
+from learner.common import descriptors
 from learner.common.exits import ExitCode, UserError
 from learner.link.to_front import Policy
 from learner.networks.policy import PolicyNetwork
 from learner.publish import onnx
-from learner.run import faults
 from learner.run.training import TrainingSide
 from learner.settings.load import load_run_options
 from learner.trainers.base import Trainer
@@ -122,7 +122,7 @@ def test_a_shortage_of_descriptors_delays_a_trainer(tmp_path: Path, monkeypatch:
         return export(network)
 
     monkeypatch.setattr(onnx, "export_graph", exported)
-    monkeypatch.setattr(faults, "_SHORTAGE_SECONDS", 0.01)
+    monkeypatch.setattr(descriptors, "_SHORTAGE_SECONDS", 0.01)
     with assembled(tmp_path) as run, capture_logs() as logs:
         trainer = build(run)
         trainer.start()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-
 import pytest
 import torch
 
 from learner.common.exits import ExitCode
-from learner.run.faults import exit_code_of, lacks_descriptors, with_descriptors
+from learner.run.faults import exit_code_of
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -45,31 +43,3 @@ def test_the_allocator_of_host_memory_is_recognized() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.uint8)
     assert exit_code_of(caught.value) is ExitCode.OUT_OF_MEMORY
-
-
-@pytest.mark.parametrize(
-    ("error", "lacks"),
-    [
-        (OSError(errno.EMFILE, "too many open files"), True),
-        (caused(ValueError("cannot be exported"), OSError(errno.ENFILE, "too many open files")), True),
-        (OSError(errno.ENOSPC, "no space left"), False),
-        (ValueError("too many open files"), False),
-    ],
-)
-def test_a_shortage_of_descriptors_is_recognized(error: Exception, lacks: bool) -> None:
-    """Errors of opening files beyond a limit are told from others."""
-    assert lacks_descriptors(error) is lacks
-
-
-@pytest.mark.parametrize(("number", "is_over"), [(errno.EACCES, False), (errno.EMFILE, True)])
-def test_other_faults_are_not_repeated(number: int, is_over: bool) -> None:
-    """A function that fails for another reason is called once, and so is one whose result nobody needs."""
-    calls = []
-
-    def fail() -> None:
-        calls.append(1)
-        raise OSError(number, "it fails")
-
-    with pytest.raises(OSError, match="it fails"):
-        with_descriptors(fail, until=lambda: is_over)
-    assert len(calls) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import queue
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from learner.checkpoints.documents import CheckpointFailed
+from learner.common import descriptors
 from learner.common.exits import UserError
 from learner.ingest.sessions import SessionTable
 from learner.link.control import Request, RequestKind
@@ -52,6 +54,7 @@ class Running(RunPart):
         self.turns = 0
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._make = make
+        self.shortages = 0
         self.loop = TrainerLoop(self.bench.link, self._build, (self,), on_failure=self.failures.append)
         self.thread = threading.Thread(target=self.loop.run, daemon=True)
 
@@ -59,6 +62,13 @@ class Running(RunPart):
         assert declared == self.bench.behavior.declared
         self.bench.queue = queue
         return build(self.bench.context()) if self._make is None else self._make(self.bench)
+
+    def trainer_added(self, trainer: Trainer) -> None:
+        """Fails as often as asked as if no file could be opened."""
+        del trainer
+        if self.shortages:
+            self.shortages -= 1
+            raise OSError(errno.EMFILE, "too many open files")
 
     def after_turn(self, trainers: Trainers) -> None:
         """Counts turns."""
@@ -127,6 +137,18 @@ def test_a_declared_behavior_gets_a_trainer_that_trains() -> None:
         parts.until(lambda: parts.loop.trainers["Continuous"].version == 1)
         assert parts.turns > 0
     assert parts.failures == []
+
+
+def test_a_part_that_can_open_no_file_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that reads files for a new trainer does so later if no descriptor is free."""
+    monkeypatch.setattr(descriptors, "_SHORTAGE_SECONDS", 0.01)
+    parts = Running()
+    parts.shortages = 2
+    parts.thread.start()
+    parts.until(lambda: "Continuous" in parts.loop.trainers)
+    parts.loop.stop()
+    parts.thread.join(LONG_SECONDS)
+    assert (parts.failures, parts.shortages) == ([], 0)
 
 
 def test_a_paused_loop_takes_no_turns_but_answers() -> None:

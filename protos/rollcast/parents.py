@@ -26,6 +26,5 @@ def end_with_parent(number: int = signal.SIGTERM) -> Callable[[], object] | None
 
 def die_with_parent() -> None:
     """Lets the system kill this process when the thread that started it ends; has no effect without system support."""
-    set_signal = end_with_parent(signal.SIGKILL) if sys.platform != "win32" else None
-    if set_signal is not None:
+    if sys.platform != "win32" and (set_signal := end_with_parent(signal.SIGKILL)) is not None:
         set_signal()

@@ -23,6 +23,7 @@ from learner.common.exits import ExitCode, UserError
 from learner.link.to_front import Policy
 from learner.networks.policy import PolicyNetwork
 from learner.publish import onnx
+from learner.publish.graph import export_graph
 from learner.run.training import TrainingSide
 from learner.settings.load import load_run_options
 from learner.trainers.base import Trainer
@@ -114,12 +115,12 @@ def test_a_trainer_sends_its_policy_to_the_service(tmp_path: Path) -> None:
 
 def test_a_shortage_of_descriptors_delays_a_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer that cannot be built because no file can be opened is built later."""
-    export, errors = onnx.export_graph, [errno.EMFILE, errno.ENFILE]
+    errors = [errno.EMFILE, errno.ENFILE]
 
     def exported(network: PolicyNetwork) -> Any:
         if errors:
             raise OSError(errors.pop(), "no file can be opened")
-        return export(network)
+        return export_graph(network)
 
     monkeypatch.setattr(onnx, "export_graph", exported)
     monkeypatch.setattr(descriptors, "_SHORTAGE_SECONDS", 0.01)

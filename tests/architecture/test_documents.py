@@ -198,7 +198,7 @@ def test_run_files_are_valid(
         for run_file, block in zip(run_files, printed, strict=True):
             run_file.write_text(block, encoding="utf-8")
     else:
-        run_files = sorted((ROOT / source).rglob("*.yaml"))
+        run_files = sorted(set((ROOT / source).rglob("*.yaml")) - {ROOT / "deploy/runs/kustomization.yaml"})
         assert run_files
     monkeypatch.chdir(tmp_path)
     for run_file in run_files:

@@ -91,7 +91,6 @@ class Deaths:
 
     Args:
         now: Returns monotonic seconds.
-
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -134,4 +133,5 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
                     raise
                 log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, most=MOST_DEATHS)
             folder.resume()
+            processes.close()  # of the dead process, which has a ring of shared memory
             started = processes.enter_context(StartedTrainers())

@@ -227,6 +227,9 @@ class Connector:
         self._log.debug("connection_failure", reason=describe(error))
         if self._is_early(error):
             return wait_seconds
+        next_step = self._next_step(error)
+        if next_step:  # an earlier line of this outage, such as that of a cancelled call, had no advice
+            state.notices.reset("unreachable")
         if not isinstance(error, Draining) and (left_out := state.notices.due("unreachable")) is not None:
             self._log.warning(
                 _event(error, is_opening=self._opening),
@@ -234,7 +237,7 @@ class Connector:
                 reason=f"{state.last_failure}; trying again in {wait_seconds:.2g} s",
                 attempt=self._backoff.attempts,
                 left_out=left_out,
-                **self._next_step(error),
+                **next_step,
             )
         return wait_seconds
 
@@ -266,7 +269,7 @@ class Connector:
         return problem
 
     def _next_step(self, error: WireError) -> dict[str, str]:
-        """Returns the field `action` for the first warning of a learner that does not answer."""
+        """Returns the field `action` for the first attempt of an outage that no learner answers; empty otherwise."""
         if self._has_advised or not _is_silent(error):
             return {}
         self._has_advised = True

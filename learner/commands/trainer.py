@@ -7,8 +7,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import structlog
 from rollcast.parents import die_with_parent
@@ -22,12 +21,9 @@ from learner.link.door import ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE, dia
 from learner.link.opening import Hello, Logged, NotOpened
 from learner.link.wire import Wire
 from learner.observe import logs
-from learner.settings.load import LoadedRun
 
 if TYPE_CHECKING:
     from learner.run.training import TrainingSide
-
-OpenSide: TypeAlias = "Callable[[LoadedRun, RunFolder, Link], TrainingSide]"
 
 _SEND_SECONDS = 10.0
 """Seconds that the service has to take the last messages."""
@@ -38,13 +34,9 @@ class TrainerProgram:
 
     The process ends with its connection: after the end of the run in good order, before it at once, so that nothing is
     written for a service that is gone.
-
-    Args:
-        open_side: Opens the trainers' side.
     """
 
-    def __init__(self, open_side: OpenSide) -> None:
-        self._open_side = open_side
+    def __init__(self) -> None:
         self._link = link = Link()
         self._hellos: queue.SimpleQueue[Hello] = queue.SimpleQueue()
         self._over = threading.Event()
@@ -56,6 +48,8 @@ class TrainerProgram:
 
     def run(self) -> int:
         """Runs the side until the service closes the connection, and returns the exit code."""
+        from learner.run.training import TrainingSide  # noqa: PLC0415 - takes seconds, in which the service may be killed
+
         self._wire.start()
         hello = self._hellos.get()
         send = self._link.to_front.send
@@ -65,7 +59,7 @@ class TrainerProgram:
         )
         folder = RunFolder(hello.folder, None, resuming=hello.resuming, initialize_from=hello.initialize_from)
         try:
-            self._side = self._open_side(hello.loaded, folder, self._link)
+            self._side = TrainingSide(hello.loaded, folder, self._link)
         except UserError as error:
             return self._refuse(error.exit_code, error.message)
         except Exception as error:  # noqa: BLE001 - of a package that the run file names
@@ -94,9 +88,7 @@ def main() -> int:
     prepare_streams()
     for number in (*stop_signal_numbers(), *operator_signal_numbers()):
         signal.signal(number, signal.SIG_IGN)  # the service decides when the run ends
-    from learner.run.training import TrainingSide  # noqa: PLC0415 - takes seconds, in which the service may be killed
-
-    return TrainerProgram(TrainingSide).run()
+    return TrainerProgram().run()
 
 
 if __name__ == "__main__":

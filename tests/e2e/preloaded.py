@@ -40,8 +40,9 @@ _MODULES = {
 }
 """What commands import, also late."""
 _ENVIRONMENT = dict(os.environ)
-_IS_READ_LATE = ("ROLLCAST_", "PYTEST_", "SDL_", "PYGAME_")
-"""Beginnings of variables that nothing reads as modules load; others may change libraries. Modules of tests import pygame."""
+_IS_READ_LATE = ("ROLLCAST_", "PYTEST_", "SDL_", "PYGAME_", "ORT_")
+"""Beginnings of variables that nothing reads as modules load; others may change libraries. Modules of tests import pygame,
+and `rollcast` sets one of ONNX Runtime."""
 
 
 class Fork:
@@ -236,8 +237,7 @@ def main() -> None:
     sys.path[0] = request["cwd"]
     os.environ.clear()
     os.environ.update(request["environment"])
-    del sys.argv[1:]
-    sys.argv += arguments
+    sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import grpc
 import pytest
@@ -13,6 +12,7 @@ from learner.common.exits import ExitCode
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import cartpole, write_run
+from tests.e2e.test_outages import children_of
 
 pytestmark = pytest.mark.slow
 
@@ -20,9 +20,8 @@ NAME = "CartPole"
 
 
 def trainers_of(learner: LearnerProcess) -> int:
-    """Returns the process of its trainers; 0 while there is none."""
-    children = Path(f"/proc/{learner.pid}/task/{learner.pid}/children").read_text().split()
-    return int(children[-1]) if children else 0
+    """Returns the process of its trainers."""
+    return children_of(learner.pid)[-1]
 
 
 def is_back(learner: LearnerProcess, generation: int, actors: int) -> bool:

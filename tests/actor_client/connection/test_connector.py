@@ -149,11 +149,28 @@ def test_the_first_warning_names_the_next_step() -> None:
         wait_until(lambda: link.reconnects >= 3)
         with learner:
             link.open(20.0)
-        wait_until(lambda: link.reconnects >= 6)
+            before = link.reconnects  # on a busy machine, there were more
+        wait_until(lambda: link.reconnects >= before + 3)
     assert [entry["action"] for entry in logs if "action" in entry] == [
         "start the learner with rollcast-learner serve RUN.yaml, or give its address with --learner",
         "the actor waits until the learner is back; Ctrl-C ends the actor",
     ]
+
+
+def test_an_outage_that_begins_with_another_error_names_the_next_step() -> None:
+    """An earlier warning without advice does not delay the line that says what to do."""
+    with ScriptedLearner() as learner, capture_logs() as logs, acting(learner) as actor:
+        learner.break_after = 1
+        learner.break_with = WireError("stopped", code=grpc.StatusCode.CANCELLED)
+        learner.fail_open = [TooManySessions("full")]
+        actor.send(1)
+        wait_until(lambda: not learner.fail_open)
+        learner.hang_up()
+        wait_until(lambda: any("action" in entry for entry in logs))
+    warnings = [entry for entry in logs if entry["event"] in {"connection_lost", "learner_unreachable"}]
+    assert "action" not in warnings[0]
+    assert warnings[1]["action"] == "the actor waits until the learner is back; Ctrl-C ends the actor"
+    assert warnings[1]["left_out"] == 0  # it did not wait for the next regular line
 
 
 def test_a_connect_timeout_names_the_address_and_the_reason() -> None:

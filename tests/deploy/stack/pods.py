@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,7 +116,7 @@ class Pod:
         try:
             with urllib.request.urlopen(url, timeout=5, context=context) as answer:  # noqa: S310 - as rendered
                 return 200 <= int(answer.status) < 400
-        except (OSError, urllib.error.URLError):
+        except OSError:
             return False
 
     def stop(self) -> int:

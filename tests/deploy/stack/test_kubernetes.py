@@ -19,6 +19,7 @@ from tests.deploy.stack.machine import ROOT, CommandError, run, succeeds, wait_u
 from tests.deploy.stack.pods import Pod, of_kind, rendered
 from tests.deploy.stack.stack import Stack
 from tests.documents import commands, section
+from tests.e2e.runs import small
 from tests.players.build import make_build
 
 pytestmark = pytest.mark.timeout(1800)
@@ -137,7 +138,7 @@ def status(learner: Pod) -> dict[str, Any]:
     command = words[words.index("--") + 1 :]
     try:
         found: dict[str, Any] = json.loads(learner.execute(*command, "--json"))
-    except Exception:  # noqa: BLE001 - it starts
+    except CommandError:  # it starts
         return {}
     return found
 
@@ -182,14 +183,6 @@ def test_the_pods_train_with_tls(built: Stack, tmp_path: Path) -> None:
 def test_the_pods_train_players_of_a_build(built: Stack, tmp_path: Path) -> None:
     """The overlay trains what players of a build play."""
     build = make_build(tmp_path / "build", "--task", "duel", "--agents", "4", python="python")
-    run_file = """
-behaviors:
-  Duel:
-    trainer_type: ppo
-    hyperparameters: {batch_size: 256, buffer_size: 2048}
-    network_settings: {hidden_units: 64}
-    time_horizon: 64
-    max_steps: 1000000000
-"""
+    run_file = yaml.safe_dump({"behaviors": {"Duel": small()}})
     with pods(built, tmp_path, "overlays/unity", {"unity-build": build.parent}, run_file) as (learner, actor):
         check(learner, actor)

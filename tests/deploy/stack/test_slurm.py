@@ -65,7 +65,7 @@ def test_a_job_is_requeued_and_continues_its_run(tmp_path: Path) -> None:
     assert len(joined) >= ACTORS
     summary = json.loads((folder / "results" / RUN_ID / "summary.json").read_text())
     assert (summary["generation"], summary["stop_reason"]) == (2, "max_steps")
-    assert summary["env_steps_trained"] >= 60_000
+    assert summary["env_steps_taken"] >= 60_000
 
 
 def submit(slurm: Slurm, folder: Path, programs: str) -> str:

@@ -23,6 +23,7 @@ from rollcast.console import add_completion
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
 from learner.commands.evaluate import add_evaluate
+from learner.commands.tournament import add_tournament
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
 from learner.common.text import printable
@@ -109,6 +110,9 @@ def build_parser() -> argparse.ArgumentParser:
         _certs,
     )
     add_evaluate(commands.add_parser("evaluate", help="measure a run's policy over whole episodes, without training"))
+    add_tournament(
+        commands.add_parser("tournament", help="play checkpoints and models against each other, with ratings")
+    )
     _add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
     add_compare(
         commands.add_parser("compare", help="compare groups of runs over their seeds, with intervals and curves")

@@ -15,10 +15,11 @@ from tests.coded_link import coded
 def main() -> int:
     """Runs a command and returns its exit code."""
     from learner import app, cli
-    from learner.commands import evaluate_run
+    from learner.commands import evaluate_run, tournament_run
 
     app.serve = partial(app.serve, transport=coded)
     evaluate_run.evaluate = partial(evaluate_run.evaluate, transport=coded)
+    tournament_run.hold = partial(tournament_run.hold, transport=coded)
     return cli.main(sys.argv[1:])
 
 

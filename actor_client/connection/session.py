@@ -121,6 +121,7 @@ class Session:
             client_version=self._client_version,
             policy_encodings=["zstd"],
             opponent=self._opponent,
+            opponent_by_seat=bool(self._opponent),
         )
         if self.session_id and not self._forgotten:
             request.resume.CopyFrom(

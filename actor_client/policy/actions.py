@@ -127,6 +127,9 @@ class ActingPolicy(Protocol):
     def greedy(self) -> "ActingPolicy":
         """Returns this policy acting with the mode of its distribution; always the same object."""
 
+    def uniform(self) -> "ActingPolicy":
+        """Returns this policy drawing its actions uniformly; always the same object."""
+
     def act(
         self,
         observations: Sequence[NDArray[Any]],

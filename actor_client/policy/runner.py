@@ -72,6 +72,7 @@ class Policy:
         self._deterministic = description.deterministic
         self._uniform = description.uniform
         self._greedy: Policy | None = None
+        self._random: Policy | None = None
         self._all_allowed = False
         normalized = self._probe()
         branches = spec.action.discrete_branches
@@ -111,6 +112,15 @@ class Policy:
             vars(greedy).update(_deterministic=True, _uniform=False, _greedy=greedy)
             self._greedy = greedy
         return self._greedy
+
+    def uniform(self) -> "Policy":
+        """Returns this policy drawing its actions uniformly; always the same object."""
+        if self._uniform:
+            return self
+        if self._random is None:
+            self._random = copy.copy(self)  # shares the graph, as `greedy` does
+            vars(self._random).update(_deterministic=False, _uniform=True)
+        return self._random
 
     def act(
         self,

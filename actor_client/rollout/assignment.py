@@ -1,6 +1,5 @@
 """The task of a behavior id: its part of an assignment, applied between two steps."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -40,6 +39,8 @@ class Seat:
         policy: The policy of an opponent; None = the newest.
         opponent: Behavior id of an agent on the other side; empty if there is none.
         opponent_policy: The policy with which it acts; None = the newest.
+        episodes: Episodes that are reported, of those that begin after a reset; 0 = all, without a reset.
+        random_steps: Actions at the start of each episode that are drawn uniformly.
     """
 
     match: int
@@ -48,6 +49,8 @@ class Seat:
     policy: Pinned | None = None
     opponent: str = ""
     opponent_policy: Pinned | None = None
+    episodes: int = 0
+    random_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ class TaskReader:
             self._leave_out(f"purpose {part.purpose}", part.behavior)
         if part.version and not is_opponent:
             self._leave_out("training with a pinned version", part.behavior)
-        seat = _seat(assignment.behaviors, part) if part.match else None
+        seat = _seat(assignment, part) if part.match else None
         return Task(deterministic=part.deterministic, seat=seat, told_by=assignment.id)
 
     def _leave_out(self, what: str, behavior: str, instead: str = "training continues") -> None:
@@ -159,16 +162,27 @@ class TaskReader:
             _log.warning("assignment_not_acted_on", what=what, behavior=behavior, instead=instead)
 
 
-def _seat(parts: Iterable[policy_pb2.BehaviorAssignment], part: policy_pb2.BehaviorAssignment) -> Seat:
-    """Returns the seat of a part; its opponent is the first other part of the match on the other side."""
-    other = next((each for each in parts if each.match == part.match and each.role != part.role and _acts(each)), None)
+def _seat(assignment: policy_pb2.Assignment, part: policy_pb2.BehaviorAssignment) -> Seat:
+    """Returns the seat of a part; its opponent is the first other part of the match on the other side.
+
+    The sides differ in their roles. Where all parts are opponents, in a tournament, they differ in their teams, and the
+    number of episodes is limited.
+    """
+    others = [each for each in assignment.behaviors if each.match == part.match and _acts(each)]
+    is_opponent = part.role == int(AssignmentRole.OPPONENT)
+    is_tournament = is_opponent and all(each.role == part.role for each in others)
+    other = next(
+        (each for each in others if (each.team != part.team if is_tournament else each.role != part.role)), None
+    )
     return Seat(
         match=part.match,
         team=part.team,
-        is_opponent=part.role == int(AssignmentRole.OPPONENT),
+        is_opponent=is_opponent,
         policy=_pinned(part),
         opponent="" if other is None else f"{other.behavior}?team={other.team}",
         opponent_policy=None if other is None else _pinned(other),
+        episodes=assignment.episodes if is_tournament else 0,
+        random_steps=part.random_steps if is_opponent else 0,
     )
 
 

@@ -30,10 +30,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("which", metavar="RUN", help="folder or id of a run")
     parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
     parser.add_argument(
-        "--episodes", metavar="N", type=_count, default=100, help="episodes of each behavior (default: 100)"
+        "--episodes", metavar="N", type=count_of, default=100, help="episodes of each behavior (default: 100)"
     )
     parser.add_argument(
-        "--actors", metavar="N", type=_count, default=1, help="begin when N actors have joined (default: 1)"
+        "--actors", metavar="N", type=count_of, default=1, help="begin when N actors have joined (default: 1)"
     )
     parser.add_argument("--behavior", metavar="NAME", help="measure only this behavior")
     parser.add_argument(
@@ -47,7 +47,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         "--deterministic", action="store_true", help="take the most likely action (default: as in the run file)"
     )
     way.add_argument("--stochastic", action="store_true", help="sample actions, as in training")
-    parser.add_argument("--seed", metavar="N", type=_seed, help="seed of the environments (default: the run's)")
+    parser.add_argument("--seed", metavar="N", type=seed_of, help="seed of the environments (default: the run's)")
     parser.add_argument("--json", metavar="FILE", help="write the results to FILE as JSON; - prints them")
     parser.add_argument("--address", metavar="HOST:PORT", help="address for actors (default: the run's)")
     parser.add_argument(
@@ -68,7 +68,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     own.add_argument(
         "--video-every",
         metavar="N",
-        type=_count,
+        type=count_of,
         help="film only each Nth episode, beginning with the first (default: 1)",
     )
     own.add_argument(
@@ -96,13 +96,23 @@ def run_folder(which: str, results_dir: Path) -> Path:
     )
 
 
-def _count(text: str) -> int:
+def count_of(text: str) -> int:
+    """Returns a number from 1 to a million.
+
+    Raises:
+        argparse.ArgumentTypeError: The text is none.
+    """
     if not text.isdecimal() or not 1 <= int(text) <= 10**6:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000000")
     return int(text)
 
 
-def _seed(text: str) -> int:
+def seed_of(text: str) -> int:
+    """Returns a seed.
+
+    Raises:
+        argparse.ArgumentTypeError: The text is none.
+    """
     if not text.isdecimal() or int(text) >= 2**31:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 2147483647")
     return int(text)

@@ -193,7 +193,7 @@ def evaluate(request: EvaluationRequest, *, json_file: str | None, transport: Tr
         UserError: The run, its checkpoint, the file or an address cannot be used.
     """
     if json_file not in {None, "-"}:
-        _check_target(json_file)
+        check_target(json_file)
     service = request.loaded.options.rollcast
     logs.configure(service.log_format, "info")
     require_descriptors(service)
@@ -302,7 +302,7 @@ def _announce(request: EvaluationRequest, bound: BoundAddresses) -> None:
     )
 
 
-def _check_target(json_file: str) -> None:
+def check_target(json_file: str) -> None:
     """Checks that a file is writable before hours of episodes are played for it.
 
     Raises:

@@ -105,8 +105,8 @@ def draw(panels: Sequence[Panel], title: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" '
         'aria-labelledby="title desc" font-family="system-ui, sans-serif" font-size="12">\n'
-        f'<title id="title">{_text(title)}</title>\n<desc id="desc">{_text(_description(panels))}</desc>\n'
-        f"<style>{_style()}</style>\n"
+        f'<title id="title">{svg_text(title)}</title>\n<desc id="desc">{svg_text(_description(panels))}</desc>\n'
+        f"<style>{style()}</style>\n"
         f'<rect class="page" width="{_WIDTH:g}" height="{height:g}"/>\n{body}\n</svg>\n'
     )
 
@@ -126,7 +126,9 @@ def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> Points:
     return grid, np.interp(grid, x, y)
 
 
-def _style() -> str:
+def style() -> str:
+    """Returns the rules of light and dark pages; ``c0``, ``c1`` and so on set the colors."""
+
     def rules(page: str, ink: str, faint: str, colors: Sequence[str]) -> str:
         lines = "".join(f".c{place}{{color:{color}}}" for place, color in enumerate(colors))
         return f".page{{fill:{page}}}text{{fill:{ink}}}.grid{{stroke:{faint}}}{lines}"
@@ -182,12 +184,12 @@ class _Axes:
 
 def _panel(panel: Panel, top: float) -> Iterator[str]:
     rows = _legend_rows(panel.series)
-    yield f'<text x="{_LEFT:g}" y="{top + 18:g}" font-weight="600" font-size="13">{_text(panel.title)}</text>'
+    yield f'<text x="{_LEFT:g}" y="{top + 18:g}" font-weight="600" font-size="13">{svg_text(panel.title)}</text>'
     for row, places in enumerate(rows):
         for place, x in places:
             y = top + _TITLE + _LEGEND_ROW * row + 10
             yield f'<line {_look(place, 2.5)} x1="{x:.1f}" y1="{y - 4:g}" x2="{x + 26:.1f}" y2="{y - 4:g}"/>'
-            yield f'<text x="{x + 32:.1f}" y="{y:g}">{_text(panel.series[place].label)}</text>'
+            yield f'<text x="{x + 32:.1f}" y="{y:g}">{svg_text(panel.series[place].label)}</text>'
     axes = _Axes(panel, top + _TITLE + _LEGEND_ROW * len(rows))
     yield from _frame(panel, axes)
     for place, one in enumerate(panel.series):
@@ -196,16 +198,16 @@ def _panel(panel: Panel, top: float) -> Iterator[str]:
 
 def _frame(panel: Panel, axes: _Axes) -> Iterator[str]:
     end, middle = _WIDTH - _RIGHT, (axes.top + axes.bottom) / 2
-    for value in _ticks(axes.low, axes.high):
+    for value in ticks(axes.low, axes.high):
         y = axes.y(value)
         yield f'<line class="grid" x1="{_LEFT:g}" y1="{y:.1f}" x2="{end:g}" y2="{y:.1f}"/>'
-        yield f'<text x="{_LEFT - 6:g}" y="{y + 4:.1f}" text-anchor="end">{_tick(value)}</text>'
-    for value in _ticks(0.0, axes.right_value):
+        yield f'<text x="{_LEFT - 6:g}" y="{y + 4:.1f}" text-anchor="end">{tick(value)}</text>'
+    for value in ticks(0.0, axes.right_value):
         x = axes.x(value)
-        yield f'<text x="{x:.1f}" y="{axes.bottom + 18:g}" text-anchor="middle">{_tick(value)}</text>'
+        yield f'<text x="{x:.1f}" y="{axes.bottom + 18:g}" text-anchor="middle">{tick(value)}</text>'
     yield (
-        f'<text x="{(_LEFT + end) / 2:g}" y="{axes.bottom + 38:g}" text-anchor="middle">{_text(panel.x_label)}</text>'
-        f'<text transform="translate(14 {middle:g}) rotate(-90)" text-anchor="middle">{_text(panel.y_label)}</text>'
+        f'<text x="{(_LEFT + end) / 2:g}" y="{axes.bottom + 38:g}" text-anchor="middle">{svg_text(panel.x_label)}</text>'
+        f'<text transform="translate(14 {middle:g}) rotate(-90)" text-anchor="middle">{svg_text(panel.y_label)}</text>'
     )
     if any(one.runs for one in panel.series):
         yield f'<text x="{_LEFT:g}" y="{axes.bottom + 58:g}" font-size="11">{_CAPTION}</text>'
@@ -235,15 +237,16 @@ def _look(place: int, width: float) -> str:
     return f'{_color(place)} fill="none" stroke="currentColor" stroke-width="{width:g}"{dashes}'
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Returns about five multiples of 1, 2 or 5 times a power of ten."""
+def ticks(low: float, high: float) -> list[float]:
+    """Returns the marks of an axis: about five multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * min((1, 2, 5, 10), key=lambda factor: abs(math.log(factor * power / rough)))
     return [place * step for place in range(math.ceil(low / step), math.floor(high / step + 1e-9) + 1)]
 
 
-def _tick(value: float) -> str:
+def tick(value: float) -> str:
+    """Returns the text of a mark."""
     for limit, unit in ((1e6, "M"), (1e4, "k")):
         if limit <= abs(value) < 1e9:
             return f"{value / (1e6 if unit == 'M' else 1e3):g}{unit}"
@@ -267,5 +270,6 @@ def _end(one: Series, x_label: str) -> str:
     return f"{one.label}{seeds}: {number(float(y[-1]))}{limits}, at {number(float(x[-1]))} {x_label}"
 
 
-def _text(text: str) -> str:
+def svg_text(text: str) -> str:
+    """Returns text as the content of an element, without control characters."""
     return escape(printable(text, len(text)))

@@ -299,6 +299,7 @@ class ActorSession:
         has_ended: Whether it has left the table of sessions for good.
         protocol_revision: Revision of the protocol that both sides use, from its last opening.
         opponent: Name of the script with which its actor plays opponents, from its last opening; empty for none.
+        opponent_by_seat: Whether the script plays only the opponents whose seats name no policy.
         loop_time: Time of the event loop that it takes.
         principal: Name of the principal that it belongs to; empty if actors are not identified.
         peer: Address from which it was last opened; empty after a restart of the learner.
@@ -327,6 +328,7 @@ class ActorSession:
     has_ended: bool = False
     protocol_revision: int = OLDEST_PROTOCOL_REVISION
     opponent: str = ""
+    opponent_by_seat: bool = False
     loop_time: LoopTime = field(default_factory=LoopTime)
     principal: str = ""
     peer: str = ""
@@ -370,6 +372,7 @@ class ActorSession:
                 agents={index: max(1, account.agents) for index, account in self.accounts.items()},
                 teams={index: tuple(sorted(account.teams)) for index, account in self.accounts.items()},
                 opponent=self.opponent,
+                opponent_by_seat=self.opponent_by_seat,
                 principal=self.principal,
             )
         return known
@@ -377,6 +380,8 @@ class ActorSession:
     def _is_as(self, known: Actor) -> bool:
         """Returns whether a description still holds, without an allocation: the service asks a thousand sessions a second."""
         if known.is_connected is not self.is_connected or known.opponent != self.opponent:
+            return False
+        if known.opponent_by_seat is not self.opponent_by_seat:
             return False
         if len(known.agents) != len(self.accounts):
             return False

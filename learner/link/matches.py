@@ -40,11 +40,16 @@ class Match:
         number: Number of the match, from 1; never used twice in a run. Records of its games carry it.
         session_id: Session of the actor.
         seats: One seat for each behavior id; other behavior ids with self-play wait.
+        episodes: Episodes of each behavior id that count, in a match of opponents alone, which then begins with a reset of
+            all environments; 0 for all, without a reset.
+        random_steps: Actions that an opponent draws uniformly at the start of each episode.
     """
 
     number: int
     session_id: str
     seats: tuple[Seat, ...]
+    episodes: int = 0
+    random_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ class Actor:
         agents: Number of active agents, at least 1, by index of their behavior.
         teams: Declared teams, ascending, by index of their behavior.
         opponent: Name of the script with which it plays opponents; empty if it plays them with their policies.
+        opponent_by_seat: Whether the script plays only the opponents whose seats name no policy.
         principal: Its principal; empty if actors are not identified.
     """
 
@@ -129,6 +130,7 @@ class Actor:
     teams: Mapping[int, tuple[int, ...]]
     opponent: str = ""
     principal: str = ""
+    opponent_by_seat: bool = False
 
     @property
     def source(self) -> Source:

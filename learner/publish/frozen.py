@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _OBSERVATION: Final = "obs_"
 _CONTINUOUS, _DISCRETE = "continuous_actions", "discrete_actions"
+_MOST_LIKELY: Final = "deterministic_"
+"""Prefix of the outputs of an exported model that are its most likely actions."""
 _INNER: Final = "model/"
 """Prefix of all names of the exported model within the converted one."""
 _LOG_STD: Final = -10.0
@@ -65,19 +67,21 @@ def check_model(path: Path) -> None:
     _parse(_read(path))
 
 
-def load_frozen(path: Path, spec: BehaviorSpec, behavior_index: int) -> FrozenPolicy:
+def load_frozen(path: Path, spec: BehaviorSpec, behavior_index: int, *, is_deterministic: bool = False) -> FrozenPolicy:
     """Reads an exported model, converts it, and runs it once.
 
     Args:
         path: The file.
         spec: Observations and actions of the behavior.
         behavior_index: Number of the behavior in this run.
+        is_deterministic: Whether it takes its most likely actions instead of drawn ones.
 
     Raises:
-        UnusableModel: The file is not an exported model with these observations and actions.
+        UnusableModel: The file is not an exported model with these observations and actions, or does not give its most
+            likely actions.
     """
     content = _read(path)
-    wrapped = _Wrapped(_parse(content), spec)
+    wrapped = _Wrapped(_parse(content), spec, _MOST_LIKELY if is_deterministic else "")
     payload = wrapped.model.SerializeToString(deterministic=True)
     if len(payload) > MAX_POLICY_BYTES:
         raise UnusableModel(f"the converted policy has {len(payload)} bytes; the limit is {MAX_POLICY_BYTES}")
@@ -158,6 +162,7 @@ class _Wrapped:
     Args:
         model: The exported model.
         spec: Observations and actions of the behavior.
+        prefix: Prefix of the outputs that are its actions.
 
     Attributes:
         model: The policy.
@@ -168,10 +173,11 @@ class _Wrapped:
         UnusableModel: The model is for other observations or actions.
     """
 
-    def __init__(self, model: ModelProto, spec: BehaviorSpec) -> None:
+    def __init__(self, model: ModelProto, spec: BehaviorSpec, prefix: str = "") -> None:
         from onnx.compose import add_prefix  # noqa: PLC0415 - see `_parse`
 
         self._spec = spec
+        self._continuous, self._discrete = f"{prefix}{_CONTINUOUS}", f"{prefix}{_DISCRETE}"
         constants = {each.name for each in model.graph.initializer}
         self._taken = {port.name: _shape(port) for port in model.graph.input if port.name not in constants}
         self._given = {port.name for port in model.graph.output}
@@ -278,6 +284,11 @@ class _Wrapped:
             raise UnusableModel(
                 "the behavior has action axes without bounds, onto which the model's [-1, 1] cannot be mapped"
             )
+        needed = {name for name in (self._continuous, self._discrete) if name.removeprefix(_MOST_LIKELY) in wanted}
+        if not needed <= self._given:
+            raise UnusableModel(
+                f"the model has no output {', '.join(sorted(needed - self._given))}: it can only draw its actions"
+            )
         shape = self._taken.get(ACTION_MASKS)
         if shape is not None and (len(shape) != 2 or shape[1] not in {None, action.mask_size}):
             raise UnusableModel(
@@ -314,7 +325,7 @@ class _Wrapped:
     def _add_outputs(self) -> None:
         action = self._spec.action
         if action.continuous_size:
-            drawn = f"{_INNER}{_CONTINUOUS}"
+            drawn = f"{_INNER}{self._continuous}"
             for name, value in (("clip", CLIP), ("zero", 0.0), ("log_std_value", _LOG_STD)):
                 self._add_constant(name, np.float32(value))
             self._add_node("Mul", [drawn, "clip"], "mean")
@@ -334,7 +345,7 @@ class _Wrapped:
         """Adds logits ``[B, sum of branches]`` from the drawn choices ``[B, branches]``."""
         from onnx import TensorProto  # noqa: PLC0415 - see `_parse`
 
-        self._add_node("Cast", [f"{_INNER}{_DISCRETE}"], "choices", to=TensorProto.INT64)
+        self._add_node("Cast", [f"{_INNER}{self._discrete}"], "choices", to=TensorProto.INT64)
         self._add_constant("log_probabilities", np.asarray([_OTHERS, 0.0], np.float32))
         parts = []
         for branch, size in enumerate(self._spec.action.discrete_branches):

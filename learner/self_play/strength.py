@@ -1,12 +1,6 @@
-r"""Estimates strengths with draws and confidence intervals, counting each game once.
+"""Estimates strengths with draws and confidence intervals, counting each game once.
 
-Davidson's extension of the Bradley-Terry model (R. R. Davidson, On extending the Bradley-Terry model to accommodate ties
-in paired comparison experiments, Journal of the American Statistical Association 65, 1970, equations 2.1 and 2.2). With
-strengths :math:`\pi` and the draw parameter :math:`\nu`, player i beats, draws with and loses to player j in proportion to
-:math:`\pi_i`, :math:`\nu \sqrt{\pi_i \pi_j}` and :math:`\pi_j`. In logarithms, the score of a game (1, 1/2, 0) is the
-sufficient statistic of the strengths.
-
-Players are the snapshots of a pool and the current policy. Because a policy changes little between two snapshots, its
+The model is Davidson's (`learner.self_play.davidson`). Players are the snapshots of a pool and the current policy. Because a policy changes little between two snapshots, its
 strength has a normal prior around that of its predecessor (as in R. Coulom, Whole-History Rating, 2008), which also keeps
 strengths without losses finite. Each behavior has such a row of players, and each frozen file is a row of one. The first
 player of the first row is the origin. The estimate is the mode of the posterior distribution; the intervals are those of
@@ -15,37 +9,25 @@ its normal approximation.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learner.common.saved_values import count, number, shown, text
-from learner.self_play.elo import DRAW, LOSS, SCALE, WIN
-
-Float = NDArray[np.float64]
+from learner.self_play.davidson import ELO_PER_UNIT, INTERVAL, Games, Prior, maximize
+from learner.self_play.elo import DRAW, LOSS, WIN
 
 Player: TypeAlias = tuple[str, int]
 """Name of a row, and number of a player in it."""
 
-ELO_PER_UNIT: Final = SCALE / math.log(10.0)
-"""Points per unit of a logarithmic strength."""
 STEP_ELO: Final = 200.0
 """Standard deviation between successive players, in points."""
 ROW_ELO: Final = 400.0
 """Standard deviation between the first players of two rows, in points."""
 ORIGIN_ELO: Final = 1.0
 """Standard deviation of the origin, in points: a positive number keeps the computation regular."""
-PRIOR_DRAWS: Final = 1.0
-"""Evidence for the draw parameter in addition to the games: this many draws in three times as many equal games."""
-INTERVAL: Final = 1.959963984540054
-"""Standard deviations on each side of a 95 % interval."""
-_MAX_ROUNDS: Final = 100
-_CLOSE: Final = 1e-10
-_MAX_STEP: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +204,14 @@ class Strengths:
         players = [(name, number_) for name, row in self._rows.items() for number_ in range(row.first, row.end)]
         places = {player: place for place, player in enumerate(players)}
         start = [self._ratings[each].value if each in self._ratings else self._rows[each[0]].mean for each in players]
-        values, errors = _maximize(self._prior(places), self._games(places), np.asarray(start) / ELO_PER_UNIT)
-        values, errors = values * ELO_PER_UNIT, INTERVAL * errors * ELO_PER_UNIT
+        found = maximize(self._prior(places), self._games(places), np.asarray(start) / ELO_PER_UNIT)
+        values, errors = found.values * ELO_PER_UNIT, INTERVAL * np.sqrt(np.diag(found.covariance)) * ELO_PER_UNIT
         return {
             each: Rating(value, error)
             for each, value, error in zip(players, values.tolist(), errors.tolist(), strict=True)
         }
 
-    def _prior(self, places: Mapping[Player, int]) -> _Prior:
+    def _prior(self, places: Mapping[Player, int]) -> Prior:
         size = len(places)
         precision, towards = np.zeros((size, size)), np.zeros(size)
         for name, row in self._rows.items():
@@ -240,12 +222,12 @@ class Strengths:
             weight = (ELO_PER_UNIT / STEP_ELO) ** 2
             for later in range(first + 1, last + 1):
                 precision[later - 1 : later + 1, later - 1 : later + 1] += [[weight, -weight], [-weight, weight]]
-        return _Prior(precision, towards)
+        return Prior(precision, towards)
 
-    def _games(self, places: Mapping[Player, int]) -> _Games:
+    def _games(self, places: Mapping[Player, int]) -> Games:
         keys, found = list(self._results), list(self._results.values())
         fixed = [self._fixed.get(opponent, 0.0) for _, opponent in keys]
-        return _Games(
+        return Games(
             first=np.asarray([places[player] for player, _ in keys], np.intp),
             second=np.asarray([places.get(opponent, -1) for _, opponent in keys], np.intp),
             fixed=np.asarray(fixed, np.float64) / ELO_PER_UNIT,
@@ -253,78 +235,6 @@ class Strengths:
             draws=np.asarray([each.draws for each in found], np.float64),
             totals=np.asarray([each.games for each in found], np.float64),
         )
-
-
-class _Prior(NamedTuple):
-    """A normal distribution of logarithmic strengths: precision ``[N, N]``, and precision times mean ``[N]``."""
-
-    precision: Float
-    towards: Float
-
-
-class _Games(NamedTuple):
-    """Games as arrays; `P` pairs.
-
-    Attributes:
-        first, second: Place of each player among the estimated ones, ``[P]``; -1 for a fixed second player.
-        fixed: Logarithmic strength of fixed second players, ``[P]``.
-        scores, draws, totals: Score of the first player, and numbers of draws and of games, ``[P]``.
-    """
-
-    first: NDArray[np.intp]
-    second: NDArray[np.intp]
-    fixed: Float
-    scores: Float
-    draws: Float
-    totals: Float
-
-
-def _maximize(prior: _Prior, games: _Games, start: Float) -> tuple[Float, Float]:
-    """Returns logarithmic strengths ``[N]`` and their standard errors ``[N]``.
-
-    Newton's method with limited steps: the logarithm of the posterior is concave in these parameters (Davidson, section
-    3), and the last parameter is the logarithm of the draw parameter.
-    """
-    parameters = np.append(start, 0.0)
-    for _ in range(_MAX_ROUNDS):
-        gradient, curvature = _derivatives(prior, games, parameters)
-        step = np.linalg.solve(curvature, gradient)
-        size = float(np.abs(step).max())
-        parameters += step * min(1.0, _MAX_STEP / max(size, _MAX_STEP))
-        if size < _CLOSE:
-            break
-    _, curvature = _derivatives(prior, games, parameters)
-    return parameters[:-1], np.sqrt(np.diag(np.linalg.inv(curvature))[:-1])
-
-
-def _derivatives(prior: _Prior, games: _Games, parameters: Float) -> tuple[Float, Float]:
-    """Returns the gradient of the logarithm of the posterior, ``[N + 1]``, and its negative Hessian."""
-    players, log_draw = parameters[:-1], parameters[-1]
-    size = len(players)
-    gradient, curvature = np.zeros(size + 1), np.zeros((size + 1, size + 1))
-    gradient[:-1], curvature[:-1, :-1] = prior.towards - prior.precision @ players, prior.precision
-    share = 1.0 / (1.0 + 2.0 * math.exp(-float(log_draw)))  # of draws between equal players
-    gradient[-1], curvature[-1, -1] = PRIOR_DRAWS * (1.0 - 3.0 * share), PRIOR_DRAWS * 3.0 * share * (1.0 - share)
-    half = (players[games.first] - np.where(games.second < 0, games.fixed, players[games.second])) / 2.0
-    weights = np.stack([half, np.full_like(half, log_draw), -half])
-    weights = np.exp(weights - weights.max(0))
-    win, draw, _ = weights / weights.sum(0)
-    score = win + DRAW * draw
-    surplus, spread = games.scores - games.totals * score, games.totals * (win + 0.25 * draw - score**2)
-    with_draw = games.totals * draw * (DRAW - score)
-    # Each pair enters as the difference of two players: +1 in the place of the first, -1 in that of the second.
-    sides = np.zeros((len(half), size + 1))
-    rows = np.arange(len(half))
-    sides[rows, games.first] = 1.0
-    estimated = games.second >= 0
-    sides[rows[estimated], games.second[estimated]] = -1.0
-    gradient += surplus @ sides
-    gradient[-1] += (games.draws - games.totals * draw).sum()
-    curvature += sides.T @ (spread[:, None] * sides)
-    curvature[-1] += with_draw @ sides
-    curvature[:, -1] += with_draw @ sides
-    curvature[-1, -1] += (games.totals * draw * (1.0 - draw)).sum()
-    return gradient, curvature
 
 
 def _lists(value: object, length: int) -> list[Mapping[int, Any]]:

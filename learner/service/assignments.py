@@ -91,7 +91,7 @@ class Assignments:
         if session.session_id in self._own:
             return self._own[session.session_id]
         if self.has_task or self._has_matches(session):
-            return self._keep(session, self._part_of(session))
+            return self._keep(session, self._part_of(session), self._episodes(session))
         if self._current is None:
             return None
         waits = self._players is not None and session.session_id not in self._players
@@ -129,7 +129,7 @@ class Assignments:
     def release(self, session: ActorSession) -> bytes:
         """Returns a session to the assignment of the run."""
         self._orders.pop(session.session_id, None)
-        return self._keep(session, self._part_of(session))
+        return self._keep(session, self._part_of(session), self._episodes(session))
 
     def learns(self, session_id: str, behavior: str) -> bool:
         """Returns whether any behavior id of a behavior with self-play learns in the session's match."""
@@ -143,7 +143,7 @@ class Assignments:
         self._matches[session.session_id] = match
         if self.is_playing(session.session_id):
             return None
-        return self._keep(session, self._part_of(session))
+        return self._keep(session, self._part_of(session), match.episodes, resets=match.episodes > 0)
 
     def forget(self, session_id: str) -> None:
         """Forgets a session that has ended."""
@@ -159,6 +159,11 @@ class Assignments:
 
     def _has_matches(self, session: ActorSession) -> bool:
         return any(self._plays_matches(each.behavior) for each in session.accounts.values())
+
+    def _episodes(self, session: ActorSession) -> int:
+        """Returns the limit of episodes of a session's match; 0 for none."""
+        match = self._matches.get(session.session_id)
+        return 0 if match is None else match.episodes
 
     def _part_of(self, session: ActorSession) -> Callable[[str, int], Part]:
         """Returns what a session's behavior ids do without an order."""
@@ -178,8 +183,12 @@ class Assignments:
 
         return part
 
-    def _keep(self, session: ActorSession, part: Callable[[str, int], Part], episodes: int = 0) -> bytes:
+    def _keep(
+        self, session: ActorSession, part: Callable[[str, int], Part], episodes: int = 0, *, resets: bool = False
+    ) -> bytes:
         assignment = policy_pb2.Assignment() if self._current is None else _without_round(self._current)
+        if resets:
+            assignment.reset = policy_pb2.RESET_MODE_NOW
         del assignment.behaviors[:]
         assignment.id = self._next_id()
         assignment.behaviors.extend(_each(session, part))
@@ -198,6 +207,7 @@ def _seated(match: Match, seat: Seat) -> Part:
         team=seat.team,
         role=policy_pb2.AssignmentRole.ValueType(seat.role),
         match=match.number,
+        random_steps=match.random_steps,
     )
     if seat.policy is not None:
         part.generation, part.version, part.sha256 = seat.policy.generation, seat.policy.version, seat.policy.sha256

@@ -112,7 +112,7 @@ class SessionService:
         opened = self._open(request)
         session = opened.session
         session.protocol_revision = min(request.protocol_revision, PROTOCOL_REVISION)
-        session.opponent = request.opponent
+        session.opponent, session.opponent_by_seat = request.opponent, request.opponent_by_seat
         session.peer = grpc_address(context.peer())
         for over in opened.ended:
             self._hub.forget(

@@ -17,7 +17,7 @@ from actor_client.rollout.agents.interface import AgentRequest, AskingAgents, En
 from actor_client.rollout.agents.players import Index, Player, Players
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Seat
-from actor_client.rollout.evaluation import EpisodeSender
+from actor_client.rollout.evaluation import EpisodeSender, Quota
 from actor_client.rollout.link import BehaviorLink
 
 REPORT_SECONDS: Final = 1.0
@@ -28,14 +28,14 @@ class OpponentRound:
     """Plays matches with the agents of one behavior id, in any number of environments; has a recorder's interface.
 
     An agent plays an episode to its end with the policy of the match in which it began. Its steps are ghost steps: they
-    are counted, and need no credit.
+    are counted, and need no credit. Where a match limits its episodes, the first to begin are reported.
 
     Args:
         spec: The behavior's spec.
         link: The link that takes records and provides policies.
         seat: The part in the present match.
         newest: The newest policy; None if there is none yet.
-        script: Acts in place of the policies of all matches; None for none.
+        script: Acts in the matches that name no policy, in place of the newest; None for none.
         clock: Monotonic seconds.
 
     Attributes:
@@ -65,6 +65,7 @@ class OpponentRound:
         self._script = script
         self._clock = clock
         self._players = Players(self._begin, self._end)
+        self._quota = Quota(seat.episodes)
         self._sender = EpisodeSender(spec, link, None, clock)
         self._counted = 0
         self._reported = 0
@@ -76,12 +77,17 @@ class OpponentRound:
         return self._players.most
 
     def assign(self, seat: Seat) -> None:
-        """Begins another match, in which episodes take part that have no action yet."""
+        """Begins another match, in which episodes take part that have no action yet.
+
+        Where it limits its episodes, these are reset and do not count: their other side may have begun before.
+        """
         self.seat, self.fault = seat, ""
         self._newest_of_match = self.newest
+        self._quota = Quota(seat.episodes)
         for player in self._players.all():
             if not player.has_acted:
                 player.seat, player.policy = seat, None
+            player.counts &= not seat.episodes
 
     def follow(self, newest: ActingPolicy) -> None:
         """Notes the newest policy; after a restart of the learner, drops records of the time before."""
@@ -125,7 +131,7 @@ class OpponentRound:
     def drop_env(self, env: int, reason: str) -> None:
         """Forgets the agents of an environment that was lost or reset."""
         del reason
-        self._players.drop_env(env)
+        self._quota.lose(sum(player.counts for player in self._players.drop_env(env)))
 
     def add_stats(self, env: int, records: Iterable[object]) -> None:
         """Ignores statistics of simulators, which learning agents report as well."""
@@ -139,7 +145,10 @@ class OpponentRound:
         """Sends records, or the number of ghost steps, if they are due."""
         if self.newest is None:
             return
-        self._sender.poll(self.newest.generation, len(self._players))
+        if self._quota.is_done:
+            self._sender.flush(self.newest.generation, len(self._players))
+        else:
+            self._sender.poll(self.newest.generation, len(self._players))
         now = self._clock()
         if self._counted > self._reported and now >= self._report_due:
             self._report(self.newest)
@@ -165,20 +174,25 @@ class OpponentRound:
             ActorError: The script failed.
         """
         observations, masks = joined([request.asking for request in requests])
-        if self._script is not None:
-            return self._script.act(self._spec, observations, masks)
         players = [
             self._players.get(request.worker, identity)
             for request in requests
             for identity in request.asking.ids.tolist()
         ]
+        scripted: list[int] = []
         rows: dict[int, tuple[ActingPolicy, list[int]]] = {}
         for row, player in enumerate(players):
+            if self._script is not None and (player.seat or self.seat).policy is None:
+                scripted.append(row)
+                continue
             policy = self._policy(player)
             if policy is None:
                 return None
             rows.setdefault(id(policy), (policy, []))[1].append(row)
         parts = []
+        if self._script is not None and scripted:
+            seen = [values[scripted] for values in observations], None if masks is None else masks[scripted]
+            parts.append((scripted, self._script.act(self._spec, *seen)))
         for policy, chosen in rows.values():
             mine = [players[row] for row in chosen]
             actions = policy.act(
@@ -192,20 +206,28 @@ class OpponentRound:
         return merged(parts)
 
     def _policy(self, player: Player) -> ActingPolicy | None:
-        """Returns the policy of the match in which an agent plays; None until it is available."""
+        """Returns what acts for an agent: the policy of its match, at first uniformly; None until it is available."""
+        seat = player.seat or self.seat
         if player.policy is None:
-            named = (player.seat or self.seat).policy
-            player.policy = self._newest_of_match if named is None else self._link.opponent(named)
+            player.policy = self._newest_of_match if seat.policy is None else self._link.opponent(seat.policy)
+        if player.policy is not None and player.steps < seat.random_steps:
+            return player.policy.uniform()
         return player.policy
 
     def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
-        return Player(env, identity, episode, settings_revision, self._version(self.seat), seat=self.seat)
+        counts, version = self._quota.begin(), self._version(self.seat)
+        return Player(env, identity, episode, settings_revision, version, counts=counts, seat=self.seat)
 
     def _end(self, player: Player, end: SegmentEnd, result: int) -> None:
         version = self._version(player.seat or self.seat) if player.policy is None else player.policy.version
         record = player.record(end, version, result)
+        if not player.counts:
+            return
         if player.steps and player.is_usable and record.is_finite:
+            self._quota.end()
             self._sender.add(record)
+        else:
+            self._quota.lose()
 
     def _version(self, seat: Seat) -> int:
         if seat.policy is not None:

@@ -451,6 +451,7 @@ class BehaviorAssignment(google.protobuf.message.Message):
     LOCKSTEP_VERSION_FIELD_NUMBER: builtins.int
     MATCH_FIELD_NUMBER: builtins.int
     SHA256_FIELD_NUMBER: builtins.int
+    RANDOM_STEPS_FIELD_NUMBER: builtins.int
     behavior: builtins.str
     """The name, without a team."""
     team: builtins.int
@@ -478,7 +479,14 @@ class BehaviorAssignment(google.protobuf.message.Message):
     was an opponent before, or the other way round, all environments are reset, after open segments are cut and sent.
     """
     sha256: builtins.bytes
-    """OPPONENT: SHA-256 of the pinned policy, see GetPolicyRequest. Empty: the newest policy acts."""
+    """OPPONENT: SHA-256 of the pinned policy, see GetPolicyRequest. Empty: the actor's script acts if it has one (see
+    OpenSessionRequest.opponent), otherwise the newest policy.
+    """
+    random_steps: builtins.int
+    """OPPONENT: an agent draws its first so many actions of each episode uniformly, as with PolicyHeader.uniform, so that games of
+    two policies without randomness differ. Scripts are not affected. An actor that does not know this field begins with
+    actions of the policy, which is right, but repeats such games.
+    """
     def __init__(
         self,
         *,
@@ -492,8 +500,9 @@ class BehaviorAssignment(google.protobuf.message.Message):
         lockstep_version: builtins.int = ...,
         match: builtins.int = ...,
         sha256: builtins.bytes = ...,
+        random_steps: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["behavior", b"behavior", "deterministic", b"deterministic", "generation", b"generation", "lockstep_version", b"lockstep_version", "match", b"match", "purpose", b"purpose", "role", b"role", "sha256", b"sha256", "team", b"team", "version", b"version"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["behavior", b"behavior", "deterministic", b"deterministic", "generation", b"generation", "lockstep_version", b"lockstep_version", "match", b"match", "purpose", b"purpose", "random_steps", b"random_steps", "role", b"role", "sha256", b"sha256", "team", b"team", "version", b"version"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___BehaviorAssignment: typing_extensions.TypeAlias = BehaviorAssignment
@@ -657,7 +666,9 @@ class Assignment(google.protobuf.message.Message):
     """Lock-step: steps each agent takes in a round before it waits; 0 = free."""
     episodes: builtins.int
     """Episodes that each behavior id plays and then waits; 0 = no limit (evaluation). The first ones to begin count, whichever
-    end first: else the short ones would be favored.
+    end first: else the short ones would be favored. In a match of opponents alone, each sends no more records than these; it
+    comes with RESET_MODE_NOW, and episodes that began before the reset do not count. There an actor need not wait after
+    them, and one that does not know this rule sends records of further episodes.
     """
     lockstep_round: builtins.int
     """Lock-step: the round that this assignment begins, from 1; 0 with a quota = wait, no round has begun for this actor."""

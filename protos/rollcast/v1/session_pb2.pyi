@@ -216,6 +216,7 @@ class OpenSessionRequest(google.protobuf.message.Message):
     CLIENT_VERSION_FIELD_NUMBER: builtins.int
     POLICY_ENCODINGS_FIELD_NUMBER: builtins.int
     OPPONENT_FIELD_NUMBER: builtins.int
+    OPPONENT_BY_SEAT_FIELD_NUMBER: builtins.int
     protocol_revision: builtins.int
     """The highest revision of this package's behavior that the actor knows. The smaller one of both sides is used."""
     actor_name: builtins.str
@@ -225,9 +226,11 @@ class OpenSessionRequest(google.protobuf.message.Message):
     client_version: builtins.str
     """For logs: version of the client and its environment."""
     opponent: builtins.str
-    """Name of the script with which the actor plays all opponents, instead of the policies of their assignments; empty for none. Of
+    """Name of the script with which the actor plays opponents (see opponent_by_seat); empty for none. Of
     the form module:callable, at most 128 letters, digits, `_` and `.`.
     """
+    opponent_by_seat: builtins.bool
+    """The script plays only opponents whose assignments name no policy by its SHA-256. Without this it plays them all."""
     @property
     def resume(self) -> Global___ResumeSession:
         """Set after a lost connection."""
@@ -246,10 +249,11 @@ class OpenSessionRequest(google.protobuf.message.Message):
         client_version: builtins.str = ...,
         policy_encodings: collections.abc.Iterable[builtins.str] | None = ...,
         opponent: builtins.str = ...,
+        opponent_by_seat: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["resume", b"resume"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_name", b"actor_name", "client_version", b"client_version", "instance_id", b"instance_id", "opponent", b"opponent", "policy_encodings", b"policy_encodings", "protocol_revision", b"protocol_revision", "resume", b"resume"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_name", b"actor_name", "client_version", b"client_version", "instance_id", b"instance_id", "opponent", b"opponent", "opponent_by_seat", b"opponent_by_seat", "policy_encodings", b"policy_encodings", "protocol_revision", b"protocol_revision", "resume", b"resume"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___OpenSessionRequest: typing_extensions.TypeAlias = OpenSessionRequest

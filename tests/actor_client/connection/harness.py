@@ -32,6 +32,10 @@ class BarePolicy:
         """Returns itself, because its actions do not depend on chance."""
         return self
 
+    def uniform(self) -> BarePolicy:
+        """Returns itself, because its actions do not depend on chance."""
+        return self
+
     def act(
         self, observations: Sequence[NDArray[Any]], masks: NDArray[Any] | None, noise: Noise, memory: Any = None
     ) -> Actions:

@@ -157,11 +157,17 @@ class RulePolicy:
     rule: Callable[[Sequence[NDArray[Any]]], NDArray[Any]] | None = None
     acted: int = 0
     modes: int = 0
+    draws: int = 0
     memory: MemoryForm = NO_MEMORY
 
     def greedy(self) -> RulePolicy:
         """Counts that it was asked for."""
         self.modes += 1
+        return self
+
+    def uniform(self) -> RulePolicy:
+        """Counts that it was asked for."""
+        self.draws += 1
         return self
 
     def act(

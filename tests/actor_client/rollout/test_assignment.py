@@ -71,3 +71,29 @@ def test_the_seats_of_a_match() -> None:
     message.id = 9
     assert tasks.of(message, "Ball", 0) == first
     assert tasks.of(message, "Ball", 0).told_by == 9
+
+
+def test_the_seats_of_a_tournament() -> None:
+    """Where all are opponents, the sides are the teams; episodes are limited and begin with random actions."""
+    seats = [
+        policy_pb2.BehaviorAssignment(
+            behavior="Ball",
+            team=team,
+            role=policy_pb2.ASSIGNMENT_ROLE_OPPONENT,
+            match=3,
+            sha256=digest,
+            random_steps=2,
+        )
+        for team, digest in ((0, b"x"), (1, b""))
+    ]
+    message = policy_pb2.Assignment(id=8, episodes=20, behaviors=seats)
+    tasks = TaskReader(has_opponents=True)
+    pinned = Pinned(0, 0, b"x")
+    first, second = (tasks.of(message, "Ball", team).seat for team in (0, 1))
+    assert first == Seat(3, 0, is_opponent=True, policy=pinned, opponent="Ball?team=1", episodes=20, random_steps=2)
+    assert second == Seat(
+        3, 1, is_opponent=True, opponent="Ball?team=0", opponent_policy=pinned, episodes=20, random_steps=2
+    )
+    seats[0].role = policy_pb2.ASSIGNMENT_ROLE_LEARN
+    learning = policy_pb2.Assignment(id=9, episodes=20, behaviors=seats)
+    assert {tasks.of(learning, "Ball", team).seat.episodes for team in (0, 1)} == {0}  # type: ignore[union-attr]

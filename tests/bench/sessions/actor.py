@@ -47,6 +47,10 @@ class NumberedPolicy:
         """Returns itself."""
         return self
 
+    def uniform(self) -> NumberedPolicy:
+        """Returns itself."""
+        return self
+
     def act(
         self,
         observations: Sequence[NDArray[Any]],

@@ -181,7 +181,7 @@ def test_neighbours_differ_without_color() -> None:
 )
 def test_ticks_are_round_numbers(low: float, high: float, expected: list[float]) -> None:
     """Axes have about five multiples of 1, 2 or 5."""
-    assert line_chart._ticks(low, high) == pytest.approx(expected)
+    assert line_chart.ticks(low, high) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

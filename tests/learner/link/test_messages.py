@@ -138,6 +138,7 @@ MESSAGES: tuple[Any, ...] = (
             ),
         )
     ),
+    StartMatch(Match(8, "session", (Seat("Walker", 0, AssignmentRole.OPPONENT),), episodes=20, random_steps=2)),
     stats(),
     JudgeDeclaration(3, make_spec(), declared().settings),
     Judgement(3, Footprint(100, 40, network_bytes=7)),

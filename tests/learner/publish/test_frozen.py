@@ -76,6 +76,37 @@ def test_actors_draw_the_actions_of_the_model(name: str, tmp_path: Path) -> None
         assert np.abs(found).max() <= 1.0
 
 
+def test_the_most_likely_actions(tmp_path: Path) -> None:
+    """A deterministic opponent takes the mode of the network, always the same; a model without it is refused."""
+    network = shaken(KINDS["hybrid"].build())
+    spec, path = network.spec, tmp_path / "model.onnx"
+    path.write_bytes(render_unity(network))
+    policy = loaded(load_frozen(path, spec, 3, is_deterministic=True), spec)
+    feed = random_inputs(spec, 0, 20, np.random.default_rng(2))
+    seen, masks = list(feed.values())[: len(spec.observations)], feed["action_masks"].astype(np.uint8)
+    noise = Noise(1, 0, agents=20, continuous_size=spec.action.continuous_size, logits_size=spec.action.mask_size)
+    with torch.no_grad():
+        mean, _, logits, _ = network(
+            [torch.from_numpy(value) for value in seen], torch.from_numpy(feed["action_masks"])
+        )
+    assert mean is not None
+    assert logits is not None
+    wanted = [part.argmax(1).numpy() for part in torch.split(logits, list(spec.action.discrete_branches), dim=1)]
+    actions = policy.act(seen, masks, noise)
+    assert actions.discrete is not None
+    assert actions.environment_continuous is not None
+    np.testing.assert_array_equal(actions.discrete, np.stack(wanted, 1))
+    np.testing.assert_allclose(actions.environment_continuous, (mean.clamp(-3, 3) / 3).numpy(), atol=1e-3)
+    model = onnx.load(path)
+    kept = [each for each in model.graph.output if not each.name.startswith("deterministic_")]
+    del model.graph.output[:]
+    model.graph.output.extend(kept)
+    path.write_bytes(model.SerializeToString())
+    load_frozen(path, spec, 3)
+    with pytest.raises(UnusableModel, match="has no output deterministic_continuous_actions, deterministic_discrete"):
+        load_frozen(path, spec, 3, is_deterministic=True)
+
+
 def test_memory_is_that_of_the_network(recurrent: PolicyNetwork, tmp_path: Path) -> None:
     """A policy with memory gets and returns the memory of each agent."""
     network = shaken(recurrent)

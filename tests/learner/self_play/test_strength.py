@@ -8,8 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from learner.self_play.davidson import ELO_PER_UNIT, INTERVAL
 from learner.self_play.elo import DRAW, LOSS, WIN
-from learner.self_play.strength import ELO_PER_UNIT, INTERVAL, STEP_ELO, Player, Strengths
+from learner.self_play.strength import STEP_ELO, Player, Strengths
 
 
 def row(players: int, name: str = "A") -> Strengths:

@@ -78,7 +78,33 @@ async def test_trainers_know_the_script_of_an_actor() -> None:
             assert (error.reason, error.metadata["field"]) == ("BAD_REQUEST", "opponent")
         await actor.open(protocol_revision=2, opponent="my_game.scripts:chase")
         (told,) = learner.sessions.actors().actors
-        assert told.opponent == "my_game.scripts:chase"
+        assert (told.opponent, told.opponent_by_seat) == ("my_game.scripts:chase", False)
+    async with running(self_play()) as learner, Actor(learner.server.port) as actor:
+        await actor.open(protocol_revision=2, opponent="my_game.scripts:chase", opponent_by_seat=True)
+        assert [each.opponent_by_seat for each in learner.sessions.actors().actors] == [True]
+
+
+@async_test
+async def test_a_match_of_opponents_alone_limits_its_episodes() -> None:
+    """A match of a tournament begins with a reset; told again for another reason, it has its limit and no reset."""
+    async with running(self_play()) as learner, Actor(learner.server.port) as actor:
+        call = await join(actor)
+        seats = (
+            Seat(NAME, 0, AssignmentRole.OPPONENT, PolicyKey(0, 0, DIGEST)),
+            Seat(NAME, 1, AssignmentRole.OPPONENT),
+        )
+        learner.link.to_front.send(StartMatch(Match(3, actor.session_id, seats, episodes=20, random_steps=2)))
+        told = await next_assignment(call)
+        assert roles(told) == [OPPONENT, OPPONENT]
+        assert (told.episodes, told.reset) == (20, policy_pb2.RESET_MODE_NOW)
+        assert [(part.sha256, part.random_steps) for part in told.behaviors] == [(DIGEST, 2), (b"", 2)]
+        lesson = policy_pb2.Assignment(settings_revision=2)
+        learner.link.to_front.send(Assign(lesson))
+        again = await next_assignment(call)
+        assert (again.episodes, again.reset) == (20, policy_pb2.RESET_MODE_NONE)
+        learner.link.to_front.send(match(actor, 4))
+        after = await next_assignment(call)
+        assert (after.episodes, after.reset) == (0, policy_pb2.RESET_MODE_NONE)
 
 
 @async_test

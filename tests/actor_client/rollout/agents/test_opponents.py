@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from rollcast.columns import GameResult
 
 from actor_client.policy.actions import Actions, MemoryForm
 from actor_client.policy.noise import Noise
 from actor_client.rollout.agents.interface import AgentRequest
 from actor_client.rollout.agents.opponents import REPORT_SECONDS, OpponentRound
+from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Pinned, Seat
 from actor_client.unity.steps import DecisionBatch, TerminalBatch
 from tests.actor_client.rollout.agents.driver import SPEC, observed
@@ -48,7 +52,7 @@ class Message:
 class Opponents:
     """A round whose policies remember the number of steps, and always choose 0 (old) or 1 (new)."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: ScriptedOpponent | None = None) -> None:
         self.now = 0.0
         self.link = KeepingLink(SPEC)
         memory = MemoryForm(2, 4)
@@ -57,7 +61,8 @@ class Opponents:
             NEW: RulePolicy(SPEC, 4, rule=lambda seen: np.ones(len(seen[0])), memory=memory),
         }
         self.link.opponents = dict(self.policies)
-        self.round = OpponentRound(SPEC, self.link, Seat(5, 1, is_opponent=True, policy=OLD), clock=lambda: self.now)
+        seat = Seat(5, 1, is_opponent=True, policy=OLD)
+        self.round = OpponentRound(SPEC, self.link, seat, script=script, clock=lambda: self.now)
         self.round.follow(RulePolicy(SPEC, 9))
         self.noise = Noise(1, 0, agents=1, continuous_size=0, logits_size=2)
 
@@ -199,3 +204,81 @@ def test_records_of_an_earlier_start_of_the_learner_are_dropped() -> None:
     game.end(2)
     assert game.told("match") == [5]
     assert game.link.chunks[-1].generation == 2
+
+
+def limited(number: int, policy: Pinned | None, episodes: int, random_steps: int = 0) -> Seat:
+    """Returns a seat of a match that reports so many episodes."""
+    return Seat(number, 1, is_opponent=True, policy=policy, episodes=episodes, random_steps=random_steps)
+
+
+def test_the_first_episodes_to_begin_are_reported() -> None:
+    """Of a match with two episodes, the first two that begin are reported, whichever end first, and at once at the end."""
+    game = Opponents()
+    game.round.assign(limited(6, OLD, 2))
+    game.ask(1, 2, 3)
+    game.end(3)
+    game.ask(3)
+    game.end(3)
+    game.end(2)
+    game.ask(2)
+    game.end(2)
+    assert not any(chunk.episodes for chunk in game.link.chunks)
+    game.end(1)
+    assert [chunk.columns["episode/agent"].tolist() for chunk in game.link.chunks if chunk.episodes] == [[2, 1]]
+    assert game.told("match") == [6, 6]
+
+
+def test_an_episode_that_was_reset_is_replaced() -> None:
+    """Episodes that began before the reset of a match do not count, and a lost one is replaced by another."""
+    game = Opponents()
+    game.ask(1)
+    game.round.assign(limited(6, OLD, 2))
+    game.ask(1, 2)
+    game.end(1)
+    assert game.told("match") == []
+    game.round.drop_env(0, "reset")
+    game.ask(3, 4)
+    for identity in (4, 3):
+        game.end(identity)
+    assert (game.told("match"), game.told("agent")) == ([6, 6], [4, 3])
+
+
+def test_an_agent_that_waited_for_its_policy_does_not_count_in_the_next_match() -> None:
+    """It takes part, because it has not acted; but the other side of its game may have begun in the match before."""
+    game = Opponents()
+    game.link.opponents = {NEW: game.policies[NEW]}
+    assert game.ask(1) is None
+    game.round.assign(limited(6, NEW, 1))
+    assert game.ask(1) == [1]
+    game.end(1)
+    assert game.told("match") == []
+    game.ask(1)
+    game.end(1)
+    assert game.told("match") == [6]
+
+
+def test_the_first_actions_are_random() -> None:
+    """For so many steps of an episode, the policy draws uniformly; then it acts itself."""
+    game = Opponents()
+    game.round.assign(limited(6, NEW, 4, random_steps=2))
+    drawn = []
+    for _ in range(4):
+        game.ask(1)
+        drawn.append(game.policies[NEW].draws)
+    game.end(1)
+    assert drawn == [1, 2, 2, 2]
+    game.ask(1)
+    assert game.policies[NEW].draws == 3
+
+
+def test_a_script_plays_only_seats_without_a_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor's script and a named policy play different agents in one message."""
+    module = types.ModuleType("scripts_of_a_tournament")
+    vars(module)["other"] = lambda seen, _masks: np.ones(len(seen))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    game = Opponents(ScriptedOpponent(f"{module.__name__}:other"))
+    assert game.ask(1) == [0]
+    game.round.assign(limited(6, None, 4))
+    assert game.ask(1, 2) == [0, 1]
+    game.round.assign(Seat(7, 1, is_opponent=True, policy=OLD))
+    assert game.ask(3, 2, 1) == [0, 1, 0]

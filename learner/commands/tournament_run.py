@@ -1,0 +1,258 @@
+"""Implements ``rollcast-learner tournament``: players of one behavior play one another on the actors that connect."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from learner.checkpoints.lock import FolderLock
+from learner.checkpoints.snapshots import SnapshotFiles
+from learner.checkpoints.status import TrainingStatus
+from learner.checkpoints.store import read_run_state
+from learner.commands.evaluate_run import check_target
+from learner.commands.finished_run import restore_behaviors, without_training_limits
+from learner.commands.tournament_report import Standing, document, plot, table
+from learner.commands.two_sides import play
+from learner.common.exits import ExitCode, UserError
+from learner.common.files import WriteFailed, write_file
+from learner.front.front import Front
+from learner.link.channel import Link, Transport, as_it_is
+from learner.link.control import Finished
+from learner.observe import logs
+from learner.observe.address import BoundAddresses
+from learner.observe.display import Display, how_to_start
+from learner.run.context import RunContext
+from learner.run.run import Acting, Run
+from learner.run.statistics import Statistics
+from learner.service.server import require_descriptors, require_free
+from learner.settings.load import LoadedRun
+from learner.settings.options import RunOptions
+from learner.settings.trainer import SelfPlaySettings
+from learner.tournament.journal import GAMES_FILE, Journal, Terms
+from learner.tournament.manager import Plan, Tournament, missing_scripts
+from learner.tournament.players import distinct, opponent, players_of_run
+
+log = structlog.get_logger(__name__)
+
+DONE: Final = "tournament_done"
+"""Stop reason of a tournament that has played all its games."""
+GAMES_OF_A_PAIR: Final = 200
+"""Most games of each pair, on average, unless the command line says otherwise."""
+RATINGS_FILE: Final = "ratings.json"
+PLOT_FILE: Final = "ratings.svg"
+
+
+@dataclass(frozen=True, slots=True)
+class TournamentRequest:
+    """Arguments of a tournament.
+
+    Attributes:
+        folder: Run folder.
+        loaded: Settings of the run, overridden by the command line.
+        results_dir: Folder of all runs.
+        against: The players beside the checkpoints of the run.
+        checkpoints: Most checkpoints of the run that play.
+        behavior: Name of the behavior; None for the only one.
+        interval: Halves of the intervals at which the tournament ends, in points.
+        games: Most games; None for `GAMES_OF_A_PAIR` for each pair.
+        match_games: Games of a match; None for as many as the actor plays at a time.
+        random_moves: Random moves of each player at the start of a game.
+        is_deterministic: Whether models take their most likely actions.
+        actors: Number of actors to wait for.
+        seed: Seed of the environments.
+        output: Folder of the tournament.
+        starts_over: Whether games that are there already are dropped.
+    """
+
+    folder: Path
+    loaded: LoadedRun
+    results_dir: Path
+    against: tuple[str, ...]
+    checkpoints: int
+    behavior: str | None
+    interval: float
+    games: int | None
+    match_games: int | None
+    random_moves: int
+    is_deterministic: bool
+    actors: int
+    seed: int
+    output: Path
+    starts_over: bool
+
+
+def hold(request: TournamentRequest, *, json_file: str | None, transport: Transport = as_it_is) -> int:
+    """Plays a tournament, prints and writes its ratings, and returns the exit code.
+
+    Args:
+        request: Arguments of the tournament.
+        json_file: Another file for the ratings as JSON; ``-`` writes them to standard output, in place of the table.
+        transport: Function through which messages between the service and the trainers pass.
+
+    Raises:
+        UserError: The run, a player, a folder or an address cannot be used.
+    """
+    if json_file not in {None, "-"}:
+        check_target(json_file)
+    service = request.loaded.options.rollcast
+    logs.configure(service.log_format, "info")
+    require_descriptors(service)
+    require_free(service.address, "--address")
+    plan = _plan(request)
+    with ExitStack() as stack:
+        stack.callback(_locked(request).release)
+        terms = Terms(plan.behavior, plan.random_moves, plan.is_deterministic)
+        journal = stack.enter_context(Journal(request.output / GAMES_FILE, terms))
+        tournament = _play(request, plan, journal, transport)
+    standing = Standing(plan.players, tournament.results, tournament.standings)
+    is_done = tournament.is_done
+    told = {"run": str(request.folder), **asdict(terms), "is_complete": is_done}
+    text = json.dumps(document(standing, told), indent=2)
+    _write(request.output / RATINGS_FILE, f"{text}\n")
+    _write(request.output / PLOT_FILE, plot(standing, plan.behavior))
+    for script in missing_scripts(plan, tournament.results):
+        log.warning("script_did_not_play", opponent=script, start=f"rollcast-actor ... --opponent {script}")
+    if json_file == "-":
+        sys.stdout.write(f"{text}\n")
+    else:
+        sys.stdout.write(f"{table(standing)}\n")
+        if json_file is not None:
+            _write(Path(json_file), f"{text}\n")
+    return ExitCode.OK if is_done else ExitCode.EVALUATION_CUT_SHORT
+
+
+def _plan(request: TournamentRequest) -> Plan:
+    """Returns what is played.
+
+    Raises:
+        UserError: The run has several behaviors and none was chosen, or a player cannot be found.
+    """
+    names = list(_behaviors(request))
+    behavior = request.behavior
+    if behavior is None and len(names) == 1:
+        behavior = names[0]
+    if behavior is None or behavior not in names:
+        asked = "choose one with --behavior" if behavior is None else f"--behavior {behavior!r} is none of them"
+        raise UserError(
+            ExitCode.USAGE, f"the run in {request.folder} has the behaviors {', '.join(names) or 'none'}: {asked}"
+        )
+    players = players_of_run(request.folder, behavior, request.checkpoints)
+    players += [opponent(text, behavior, request.results_dir, request.folder) for text in request.against]
+    chosen = distinct(players)
+    pairs = len(chosen) * (len(chosen) - 1) // 2
+    return Plan(
+        players=chosen,
+        behavior=behavior,
+        random_moves=request.random_moves,
+        is_deterministic=request.is_deterministic,
+        interval=request.interval,
+        games=request.games or GAMES_OF_A_PAIR * pairs,
+        match_games=request.match_games,
+        actors=request.actors,
+        max_silent_seconds=request.loaded.options.rollcast.evaluation.max_silent_seconds,
+    )
+
+
+def _behaviors(request: TournamentRequest) -> Mapping[str, object]:
+    """Returns the behaviors of the run by name, each with its declaration if the run state has it.
+
+    Raises:
+        UserError: The run state is damaged.
+    """
+    state = read_run_state(request.folder)
+    if state is None:
+        return dict.fromkeys(request.loaded.options.behaviors)
+    try:
+        return {str(row["name"]): row for row in state.behaviors_table["behaviors"]}
+    except (KeyError, TypeError) as error:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT, f"the run state in {request.folder} lists no behaviors; restore another copy of it"
+        ) from error
+
+
+def _options(request: TournamentRequest, names: Mapping[str, object]) -> RunOptions:
+    """Returns a run file with only the behaviors of the run, each with self-play: its behavior ids act only in matches."""
+    options = without_training_limits(request.loaded)
+    settings = {name: options.settings_for(name) for name in names}
+    behaviors = {
+        name: each if each.self_play is not None else each.model_copy(update={"self_play": SelfPlaySettings()})
+        for name, each in settings.items()
+    }
+    return options.model_copy(update={"behaviors": behaviors, "default_settings": None})
+
+
+def _locked(request: TournamentRequest) -> FolderLock:
+    """Returns the lock on the folder of the tournament, which is created, and emptied if it starts over.
+
+    Raises:
+        UserError: The folder cannot be used, or another tournament runs there.
+    """
+    try:
+        request.output.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(request.output)
+        if request.starts_over:
+            (request.output / GAMES_FILE).unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(
+            ExitCode.NOT_SAVED, f"--output {request.output} cannot be used: {error.strerror}; name another folder"
+        ) from error
+    return lock
+
+
+def _play(request: TournamentRequest, plan: Plan, journal: Journal, transport: Transport) -> Tournament:
+    """Serves until the tournament is done or stopped, and returns it.
+
+    Raises:
+        UserError: A player or an address cannot be used, or the games cannot be written.
+    """
+    names = _behaviors(request)
+    options = _options(request, names)
+    link, run_id = Link(transport), request.folder.resolve().name
+    seed = (request.seed + journal.start - 1) % 2**31  # another start must not repeat the games of the ones before
+    context = RunContext(options, link, run_id=run_id, generation=journal.start, seed=seed)
+    status = TrainingStatus.load(request.folder / "run_logs" / "training_status.json")
+    context.lessons.set_numbers(status.lessons(context.lessons.numbers()))
+    snapshots = SnapshotFiles(request.output)
+    tournament = Tournament(
+        plan,
+        context.roster,
+        link.to_front.send,
+        journal,
+        snapshots,
+        on_done=lambda: link.to_front.send(Finished(DONE)),
+    )
+    if tournament.is_done:
+        log.info("tournament_is_done", games=tournament.games, widest_interval=round(tournament.standings.widest, 1))
+        return tournament
+    front = Front(options, link, run_id=run_id, generation=journal.start, seed=seed, snapshots=snapshots)
+    known = [row for row in names.values() if row is not None]
+    if known:
+        restore_behaviors(front, {"behaviors": known})
+    statistics = Statistics(context.meters)
+    run = Run(context, (tournament, statistics), trains=Acting(), statistics=statistics)
+
+    def listening(bound: BoundAddresses, _page: str) -> None:
+        log.info(
+            "waiting_for_actors",
+            address=bound.address,
+            players=[player.name for player in plan.players],
+            games=tournament.games,
+            start=how_to_start(bound.address),
+        )
+
+    play(front, run, listening, Display(None, options.rollcast.summary_seconds))
+    return tournament
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_file(path, text.encode())
+    except WriteFailed as error:
+        raise UserError(ExitCode.NOT_SAVED, str(error)) from error

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 import grpc
 import structlog
 from rollcast.errors import PolicyCorrupt, WireError
+from rollcast.limits import INLINE_BYTES
 from rollcast.policies import PolicyAssembler, PolicyDescription
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
@@ -100,7 +101,9 @@ class Downlink:
             WireError: The subscription ended.
         """
         session = self._state.session
-        request = policy_pb2.SubscribeRequest(session_id=session.session_id, epoch=session.epoch, held=self._held())
+        request = policy_pb2.SubscribeRequest(
+            session_id=session.session_id, epoch=session.epoch, held=self._held(), inline_bytes=INLINE_BYTES
+        )
         call = self._endpoint.policies.Subscribe(request, metadata=self._endpoint.metadata)
         assembler = PolicyAssembler()
         index = 0
@@ -113,6 +116,8 @@ class Downlink:
                         index = message.header.behavior_index
                         self._began_at = time.monotonic()
                         assembler.begin(message.header)
+                        if message.header.data:
+                            await self._add(assembler, policy_pb2.PolicyFrame(data=message.header.data))
                     elif kind == "frame":
                         await self._add(assembler, message.frame)
                     elif kind == "assignment":

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
-from rollcast.limits import FRAME_BYTES, MIB
+from rollcast.limits import FRAME_BYTES, INLINE_BYTES, MIB
 from rollcast.policies import PolicyDescription
 from rollcast.v1 import policy_pb2
 
@@ -44,15 +44,26 @@ class EncodedPolicy:
         description: Header of the version.
         messages: Serialized SubscribeResponse messages: the header, then the frames. `header` and `frame` have the
             same numbers in GetPolicyResponse, so the same bytes answer GetPolicy.
+        inlined: The one message for subscribers that take so small a version with its header; empty if it is larger.
     """
 
     description: PolicyDescription
     messages: tuple[bytes, ...]
+    inlined: tuple[bytes, ...] = ()
+
+    def messages_for(self, inline_bytes: int) -> tuple[bytes, ...]:
+        """Returns the messages for a subscriber that takes up to `inline_bytes` bytes with a header."""
+        return self.inlined if self.inlined and self.description.encoded_bytes <= inline_bytes else self.messages
 
 
 def encode(policy: StoredPolicy) -> EncodedPolicy:
     """Serializes a version."""
-    return EncodedPolicy(policy.description, tuple(_messages(policy)))
+    inlined: tuple[bytes, ...] = ()
+    if len(policy.payload) <= INLINE_BYTES:
+        header = policy.description.to_message()
+        header.data = policy.payload
+        inlined = (policy_pb2.SubscribeResponse(header=header).SerializeToString(),)
+    return EncodedPolicy(policy.description, tuple(_messages(policy)), inlined)
 
 
 def _messages(policy: StoredPolicy) -> Iterator[bytes]:
@@ -69,10 +80,18 @@ class Subscription:
     Args:
         held: Generation and version of the policies that the subscriber has, by behavior index.
         on_replaced: Called when a newer version replaces a waiting one.
+        inline_bytes: Largest policy that the subscriber takes in one message with its header.
     """
 
-    def __init__(self, held: Mapping[int, tuple[int, int]], on_replaced: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        held: Mapping[int, tuple[int, int]],
+        on_replaced: Callable[[], object] | None = None,
+        *,
+        inline_bytes: int = 0,
+    ) -> None:
         self.behaviors: set[int] = set()
+        self._inline_bytes = inline_bytes
         self._on_replaced = on_replaced
         self._held = dict(held)
         self._waiting: dict[SlotKey, tuple[bytes, ...]] = {}
@@ -92,7 +111,7 @@ class Subscription:
         if index not in self.behaviors or self._held.get(index, (-1, -1)) >= version:
             return
         self._held[index] = version
-        self.put(index, policy.messages)
+        self.put(index, policy.messages_for(self._inline_bytes))
 
     def put(self, key: SlotKey, messages: tuple[bytes, ...]) -> None:
         """Puts messages into a slot and discards those that waited there."""
@@ -107,8 +126,8 @@ class Subscription:
             self._is_ended, self._error = True, error
             self._changed.set()
 
-    async def take(self) -> tuple[bytes, ...] | None:
-        """Waits for messages and returns them; the caller must send all. Returns None if the subscription is over.
+    async def take(self) -> tuple[SlotKey, tuple[bytes, ...]] | None:
+        """Waits for a slot with messages, and returns both; the caller must send all. Returns None if the subscription is over.
 
         Raises:
             Exception: The error with which the subscription was ended.
@@ -119,7 +138,8 @@ class Subscription:
                     raise self._error
                 return None
             if self._waiting:
-                return self._waiting.pop(next(iter(self._waiting)))
+                key = next(iter(self._waiting))
+                return key, self._waiting.pop(key)
             self._changed.clear()
             await self._changed.wait()
 
@@ -149,14 +169,17 @@ class Broadcast:
         """Number of subscriptions."""
         return len(self._subscriptions)
 
-    def subscribe(self, behaviors: Iterable[int], held: Mapping[int, tuple[int, int]]) -> Subscription:
+    def subscribe(
+        self, behaviors: Iterable[int], held: Mapping[int, tuple[int, int]], *, inline_bytes: int = 0
+    ) -> Subscription:
         """Begins a subscription; the newest version of each behavior already waits in it.
 
         Args:
             behaviors: Indices of the behaviors that the subscriber declared.
             held: Generation and version that it has, by behavior index, so that nothing is sent twice.
+            inline_bytes: Largest policy that it takes in one message with its header.
         """
-        subscription = Subscription(held, self._on_replaced)
+        subscription = Subscription(held, self._on_replaced, inline_bytes=inline_bytes)
         self._subscriptions.add(subscription)
         for index in behaviors:
             self.add_behavior(subscription, index)

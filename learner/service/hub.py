@@ -254,12 +254,14 @@ class Hub:
             self.roll_call.changed()
             self._left.set()
 
-    def subscribe(self, session: ActorSession, held: dict[int, tuple[int, int]]) -> Subscription:
+    def subscribe(
+        self, session: ActorSession, held: dict[int, tuple[int, int]], *, inline_bytes: int = 0
+    ) -> Subscription:
         """Begins the subscription of a session; ends an older one as superseded."""
         older = self._subscriptions.get(session.session_id)
         if older is not None:
             older.end(_superseded("subscription", session))
-        subscription = self._broadcast.subscribe(session.accounts, held)
+        subscription = self._broadcast.subscribe(session.accounts, held, inline_bytes=inline_bytes)
         self._subscriptions[session.session_id] = subscription
         self._tell(session, self._assignments.for_session(session))
         return subscription

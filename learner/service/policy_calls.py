@@ -20,7 +20,7 @@ from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import SessionTable
 from learner.link.policies import PolicyKey, StoredPolicy
 from learner.observe.metrics.learner import PolicyMetrics
-from learner.publish.broadcast import Broadcast
+from learner.publish.broadcast import ASSIGNMENT, Broadcast
 from learner.publish.store import PolicyStore
 from learner.service.form_faults import FormFaults
 from learner.service.hub import Hub
@@ -74,10 +74,11 @@ class PolicyService:
         with self._faults.of(session):
             check_entries(request.held, "policies held")
         held = {policy.behavior_index: (policy.generation, policy.version) for policy in request.held}
-        subscription = self._hub.subscribe(session, held)
+        subscription = self._hub.subscribe(session, held, inline_bytes=request.inline_bytes)
         try:
-            while (messages := await subscription.take()) is not None:
-                await self._send(messages, context)
+            while (taken := await subscription.take()) is not None:
+                slot, messages = taken
+                await self._send(messages, context, is_policy=slot != ASSIGNMENT)
         finally:
             self._hub.unsubscribe(session, subscription)
 
@@ -91,7 +92,7 @@ class PolicyService:
         try:
             with self._faults.of(session):
                 messages = await self._pinned(request)
-            await self._send(messages, context)
+            await self._send(messages, context, is_policy=True)
         finally:
             self._fetches[session.session_id] -= 1
             if not self._fetches[session.session_id]:
@@ -149,7 +150,7 @@ class PolicyService:
             )
         return replace(found, description=replace(found.description, behavior_index=behavior.index))
 
-    async def _send(self, messages: tuple[bytes, ...], context: BytesContext) -> None:
+    async def _send(self, messages: tuple[bytes, ...], context: BytesContext, *, is_policy: bool) -> None:
         outcome = "aborted"
         try:
             for message in messages:
@@ -160,5 +161,5 @@ class PolicyService:
         except TimeoutError:
             raise TooSlow(f"the client took no message for {WRITE_SECONDS:g} s", metadata={BOUND: "slow"}) from None
         finally:
-            if len(messages) > 1:  # a policy has a header and frames; an assignment is one message
+            if is_policy:
                 self._metrics.sends[outcome].inc()

@@ -38,6 +38,8 @@ MAX_CHUNK_FIELDS: Final = 2048
 
 FRAME_BYTES: Final = 1 * MIB
 """Largest `data` of a PolicyFrame. Server streaming in Python peaks at 1 MiB."""
+INLINE_BYTES: Final = MIB // 16
+"""Largest policy, in encoded bytes, that an actor takes in one message with its header."""
 MAX_POLICY_BYTES: Final = 1024 * MIB
 """Largest policy after unpacking. An ONNX file is one protobuf message, which cannot pass 2 GiB."""
 

@@ -61,6 +61,7 @@ class ScriptedLearner:
         peers: Addresses from which uploads and subscriptions came.
         replay: Whether it trains experience of any age.
         settles: Whether it tells a returning actor what it received.
+        inlines: Whether policies come in one message with their headers.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -77,6 +78,7 @@ class ScriptedLearner:
         self.steps_through = PLENTY
         self.bytes_through = PLENTY
         self.acking = True
+        self.inlines = False
         self.break_after: int | None = None
         self.break_with: WireError | None = None
         self.reject = ""
@@ -237,7 +239,10 @@ class ScriptedLearner:
         header = describe_payload(description, payload)
         sent = bytes(len(payload)) if corrupt else payload
         messages = [policy_pb2.SubscribeResponse(header=header.to_message())]
-        messages += [policy_pb2.SubscribeResponse(frame=frame) for frame in frames(sent)]
+        if self.inlines:
+            messages[0].header.data = sent
+        else:
+            messages += [policy_pb2.SubscribeResponse(frame=frame) for frame in frames(sent)]
         self.newest[behavior] = messages
 
         async def put() -> None:

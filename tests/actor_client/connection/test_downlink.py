@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+from rollcast.limits import INLINE_BYTES
 from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
 from structlog.testing import capture_logs
@@ -59,9 +61,21 @@ def test_versions_that_come_during_a_load_are_skipped_but_the_newest() -> None:
         assert threading.current_thread().name not in threads
 
 
-def test_a_corrupted_policy_is_reported_and_fetched_again() -> None:
+def test_a_small_policy_comes_in_one_message() -> None:
+    """The actor takes a small policy whose bytes come with its header."""
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.inlines = True
+        for version in (1, 2):
+            learner.publish("CartPole", version)
+            assert actor.take_policy() == BarePolicy(1, version, f"CartPole {version}".encode())
+        assert learner.subscriptions[-1].inline_bytes == INLINE_BYTES
+
+
+@pytest.mark.parametrize("inlines", [False, True])
+def test_a_corrupted_policy_is_reported_and_fetched_again(inlines: bool) -> None:
     """A policy with a wrong digest is reported, the previous one keeps acting, and the next valid one replaces it."""
     with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.inlines = inlines
         learner.publish("CartPole", 1, corrupt=True)
         wait_until(lambda: any(report.error for report in learner.session.policies))
         report = learner.session.policies[0]

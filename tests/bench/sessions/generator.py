@@ -13,7 +13,7 @@ import logging
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,10 +30,22 @@ from tests.learner.service.samples import NAME, make_spec
 PROGRESS_SECONDS: Final = 0.5
 LAG_SECONDS: Final = 0.05
 JOINS_PER_SECOND: Final = 100
-WORKERS: Final = 2
 DESCRIPTORS_PER_ACTOR: Final = 2
 OTHER_DESCRIPTORS: Final = 256
 AUTHORITY, TOKEN = "ca.pem", "token"
+
+
+class AtOnce(Executor):
+    """Runs each call in place: a thousand small policies a second cost less than their way to another thread and back."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        """Runs a call, and returns its result or error."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **options))
+        except Exception as error:  # noqa: BLE001 - for who waits
+            future.set_exception(error)
+        return future
 
 
 class Renewals(Latencies):
@@ -76,7 +88,7 @@ class Crowd:
         rows = [make_rows(spec, options.steps, seed) for seed in range(16)]
         folder = options.certs
         security = ClientSecurity() if folder is None else ClientSecurity(folder / AUTHORITY, token_file=folder / TOKEN)
-        workers = ThreadPoolExecutor(WORKERS)
+        workers = AtOnce()
         self._actors = [
             BareActor(
                 options.address,

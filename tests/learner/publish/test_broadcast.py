@@ -6,10 +6,19 @@ import asyncio
 import time
 
 import pytest
+from rollcast.limits import INLINE_BYTES
 from rollcast.policies import PolicyAssembler
 from rollcast.v1 import policy_pb2
 
-from learner.publish.broadcast import ENCODE_INLINE_BYTES, OFFER_SECONDS, OFFERED_AT_ONCE, YIELD, Broadcast, encode
+from learner.publish.broadcast import (
+    ENCODE_INLINE_BYTES,
+    OFFER_SECONDS,
+    OFFERED_AT_ONCE,
+    YIELD,
+    Broadcast,
+    Subscription,
+    encode,
+)
 from learner.publish.store import PolicyStore
 from tests.learner.service.harness import async_test, eventually
 from tests.learner.service.samples import NAME, make_policy
@@ -19,6 +28,13 @@ def versions(messages: tuple[bytes, ...] | None) -> list[int]:
     """Returns the versions of the headers among messages."""
     parsed = [policy_pb2.SubscribeResponse.FromString(message) for message in messages or ()]
     return [message.header.version for message in parsed if message.HasField("header")]
+
+
+async def next_messages(subscription: Subscription) -> tuple[bytes, ...]:
+    """Takes the next messages of a subscription that goes on."""
+    taken = await subscription.take()
+    assert taken is not None
+    return taken[1]
 
 
 @pytest.mark.parametrize("kind", [policy_pb2.SubscribeResponse, policy_pb2.GetPolicyResponse])
@@ -36,6 +52,26 @@ def test_an_encoding_is_complete_in_both_kinds_of_response(
 
 
 @async_test
+async def test_a_small_version_is_one_message_for_those_who_take_it_so() -> None:
+    """A subscriber gets header and bytes in one message up to the size that it names, and up to 64 KiB."""
+    store = PolicyStore()
+    broadcast = Broadcast(store)
+    limits = {0: 2, 999: 2, 1000: 1, 2**32 - 1: 1}
+    subscriptions = {limit: broadcast.subscribe([0], {}, inline_bytes=limit) for limit in limits}
+    store.publish(make_policy(1, size=1000))
+    broadcast.refresh()
+    for limit, count in limits.items():
+        messages = [
+            policy_pb2.SubscribeResponse.FromString(raw) for raw in await next_messages(subscriptions[limit])
+        ]
+        assert len(messages) == count, limit
+        assert len(messages[0].header.data) == (1000 if count == 1 else 0)
+    store.publish(make_policy(2, size=INLINE_BYTES + 1))
+    broadcast.refresh()
+    assert len(await next_messages(subscriptions[2**32 - 1])) == 2
+
+
+@async_test
 async def test_all_subscribers_send_the_same_bytes_objects() -> None:
     """A version is serialized once for all subscribers."""
     store = PolicyStore()
@@ -44,7 +80,7 @@ async def test_all_subscribers_send_the_same_bytes_objects() -> None:
     store.publish(make_policy(1))
     broadcast.refresh()
     late = broadcast.subscribe([0], {})
-    taken = [await subscription.take() for subscription in (*early, late)]
+    taken = [await next_messages(subscription) for subscription in (*early, late)]
     assert versions(taken[0]) == [1]
     assert taken[0] is taken[1] is taken[2]
     pinned = await broadcast.encoded(store.get(NAME))
@@ -69,7 +105,7 @@ async def test_a_version_is_offered_to_some_subscribers_at_a_time() -> None:
     await eventually(lambda: not any(broadcast._due.values()))
     for each in subscriptions:
         if each is not gone:
-            assert versions(await each.take()) == [2]
+            assert versions(await next_messages(each)) == [2]
     assert gone.waiting == 0
     await broadcast.stop()
 
@@ -122,7 +158,7 @@ async def test_only_the_newest_waits() -> None:
         store.publish(make_policy(version))
         broadcast.refresh()
     assert subscription.waiting == 1
-    assert versions(await subscription.take()) == [19]
+    assert versions(await next_messages(subscription)) == [19]
     assert subscription.waiting == 0
 
 
@@ -133,10 +169,10 @@ async def test_slots_are_served_in_turn() -> None:
     subscription.put(0, (b"a",))
     subscription.put(1, (b"b",))
     subscription.put(0, (b"newer a",))
-    assert await subscription.take() == (b"newer a",)
+    assert await subscription.take() == (0, (b"newer a",))
     subscription.put(0, (b"newest a",))
-    assert await subscription.take() == (b"b",)
-    assert await subscription.take() == (b"newest a",)
+    assert await subscription.take() == (1, (b"b",))
+    assert await subscription.take() == (0, (b"newest a",))
 
 
 @async_test
@@ -151,7 +187,7 @@ async def test_a_large_policy_is_encoded_apart_and_the_newest_wins() -> None:
     store.publish(make_policy(2))
     broadcast.refresh()
     await eventually(lambda: subscription.waiting == 1 and not broadcast._encoding)
-    assert versions(await subscription.take()) == [2]
+    assert versions(await next_messages(subscription)) == [2]
     await broadcast.stop()
 
 
@@ -167,7 +203,7 @@ async def test_what_is_held_is_not_offered() -> None:
         assert subscription.waiting == expected
     store.publish(make_policy(0, generation=2))
     broadcast.refresh()
-    assert versions(await subscription.take()) == [0]
+    assert versions(await next_messages(subscription)) == [0]
 
 
 @async_test

@@ -61,9 +61,7 @@ async def test_a_small_version_is_one_message_for_those_who_take_it_so() -> None
     store.publish(make_policy(1, size=1000))
     broadcast.refresh()
     for limit, count in limits.items():
-        messages = [
-            policy_pb2.SubscribeResponse.FromString(raw) for raw in await next_messages(subscriptions[limit])
-        ]
+        messages = [policy_pb2.SubscribeResponse.FromString(raw) for raw in await next_messages(subscriptions[limit])]
         assert len(messages) == count, limit
         assert len(messages[0].header.data) == (1000 if count == 1 else 0)
     store.publish(make_policy(2, size=INLINE_BYTES + 1))

@@ -19,6 +19,7 @@ from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.common.exits import ExitCode, UserError
+from learner.common.garbage import LongCollections
 from learner.common.platform import raise_descriptor_limit, reuse_address
 from learner.identity.setup import Identity
 from learner.ingest.behaviors import BehaviorTable
@@ -141,6 +142,7 @@ class LearnerServer:
         self._callers: IdentityGuard | None = None
         self._server, self._control_server = self._make_servers()
         self._ticker: asyncio.Task[None] | None = None
+        self._collections = LongCollections()
         self._is_stopped = self._is_healthy = False
 
     def _make_servers(self) -> tuple[grpc.aio.Server, grpc.aio.Server]:
@@ -269,6 +271,7 @@ class LearnerServer:
         self._hub.wake()
         self._link.to_front.connect(lambda: self._loop.call_soon_threadsafe(self._hub.wake))
         self._ticker = asyncio.create_task(self._tick())
+        self._collections.start()
         _log.info("listening", address=self._address, port=self.port, control_port=self.control_port)
 
     async def drain(
@@ -323,6 +326,7 @@ class LearnerServer:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
+            self._collections.stop()
         await self._broadcast.stop()
 
     async def _stop_serving_actors(self) -> None:

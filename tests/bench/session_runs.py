@@ -347,7 +347,10 @@ def measure_shares(pid: int, seconds: float) -> dict[str, float]:
     before, began = {name: _cpu_seconds(path) for name, path in paths.items()}, time.monotonic()
     time.sleep(seconds)
     waited = time.monotonic() - began
-    return {name: (_cpu_seconds(path) - before[name]) / waited for name, path in paths.items()}
+    after = {
+        name: _cpu_seconds(path) for name, path in reversed(paths.items())
+    }  # the time of the part within the whole's
+    return {name: (after[name] - before[name]) / waited for name in paths}
 
 
 def _cpu_seconds(path: Path) -> float:

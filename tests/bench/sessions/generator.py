@@ -23,6 +23,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ImageLayout, ObservationKin
 from rollcast.tls import ClientSecurity
 
 from actor_client.connection import lease
+from learner.common.garbage import LongCollections
 from learner.common.platform import raise_descriptor_limit
 from tests.bench.sessions.actor import BareActor, Latencies, Traffic, make_rows
 from tests.learner.service.samples import NAME, make_spec
@@ -207,6 +208,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     raise_descriptor_limit(DESCRIPTORS_PER_ACTOR * options.sessions + OTHER_DESCRIPTORS)
+
+    LongCollections().start()
 
     async def run() -> None:
         await Crowd(options).run()

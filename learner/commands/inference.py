@@ -18,9 +18,10 @@ from learner.commands.announcing import announce
 from learner.commands.finished_run import restore_behaviors, without_training_limits
 from learner.commands.two_sides import play
 from learner.common.exits import ExitCode
+from learner.evaluation.result import EvaluationResult
 from learner.front.front import Front, Site
 from learner.link.channel import Link, Transport, as_it_is
-from learner.link.evaluation import EvaluationResult, EvaluationSink, Played
+from learner.link.evaluation import EvaluationSink, Played
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import Display
 from learner.run.context import RunContext

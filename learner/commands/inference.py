@@ -95,10 +95,10 @@ class Watching(RunPart, EvaluationSink):
         newest.append(played)
         self._counts[behavior] = self._counts.get(behavior, 0) + 1
         if self._counts[behavior] % self._window_episodes == 0:
-            returns = EvaluationResult.of(behavior, newest, step=0, version=0, is_deterministic=False).returns
+            result = EvaluationResult.of(behavior, newest, step=0, version=0, is_deterministic=False)
             meters = self._context.meters.behavior(behavior)
             meters.note_evaluation(self._window_episodes)
-            meters.show_evaluation(mean=returns.mean, std=returns.std, step=0)
+            meters.show_evaluation(mean=result.returns.mean, std=result.returns.std, step=0, length=result.lengths.mean)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Logs the results if it is time."""

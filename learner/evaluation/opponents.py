@@ -107,19 +107,19 @@ class EvaluationOpponents(RunPart):
         """Returns whether an evaluation of these behaviors is played against opponents."""
         return bool(self._players) and self._behavior in behaviors
 
-    def fitting(self, actors: Sequence[Actor]) -> list[Actor]:
+    def fitting(self, actors: Sequence[Actor]) -> tuple[Actor, ...]:
         """Returns the actors that can play matches.
 
         They have the behavior with two teams and nothing else, and the script of each opponent that is one.
         """
-        return [
+        return tuple(
             actor
             for actor in actors
             if set(actor.teams) == {self._index}
             and len(actor.teams[self._index]) == TEAMS
             and plays_policies(actor)
             and self._scripts <= {actor.opponent}
-        ]
+        )
 
     def warn(self) -> None:
         """Logs once that no connected actor can play matches."""

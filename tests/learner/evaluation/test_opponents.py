@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def test_only_actors_with_two_teams_play(tmp_path: Path) -> None:
     found = opponents_of(tmp_path, "random")
     found.trainer_added(trainer())
 
-    def actor(name: str, teams: dict[int, tuple[int, ...]], **more: Any) -> Actor:
+    def actor(name: str, teams: Mapping[int, tuple[int, ...]], **more: Any) -> Actor:
         return Actor(name, name, 0, is_connected=True, agents={}, teams=teams, **more)
 
     index = found._index
@@ -135,8 +136,8 @@ def test_only_actors_with_two_teams_play(tmp_path: Path) -> None:
         actor("new", {}),
     )
     with capture_logs() as logs:
-        assert found.fitting([*bad, *good]) == list(good)
-        assert found.fitting(bad) == []
+        assert found.fitting([*bad, *good]) == good
+        assert found.fitting(bad) == ()
         assert not logs
         found.warn()
         found.warn()

@@ -103,5 +103,9 @@ class EvaluationResult:
         )
 
     def document(self) -> dict[str, Any]:
-        """Returns the result as a JSON object."""
-        return asdict(self)
+        """Returns the result as a JSON object; without opponents, it has neither them nor a rating."""
+        found = asdict(self)
+        if self.rating is None:
+            for name in ("opponents", "rating", "rating_error"):
+                del found[name]
+        return found

@@ -75,7 +75,11 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
     parser.add_argument("--max-wall-seconds", metavar="S", help="give up after S seconds")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
-    own = parser.add_argument_group("start an actor")
+    _add_own_actor(parser.add_argument_group("start an actor"))
+    parser.set_defaults(run=_evaluate)
+
+
+def _add_own_actor(own: argparse._ArgumentGroup) -> None:
     own.add_argument("--env", metavar="ID", help="start an actor with this environment: an id, or module:callable")
     own.add_argument(
         "--pettingzoo", action="store_true", default=None, help="the environment is one of rollcast-actor pettingzoo"
@@ -96,7 +100,6 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         metavar="...",
         help="flags for the actor; takes all that follow, so it must be last",
     )
-    parser.set_defaults(run=_evaluate)
 
 
 def run_folder(which: str, results_dir: Path) -> Path:

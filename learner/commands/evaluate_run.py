@@ -189,6 +189,8 @@ class OfflineEvaluation(RunPart, EvaluationSink):
         versions = {name: (each.generation, each.version) for name, each in found.items()}
         # The published policy already acts in this mode; the order only records it.
         is_deterministic = all(each.deterministic for each in found.values())
+        if self._opponents is not None:
+            self._opponents.prepare(wanted)
         self._running = (
             EvaluationRound(self._request.episodes, versions, is_deterministic=is_deterministic)
             if self._opponents is None

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from learner.checkpoints.store import CheckpointStore
+from learner.common.exits import UserError
 from learner.curriculum.lessons import Lessons
 from learner.evaluation.best import CHECKPOINT_SHARE, BestKeeper, Candidate
 from learner.evaluation.games import GamesRound
@@ -85,6 +86,8 @@ class StallTimer:
         return True
 
 
+RETRY_SECONDS: Final = 60.0
+"""Seconds after which an evaluation is tried again whose opponents could not be written, as on a full disk."""
 LOOK_SECONDS: Final = 1.0
 """Seconds between checks of which actors are training; a check at every turn would be slow with many actors."""
 
@@ -181,10 +184,17 @@ class Evaluator:
     def _begin(self, trainers: Trainers) -> None:
         training = {name: trainer for name, trainer in trainers.items() if trainer.should_still_train}
         self._measured = {trainer.context.behavior.index: name for name, trainer in training.items()}
-        free = self._players()
+        opponents, free = self._met(), self._players()
         if not free:  # the evaluation stays due
-            if any(actor.is_connected for actor in self._roster.actors) and self._opponents is not None:
-                self._opponents.warn()
+            if opponents is not None and any(actor.is_connected and actor.teams for actor in self._roster.actors):
+                opponents.warn()
+            return
+        try:
+            if opponents is not None:
+                opponents.prepare(trainers)
+        except UserError as error:
+            self._not_before = self._clock() + RETRY_SECONDS
+            log.error("evaluation_put_off", reason=error.message, seconds=RETRY_SECONDS)
             return
         self._is_requested = False
         for trainer in training.values():
@@ -199,16 +209,20 @@ class Evaluator:
             self._send(StartEvaluation(order))
         log.debug("evaluation_began", versions=found.versions, actors=len(free))
 
+    def _met(self) -> EvaluationOpponents | None:
+        """Returns the opponents of the measured policies; None without any."""
+        opponents = self._opponents
+        return opponents if opponents is not None and opponents.plays(self._measured.values()) else None
+
     def _players(self) -> list[Player]:
         """Returns the actors that may play."""
-        actors, opponents = self._roster.actors, self._opponents
-        if opponents is not None and opponents.plays(self._measured.values()):
+        actors, opponents = self._roster.actors, self._met()
+        if opponents is not None:
             actors = opponents.fitting(actors)
         return players(actors, self._measured)[: self._settings.actors]
 
     def _round(self, training: Trainers) -> EvaluationRound | GamesRound:
-        opponents = self._opponents
-        if opponents is not None and opponents.plays(training):
+        if (opponents := self._met()) is not None:
             return opponents.begin(training, self._orders, is_deterministic=self._settings.deterministic)
         return EvaluationRound(
             self._settings.episodes,

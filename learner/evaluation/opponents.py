@@ -131,6 +131,19 @@ class EvaluationOpponents(RunPart):
                 action="evaluations against opponents need an actor with two teams of this behavior and no other behavior",
             )
 
+    def prepare(self, trainers: Trainers) -> None:
+        """Makes the policy of the random player, which needs a published one; call it before `begin`.
+
+        Args:
+            trainers: The trainers, that of the behavior among them.
+
+        Raises:
+            UserError: It cannot be written.
+        """
+        if self._random is None and any(each.kind is Kind.RANDOM for each in self._players):
+            self._random = self._write(random_policy(trainers[self._behavior].snapshot()))
+            self._snapshots.reserve(self._behavior, {*self._models.values(), self._random})
+
     def begin(self, trainers: Trainers, orders: Iterator[int], *, is_deterministic: bool) -> GamesRound:
         """Returns an evaluation of the newest policy, which the service keeps.
 
@@ -138,16 +151,9 @@ class EvaluationOpponents(RunPart):
             trainers: The trainers, that of the behavior among them.
             orders: Yields order numbers that were not used before.
             is_deterministic: Whether the mode of the policy's distribution acts; opponents draw their actions.
-
-        Raises:
-            UserError: The policy of the random player cannot be written.
         """
-        trainer = trainers[self._behavior]
-        keys = dict(self._models)
-        if any(each.kind is Kind.RANDOM for each in self._players):
-            keys[RANDOM] = self._random = self._random or self._write(random_policy(trainer.snapshot()))
-            self._snapshots.reserve(self._behavior, keys.values())
-        policy = trainer.published
+        keys: dict[str, PolicyKey | None] = {**self._models, RANDOM: self._random}
+        policy = trainers[self._behavior].published
         return GamesRound(
             self._behavior,
             PolicyKey(policy.generation, policy.version, policy.sha256),

@@ -12,15 +12,20 @@ from structlog.testing import capture_logs
 
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.common.exits import ExitCode, UserError
+from learner.common.files import WriteFailed
+from learner.evaluation.during_training import RETRY_SECONDS, Evaluator
 from learner.evaluation.opponents import EvaluationOpponents, numbers_of, report_games
 from learner.evaluation.result import EvaluationResult
 from learner.link.evaluation import Played
-from learner.link.policies import PolicyKey
-from learner.link.to_trainers import Actor
+from learner.link.policies import PolicyKey, StoredPolicy
+from learner.link.to_front import StartEvaluation, ToFront
+from learner.link.to_trainers import Actor, Actors
+from learner.observe.meters import RunMeters
 from learner.observe.stats import StatsReporter
 from learner.settings.options import RunOptions
 from learner.settings.service import EvaluationSettings
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.roster import Roster
 from tests.learner.evaluation.test_games import DRAWN, LOST, WON, match_of, players, report
 from tests.learner.ingest.parts import NAME, Parts
 from tests.learner.starts import SETTINGS
@@ -50,6 +55,7 @@ def opponents_of(folder: Path, *named: str, state: dict[str, Any] | None = None)
 
 def evaluated(found: EvaluationOpponents, by: PPOTrainer, *results: Any) -> EvaluationResult:
     """Plays an evaluation in which each match has the same results."""
+    found.prepare({NAME: by})
     playing = found.begin({NAME: by}, count(1), is_deterministic=True)
     newest = PolicyKey(by.published.generation, by.published.version, by.published.sha256)
     while playing.missing:
@@ -96,6 +102,7 @@ def test_self_play_keeps_the_policies_of_opponents(tmp_path: Path) -> None:
     by = trainer()
     found = opponents_of(tmp_path, "random", str(models(tmp_path, 1)[0].path))
     found.trainer_added(by)
+    found.prepare({NAME: by})
     playing = found.begin({NAME: by}, count(1), is_deterministic=True)
     files = found._snapshots
     assert len(files.keys(NAME)) == 2
@@ -103,6 +110,41 @@ def test_self_play_keeps_the_policies_of_opponents(tmp_path: Path) -> None:
     assert len(files.keys(NAME)) == 2
     assert playing.episodes == 8
     assert sorted((key.generation, key.version) for key in files.keys(NAME)) == [(0, 0), (0, 1)]
+
+
+def test_a_full_disk_puts_an_evaluation_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation whose random player cannot be written is tried again after a minute; the run continues."""
+    by, now, sent = trainer(), [100.0], list[ToFront]()
+    found = opponents_of(tmp_path, "random")
+    found.trainer_added(by)
+    roster = Roster()
+    roster.newest = Actors((Actor("a", "a", 0, is_connected=True, agents={}, teams={found._index: (0, 1)}),))
+    nothing: Any = None  # no evaluation ends
+    evaluator = Evaluator(
+        EvaluationSettings(),
+        roster,
+        nothing,
+        sent.append,
+        meters=RunMeters(),
+        on_result=nothing,
+        opponents=found,
+        clock=lambda: now[0],
+    )
+
+    def full(_files: SnapshotFiles, _policy: StoredPolicy) -> PolicyKey:
+        raise WriteFailed(tmp_path, OSError(28, "No space left on device"))
+
+    evaluator.request()
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(SnapshotFiles, "write", full)
+        evaluator.after_turn({NAME: by})
+        evaluator.after_turn({NAME: by})
+    assert [line["event"] for line in logs] == ["evaluation_put_off"]
+    assert (evaluator.is_running, sent) == (False, [])
+    now[0] += RETRY_SECONDS
+    evaluator.after_turn({NAME: by})
+    assert evaluator.is_running
+    assert [type(message) for message in sent] == [StartEvaluation]
 
 
 def test_missing_opponents(tmp_path: Path) -> None:

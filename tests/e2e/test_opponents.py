@@ -86,7 +86,7 @@ def test_games_of_evaluations_are_in_no_count_of_training(processes: Processes) 
     assert episodes <= taken / 2  # no seat has fewer than two moves
     check_books(status)
     (books,) = status.actors[0].books
-    assert books.produced_steps >= taken
+    assert books.ghost_steps < 1.5 * books.produced_steps + 100  # as of the actor's last report
     port = int(learner.address.rpartition(":")[2])
     rated = _rated(learner)
     assert rated >= 4

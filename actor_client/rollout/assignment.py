@@ -41,6 +41,7 @@ class Seat:
         opponent_policy: The policy with which it acts; None = the newest.
         episodes: Episodes that are reported, of those that begin after a reset; 0 = all, without a reset.
         random_steps: Actions at the start of each episode that are drawn uniformly.
+        deterministic: An opponent acts with the mode of its policy's distribution.
     """
 
     match: int
@@ -51,6 +52,7 @@ class Seat:
     opponent_policy: Pinned | None = None
     episodes: int = 0
     random_steps: int = 0
+    deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ def _seat(assignment: policy_pb2.Assignment, part: policy_pb2.BehaviorAssignment
         opponent_policy=None if other is None else _pinned(other),
         episodes=assignment.episodes if is_tournament else 0,
         random_steps=part.random_steps if is_opponent else 0,
+        deterministic=is_opponent and part.deterministic,
     )
 
 

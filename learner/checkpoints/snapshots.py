@@ -38,6 +38,7 @@ class SnapshotFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._reserved: dict[str, frozenset[PolicyKey]] = {}
 
     def write(self, stored: StoredPolicy) -> PolicyKey:
         """Writes a snapshot, unless it exists, and returns its key.
@@ -85,14 +86,18 @@ class SnapshotFiles:
             PolicyKey(int(match[1]), int(match[2]), bytes.fromhex(match[3])) for match in found if match is not None
         )
 
+    def reserve(self, behavior: str, keys: Collection[PolicyKey]) -> None:
+        """Keeps these snapshots of a behavior, in place of those reserved before, whatever `keep` names."""
+        self._reserved[behavior] = frozenset(keys)
+
     def keep(self, behavior: str, keys: Collection[PolicyKey]) -> None:
-        """Deletes all snapshots of a behavior but these. What cannot be read or deleted is logged, and stays."""
+        """Deletes all snapshots of a behavior but these and the reserved ones. What cannot be deleted is logged, and stays."""
         try:
             found = self.keys(behavior)
         except OSError as error:
             log.warning("snapshots_not_deleted", path=str(self._of(behavior)), error=str(error))
             return
-        for key in found - frozenset(keys):
+        for key in found - frozenset(keys) - self._reserved.get(behavior, frozenset()):
             path = self._path(behavior, key)
             try:
                 path.unlink(missing_ok=True)

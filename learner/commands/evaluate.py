@@ -19,8 +19,17 @@ With --env, evaluate itself starts an actor and ends it afterwards. It then uses
   rollcast-learner evaluate RUN --env CartPole-v1 --episodes 10 --video videos
   rollcast-learner evaluate RUN --env mine:Maze --actor-args --frame-stack 4 --num-envs 8
   rollcast-learner evaluate RUN --env connect_four_v3 --pettingzoo --actor-args --team 'player_1=1'
+  rollcast-learner evaluate RUN --env connect_four --boards --against random --episodes 200 --stochastic
+
+With --against, the policy plays games against an opponent, half of them in each seat, and --episodes is their number. The
+results are wins, draws and losses by seat. Both players begin each game with a random move. An opponent is random,
+MODEL.onnx, RUN@WHICH (a step, last or best), or actor:NAME, the script of actors that were started with --opponent NAME.
 """
-_OF_OWN_ACTOR = ("pettingzoo", "video", "video_every", "actor_args")
+SEATS = 2
+"""Seats of a game."""
+MAX_AGAINST = 16
+"""Most opponents, as in a run file (`learner.settings.service.MAX_OPPONENTS`)."""
+_OF_OWN_ACTOR = ("boards", "pettingzoo", "video", "video_every", "actor_args")
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +43,13 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--actors", metavar="N", type=count_of, default=1, help="begin when N actors have joined (default: 1)"
+    )
+    parser.add_argument(
+        "--against",
+        metavar="PLAYER",
+        action="append",
+        default=[],
+        help="play games against random, MODEL.onnx, RUN@WHICH or actor:NAME; may be repeated",
     )
     parser.add_argument("--behavior", metavar="NAME", help="measure only this behavior")
     parser.add_argument(
@@ -59,10 +75,17 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
     parser.add_argument("--max-wall-seconds", metavar="S", help="give up after S seconds")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
-    own = parser.add_argument_group("start an actor")
+    _add_own_actor(parser.add_argument_group("start an actor"))
+    parser.set_defaults(run=_evaluate)
+
+
+def _add_own_actor(own: argparse._ArgumentGroup) -> None:
     own.add_argument("--env", metavar="ID", help="start an actor with this environment: an id, or module:callable")
     own.add_argument(
         "--pettingzoo", action="store_true", default=None, help="the environment is one of rollcast-actor pettingzoo"
+    )
+    own.add_argument(
+        "--boards", action="store_true", default=None, help="the environment is a game of rollcast-actor boards"
     )
     own.add_argument("--video", metavar="DIR", help="film the actor's first environment into DIR, one .mp4 per episode")
     own.add_argument(
@@ -77,7 +100,6 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         metavar="...",
         help="flags for the actor; takes all that follow, so it must be last",
     )
-    parser.set_defaults(run=_evaluate)
 
 
 def run_folder(which: str, results_dir: Path) -> Path:
@@ -132,8 +154,15 @@ def _check_own_actor(parsed: argparse.Namespace) -> None:
         )
     if parsed.video_every is not None and parsed.video is None:
         raise UserError(ExitCode.USAGE, "--video-every needs a folder for the videos: add --video DIR")
-    if parsed.pettingzoo and parsed.video is not None:
-        raise UserError(ExitCode.USAGE, "--video films environments of Gymnasium; leave it out with --pettingzoo")
+    if parsed.pettingzoo and parsed.boards:
+        raise UserError(ExitCode.USAGE, "--env is of one kind: leave out --pettingzoo or --boards")
+    if (parsed.pettingzoo or parsed.boards) and parsed.video is not None:
+        kind = "--pettingzoo" if parsed.pettingzoo else "--boards"
+        raise UserError(ExitCode.USAGE, f"--video films environments of Gymnasium; leave it out with {kind}")
+    if parsed.against and parsed.episodes < SEATS:
+        raise UserError(ExitCode.USAGE, "--against plays half of the games in each seat: --episodes must be 2 or more")
+    if len(parsed.against) > MAX_AGAINST:
+        raise UserError(ExitCode.USAGE, f"--against names {len(parsed.against)} opponents; {MAX_AGAINST} may play")
 
 
 def _evaluate(parsed: argparse.Namespace) -> int:
@@ -168,7 +197,8 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             video_every=parsed.video_every or 1,
             log_format=loaded.options.rollcast.log_format,
             arguments=tuple(parsed.actor_args or ()),
-            kind="pettingzoo" if parsed.pettingzoo else "gym",
+            kind="pettingzoo" if parsed.pettingzoo else "boards" if parsed.boards else "gym",
+            opponent=next((each.removeprefix("actor:") for each in parsed.against if each.startswith("actor:")), ""),
         )
     request = EvaluationRequest(
         folder=folder,
@@ -180,5 +210,6 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         is_deterministic=True if parsed.deterministic else False if parsed.stochastic else None,
         seed=max(0, loaded.options.env_settings.seed) if parsed.seed is None else parsed.seed,
         own_actor=own,
+        against=tuple(parsed.against),
     )
     return evaluate(request, json_file=parsed.json)

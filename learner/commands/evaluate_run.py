@@ -6,24 +6,33 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import structlog
 from rollcast.enums import AssignmentRole
 from rollcast.v1 import policy_pb2
 
-from learner.commands.finished_run import SavedPolicies, restore_behaviors, without_training_limits
+from learner.checkpoints.snapshots import SnapshotFiles
+from learner.commands.finished_run import SavedPolicies, restore_behaviors, with_self_play, without_training_limits
 from learner.commands.own_actor import ActorRequest, OwnActor
 from learner.commands.two_sides import play
 from learner.common.exits import ExitCode, UserError
+from learner.common.text import printable
+from learner.evaluation.games import GamesRound
+from learner.evaluation.opponents import EvaluationOpponents
+from learner.evaluation.result import EvaluationResult
 from learner.evaluation.round import Candidate, EvaluationRound, players
 from learner.front.front import Front
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.control import Finished
-from learner.link.evaluation import EvaluationResult, EvaluationSink, Played
+from learner.link.evaluation import EvaluationSink, Played
 from learner.link.to_front import StartEvaluation
+from learner.link.to_trainers import Experience
 from learner.observe import logs
 from learner.observe.address import BoundAddresses
 from learner.observe.display import Display, how_to_start
@@ -33,6 +42,8 @@ from learner.run.statistics import Statistics
 from learner.service.server import require_descriptors, require_free
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
+from learner.settings.service import EvaluationSettings
+from learner.tournament.players import opponent
 from learner.trainers.base import Trainer
 from learner.trainers.parts import RunPart, Trainers
 
@@ -58,6 +69,7 @@ class EvaluationRequest:
         is_deterministic: Whether the mode of the distribution acts; None uses the run file's setting.
         seed: Seed of the environments.
         own_actor: The actor to start; None waits for actors that are started elsewhere.
+        against: Opponents of the policy; empty for episodes of the policy alone.
     """
 
     folder: Path
@@ -69,6 +81,7 @@ class EvaluationRequest:
     is_deterministic: bool | None
     seed: int
     own_actor: ActorRequest | None = None
+    against: tuple[str, ...] = ()
 
 
 class OfflineEvaluation(RunPart, EvaluationSink):
@@ -78,13 +91,21 @@ class OfflineEvaluation(RunPart, EvaluationSink):
         request: Arguments of the evaluation.
         context: Shared state of the run.
         states: States of the policies that act.
+        opponents: Opponents of the policy; None for episodes of the policy alone.
     """
 
-    def __init__(self, request: EvaluationRequest, context: RunContext, states: SavedPolicies) -> None:
+    def __init__(
+        self,
+        request: EvaluationRequest,
+        context: RunContext,
+        states: SavedPolicies,
+        opponents: EvaluationOpponents | None = None,
+    ) -> None:
         self._request = request
         self._context = context
         self._states = states
-        self._running: EvaluationRound | None = None
+        self._opponents = opponents
+        self._running: EvaluationRound | GamesRound | None = None
         self._present: Sequence[Candidate] = ()
         self._changed_at = time.monotonic()
         self._ordered: set[str] = set()
@@ -93,23 +114,31 @@ class OfflineEvaluation(RunPart, EvaluationSink):
 
     def add(self, behavior: str, team: int, order: int, played: Played) -> None:
         """Adds a finished episode."""
-        if self._running is not None:
+        if isinstance(self._running, EvaluationRound):
             self._running.add((behavior, team), order, played)
+
+    def received(self, behavior: str, item: Experience) -> None:
+        """Counts the finished games of a chunk."""
+        if isinstance(self._running, GamesRound):
+            self._running.received(behavior, item)
 
     def trainer_added(self, trainer: Trainer) -> None:
         """Loads a trainer's state.
 
         Raises:
-            UserError: The state is missing or does not fit.
+            UserError: The state is missing or does not fit, or an opponent cannot play.
         """
         self._states.load(trainer)
+        if self._opponents is not None:
+            self._opponents.trainer_added(trainer)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Begins once all actors are present, and ends once all episodes are played."""
         wanted = {name: trainer for name, trainer in trainers.items() if self._request.behavior in {None, name}}
         self._steps = {name: trainer.get_step for name, trainer in wanted.items()}
         indices = {trainer.context.behavior.index: name for name, trainer in wanted.items()}
-        present = players(self._context.roster.actors, indices)
+        actors = self._context.roster.actors
+        present = players(actors if self._opponents is None else self._opponents.fitting(actors), indices)
         if present != self._present:
             self._present, self._changed_at = present, time.monotonic()
         if self._running is None:
@@ -137,7 +166,7 @@ class OfflineEvaluation(RunPart, EvaluationSink):
         running = self._running
         if running is None:
             return []
-        return [
+        found = [
             EvaluationResult.of(
                 name,
                 played,
@@ -149,6 +178,9 @@ class OfflineEvaluation(RunPart, EvaluationSink):
             for name, (_, version) in running.versions.items()
             if (played := running.played(name))
         ]
+        if isinstance(running, GamesRound) and self._opponents is not None:
+            return [self._opponents.rated(result, running) for result in found]
+        return found
 
     def _begin(self, wanted: Trainers) -> None:
         if not wanted:
@@ -157,7 +189,13 @@ class OfflineEvaluation(RunPart, EvaluationSink):
         versions = {name: (each.generation, each.version) for name, each in found.items()}
         # The published policy already acts in this mode; the order only records it.
         is_deterministic = all(each.deterministic for each in found.values())
-        self._running = EvaluationRound(self._request.episodes, versions, is_deterministic=is_deterministic)
+        if self._opponents is not None:
+            self._opponents.prepare(wanted)
+        self._running = (
+            EvaluationRound(self._request.episodes, versions, is_deterministic=is_deterministic)
+            if self._opponents is None
+            else self._opponents.begin(wanted, count(1), is_deterministic=is_deterministic)
+        )
         log.info("evaluation_begins", actors=len(self._present), episodes=self._request.episodes, steps=self._steps)
 
     def _tell_who_is_missing(self, wanted: Sequence[str], players_present: int) -> None:
@@ -175,7 +213,7 @@ class OfflineEvaluation(RunPart, EvaluationSink):
                 behaviors=wanted,
             )
 
-    def _deal(self, running: EvaluationRound) -> None:
+    def _deal(self, running: EvaluationRound | GamesRound) -> None:
         for order in running.deal(self._present):
             self._ordered.add(order.session_id)
             self._context.link.to_front.send(StartEvaluation(order))
@@ -198,7 +236,8 @@ def evaluate(request: EvaluationRequest, *, json_file: str | None, transport: Tr
     logs.configure(service.log_format, "info")
     require_descriptors(service)
     require_free(service.address, "--address")
-    results, is_complete, named = _play(request, transport)
+    with TemporaryDirectory() if request.against else nullcontext() as folder:
+        results, is_complete, named = _play(request, transport, None if folder is None else Path(folder))
     document = {
         "run": str(request.folder),
         "checkpoint": request.checkpoint,
@@ -235,7 +274,21 @@ def table(results: Sequence[EvaluationResult], named: Mapping[str, int] | None =
             lines.append(
                 f"  {name:6}  mean {spread.mean:.6g}  std {spread.std:.6g}  min {spread.min:.6g}  max {spread.max:.6g}"
             )
+        lines += _games(result)
     return "\n".join(lines) or "no episode was played"
+
+
+def _games(result: EvaluationResult) -> Iterator[str]:
+    """Yields the results against each opponent, and the rating."""
+    for each in result.opponents:
+        seats = (
+            f"{name} seat {seat.wins:g} won, {seat.draws:g} drawn, {seat.losses:g} lost"
+            for name, seat in (("first", each.first), ("second", each.second))
+        )
+        yield f"  against {printable(each.name)}: score {each.score:.1%}; {'; '.join(seats)}"
+    if result.rating is not None and result.rating_error is not None:
+        origin = printable(result.opponents[0].name)
+        yield f"  rating  {result.rating:+.0f} ± {result.rating_error:.0f} points above {origin}"
 
 
 def _more(result: EvaluationResult, named_step: int | None) -> str:
@@ -245,17 +298,36 @@ def _more(result: EvaluationResult, named_step: int | None) -> str:
     return f"; its checkpoint is named {named_step}, because {named_step - result.step} more steps were collected but not trained"
 
 
-def _play(request: EvaluationRequest, transport: Transport) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
+def _play(
+    request: EvaluationRequest, transport: Transport, folder: Path | None
+) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
+    """Serves until all episodes are played or the evaluation is stopped.
+
+    Args:
+        request: Arguments of the evaluation.
+        transport: Function through which messages between the service and the trainers pass.
+        folder: Empty folder for the policies of opponents; None without opponents.
+
+    Returns:
+        The results, whether they are complete, and the steps in the names of the chosen checkpoints.
+
+    Raises:
+        UserError: The run, its checkpoint, an opponent or an address cannot be used.
+    """
     states = SavedPolicies(request.folder, request.checkpoint, request.behavior)
     options = _acting_options(without_training_limits(request.loaded), states.names)
+    if request.against:
+        options = with_self_play(options)
     link, run_id = Link(transport), request.folder.resolve().name
     context = RunContext(options, link, run_id=run_id, generation=1, seed=request.seed)
     states.restore_lessons(context.lessons)
     task = policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE))
-    front = Front(options, link, run_id=run_id, generation=1, seed=request.seed, task=task)
+    snapshots = None if folder is None else SnapshotFiles(folder)
+    front = Front(options, link, run_id=run_id, generation=1, seed=request.seed, task=task, snapshots=snapshots)
     if states.behaviors_table is not None:
         restore_behaviors(front, states.behaviors_table)
-    evaluation, statistics = OfflineEvaluation(request, context, states), Statistics(context.meters)
+    opponents = None if snapshots is None else _opponents(request, states, snapshots)
+    evaluation, statistics = OfflineEvaluation(request, context, states, opponents), Statistics(context.meters)
     own = None if request.own_actor is None else OwnActor(request.own_actor, lambda: evaluation.is_done)
     run = Run(
         context,
@@ -278,6 +350,24 @@ def _play(request: EvaluationRequest, transport: Transport) -> tuple[list[Evalua
         if own is not None:
             own.close()
     return evaluation.results(), ending.reason == EVALUATED, states.named_steps
+
+
+def _opponents(request: EvaluationRequest, states: SavedPolicies, snapshots: SnapshotFiles) -> EvaluationOpponents:
+    """Returns the opponents of a policy.
+
+    Raises:
+        UserError: The policy is one of several, or an opponent does not exist.
+    """
+    behavior = request.behavior or (states.names[0] if len(states.names) == 1 else None)
+    if behavior is None:
+        named = ", ".join(states.names) or "none"
+        raise UserError(
+            ExitCode.USAGE, f"the run in {request.folder} has the behaviors {named}: choose one with --behavior"
+        )
+    for text in request.against:
+        opponent(text, behavior, request.folder.parent, request.folder)
+    settings = EvaluationSettings(opponents=request.against, episodes=request.episodes)
+    return EvaluationOpponents(settings, request.folder, snapshots, generation=1)
 
 
 def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:

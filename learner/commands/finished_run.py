@@ -19,6 +19,7 @@ from learner.curriculum.lessons import Lessons
 from learner.front.front import Front
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
+from learner.settings.trainer import SelfPlaySettings
 from learner.trainers.base import Trainer
 
 
@@ -120,6 +121,15 @@ def without_training_limits(loaded: LoadedRun) -> RunOptions:
     limit = None if is_of_run_file else service.max_wall_seconds
     changes = {"lockstep": None, "max_wall_seconds": limit}
     return loaded.options.model_copy(update={"rollcast": service.model_copy(update=changes)})
+
+
+def with_self_play(options: RunOptions) -> RunOptions:
+    """Returns a run file in which each behavior has self-play, so that its games are between two players."""
+    behaviors = {
+        name: each if each.self_play is not None else each.model_copy(update={"self_play": SelfPlaySettings()})
+        for name, each in options.behaviors.items()
+    }
+    return options.model_copy(update={"behaviors": behaviors})
 
 
 def restore_behaviors(front: Front, saved: Mapping[str, Any]) -> None:

@@ -18,9 +18,10 @@ from learner.commands.announcing import announce
 from learner.commands.finished_run import restore_behaviors, without_training_limits
 from learner.commands.two_sides import play
 from learner.common.exits import ExitCode
+from learner.evaluation.result import EvaluationResult
 from learner.front.front import Front, Site
 from learner.link.channel import Link, Transport, as_it_is
-from learner.link.evaluation import EvaluationResult, EvaluationSink, Played
+from learner.link.evaluation import EvaluationSink, Played
 from learner.observe.address import BoundAddresses, remove_addresses
 from learner.observe.display import Display
 from learner.run.context import RunContext
@@ -94,10 +95,10 @@ class Watching(RunPart, EvaluationSink):
         newest.append(played)
         self._counts[behavior] = self._counts.get(behavior, 0) + 1
         if self._counts[behavior] % self._window_episodes == 0:
-            returns = EvaluationResult.of(behavior, newest, step=0, version=0, is_deterministic=False).returns
+            result = EvaluationResult.of(behavior, newest, step=0, version=0, is_deterministic=False)
             meters = self._context.meters.behavior(behavior)
             meters.note_evaluation(self._window_episodes)
-            meters.show_evaluation(mean=returns.mean, std=returns.std, step=0)
+            meters.show_evaluation(mean=result.returns.mean, std=result.returns.std, step=0, length=result.lengths.mean)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Logs the results if it is time."""

@@ -26,6 +26,7 @@ _PACKAGE: Final = "actor_client"
 _INSTALLED_BY: Final = {
     "gym": "pip install 'rollcast[actor,gym]'",
     "pettingzoo": "pip install 'rollcast[actor,pettingzoo]'",
+    "boards": "pip install 'rollcast[actor,boards]'",
 }
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
 
@@ -35,13 +36,14 @@ class ActorRequest:
     """Arguments of the actor.
 
     Attributes:
-        env: Environment as for `--env` of the actor.
+        env: Environment as for `--env` of the actor, or the game of `rollcast-actor boards`.
         behavior: Behavior to play; None if the run has only one. Agents of PettingZoo get theirs by `arguments`.
         video: Folder for videos; None for no videos.
         video_every: Interval between filmed episodes of the first environment, in episodes.
         log_format: Format of its log.
         arguments: Additional arguments of the actor.
-        kind: The actor's command, gym or pettingzoo.
+        kind: The actor's command.
+        opponent: Script that plays opponents; empty for none.
     """
 
     env: str
@@ -50,7 +52,8 @@ class ActorRequest:
     video_every: int
     log_format: str
     arguments: tuple[str, ...]
-    kind: Literal["gym", "pettingzoo"] = "gym"
+    kind: Literal["gym", "pettingzoo", "boards"] = "gym"
+    opponent: str = ""
 
     def command(self, address: str) -> list[str]:
         """Returns the command that starts the actor.
@@ -59,12 +62,14 @@ class ActorRequest:
             address: Address of the learner, ``host:port``.
         """
         host, _, port = address.rpartition(":")
-        command = [sys.executable, "-m", _PACKAGE, self.kind, "--env", self.env]
+        command = [sys.executable, "-m", _PACKAGE, self.kind, "--game" if self.kind == "boards" else "--env", self.env]
         command += ["--learner", f"{_EVERYWHERE.get(host, host)}:{port}", "--name", "evaluation"]
         command += ["--metrics-address", "off", "--connect-timeout", str(CONNECT_SECONDS)]
         command += ["--log-format", self.log_format, "--log-level", "warning"]
-        if self.behavior is not None and self.kind == "gym":
+        if self.behavior is not None and self.kind != "pettingzoo":
             command += ["--behavior", self.behavior]
+        if self.opponent:
+            command += ["--opponent", self.opponent]
         if self.video is not None:
             command += ["--video", str(self.video), "--video-every", str(self.video_every)]
         return [*command, *self.arguments]

@@ -22,9 +22,10 @@ from learner.settings.load import LoadedRun
 from learner.settings.network import VISUAL_ENCODERS, NetworkSettings
 from learner.settings.options import RunOptions
 from learner.settings.rewards import LearnedSignalSettings
-from learner.settings.rules import endless_lessons, small_rings, unsupported
+from learner.settings.rules import endless_lessons, opponents_without_games, small_rings, unsupported
 from learner.settings.service import OWN_STATS_WRITERS
 from learner.settings.trainer import TrainerSettings
+from learner.tournament.players import ACTOR, opponent
 
 
 def check_supported(loaded: LoadedRun) -> None:
@@ -141,9 +142,32 @@ def _unusable_opponents(options: RunOptions) -> Iterator[str]:
                 yield f"{path}.self_play.frozen_opponents.{name}: {file}: {error}"
 
 
+def _missing_opponents(options: RunOptions) -> Iterator[str]:
+    """Yields one line for each opponent of evaluations that does not exist; its fit is checked when the behavior is declared.
+
+    Checkpoints of the run itself may be missing.
+    """
+    yield from opponents_without_games(options)
+    checkpoints = options.checkpoint_settings
+    results = Path(checkpoints.results_dir)
+    for behavior in options.behaviors:
+        for text in options.rollcast.evaluation.opponents:
+            if text.startswith(("@", ACTOR)):
+                continue
+            try:
+                found = opponent(text, behavior, results, results / checkpoints.run_id)
+                if found.path is not None:
+                    check_model(found.path)
+            except UnusableModel as error:
+                yield f"rollcast.evaluation.opponents: {text}: {error}"
+            except UserError as error:
+                yield f"rollcast.evaluation.opponents: {error.message}"
+
+
 _IN_FILES: dict[str, Callable[[RunOptions], Iterator[str]]] = {
     "the run file names demonstrations that cannot be used": _unusable_demonstrations,
     "the run file names frozen opponents that cannot be used": _unusable_opponents,
+    "the run file names opponents of evaluations that cannot play": _missing_opponents,
     "the run file has lessons that never end": endless_lessons,
     "rollcast.device_ring_steps is too small": small_rings,
 }

@@ -17,7 +17,7 @@ from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.status import TrainingStatus
 from learner.checkpoints.store import read_run_state
 from learner.commands.evaluate_run import check_target
-from learner.commands.finished_run import restore_behaviors, without_training_limits
+from learner.commands.finished_run import restore_behaviors, with_self_play, without_training_limits
 from learner.commands.tournament_report import Standing, document, plot, table
 from learner.commands.two_sides import play
 from learner.common.exits import ExitCode, UserError
@@ -34,7 +34,6 @@ from learner.run.statistics import Statistics
 from learner.service.server import require_descriptors, require_free
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
-from learner.settings.trainer import SelfPlaySettings
 from learner.tournament.journal import GAMES_FILE, Journal, Terms
 from learner.tournament.manager import Plan, Tournament, missing_scripts
 from learner.tournament.players import distinct, opponent, players_of_run
@@ -180,12 +179,8 @@ def _behaviors(request: TournamentRequest) -> Mapping[str, object]:
 def _options(request: TournamentRequest, names: Mapping[str, object]) -> RunOptions:
     """Returns a run file with only the behaviors of the run, each with self-play: its behavior ids act only in matches."""
     options = without_training_limits(request.loaded)
-    settings = {name: options.settings_for(name) for name in names}
-    behaviors = {
-        name: each if each.self_play is not None else each.model_copy(update={"self_play": SelfPlaySettings()})
-        for name, each in settings.items()
-    }
-    return options.model_copy(update={"behaviors": behaviors, "default_settings": None})
+    behaviors = {name: options.settings_for(name) for name in names}
+    return with_self_play(options.model_copy(update={"behaviors": behaviors, "default_settings": None}))
 
 
 def _locked(request: TournamentRequest) -> FolderLock:

@@ -11,11 +11,17 @@ from typing import Final
 import structlog
 
 from learner.checkpoints.store import CheckpointStore
+from learner.common.exits import UserError
 from learner.curriculum.lessons import Lessons
 from learner.evaluation.best import CHECKPOINT_SHARE, BestKeeper, Candidate
+from learner.evaluation.games import GamesRound
+from learner.evaluation.opponents import EvaluationOpponents, numbers_of, report_games
+from learner.evaluation.result import EvaluationResult
+from learner.evaluation.round import Candidate as Player
 from learner.evaluation.round import EvaluationRound, players
-from learner.link.evaluation import EvaluationResult, EvaluationSink, Played
+from learner.link.evaluation import EvaluationSink, Played
 from learner.link.to_front import EndEvaluation, Release, Send, StartEvaluation
+from learner.link.to_trainers import Experience
 from learner.observe.meters import RunMeters
 from learner.observe.stats import Aggregation
 from learner.settings.service import EvaluationSettings, ServiceSettings
@@ -80,6 +86,8 @@ class StallTimer:
         return True
 
 
+RETRY_SECONDS: Final = 60.0
+"""Seconds after which an evaluation is tried again whose opponents could not be written, as on a full disk."""
 LOOK_SECONDS: Final = 1.0
 """Seconds between checks of which actors are training; a check at every turn would be slow with many actors."""
 
@@ -97,6 +105,7 @@ class Evaluator:
         send: Sends the service the orders for actors, and the versions that are no longer measured.
         meters: Counts evaluations.
         on_result: Called with each result and its least mean return (`EvaluationRound.least_mean_return`).
+        opponents: Opponents of the policies; None for evaluations without opponents.
         clock: Returns monotonic seconds.
 
     Attributes:
@@ -112,6 +121,7 @@ class Evaluator:
         *,
         meters: RunMeters,
         on_result: Callable[[EvaluationResult, float], object],
+        opponents: EvaluationOpponents | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -124,7 +134,8 @@ class Evaluator:
         self._meters = meters
         self._on_result = on_result
         self._send = send
-        self._running: EvaluationRound | None = None
+        self._opponents = opponents
+        self._running: EvaluationRound | GamesRound | None = None
         self._candidates: dict[str, Candidate] = {}
         self._intervals: dict[str, int] = {}
         self._ordered: set[str] = set()
@@ -139,7 +150,14 @@ class Evaluator:
 
     def add(self, behavior: str, team: int, order: int, played: Played) -> None:
         """Takes a finished episode; ignores one that no running evaluation ordered."""
-        if self._running is not None and self._running.add((behavior, team), order, played):
+        running = self._running
+        if isinstance(running, EvaluationRound) and running.add((behavior, team), order, played):
+            self._stall_timer.note_episode()
+
+    def received(self, behavior: str, item: Experience) -> None:
+        """Counts the games of a chunk; ignores those that no running evaluation ordered."""
+        running = self._running
+        if isinstance(running, GamesRound) and running.received(behavior, item):
             self._stall_timer.note_episode()
 
     def after_turn(self, trainers: Trainers) -> None:
@@ -165,23 +183,23 @@ class Evaluator:
 
     def _begin(self, trainers: Trainers) -> None:
         training = {name: trainer for name, trainer in trainers.items() if trainer.should_still_train}
-        measured = {trainer.context.behavior.index: name for name, trainer in training.items()}
-        free = players(self._roster.actors, measured)[: self._settings.actors]
-        if not free:
-            return  # no actor is connected; the evaluation stays due
+        self._measured = {trainer.context.behavior.index: name for name, trainer in training.items()}
+        opponents, free = self._met(), self._players()
+        if not free:  # the evaluation stays due
+            if opponents is not None and any(actor.is_connected and actor.teams for actor in self._roster.actors):
+                opponents.warn()
+            return
+        try:
+            if opponents is not None:
+                opponents.prepare(trainers)
+        except UserError as error:
+            self._not_before = self._clock() + RETRY_SECONDS
+            log.error("evaluation_put_off", reason=error.message, seconds=RETRY_SECONDS)
+            return
         self._is_requested = False
-        self._measured = measured
         for trainer in training.values():
             trainer.publish_present(keep=True)  # makes the candidate below the measured policy
-        versions = {
-            name: (trainer.published.generation, trainer.published.version) for name, trainer in training.items()
-        }
-        found = EvaluationRound(
-            self._settings.episodes,
-            versions,
-            is_deterministic=self._settings.deterministic,
-            numbers=self._orders,
-        )
+        found = self._round(training)
         self._candidates = {name: Candidate.of(trainer) for name, trainer in training.items()}
         interval_steps = self._settings.interval_steps or 1
         self._intervals.update({name: trainer.get_step // interval_steps for name, trainer in training.items()})
@@ -189,9 +207,31 @@ class Evaluator:
         for order in found.deal(free):
             self._ordered.add(order.session_id)
             self._send(StartEvaluation(order))
-        log.debug("evaluation_began", versions=versions, actors=len(free))
+        log.debug("evaluation_began", versions=found.versions, actors=len(free))
 
-    def _go_on(self, running: EvaluationRound, trainers: Trainers) -> None:
+    def _met(self) -> EvaluationOpponents | None:
+        """Returns the opponents of the measured policies; None without any."""
+        opponents = self._opponents
+        return opponents if opponents is not None and opponents.plays(self._measured.values()) else None
+
+    def _players(self) -> list[Player]:
+        """Returns the actors that may play."""
+        actors, opponents = self._roster.actors, self._met()
+        if opponents is not None:
+            actors = opponents.fitting(actors)
+        return players(actors, self._measured)[: self._settings.actors]
+
+    def _round(self, training: Trainers) -> EvaluationRound | GamesRound:
+        if (opponents := self._met()) is not None:
+            return opponents.begin(training, self._orders, is_deterministic=self._settings.deterministic)
+        return EvaluationRound(
+            self._settings.episodes,
+            {name: (trainer.published.generation, trainer.published.version) for name, trainer in training.items()},
+            is_deterministic=self._settings.deterministic,
+            numbers=self._orders,
+        )
+
+    def _go_on(self, running: EvaluationRound | GamesRound, trainers: Trainers) -> None:
         over = [name for name in running.versions if name not in trainers or not trainers[name].should_still_train]
         if running.is_done or over:
             self._end(running, trainers)
@@ -205,12 +245,12 @@ class Evaluator:
             running.lose(session_id)
         self._ordered &= live
         if running.missing > 0:
-            for order in running.deal(players(self._roster.actors, self._measured)[: self._settings.actors]):
+            for order in running.deal(self._players()):
                 self._ordered.add(order.session_id)
                 self._send(StartEvaluation(order))
         self._tell(running)
 
-    def _give_up(self, running: EvaluationRound) -> None:
+    def _give_up(self, running: EvaluationRound | GamesRound) -> None:
         self._not_before = self._stall_timer.rests_until
         log.warning(
             "evaluation_given_up",
@@ -221,7 +261,7 @@ class Evaluator:
             action="check the logs of its actors; if episodes take longer, raise rollcast.evaluation.max_silent_seconds",
         )
 
-    def _tell(self, running: EvaluationRound) -> None:
+    def _tell(self, running: EvaluationRound | GamesRound) -> None:
         """Shows whether training waits for the evaluation, and logs its duration if it is long."""
         if self._clock() < self._look_at:
             return
@@ -250,7 +290,7 @@ class Evaluator:
             given_up_after_silent_seconds=self._settings.max_silent_seconds,
         )
 
-    def _end(self, running: EvaluationRound, trainers: Trainers) -> None:
+    def _end(self, running: EvaluationRound | GamesRound, trainers: Trainers) -> None:
         self._running, self.obstacle = None, ""
         for session_id in self._ordered:
             self._send(EndEvaluation(session_id))
@@ -264,7 +304,9 @@ class Evaluator:
                 self._meters.behavior(name).note_empty_evaluation()
         self._candidates = {}
 
-    def _report(self, trainer: Trainer, running: EvaluationRound, version: int, played: list[Played]) -> None:
+    def _report(
+        self, trainer: Trainer, running: EvaluationRound | GamesRound, version: int, played: list[Played]
+    ) -> None:
         name = trainer.brain_name
         candidate = self._candidates[name]
         result = EvaluationResult.of(
@@ -276,6 +318,9 @@ class Evaluator:
             is_complete=running.is_done,
         )
         stats = trainer.stats_reporter
+        if isinstance(running, GamesRound) and self._opponents is not None:
+            result = self._opponents.rated(result, running)
+            report_games(result, stats)
         for episode in played:
             stats.add_stat("Evaluation/Cumulative Reward", episode.total, Aggregation.HISTOGRAM)
             stats.add_stat("Evaluation/Episode Length", episode.length)
@@ -294,6 +339,8 @@ class Evaluator:
             std=round(returns.std, 3),
             mean_length=round(result.lengths.mean, 1),
             best=is_best,
+            **{f"score_against_{each.name}": round(each.score, 3) for each in result.opponents},
+            **{} if result.rating is None else {"rating": round(result.rating)},
             **{} if result.is_complete else {"cut_short": True},
         )
         self._on_result(result, least_mean)
@@ -307,6 +354,7 @@ class EvaluationManager(RunPart, EvaluationSink):
         checkpoints: Writes the files.
         roster: The connected actors.
         send: Sends the service the orders for actors, and the versions that are no longer measured.
+        opponents: Opponents of the policies.
         lessons: Lessons that set the environment parameters.
         meters: Counts and shows results.
         on_result: Called with each result.
@@ -320,6 +368,7 @@ class EvaluationManager(RunPart, EvaluationSink):
         checkpoints: CheckpointStore,
         roster: Roster,
         send: Send,
+        opponents: EvaluationOpponents,
         *,
         lessons: Lessons,
         meters: RunMeters,
@@ -340,7 +389,10 @@ class EvaluationManager(RunPart, EvaluationSink):
             on_saved=on_saved,
             on_not_saved=on_not_saved,
         )
-        self._evaluator = Evaluator(service.evaluation, roster, self._best, send, meters=meters, on_result=self._note)
+        self._opponents = opponents
+        self._evaluator = Evaluator(
+            service.evaluation, roster, self._best, send, meters=meters, on_result=self._note, opponents=opponents
+        )
 
     def add(self, behavior: str, team: int, order: int, played: Played) -> None:
         """Takes a finished episode of an evaluation."""
@@ -350,9 +402,19 @@ class EvaluationManager(RunPart, EvaluationSink):
         """Requests an evaluation of the current policies; callable from any thread."""
         self._evaluator.request()
 
+    def received(self, behavior: str, item: Experience) -> None:
+        """Takes the finished games of evaluations against opponents."""
+        self._evaluator.received(behavior, item)
+
     def trainer_added(self, trainer: Trainer) -> None:
-        """Shows the best result that a resumed run has kept of a behavior."""
+        """Shows the best result that a resumed run has kept of a behavior, and reads its opponents.
+
+        Raises:
+            UserError: An opponent does not exist, or cannot be used for the behavior.
+        """
         self._best.begin(trainer)
+        if trainer.is_training:
+            self._opponents.trainer_added(trainer)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Checks whether there is anything to measure or keep."""
@@ -376,7 +438,9 @@ class EvaluationManager(RunPart, EvaluationSink):
         returns = result.returns
         if result.is_complete and self._revision == self._lessons.revision:
             self._lessons.add_evaluation(result.behavior, least_mean)
-        self._meters.behavior(result.behavior).show_evaluation(mean=returns.mean, std=returns.std, step=result.step)
+        self._meters.behavior(result.behavior).show_evaluation(
+            mean=returns.mean, std=returns.std, step=result.step, length=result.lengths.mean, games=numbers_of(result)
+        )
 
     def _show_best(self, behavior: str, reward: float, step: int) -> None:
         self._meters.behavior(behavior).show_best(reward, step)

@@ -1,15 +1,16 @@
-"""Orders and results of evaluations."""
+"""Orders of evaluations, and the episodes that actors report."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from rollcast.enums import Purpose
 from rollcast.trajectories import Chunk
+
+from learner.link.matches import Match
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Order:
         episodes: Episodes of each behavior id.
         versions: Generation and version of each behavior's policy under evaluation; others act with their newest.
         is_deterministic: Whether the mode of the distribution acts.
+        match: The match that the session plays in place of these episodes, against an opponent; None without opponents.
     """
 
     number: int
@@ -29,6 +31,7 @@ class Order:
     episodes: int
     versions: Mapping[str, tuple[int, int]]
     is_deterministic: bool
+    match: Match | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,75 +45,6 @@ class Played:
 
     total: float
     length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Mean, standard deviation (of the values themselves, not an estimate), minimum and maximum of some values."""
-
-    mean: float
-    std: float
-    min: float
-    max: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Returns the spread of at least one value."""
-        mean = math.fsum(values) / len(values)
-        variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
-        return cls(mean, math.sqrt(variance), min(values), max(values))
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationResult:
-    """Result of one behavior's evaluation.
-
-    Attributes:
-        behavior: Name of the behavior.
-        step: Trainer steps of the policy.
-        version: Version of the policy.
-        is_deterministic: Whether the mode of the distribution acted.
-        episodes: Number of whole episodes.
-        returns: Returns of the episodes, including those of their groups.
-        lengths: Lengths of the episodes in steps.
-        is_complete: Whether all requested episodes were played.
-    """
-
-    behavior: str
-    step: int
-    version: int
-    is_deterministic: bool
-    episodes: int
-    returns: Spread
-    lengths: Spread
-    is_complete: bool = True
-
-    @classmethod
-    def of(
-        cls,
-        behavior: str,
-        played: Collection[Played],
-        *,
-        step: int,
-        version: int,
-        is_deterministic: bool,
-        is_complete: bool = True,
-    ) -> EvaluationResult:
-        """Returns the result of at least one episode."""
-        return cls(
-            behavior=behavior,
-            step=step,
-            version=version,
-            is_deterministic=is_deterministic,
-            episodes=len(played),
-            returns=Spread.of([episode.total for episode in played]),
-            lengths=Spread.of([float(episode.length) for episode in played]),
-            is_complete=is_complete,
-        )
-
-    def document(self) -> dict[str, Any]:
-        """Returns the result as a JSON object."""
-        return asdict(self)
 
 
 class EvaluationSink(Protocol):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
+from typing import Final
 
 import numpy as np
 from rollcast.chunks import Chunk
@@ -10,6 +13,15 @@ from rollcast.columns import GameResult
 from rollcast.enums import AssignmentRole, GroupEnd, Purpose, SegmentEnd
 
 from learner.link.policies import PolicyKey
+
+_NUMBERS_OF_A_START: Final = 2**32
+"""Match numbers of one start of the learner, so that no two starts use the same."""
+
+
+def match_numbers(generation: int, *, evaluates: bool = False) -> Iterator[int]:
+    """Returns the numbers of the matches of one start of the learner: those of training, or those of evaluations."""
+    first = generation * _NUMBERS_OF_A_START + 1
+    return count(first + _NUMBERS_OF_A_START // 2 if evaluates else first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +33,14 @@ class Seat:
         team: Team of the behavior id.
         role: LEARN, OPPONENT or IDLE.
         policy: The policy of an opponent; None for the newest. Other roles have None.
+        is_deterministic: Whether an opponent takes the mode of its policy's distribution.
     """
 
     behavior: str
     team: int
     role: AssignmentRole
     policy: PolicyKey | None = None
+    is_deterministic: bool = False
 
 
 @dataclass(frozen=True, slots=True)

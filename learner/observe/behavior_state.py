@@ -107,6 +107,11 @@ def _played(name: str, text: str, **shown: Any) -> Field:
     return Field(name, text, None, metric=Metric(when_known=True), **shown)
 
 
+def _evaluated(name: str, text: str, seat: str = "") -> Field:
+    """Describes a number of each opponent of the last evaluation."""
+    return Field(name, text + seat, None, log=None, maker="evaluation", keyed_by="opponent")
+
+
 def _against(name: str, text: str, metric: Metric = Metric()) -> Field:
     """Describes a number of each opponent of self-play that never learns."""
     return Field(name, text, None, log=None, keyed_by="opponent", metric=metric)
@@ -118,6 +123,8 @@ _RATE: Final[Mapping[str, Any]] = {"log": "env_steps_per_second", "digits": 1, "
 _LAG: Final = "Mean number of versions between acting and learning, over the rows of the last update."
 _ERROR: Final = "Largest difference between the actor's and the learner's log-probability on fresh steps."
 _OWED: Final = "Updates owed for steps that entered replay memory."
+_FIRST: Final = " in the seat of the team with the smaller number."
+_SECOND: Final = " in the seat of the team with the larger number."
 _TAKEN: Final = "Steps taken by all actors, by their last reports."
 
 FIELDS: Final[tuple[Field, ...]] = (
@@ -152,7 +159,23 @@ FIELDS: Final[tuple[Field, ...]] = (
     _measured(
         "evaluation_return_std", "Standard deviation of the returns of the last evaluation.", status=None, log=None
     ),
-    _measured("evaluation_step", "Trainer step of the policy that was evaluated last.", status=None, log=None),
+    _measured("evaluation_step", "Trainer step of the policy that was evaluated last.", log=None),
+    _measured("evaluation_length_mean", "Mean length of the episodes of the last evaluation, in steps.", log=None),
+    _measured(
+        "evaluation_rating",
+        "Rating of the policy that was evaluated last, in points above the first opponent of evaluations.",
+        digits=1,
+        label="evaluation rating",
+        curve="evaluation_rating",
+    ),
+    _measured("evaluation_rating_interval", "Half of the 95 % interval of evaluation_rating.", log=None),
+    _evaluated("evaluation_score", "Share of the points that the policy won in the last evaluation."),
+    _evaluated("evaluation_won_first", "Games of the last evaluation that the policy won", _FIRST),
+    _evaluated("evaluation_drawn_first", "Games of the last evaluation that the policy drew", _FIRST),
+    _evaluated("evaluation_lost_first", "Games of the last evaluation that the policy lost", _FIRST),
+    _evaluated("evaluation_won_second", "Games of the last evaluation that the policy won", _SECOND),
+    _evaluated("evaluation_drawn_second", "Games of the last evaluation that the policy drew", _SECOND),
+    _evaluated("evaluation_lost_second", "Games of the last evaluation that the policy lost", _SECOND),
     _measured("best_return", "Mean return by which the best checkpoint was chosen."),
     _measured("best_step", "Trainer step of the best checkpoint.", 0),
     _hidden("loss", "Loss of the last update.", curve="loss"),
@@ -166,6 +189,14 @@ FIELDS: Final[tuple[Field, ...]] = (
     _hidden("clip_ratio", "Share of whole actions whose ratio is beyond the clip, in the last epoch."),
     _hidden("explained_variance_ratio", "Share of the variance of the returns that the critic explains."),
     _hidden("entropy_nats", "Mean entropy of the policy.", curve="entropy"),
+    Field(
+        "forbidden_choice_ratio",
+        "Probability that the policy gives to forbidden choices before masks, over a sample of fresh steps.",
+        None,
+        digits=4,
+        metric=Metric(when_known=True),
+        label="forbidden choices",
+    ),
     _hidden("update_epochs", "Complete passes over the buffer in the last update, which target_kl may end early."),
     _hidden("learning_rate", "Learning rate of the last update."),
     _hidden("updates", "Completed updates.", 0, metric=_COUNTER),

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -191,9 +192,25 @@ class BehaviorMeters:
         """Counts a discarded update."""
         self._skipped[reason] += 1
 
-    def show_evaluation(self, *, mean: float, std: float, step: int) -> None:
-        """Stores the result of an evaluation of the policy of a trainer step."""
-        self._measured |= {"evaluation_return_mean": mean, "evaluation_return_std": std, "evaluation_step": step}
+    def show_evaluation(
+        self, *, mean: float, std: float, step: int, length: float, games: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
+        """Stores the result of an evaluation of the policy of a trainer step.
+
+        Args:
+            mean: Mean of the returns.
+            std: Standard deviation of the returns.
+            step: The trainer step.
+            length: Mean length of the episodes, in steps.
+            games: Numbers of its games against opponents, by their names in `FIELDS`.
+        """
+        self._measured |= {
+            "evaluation_return_mean": mean,
+            "evaluation_return_std": std,
+            "evaluation_length_mean": length,
+            "evaluation_step": step,
+            **games,
+        }
 
     def show_best(self, reward: float, step: int) -> None:
         """Stores which checkpoint is the best."""

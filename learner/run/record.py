@@ -12,7 +12,7 @@ import structlog
 
 from learner.common.files import WriteFailed
 from learner.curriculum.lessons import LessonChange
-from learner.link.evaluation import EvaluationResult
+from learner.evaluation.result import EvaluationResult
 from learner.observe.journal import Journal
 from learner.observe.jsonfile import write_json
 from learner.observe.rates import Throttle

@@ -15,6 +15,7 @@ from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.evaluation.during_training import EvaluationManager
+from learner.evaluation.opponents import EvaluationOpponents
 from learner.link.channel import Link
 from learner.link.control import Finished
 from learner.link.opening import Begin, GiveUp, Opened
@@ -94,7 +95,11 @@ class TrainingSide:
             self.lockstep,
             on_begun=self.record.note_lesson,
         )
+        self._snapshots = SnapshotFiles(folder.path)
         self.self_play = self._make_self_play(checkpoints)
+        self._opponents = EvaluationOpponents(
+            context.service.evaluation, folder.path, self._snapshots, generation=generation
+        )
         self.keeper = self._make_keeper(checkpoints, state, curriculum)
         if state is None:
             configuration.keep()
@@ -234,7 +239,7 @@ class TrainingSide:
         context = self.context
         keeper = CheckpointKeeper(
             checkpoints,
-            (curriculum, self.self_play) if self.lockstep is None else (curriculum, self.self_play, self.lockstep),
+            (curriculum, self.self_play, self._opponents, *(() if self.lockstep is None else (self.lockstep,))),
             cut=self._cut,
             generation=context.generation,
             checkpoint_seconds=context.service.checkpoint_seconds,
@@ -259,7 +264,7 @@ class TrainingSide:
             context.options,
             context.roster,
             context.link.to_front.send,
-            SnapshotFiles(self._folder.path),
+            self._snapshots,
             seed=context.seed,
             generation=context.generation,
             on_elo=checkpoints.status.set_elo,
@@ -274,6 +279,7 @@ class TrainingSide:
             checkpoints,
             context.roster,
             context.link.to_front.send,
+            self._opponents,
             lessons=context.lessons,
             meters=context.meters,
             on_result=self.record.note_evaluation,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from itertools import count
-from typing import Final
 
 from rollcast.enums import AssignmentRole
 
-from learner.link.matches import Match, Seat
+from learner.link.matches import Match, Seat, match_numbers
 from learner.self_play.draw import Random, draw
 from learner.self_play.fixed import FixedOpponent
 from learner.self_play.games import Drawn, Table
@@ -18,8 +16,6 @@ from learner.self_play.strength import Strengths
 
 BehaviorId = tuple[str, int]
 """Name and team."""
-_NUMBERS_OF_A_START: Final = 2**32
-"""Match numbers of one start of the learner, so that no two starts use the same."""
 
 
 class Matchmaker:
@@ -36,7 +32,7 @@ class Matchmaker:
         self._leagues = leagues
         self._strengths = strengths
         self._random = random
-        self._numbers = count(generation * _NUMBERS_OF_A_START + 1)
+        self._numbers = match_numbers(generation)
 
     def seat(
         self,

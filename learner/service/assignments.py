@@ -91,7 +91,7 @@ class Assignments:
         if session.session_id in self._own:
             return self._own[session.session_id]
         if self.has_task or self._has_matches(session):
-            return self._keep(session, self._part_of(session), self._episodes(session))
+            return self._usually(session)
         if self._current is None:
             return None
         waits = self._players is not None and session.session_id not in self._players
@@ -109,27 +109,16 @@ class Assignments:
 
     def order(self, session: ActorSession, order: Order) -> bytes:
         """Orders an evaluation under the next id."""
-
-        def part(behavior: str, team: int) -> Part:
-            generation, version = order.versions.get(behavior, (0, 0))
-            return Part(
-                behavior=behavior,
-                team=team,
-                role=_LEARN,
-                purpose=Purpose.EVALUATE,
-                deterministic=order.is_deterministic,
-                generation=generation,
-                version=version,
-            )
-
-        message = self._keep(session, part, order.episodes)
+        match = order.match
+        part = _measured(order) if match is None else self._part_in(match)
+        message = self._keep(session, part, match, episodes=order.episodes, resets=match is not None)
         self._orders[session.session_id] = order.number, self._last_id
         return message
 
     def release(self, session: ActorSession) -> bytes:
         """Returns a session to the assignment of the run."""
         self._orders.pop(session.session_id, None)
-        return self._keep(session, self._part_of(session), self._episodes(session))
+        return self._usually(session)
 
     def learns(self, session_id: str, behavior: str) -> bool:
         """Returns whether any behavior id of a behavior with self-play learns in the session's match."""
@@ -143,7 +132,7 @@ class Assignments:
         self._matches[session.session_id] = match
         if self.is_playing(session.session_id):
             return None
-        return self._keep(session, self._part_of(session), match.episodes, resets=match.episodes > 0)
+        return self._usually(session, resets=match.episodes > 0)
 
     def forget(self, session_id: str) -> None:
         """Forgets a session that has ended."""
@@ -160,14 +149,18 @@ class Assignments:
     def _has_matches(self, session: ActorSession) -> bool:
         return any(self._plays_matches(each.behavior) for each in session.accounts.values())
 
-    def _episodes(self, session: ActorSession) -> int:
-        """Returns the limit of episodes of a session's match; 0 for none."""
+    def _usually(self, session: ActorSession, *, resets: bool = False) -> bytes:
+        """Returns the message with what a session does without an order."""
         match = self._matches.get(session.session_id)
-        return 0 if match is None else match.episodes
+        episodes = 0 if match is None else match.episodes
+        return self._keep(session, self._part_in(match), match, episodes=episodes, resets=resets)
 
     def _part_of(self, session: ActorSession) -> Callable[[str, int], Part]:
         """Returns what a session's behavior ids do without an order."""
-        match = self._matches.get(session.session_id)
+        return self._part_in(self._matches.get(session.session_id))
+
+    def _part_in(self, match: Match | None) -> Callable[[str, int], Part]:
+        """Returns what behavior ids do in a match, and those that have no seat in it."""
         seats = {} if match is None else {(seat.behavior, seat.team): seat for seat in match.seats}
 
         def part(behavior: str, team: int) -> Part:
@@ -184,7 +177,13 @@ class Assignments:
         return part
 
     def _keep(
-        self, session: ActorSession, part: Callable[[str, int], Part], episodes: int = 0, *, resets: bool = False
+        self,
+        session: ActorSession,
+        part: Callable[[str, int], Part],
+        match: Match | None = None,
+        *,
+        episodes: int = 0,
+        resets: bool = False,
     ) -> bytes:
         assignment = policy_pb2.Assignment() if self._current is None else _without_round(self._current)
         if resets:
@@ -195,10 +194,27 @@ class Assignments:
         assignment.episodes = episodes
         message = policy_pb2.SubscribeResponse(assignment=assignment).SerializeToString()
         self._own[session.session_id] = message
-        match = self._matches.get(session.session_id)
         if match is not None:
             self.given.note(session.session_id, assignment.id, match)
         return message
+
+
+def _measured(order: Order) -> Callable[[str, int], Part]:
+    """Returns the part of each behavior id in an evaluation without opponents."""
+
+    def part(behavior: str, team: int) -> Part:
+        generation, version = order.versions.get(behavior, (0, 0))
+        return Part(
+            behavior=behavior,
+            team=team,
+            role=_LEARN,
+            purpose=Purpose.EVALUATE,
+            deterministic=order.is_deterministic,
+            generation=generation,
+            version=version,
+        )
+
+    return part
 
 
 def _seated(match: Match, seat: Seat) -> Part:
@@ -208,6 +224,7 @@ def _seated(match: Match, seat: Seat) -> Part:
         role=policy_pb2.AssignmentRole.ValueType(seat.role),
         match=match.number,
         random_steps=match.random_steps,
+        deterministic=seat.is_deterministic,
     )
     if seat.policy is not None:
         part.generation, part.version, part.sha256 = seat.policy.generation, seat.policy.version, seat.policy.sha256

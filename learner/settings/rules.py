@@ -17,6 +17,9 @@ from learner.settings.parameters import MAX_FLOAT32, ParameterSettings
 from learner.settings.problems import Problems, did_you_mean
 from learner.settings.trainer import TrainerSettings
 
+SEATS = 2
+"""Seats of a game that is rated."""
+
 
 def _blocks(options: RunOptions) -> Iterator[tuple[Path, TrainerSettings]]:
     """Yields the settings of every behavior, then the defaults, each with its path."""
@@ -101,6 +104,27 @@ def endless_lessons(options: RunOptions) -> Iterator[str]:
                     f"environment_parameters.{name}.curriculum.{index}.completion_criteria.behavior: lesson "
                     f"{lesson.name!r} never ends: the run file lists no behavior {behavior!r}{near}"
                 )
+
+
+def opponents_without_games(options: RunOptions) -> Iterator[str]:
+    """Yields one line for each reason why evaluations cannot be played against `rollcast.evaluation.opponents`."""
+    evaluation = options.rollcast.evaluation
+    if not evaluation.opponents:
+        return
+    setting = "rollcast.evaluation.opponents"
+    blocks = list(_blocks(options))
+    if len(blocks) != 1 or blocks[0][1].self_play is None:
+        yield f"{setting} needs a run with one behavior, which has self_play: add self_play, or remove the opponents"
+    if evaluation.interval_steps is None:
+        yield f"{setting} has no effect, because nothing is evaluated: set rollcast.evaluation.interval_steps"
+    if evaluation.episodes < SEATS:
+        yield f"rollcast.evaluation.episodes is {evaluation.episodes}, but half of the games are in each seat: use 2 or more"
+    for text in evaluation.opponents:
+        if text.startswith("actor:"):
+            yield (
+                f"{setting}: {text!r} is a script, which only plays in training and in tournaments; name random, MODEL.onnx "
+                "or RUN@STEP"
+            )
 
 
 def conflicts(options: RunOptions) -> Iterator[tuple[Path, str]]:

@@ -37,6 +37,8 @@ MAX_LOCKSTEP_ACTORS = 4096
 MAX_ACTOR_NAME_CHARACTERS = 256
 MAX_SILENT_SECONDS = 31 * DAY_SECONDS
 MAX_INTERVAL_STEPS = 2**53
+MAX_OPPONENTS = 16
+"""Most opponents of an evaluation, each of which plays two matches."""
 OWN_STATS_WRITERS: Final = ("tensorboard", "csv", "wandb")
 """Names of the built-in statistics writers."""
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
@@ -101,6 +103,8 @@ class EvaluationSettings(SettingsModel):
     """actors that play, in equal shares; the others continue to train"""
     max_silent_seconds: PositiveReal = Field(default=600.0, le=MAX_SILENT_SECONDS)
     """seconds without a finished episode after which an evaluation is abandoned; must exceed any episode's duration"""
+    opponents: tuple[str, ...] = Field(default=(), max_length=MAX_OPPONENTS)
+    """plays these instead, each for `episodes` games: random, MODEL.onnx, or RUN@STEP, RUN@last, RUN@best; needs self_play"""
 
 
 class ServiceSettings(SettingsModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -13,16 +13,17 @@ from rollcast.enums import AssignmentRole
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed
-from learner.link.matches import Match, Seat, games_of
-from learner.link.policies import PolicyKey, StoredPolicy
+from learner.link.matches import Match, Seat
+from learner.link.policies import PolicyKey
 from learner.link.to_front import Send, StartMatch
-from learner.link.to_trainers import Actor, Declared, Experience
-from learner.publish.frozen import UnusableModel, load_frozen
-from learner.self_play.games import RESULTS, GameCounter
+from learner.link.to_trainers import Actor, Experience
+from learner.self_play.games import GameCounter
 from learner.self_play.strength import Results
 from learner.tournament.journal import Journal, MatchResult
 from learner.tournament.players import Kind, Player
+from learner.tournament.policies import load_model, random_policy
 from learner.tournament.schedule import narrow_enough, next_pair
+from learner.tournament.score import TEAMS, MatchScore, plays_policies
 from learner.tournament.standings import Pair, rate
 from learner.trainers.base import Trainer
 from learner.trainers.parts import RunPart, Trainers
@@ -34,7 +35,6 @@ LEAST_GAMES: Final = 10
 """Games of a match of an actor with fewer games at a time: a match costs a reset of all environments."""
 SETTLE_SECONDS: Final = 1.0
 """Seconds without a new actor before the first match: the actors of one script do not start at the same moment."""
-_TEAMS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +69,16 @@ class _Playing:
     """A match that an actor plays.
 
     Attributes:
-        match: The match.
+        score: The games of the first seat.
         pair: Places of the players in the first and the second seat.
         actor: Name of the actor.
         heard_at: When the end of a game was last reported, in monotonic seconds.
-        results: Results of the first seat.
-        moves: Moves of the first seat in all its episodes.
-        episodes: Reported episodes of the first seat.
     """
 
-    match: Match
+    score: MatchScore
     pair: Pair
     actor: str
     heard_at: float
-    results: Results = field(default_factory=Results)
-    moves: int = 0
-    episodes: int = 0
 
 
 class Tournament(RunPart):
@@ -159,50 +153,27 @@ class Tournament(RunPart):
             return
         self._index = behavior.index
         found = {
-            place: self._load(player, behavior)
+            place: load_model(player, behavior, is_deterministic=self._plan.is_deterministic)
             for place, player in enumerate(self._plan.players)
             if player.kind is Kind.MODEL
         }
         for place, player in enumerate(self._plan.players):
             if player.kind is Kind.RANDOM:
-                found[place] = _random(next(iter(found.values())))
+                found[place] = random_policy(next(iter(found.values())))
         try:
             self._keys = {place: self._snapshots.write(stored) for place, stored in found.items()}
             self._snapshots.keep(behavior.name, set(self._keys.values()))
         except WriteFailed as error:
             raise UserError(ExitCode.NOT_SAVED, f"{error}; choose another folder with --output") from error
 
-    def _load(self, player: Player, behavior: Declared) -> StoredPolicy:
-        path = player.path
-        if path is None:
-            raise TypeError("a model has a file")
-        try:
-            found = load_frozen(path, behavior.spec, behavior.index, is_deterministic=self._plan.is_deterministic)
-        except UnusableModel as error:
-            raise UserError(ExitCode.BAD_CHECKPOINT, f"player {player.name}: {path}: {error}") from error
-        if found.digest.hex() != player.identity:
-            raise UserError(
-                ExitCode.BAD_CHECKPOINT,
-                f"player {player.name}: {path} has changed since the start: copy the models of a run that still trains",
-            )
-        return found.stored
-
     def received(self, behavior: str, item: Experience) -> None:
         """Counts the finished games of a chunk."""
         playing = self._playing.get(item.session_id)
-        if playing is None or behavior != self._plan.behavior:
+        if playing is None:
             return
-        match = playing.match
-        for game in games_of(behavior, item.chunk):
-            if game.match != match.number or game.team != match.seats[0].team or playing.episodes >= match.episodes:
-                continue
+        if playing.score.add(behavior, item, self._counter):
             playing.heard_at = self._clock()
-            playing.episodes += 1
-            playing.moves += game.length
-            result = RESULTS.get(game.result)
-            if result is not None and not game.has_mates_left and self._counter.is_first(item.session_id, game):
-                playing.results.add(result)
-        if playing.episodes >= match.episodes:
+        if playing.score.is_over:
             del self._playing[item.session_id]
             self._finish(playing)
 
@@ -228,15 +199,15 @@ class Tournament(RunPart):
 
     def _finish(self, playing: _Playing) -> None:
         first, second = (self._plan.players[place] for place in playing.pair)
-        found = playing.results
+        found, played = playing.score.results, playing.score.played
         result = MatchResult(
-            playing.match.number,
+            playing.score.match.number,
             first.identity,
             second.identity,
             int(found.wins),
             int(found.draws),
             int(found.losses),
-            playing.moves / playing.episodes,
+            sum(each.length for each in played) / len(played),
             playing.actor,
         )
         self._journal.add(result)
@@ -269,10 +240,10 @@ class Tournament(RunPart):
                 del self._playing[session_id]
                 log.warning(
                     "match_abandoned",
-                    match=playing.match.number,
+                    match=playing.score.match.number,
                     actor=playing.actor,
                     reason=reason,
-                    episodes=playing.episodes,
+                    episodes=len(playing.score.played),
                 )
 
     def _may_take_part(self, actor: Actor) -> bool:
@@ -283,11 +254,11 @@ class Tournament(RunPart):
             return False  # it declares its behaviors soon
         others = set(actor.teams) - {self._index}
         teams = len(actor.teams.get(self._index, ())) if self._index is not None else 0
-        if not others and teams == _TEAMS:
+        if not others and teams == TEAMS:
             return True
         if others:
             self._leave_out(actor.session_id, actor.name, f"it has {len(others)} other behaviors")
-        elif teams > _TEAMS:
+        elif teams > TEAMS:
             self._leave_out(actor.session_id, actor.name, f"it has {teams} teams of {self._plan.behavior}, not two")
         return False  # the second team may follow
 
@@ -299,9 +270,9 @@ class Tournament(RunPart):
         plan = self._plan
         planned: dict[Pair, int] = {}
         for each in self._playing.values():
-            planned[each.pair] = planned.get(each.pair, 0) + each.match.episodes
+            planned[each.pair] = planned.get(each.pair, 0) + each.score.match.episodes
         left = plan.games - self.games - sum(planned.values())
-        at_a_time = max(1, actor.agents.get(index, 1) // _TEAMS)
+        at_a_time = max(1, actor.agents.get(index, 1) // TEAMS)
         games = min(plan.match_games or max(at_a_time, LEAST_GAMES), left)
         if games < 1:
             return
@@ -322,7 +293,7 @@ class Tournament(RunPart):
         )
         match = Match(self._number, actor.session_id, seats, episodes=games, random_steps=plan.random_moves)
         self._number += 1
-        self._playing[actor.session_id] = _Playing(match, pair, actor.name, self._clock())
+        self._playing[actor.session_id] = _Playing(MatchScore(match), pair, actor.name, self._clock())
         self._send(StartMatch(match))
 
 
@@ -333,16 +304,8 @@ def missing_scripts(plan: Plan, results: Mapping[Pair, Results]) -> Sequence[str
 
 
 def _can_play(actor: Actor, players: Sequence[Player]) -> bool:
-    """Returns whether an actor can play a game of two players.
-
-    Each script needs an actor of its own. An actor of an earlier build plays both seats by its script, and so neither.
-    """
-    if actor.opponent and not actor.opponent_by_seat:
+    """Returns whether an actor can play a game of two players; each script needs an actor of its own."""
+    if not plays_policies(actor):
         return False
     scripts = [player.script for player in players if player.script]
-    return len(scripts) < _TEAMS and all(script == actor.opponent for script in scripts)
-
-
-def _random(model: StoredPolicy) -> StoredPolicy:
-    """Returns a policy that draws all actions uniformly; it has the bytes of a model, and so another version."""
-    return StoredPolicy(replace(model.description, uniform=True, version=1), model.payload)
+    return len(scripts) < TEAMS and all(script == actor.opponent for script in scripts)

@@ -115,7 +115,7 @@ def opponent(text: str, behavior: str, results_dir: Path, run: Path) -> Player:
         text: The text.
         behavior: Name of the behavior.
         results_dir: Folder of all runs.
-        run: Folder of the tournament's run; its checkpoints need no name before the ``@``.
+        run: Folder of the own run; its checkpoints need no name before the ``@``.
 
     Raises:
         UserError: It names nothing that can play.
@@ -140,11 +140,23 @@ def opponent(text: str, behavior: str, results_dir: Path, run: Path) -> Player:
 
 
 def distinct(players: Sequence[Player]) -> tuple[Player, ...]:
-    """Returns the players without repetitions, with names that differ.
+    """Returns the players of a tournament without repetitions, with names that differ.
 
     Raises:
         UserError: There are too few or too many.
     """
+    known = distinct_names(players)
+    if not 2 <= len(known) <= MAX_PLAYERS:
+        raise UserError(
+            ExitCode.USAGE,
+            f"a tournament has 2 to {MAX_PLAYERS} players, and this one has {len(known)} different ones; add players with "
+            "--against, or take fewer --checkpoints",
+        )
+    return known
+
+
+def distinct_names(players: Sequence[Player]) -> tuple[Player, ...]:
+    """Returns the players without repetitions, with names that differ."""
     known: dict[str, Player] = {}
     names: set[str] = set()
     for each in players:
@@ -155,12 +167,6 @@ def distinct(players: Sequence[Player]) -> tuple[Player, ...]:
             name, number = f"{each.name} ({number})", number + 1
         names.add(name)
         known[each.identity] = Player(name, each.identity, each.kind, each.path, each.step)
-    if not 2 <= len(known) <= MAX_PLAYERS:
-        raise UserError(
-            ExitCode.USAGE,
-            f"a tournament has 2 to {MAX_PLAYERS} players, and this one has {len(known)} different ones; add players with "
-            "--against, or take fewer --checkpoints",
-        )
     return tuple(known.values())
 
 
@@ -192,4 +198,4 @@ def _model(name: str, path: Path, step: int | None = None) -> Player:
 
 
 def _wrong(text: str, why: str) -> UserError:
-    return UserError(ExitCode.USAGE, f"--against {text!r}: {why}")
+    return UserError(ExitCode.USAGE, f"player {text!r}: {why}")

@@ -13,6 +13,7 @@ from learner.web.hooks import StatusView
 from tests.browser.webdriver import Browser
 from tests.learner.web.site import Hooks, serving
 
+RATING = "Rating against opponents of evaluations"
 EVIL = '<img src=x onerror="window.pwned=1">'
 RIVALS = {
     "opponent_elo/champion": 1320.0,
@@ -22,6 +23,16 @@ RIVALS = {
     "games_lost_against/champion": 60.0,
     f"opponent_elo/{EVIL}": 1200.0,
 }
+EVALUATED = {
+    "evaluation_rating": 412.0,
+    "evaluation_rating_interval": 61.0,
+    "evaluation_length_mean": 11.5,
+    "evaluation_step": 50_000.0,
+    "evaluation_score/random": 0.925,
+    "evaluation_won_first/random": 18.0,
+    "evaluation_drawn_second/random": 3.0,
+    f"evaluation_score/{EVIL}": 0.5,
+}
 
 
 @dataclass
@@ -30,7 +41,7 @@ class Playing(Hooks):
 
     def status(self) -> StatusView:
         """Returns it."""
-        played = {"elo": 1250.0, "self_play_rating": 1262.0, "learning_team": 1.0, **RIVALS}
+        played = {"elo": 1250.0, "self_play_rating": 1262.0, "learning_team": 1.0, **RIVALS, **EVALUATED}
         behaviors = (BehaviorState("Duel", numbers=played), BehaviorState("Walker"))
         return StatusView(RunView("run", RunState.TRAINING, 1, 1.0, "", 1, "", behaviors), (), "1.2.3")
 
@@ -41,6 +52,7 @@ def test_ratings_have_curves_and_rows(browser: Browser, picture: Callable[[str],
     for second in range(60):
         elo = 1200.0 + 50 * math.sin(second / 20)
         hooks.history_.add("Duel", float(second), {"mean_return": 0.1, "elo": elo, "self_play_rating": elo + 10})
+        hooks.history_.add("Duel", second + 0.5, {"evaluation_rating": float(second)})
         hooks.history_.add("Walker", float(second), {"mean_return": 1.0})
     curve = "return document.querySelectorAll('.chart[aria-label=\"ELO\"] path.curve').length"
     visible = "return document.querySelector('.chart[aria-label=\"ELO\"]').offsetParent !== null"
@@ -53,9 +65,17 @@ def test_ratings_have_curves_and_rows(browser: Browser, picture: Callable[[str],
         assert "30 %" in rows
         assert "60 %" in rows
         assert EVIL in rows
+        assert browser.text("#evaluation-about") == "Step 50,000: rating 412 ± 61, 11.5 moves a game"
+        cells = "return [...document.querySelectorAll('#evaluation-rows tr:first-child > *')].map((each) => each.textContent)"
+        assert browser.run(cells) == ["random", "93 %", "18", "0", "0", "0", "3", "0"]
+        assert EVIL in browser.text("#evaluation-rows")
+        assert (
+            browser.run(f"return document.querySelectorAll('.chart[aria-label=\"{RATING}\"] path.curve').length") == 1
+        )
         picture("ratings")
         browser.click("#behavior-switch label:nth-child(2)")
         browser.wait_for(lambda: not browser.run(visible), "a page without ratings")
         assert not browser.run("return document.querySelector('#opponents').offsetParent !== null")
+        assert not browser.run("return document.querySelector('#evaluation').offsetParent !== null")
         assert browser.run("return document.images.length") == 0
         assert browser.complaints() == []

@@ -38,6 +38,8 @@ from tests.learner.identity.certificates import Folder
 pytestmark = pytest.mark.slow
 
 COMMIT = "c21eb1330c64ac383f3722ba0f29c1567b226fa9"
+BEFORE_TOURNAMENTS = "1633d19995b5393ee49b87bc344c8483244c3a1c"
+"""The last commit whose actors know self-play, and neither tournaments nor opponents of evaluations."""
 NAME = "Behavior"
 PLAYED = "Played"
 """A behavior with self-play, of which actors of that commit know nothing."""
@@ -60,13 +62,13 @@ PRINT_PLACES = (
 
 
 def git(*arguments: str) -> bytes:
-    """Runs git in this repository and returns its output; fails with a remedy if the commit is missing."""
+    """Runs git in this repository and returns its output; fails with a remedy if a commit is missing."""
     done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, timeout=60, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()
         pytest.fail(
-            f"git has no commit {COMMIT} here, which this test compares with ({said}). In a shallow clone run"
-            f" `git fetch --unshallow` or `git fetch origin {COMMIT}`; replace a copy without .git with a clone.",
+            f"git has no commit {arguments[-1]} here, which this test compares with ({said}). In a shallow clone run"
+            " `git fetch --unshallow`, or `git fetch origin` and the commit; replace a copy without .git with a clone.",
             pytrace=False,
         )
     return done.stdout
@@ -74,13 +76,16 @@ def git(*arguments: str) -> bytes:
 
 @pytest.fixture(scope="session")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns the interpreter of an environment in which the wheel of the commit is installed.
+    """Returns the interpreter of an environment with the wheel of the commit."""
+    return install(COMMIT, tmp_path_factory.mktemp("old"))
+
+
+def install(commit: str, folder: Path) -> Path:
+    """Returns the interpreter of an environment in which the wheel of a commit is installed.
 
     Its dependencies are those of this environment.
     """
-    git("cat-file", "-e", f"{COMMIT}^{{commit}}")
-    folder = tmp_path_factory.mktemp("old")
-    with tarfile.open(fileobj=io.BytesIO(git("archive", COMMIT))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(git("archive", commit))) as archive:
         archive.extractall(folder / "source", filter="data")
     run_in(
         folder / "source", sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)
@@ -246,3 +251,30 @@ def test_what_only_new_ones_can_do_is_refused_by_name(old: Path, processes: Proc
     secure = ("--tls-ca", str(certs.ca))
     newcomer = processes.actor(earlier.address, ENVS["ppo"], "--behavior", NAME, *secure, name="newcomer")
     assert "the learner uses plain text, and this side TLS" in newcomer.fails_with(ActorExitCode.UNTRUSTED)
+
+
+def test_actors_without_tournaments_play_them(processes: Processes, tmp_path: Path) -> None:
+    """An actor of a build without tournaments plays the games of one, and those of evaluations, which all count once."""
+    python = install(BEFORE_TOURNAMENTS, tmp_path / "installed")
+    network = {"hidden_units": 16, "num_layers": 1, "vis_encode_type": "fully_connected"}
+    play = {"save_steps": 300, "team_change": 600, "swap_steps": 200}
+    settings = small(max_steps=1200, network_settings=network, self_play=play)
+    evaluation = {"interval_steps": 400, "episodes": 6, "opponents": ["random"]}
+    learner = processes.learner(write_run(tmp_path, {PLAYED: settings}, http=False, evaluation=evaluation))
+    options = ["--team", "player_1=1", "--num-envs", "4"]
+    env = "connect_four_v3"
+    player = processes.actor(learner.address, env, *options, name="earlier", command="pettingzoo", python=python)
+    assert [learner.wait(), player.wait()] == [0, 0], learner.said() + player.said()
+    whole = [line for line in learner.events("evaluation") if "cut_short" not in line]
+    assert {line["episodes"] for line in whole} == {6}
+    (books,) = player.events("books")
+    assert books["produced"] == books["acked"] + sum(books["discarded"].values()) + sum(books["dropped"].values())
+    rated = ["--against", "random", "--checkpoints", "1", "--games", "24", "--interval", "1", "--json", "-"]
+    command = ["-m", LEARNER, "tournament", str(learner.folder), *rated, "--address", "127.0.0.1:0"]
+    tournament = processes.python("tournament", *command, "--log-format", "json")
+    wait_until(lambda: tournament.events("waiting_for_actors"), "it waits", said=tournament.said)
+    address = tournament.events("waiting_for_actors")[0]["address"]
+    again = processes.actor(address, env, *options, name="again", command="pettingzoo", python=python)
+    assert [tournament.wait(), again.wait()] == [0, 0], tournament.said() + again.said()
+    assert json.loads(tournament.out())["games"] == 24
+    assert again.events("books")[0]["produced"] == 0

@@ -28,7 +28,8 @@ class OpponentRound:
     """Plays matches with the agents of one behavior id, in any number of environments; has a recorder's interface.
 
     An agent plays an episode to its end with the policy of the match in which it began. Its steps are ghost steps: they
-    are counted, and need no credit. Where a match limits its episodes, the first to begin are reported.
+    are counted, and need no credit. Where a match limits its episodes, the first to begin are reported, and no step is
+    counted: nothing of a tournament or an evaluation is in the books.
 
     Args:
         spec: The behavior's spec.
@@ -67,6 +68,7 @@ class OpponentRound:
         self._players = Players(self._begin, self._end)
         self._quota = Quota(seat.episodes)
         self._sender = EpisodeSender(spec, link, None, clock)
+        self._seen = 0
         self._counted = 0
         self._reported = 0
         self._report_due = 0.0
@@ -210,9 +212,11 @@ class OpponentRound:
         seat = player.seat or self.seat
         if player.policy is None:
             player.policy = self._newest_of_match if seat.policy is None else self._link.opponent(seat.policy)
-        if player.policy is not None and player.steps < seat.random_steps:
+        if player.policy is None:
+            return None
+        if player.steps < seat.random_steps:
             return player.policy.uniform()
-        return player.policy
+        return player.policy.greedy() if seat.deterministic else player.policy
 
     def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
         counts, version = self._quota.begin(), self._version(self.seat)
@@ -235,8 +239,9 @@ class OpponentRound:
         return 0 if self._newest_of_match is None else self._newest_of_match.version
 
     def _count(self) -> None:
-        steps = self._players.steps - self._counted
-        if steps:
+        steps = self._players.steps - self._seen
+        self._seen += steps
+        if steps and not self.seat.episodes:
             self._counted += steps
             self._link.books.ghost(steps)
 

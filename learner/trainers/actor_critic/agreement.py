@@ -24,10 +24,12 @@ class Agreement(NamedTuple):
     Attributes:
         error: Scalar, largest absolute difference; 0 if no step was fresh.
         worst: Scalar int64, index of the step with that difference.
+        forbidden: Scalar, mean probability of forbidden choices in a branch before masks; None without masks.
     """
 
     error: Tensor
     worst: Tensor
+    forbidden: Tensor | None = None
 
 
 @torch.no_grad()
@@ -53,13 +55,26 @@ def compare(
     """
     chosen = sampled_steps(recorded.lag.shape[0], recorded.table, sample=sample, device=recorded.lag.device)
     columns = {name: source.at(chosen.steps) for name, source in recorded.sources.items()}
-    output = policy.unroll([columns[name] for name in observations], columns.get(ACTION_MASK), chosen.sequences)
+    hidden, masks = (
+        policy.body.forward([columns[name] for name in observations], chosen.sequences),
+        columns.get(ACTION_MASK),
+    )
+    output = policy.act(hidden, masks)
     own = log_probability(output, columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION), ratio)
     errors = (own - columns[LOG_PROB]).abs().amax(1)
     is_fresh = (recorded.lag.index_select(0, chosen.steps) == 0) & (recorded.lag.index_select(0, chosen.firsts) == 0)
     error, place = torch.where(is_fresh, errors, torch.zeros_like(errors)).max(0)
     # Not `chosen.steps[place]`: that would read the place from the device.
-    return Agreement(error, chosen.steps.index_select(0, place.reshape(1)).squeeze(0))
+    worst = chosen.steps.index_select(0, place.reshape(1)).squeeze(0)
+    return Agreement(error, worst, None if masks is None else _forbidden(policy, hidden, masks))
+
+
+def _forbidden(policy: PolicyNetwork, hidden: Tensor, masks: Tensor) -> Tensor | None:
+    head = policy.categorical
+    if head is None:
+        return None
+    mass = head.forward(hidden, None).exp() * (masks == 0)
+    return mass.sum(1).mean() / len(head.branches)
 
 
 @torch.no_grad()

@@ -327,18 +327,22 @@ class ActorCriticTrainer(OnPolicyTrainer):
                         lag.mean(),
                         lag.max(),
                         self.statistics.clipped,
+                        lag.new_zeros(()) if agreement.forbidden is None else agreement.forbidden.double(),
                     ]
                 ),
                 within,
             ]
         ).tolist()
-        error, worst, mean_lag, lag_max, clipped, *cumulative = scalars
+        error, worst, mean_lag, lag_max, clipped, forbidden, *cumulative = scalars
         self.numbers.update(log_prob_error_max=error, mean_lag=mean_lag, observations_clipped=clipped)
         counts: NDArray[np.float64] = np.diff([0.0, *cumulative, float(plan.step_count)])
         add = self.stats_reporter.add_stat
         add("Rollcast/Policy Lag", mean_lag)
         add("Rollcast/Policy Lag Max", lag_max)
         add("Rollcast/Log Prob Error Max", error)
+        if agreement.forbidden is not None:
+            self.numbers["forbidden_choice_ratio"] = forbidden
+            add("Policy/Forbidden Choice Mass", forbidden)
         if error > LOG_PROB_ERROR_LIMIT:
             actor_index = plan.actor_of(int(worst))
             left_out = self._disagreements.admit(actor_index)

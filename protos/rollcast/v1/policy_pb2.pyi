@@ -85,7 +85,8 @@ class _AssignmentRoleEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper.
     """Act and send experience."""
     ASSIGNMENT_ROLE_OPPONENT: _AssignmentRole.ValueType  # 2
     """Act as an opponent that is not trained: send records of episodes, and no rows. Its steps are ghost steps: they are not
-    produced, and need no credit. PAUSED, DRAINING and LOCKSTEP hold it all the same.
+    produced, and need no credit. PAUSED, DRAINING and LOCKSTEP hold it all the same. In a match of opponents alone with a
+    limit of episodes they are not even ghost steps: nothing of it is in any count of training.
     """
     ASSIGNMENT_ROLE_IDLE: _AssignmentRole.ValueType  # 3
     """Do not act."""
@@ -99,7 +100,8 @@ ASSIGNMENT_ROLE_LEARN: AssignmentRole.ValueType  # 1
 """Act and send experience."""
 ASSIGNMENT_ROLE_OPPONENT: AssignmentRole.ValueType  # 2
 """Act as an opponent that is not trained: send records of episodes, and no rows. Its steps are ghost steps: they are not
-produced, and need no credit. PAUSED, DRAINING and LOCKSTEP hold it all the same.
+produced, and need no credit. PAUSED, DRAINING and LOCKSTEP hold it all the same. In a match of opponents alone with a
+limit of episodes they are not even ghost steps: nothing of it is in any count of training.
 """
 ASSIGNMENT_ROLE_IDLE: AssignmentRole.ValueType  # 3
 """Do not act."""
@@ -473,7 +475,7 @@ class BehaviorAssignment(google.protobuf.message.Message):
     generation: builtins.int
     """Generation of the pinned version."""
     deterministic: builtins.bool
-    """Take the mode of the distribution."""
+    """Take the mode of the distribution. An actor of an earlier build draws the actions of an opponent all the same."""
     purpose: builtins.int
     """What segments and episodes are for; a value of trajectory.Purpose. With EVALUATE environments are reset when it begins
     and when it ends, so that no episode is partly of both, and one policy plays from the first episode to the last. An

@@ -83,6 +83,7 @@ def test_the_seats_of_a_tournament() -> None:
             match=3,
             sha256=digest,
             random_steps=2,
+            deterministic=team == 1,
         )
         for team, digest in ((0, b"x"), (1, b""))
     ]
@@ -92,7 +93,14 @@ def test_the_seats_of_a_tournament() -> None:
     first, second = (tasks.of(message, "Ball", team).seat for team in (0, 1))
     assert first == Seat(3, 0, is_opponent=True, policy=pinned, opponent="Ball?team=1", episodes=20, random_steps=2)
     assert second == Seat(
-        3, 1, is_opponent=True, opponent="Ball?team=0", opponent_policy=pinned, episodes=20, random_steps=2
+        3,
+        1,
+        is_opponent=True,
+        opponent="Ball?team=0",
+        opponent_policy=pinned,
+        episodes=20,
+        random_steps=2,
+        deterministic=True,
     )
     seats[0].role = policy_pb2.ASSIGNMENT_ROLE_LEARN
     learning = policy_pb2.Assignment(id=9, episodes=20, behaviors=seats)

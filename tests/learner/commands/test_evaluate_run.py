@@ -11,7 +11,8 @@ from learner.cli import build_parser
 from learner.commands.evaluate_run import EvaluationRequest, evaluate, table
 from learner.commands.own_actor import ActorRequest, OwnActor
 from learner.common.exits import ExitCode, UserError
-from learner.link.evaluation import EvaluationResult, Played
+from learner.evaluation.result import EvaluationResult
+from learner.link.evaluation import Played
 from learner.settings.load import load_run_options
 
 

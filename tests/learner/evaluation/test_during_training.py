@@ -17,9 +17,10 @@ from learner.checkpoints.store import CheckpointStore
 from learner.curriculum.lessons import no_lessons
 from learner.evaluation.best import BestKeeper
 from learner.evaluation.during_training import Evaluator
+from learner.evaluation.result import EvaluationResult
 from learner.ingest.openings import Opening
 from learner.ingest.sessions import SessionTable
-from learner.link.evaluation import EvaluationResult, Order, Played
+from learner.link.evaluation import Order, Played
 from learner.link.to_front import EndEvaluation, Policy, Release, StartEvaluation, ToFront
 from learner.observe.meters import RunMeters
 from learner.publish.store import PolicyStore

@@ -8,8 +8,9 @@ from itertools import count
 import pytest
 
 from learner.common.leave_one_out import Source
+from learner.evaluation.result import EvaluationResult, Spread
 from learner.evaluation.round import Candidate, EvaluationRound
-from learner.link.evaluation import EvaluationResult, Order, Played, Spread
+from learner.link.evaluation import Order, Played
 
 BALL = ("Ball", 0)
 WALL = ("Wall", 1)

@@ -202,7 +202,7 @@ def test_results_of_evaluations_stand_beside_the_numbers_of_the_trainer() -> Non
     behavior = parts.behaviors.all()[0]
     run_status.take_stats(Stats(parts.now, {NAME: NEWS}, counts=meters.counts()))
     assert "best_return" not in run_status.behavior_state(behavior).numbers
-    meters.behavior(NAME).show_evaluation(mean=3.0, std=1.0, step=70)
+    meters.behavior(NAME).show_evaluation(mean=3.0, std=1.0, step=70, length=9.0)
     meters.behavior(NAME).show_best(3.0, 70)
     run_status.take_stats(Stats(parts.now, {NAME: NEWS}, counts=meters.counts()))
     numbers = run_status.behavior_state(behavior).numbers

@@ -129,6 +129,37 @@ async def test_lessons_and_evaluations_leave_the_match_as_it_was() -> None:
 
 
 @async_test
+async def test_an_evaluation_against_an_opponent_is_a_match_of_its_own() -> None:
+    """It begins with a reset and takes the credit; matches of training wait for its end, and judge what was sent before."""
+    async with running(self_play()) as learner, Actor(learner.server.port) as actor:
+        call = await join(actor)
+        learner.link.to_front.send(match(actor))
+        training = await next_assignment(call)
+        seats = (
+            Seat(NAME, 0, AssignmentRole.OPPONENT, PolicyKey(1, 2, DIGEST), is_deterministic=True),
+            Seat(NAME, 1, AssignmentRole.OPPONENT, PolicyKey(0, 1, DIGEST)),
+        )
+        game = Match(2**31, actor.session_id, seats, episodes=6, random_steps=1)
+        order = Order(1, actor.session_id, 6, {NAME: (1, 2)}, is_deterministic=True, match=game)
+        learner.link.to_front.send(StartEvaluation(order))
+        told = await next_assignment(call)
+        assert roles(told) == [OPPONENT, OPPONENT]
+        assert (told.episodes, told.reset) == (6, policy_pb2.RESET_MODE_NOW)
+        assert [part.deterministic for part in told.behaviors] == [True, False]
+        assert {(part.match, part.random_steps, part.purpose) for part in told.behaviors} == {(2**31, 1, 0)}
+        learner.link.to_front.send(match(actor, 4))  # drawn by self-play meanwhile
+        learner.link.to_front.send(EndEvaluation(actor.session_id))
+        after = await next_assignment(call)
+        assert (roles(after), {part.match for part in after.behaviors}) == ([LEARN, OPPONENT], {4})
+        assert (after.episodes, after.reset == policy_pb2.RESET_MODE_NOW) == (0, False)
+        given = learner.server._hub.given_matches
+        for assignment, first in ((training, None), (told, 0), (after, None)):
+            chunk = make_chunk(team=0)
+            chunk.columns["assignment"] = np.full(chunk.segments, assignment.id, np.uint64)
+            assert given.opponent_segment(actor.session_id, NAME, chunk) == first
+
+
+@async_test
 async def test_a_match_is_for_one_actor_and_a_new_team_waits() -> None:
     """Another actor hears nothing of it, and a team that the match does not seat is idle."""
     async with (

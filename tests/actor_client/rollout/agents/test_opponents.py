@@ -271,6 +271,41 @@ def test_the_first_actions_are_random() -> None:
     assert game.policies[NEW].draws == 3
 
 
+def test_matches_with_a_limit_are_in_no_count() -> None:
+    """Steps of a tournament or an evaluation are no ghost steps, which decide when self-play draws opponents."""
+    game = Opponents()
+    for _ in range(3):
+        game.ask(1)
+    game.round.assign(limited(6, NEW, 2))
+    game.round.drop_env(0, "reset")
+    for _ in range(50):
+        game.ask(1)
+    game.end(1)
+    game.now = 10 * REPORT_SECONDS
+    game.round.poll()
+    assert game.told("match") == [6]
+    assert game.link.books.view().ghost == 2
+    game.round.assign(Seat(7, 1, is_opponent=True, policy=OLD))
+    game.round.drop_env(0, "reset")
+    for _ in range(4):
+        game.ask(1)
+    assert game.link.books.view().ghost == 5
+
+
+def test_only_a_seat_that_says_so_is_deterministic() -> None:
+    """The policy under evaluation takes its most likely actions after the random ones; its opponent draws all."""
+    game = Opponents()
+    seat = Seat(6, 1, is_opponent=True, policy=NEW, episodes=4, random_steps=1, deterministic=True)
+    game.round.assign(seat)
+    for _ in range(3):
+        game.ask(1)
+    assert (game.policies[NEW].draws, game.policies[NEW].modes) == (1, 2)
+    game.round.assign(limited(7, OLD, 4))
+    game.round.drop_env(0, "reset")
+    game.ask(1)
+    assert game.policies[OLD].modes == 0
+
+
 def test_a_script_plays_only_seats_without_a_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """An actor's script and a named policy play different agents in one message."""
     module = types.ModuleType("scripts_of_a_tournament")

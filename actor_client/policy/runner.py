@@ -109,7 +109,7 @@ class Policy:
             return self
         if self._greedy is None:
             greedy = copy.copy(self)  # shares the graph: one thread uses both
-            vars(greedy).update(_deterministic=True, _uniform=False, _greedy=greedy)
+            vars(greedy).update(_deterministic=True, _uniform=False)
             self._greedy = greedy
         return self._greedy
 

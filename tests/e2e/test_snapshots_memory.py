@@ -45,7 +45,7 @@ def test_memory_and_disk_are_flat_over_200_snapshots(processes: Processes) -> No
     )
     learner = processes.learner(write_run(processes.folder, {"Duel": settings}, checkpoint_seconds=1.0))
     players = ("--task", "duel", "--agents", "4")
-    gateway = Gateway(processes, learner.address, play=players, inside=("-m", "tests.e2e.collecting")).child
+    gateway = Gateway(processes, learner.address, play=players).child
     files = learner.folder / "Duel" / "snapshots"
     seen: list[tuple[int, int, int]] = []
     sizes: list[int] = []

@@ -7,7 +7,7 @@
 #   SEED         the seed of the demo
 #   PYTEST       arguments for pytest, as in: make test PYTEST='-q -k ledger'
 #   WORKERS      number of processes that run tests in parallel: auto, one per core; 0 runs them in one process
-#   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', a Unity player: BENCH=unity, 1,000 sessions: BENCH=sessions
+#   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', a Unity player: BENCH=unity, 1,000 sessions: BENCH=sessions, all: BENCH=--help
 #   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
 #   SBOM         extras for the bill of materials, as in: make sbom SBOM='learner certs'; the default is those of the images
 #   FUZZ         arguments for the fuzzer, as in: make fuzz FUZZ='http --seconds 600'; FUZZ=--list names its targets

@@ -1,4 +1,4 @@
-"""The command line of the bench: `python -m tests.bench` with `cpu`, `sessions`, `tls`, `hostile`, `unity`, `profile` or nothing."""
+"""The command line of the bench: `python -m tests.bench` with `cpu`, `sessions`, `tls`, `updates`, `hostile`, `unity`, `profile` or nothing."""
 
 import argparse
 import signal
@@ -8,7 +8,17 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from tests.bench import cpu_table, report, session_runs, session_table, table, tls_runs, tls_table
+from tests.bench import (
+    cpu_table,
+    report,
+    session_runs,
+    session_table,
+    table,
+    tls_runs,
+    tls_table,
+    update_runs,
+    update_table,
+)
 from tests.bench.learner_cpu import ROWS
 from tests.bench.learner_cpu import contestants as learner_cpu
 from tests.bench.limit_runs import limits
@@ -22,7 +32,12 @@ from tests.bench.unity_runs import rollcast as rollcast_unity
 from tests.bench.workplace import Workplace
 
 INTERRUPTED = 130
-RENDERERS = {"cpu": cpu_table.render, "sessions": session_table.render, "tls": tls_table.render}
+RENDERERS = {
+    "cpu": cpu_table.render,
+    "sessions": session_table.render,
+    "tls": tls_table.render,
+    "updates": update_table.render,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,10 +69,10 @@ def _parser() -> argparse.ArgumentParser:
         "compares. It takes about two minutes a round; nothing else should run meanwhile.",
     )
     parser.add_argument(
-        "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "hostile", "unity", "profile"), default="all",
+        "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "updates", "hostile", "unity", "profile"), default="all",
         help="all: Gymnasium's CartPole; cpu: CPU seconds of the learner per 100,000 steps, in trainings of fixed length "
         "(three minutes a round, six with --against); sessions: many sessions at one service (twelve minutes a round); tls: "
-        "plain text and TLS in turns (three minutes a round); hostile: what a hostile client costs honest ones (a minute a "
+        "plain text and TLS in turns (three minutes a round); updates: what a load costs the trainers (three minutes a round); hostile: what a hostile client costs honest ones (a minute a "
         "pair); unity: a Unity player trained by ML-Agents and by Rollcast, from the same run file with the same command line (ten minutes a round); profile: where Rollcast's time goes "
         "(default: all)",
     )  # fmt: skip
@@ -119,6 +134,8 @@ def _contestants(options: argparse.Namespace, workplace: Workplace) -> list[Cont
         return list(session_runs.contestants(workplace, options.modes, load))
     if options.command == "tls":
         return list(tls_runs.contestants(workplace))
+    if options.command == "updates":
+        return list(update_runs.contestants(workplace))
     if options.command == "unity":
         players: list[Contestant] = [rollcast_unity(workplace), ml_agents(workplace)]
         return [contestant for contestant in players if contestant.name not in options.skip]

@@ -344,16 +344,21 @@ def require_proc() -> None:
 def measure_shares(pid: int, seconds: float) -> dict[str, float]:
     """Waits, and returns which share of one core a process and its event loop, in its main thread, used meanwhile."""
     paths = {CPU_SHARE: Path(f"/proc/{pid}/stat"), LOOP_SHARE: Path(f"/proc/{pid}/task/{pid}/stat")}
-    before, began = {name: _cpu_seconds(path) for name, path in paths.items()}, time.monotonic()
+    before, began = {name: cpu_seconds(path) for name, path in paths.items()}, time.monotonic()
     time.sleep(seconds)
     waited = time.monotonic() - began
     after = {
-        name: _cpu_seconds(path) for name, path in reversed(paths.items())
+        name: cpu_seconds(path) for name, path in reversed(paths.items())
     }  # the time of the part within the whole's
     return {name: (after[name] - before[name]) / waited for name in paths}
 
 
-def _cpu_seconds(path: Path) -> float:
+def cpu_seconds(path: Path) -> float:
+    """Returns the CPU time of a process or thread, given its file `stat`.
+
+    Raises:
+        MeasurementFailed: It has ended.
+    """
     try:
         fields = path.read_text(encoding="ascii").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

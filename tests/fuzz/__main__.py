@@ -110,11 +110,11 @@ def fuzz(name: str, seconds: float, idle_seconds: float) -> Progress:
     command += [f"-rss_limit_mb={MEMORY_MIB}", f"-timeout={HANG_SECONDS}", f"-artifact_prefix={folder}/"]
     command += ["-print_final_stats=1", "-report_slow_units=60", "-use_value_profile=0"]
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
-    ) as process:
-        assert process.stderr is not None
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:  # atheris prints exceptions of Python to the one, libFuzzer everything else to the other
+        assert process.stdout is not None
         tail: list[str] = []
-        reader = threading.Thread(target=_read, args=(process.stderr, progress, tail))
+        reader = threading.Thread(target=_read, args=(process.stdout, progress, tail))
         reader.start()
         began = 0.0  # processor time when the first input was run
         while process.poll() is None:

@@ -21,7 +21,7 @@ from typing import Any, Final, get_args
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from rollcast.chunks import Chunk
+from rollcast.chunks import Chunk, GameRecord
 from rollcast.columns import GameResult
 from rollcast.descriptions import PolicyDescription
 from rollcast.enums import (
@@ -85,7 +85,19 @@ _PARTS: Final = (
         Bottleneck,
         BoundAddresses,
     ),
-    *(Buckets, CheckpointCounts, Chunk, Field, Footprint, GpuMemory, LessonView, LockstepView, Match, Metric),
+    *(
+        Buckets,
+        CheckpointCounts,
+        Chunk,
+        Field,
+        Footprint,
+        GameRecord,
+        GpuMemory,
+        LessonView,
+        LockstepView,
+        Match,
+        Metric,
+    ),
     *(
         LoadedRun,
         ObservationSpec,

@@ -56,7 +56,7 @@ from learner.link.ring import RingReader, RingWriter
 from learner.link.to_front import Pace, ToFront
 from learner.link.to_trainers import Actor, ToTrainers
 from learner.observe.address import BoundAddresses
-from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
+from learner.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
 from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
 from learner.observe.summary import BehaviorSummary
 from learner.observe.view import Bottleneck, GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
@@ -92,6 +92,7 @@ _PARTS: Final = (
         Field,
         Footprint,
         GameRecord,
+        GameView,
         GpuMemory,
         LessonView,
         LockstepView,

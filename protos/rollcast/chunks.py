@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from rollcast.columns import GameResult
 from rollcast.enums import ColumnRole
 
+_NUMBER_BYTES = 64
+"""Bytes of the numbers and the framing of a game record."""
+
 
 @dataclass(frozen=True, slots=True)
 class GameRecord:
@@ -26,6 +29,11 @@ class GameRecord:
     first_team: int
     result: GameResult
     moves: tuple[str, ...]
+
+    @property
+    def most_bytes(self) -> int:
+        """An upper bound of its encoded size in bytes."""
+        return sum(map(len, self.moves)) + len(self.moves) + len(self.game) + _NUMBER_BYTES
 
 
 @dataclass(slots=True, kw_only=True)

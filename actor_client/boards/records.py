@@ -3,7 +3,10 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+from rollcast import limits
+from rollcast.chunks import GameRecord
 from rollcast.columns import GameResult
 from rollcast.game_records import SCORES, GameText, suffix_of
 
@@ -79,6 +82,30 @@ def text_of(position: Position, names: tuple[str, str], date: str) -> GameText:
         date: The day, as `2026.01.31`.
     """
     return GameText(position.game.name, moves_of(position), names, date, SCORES[result_of(position)], _ending(position))
+
+
+class BoardGame(NamedTuple):
+    """A finished game of a table; a `FinishedGame` of the rollout.
+
+    Attributes:
+        position: Its last position.
+        first_team: The team that moved first.
+    """
+
+    position: Position
+    first_team: int
+
+    def record(self, match: int) -> GameRecord | None:
+        """Returns the record of the game; None if it is beyond the limits of records."""
+        name, moves = self.position.game.name, tuple(moves_of(self.position))
+        record = GameRecord(match, name, self.first_team, result_of(self.position), moves)
+        is_within = (
+            limits.GAME_PATTERN.fullmatch(name)
+            and len(moves) <= limits.MAX_RECORD_MOVES
+            and sum(map(len, moves)) + len(moves) <= limits.MAX_RECORD_CHARACTERS
+            and all(map(limits.MOVE_PATTERN.fullmatch, moves))
+        )
+        return record if is_within else None
 
 
 def moves_of(position: Position) -> list[str]:

@@ -88,4 +88,4 @@ class GameRecords:
         except (OSError, WriteFailed) as error:
             log.warning("game_record_not_written", behavior=behavior, folder=str(folder), error=str(error))
             return
-        log.info("game_recorded", behavior=behavior, file=str(path))
+        log.debug("game_recorded", behavior=behavior, file=str(path))

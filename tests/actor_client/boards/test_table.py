@@ -17,7 +17,7 @@ from rollcast.chunks import GameRecord
 from rollcast.columns import GameResult
 from rollcast.enums import AssignmentRole, SegmentEnd
 from rollcast.specs import BehaviorSpec
-from rollcast.v1 import policy_pb2
+from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from actor_client.boards.catalog import make_game
 from actor_client.boards.loop import BoardLoop
@@ -179,6 +179,11 @@ def test_a_reset_begins_all_games_again() -> None:
         assert set(link.books()["Ball"].discarded) == {"reset"}
 
 
+def matches(chunk: trajectory_pb2.Chunk) -> set[int]:
+    """Returns the matches of the records of a chunk."""
+    return {int(match) for match in columns(chunk).get("episode/match", [])}
+
+
 def test_games_of_matches_of_opponents_alone_are_recorded() -> None:
     """Both seats send the moves of reported games, which replay to the result that they tell; other matches send none."""
     with ScriptedLearner() as learner:
@@ -188,7 +193,9 @@ def test_games_of_matches_of_opponents_alone_are_recorded() -> None:
             pinned = learner.keep("Ball", 3, flat_policy(spec), described(spec))
             learner.publish("Ball", 0, payload=flat_policy(spec), described=described(spec))
             learner.assign(seats(1, 5, pinned))
-            learner.wait_until(lambda: column(learner, "episode/match").count(5) >= 20)
+            learner.wait_until(
+                lambda: {chunk.team for chunk in list(learner.chunks) if matches(chunk) == {5}} == {0, 1}
+            )
             alone = seats(2, 6, pinned, learner_team=2)
             alone.episodes, alone.reset = 6, policy_pb2.RESET_MODE_NOW
             learner.assign(alone)

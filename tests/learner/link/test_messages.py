@@ -49,7 +49,7 @@ from learner.link.to_front import (
 )
 from learner.link.to_trainers import Actor, Actors, Books, Declared, Experience, QueueFull, ToTrainers
 from learner.observe.address import BoundAddresses
-from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
+from learner.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
 from learner.observe.meters import RunMeters
 from learner.observe.milestones import Milestones
 from learner.observe.summary import BehaviorSummary
@@ -59,6 +59,8 @@ from learner.settings.options import RunOptions
 from tests.coded_link import coded
 from tests.learner.ingest.parts import Parts
 from tests.learner.service.samples import make_chunk, make_policy, make_spec
+
+GAME = GameView("hex", "step 5", "random", "1-0", "a1\nb2")
 
 
 def declared() -> Declared:
@@ -74,6 +76,7 @@ def stats() -> Stats:
     meters = RunMeters()
     meters.behavior("Walker").policy_lag.observe(np.array([0, 3]))
     meters.behavior("Walker").show_best(21.5, 640)
+    meters.behavior("Walker").show_game(GAME)
     meters.declare_stats_writers([object()])
     return Stats(
         12.5,
@@ -93,7 +96,7 @@ VIEW = RunView(
     1,
     5.0,
     "127.0.0.1:1",
-    behaviors=(BehaviorState("Walker"),),
+    behaviors=(BehaviorState("Walker", game=GAME),),
     quarantined=(QuarantineView("red", "walker", 60.0, 1, "malformed"),),
 )
 SUMMARY = BehaviorSummary.of(

@@ -116,7 +116,9 @@ class BoardLoop:
     def _report(self, exchange: Exchange, behavior_id: str, report: TeamReport) -> None:
         runner = self._loop.find(self._spec.name, report.team)
         assert runner is not None  # noqa: S101 - for the type checker
-        runner.add(AgentRequest(exchange, behavior_id, report.asking, report.ended, results=report.results))
+        runner.add(
+            AgentRequest(exchange, behavior_id, report.asking, report.ended, results=report.results, games=report.games)
+        )
         if report.stats:
             runner.add_stats(self._table.worker, report.stats)
         self._rollout.ended([SegmentEnd.TERMINATED] * len(report.ended.ids))

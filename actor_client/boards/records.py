@@ -1,82 +1,18 @@
-"""Records of games that programs for games read: KIF for shogi, PGN for chess, one move a line for the rest."""
+"""Records of the games of this process: KIF for shogi, PGN for chess, one move a line for the rest."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from actor_client.boards.kif import render_kif
-from actor_client.boards.positions import ChessGame, Position
+from rollcast import limits
+from rollcast.chunks import GameRecord
+from rollcast.columns import GameResult
+from rollcast.game_records import SCORES, GameText, suffix_of
+
+from actor_client.boards.positions import Position
 from actor_client.boards.shogi import ShogiGame
 from actor_client.exits import ActorError, ExitCode
-
-
-class RecordedGame(NamedTuple):
-    """A game from its first position.
-
-    Attributes:
-        moves: Its moves in the notation of the game.
-        position: The position after them.
-        names: The players, the first mover first.
-        date: The day, as `2026.01.31`.
-    """
-
-    moves: Sequence[str]
-    position: Position
-    names: tuple[str, str]
-    date: str
-
-    @property
-    def score(self) -> str:
-        """The result as in PGN."""
-        returns = self.position.returns
-        if returns is None:
-            return "*"
-        first = returns[0]
-        return "1-0" if first > 0 else "0-1" if first < 0 else "1/2-1/2"
-
-
-def suffix_of(position: Position) -> str:
-    """Returns the ending of the file of a game's record."""
-    if isinstance(position.game, ShogiGame):
-        return ".kifu"
-    return ".pgn" if isinstance(position.game, ChessGame) else ".txt"
-
-
-def render(game: RecordedGame) -> str:
-    """Returns the record as text."""
-    if isinstance(game.position.game, ShogiGame):
-        return render_kif(game.moves, game.position, game.names, game.date)
-    return _pgn(game) if isinstance(game.position.game, ChessGame) else _plain(game)
-
-
-def _pgn(game: RecordedGame) -> str:
-    tags = {
-        "Event": "Rollcast", "Site": "?", "Date": game.date, "Round": "-",
-        "White": game.names[0], "Black": game.names[1], "Result": game.score,
-    }  # fmt: skip
-    words = []
-    for index, move in enumerate(game.moves):
-        words += [f"{index // 2 + 1}."] if index % 2 == 0 else []
-        words.append(move)
-    lines, line = [], ""
-    for word in [*words, game.score]:
-        if len(line) + len(word) >= 80:
-            lines.append(line)
-            line = ""
-        line = f"{line} {word}" if line else word
-    heads = [f'[{name} "{value}"]' for name, value in tags.items()]
-    return "\n".join([*heads, "", *lines, line, ""])
-
-
-def _plain(game: RecordedGame) -> str:
-    heads = [
-        f"# game: {game.position.game.name}",
-        f"# first: {game.names[0]}",
-        f"# second: {game.names[1]}",
-        f"# result: {game.score}",
-    ]
-    return "\n".join([*heads, *game.moves, ""])
 
 
 class RecordFolder:
@@ -85,7 +21,6 @@ class RecordFolder:
     Args:
         folder: The folder; made if it does not exist.
         every: Writes each Nth game, beginning with the first.
-        names: Returns the names of the players of teams 0 and 1.
 
     Raises:
         ActorError: The folder cannot be made (RECORDING_FAILED).
@@ -113,7 +48,7 @@ class RecordFolder:
         self._games += 1
         if (self._games - 1) % self._every:
             return None
-        return write_record(self._folder / f"game-{self._games:06d}{suffix_of(position)}", position, names)
+        return write_record(self._folder / f"game-{self._games:06d}{suffix_of(position.game.name)}", position, names)
 
 
 def write_record(
@@ -132,10 +67,45 @@ def write_record(
     """
     date = time.strftime("%Y.%m.%d", time.localtime(clock()))
     try:
-        path.write_text(render(RecordedGame(moves_of(position), position, names, date)), encoding="utf-8")
+        path.write_text(text_of(position, names, date).render(), encoding="utf-8")
     except OSError as error:
         raise _failed(path, error) from error
     return path
+
+
+def text_of(position: Position, names: tuple[str, str], date: str) -> GameText:
+    """Returns the record of a game.
+
+    Args:
+        position: The last position.
+        names: The players, the first mover first.
+        date: The day, as `2026.01.31`.
+    """
+    return GameText(position.game.name, moves_of(position), names, date, SCORES[result_of(position)], _ending(position))
+
+
+class BoardGame(NamedTuple):
+    """A finished game of a table; a `FinishedGame` of the rollout.
+
+    Attributes:
+        position: Its last position.
+        first_team: The team that moved first.
+    """
+
+    position: Position
+    first_team: int
+
+    def record(self, match: int) -> GameRecord | None:
+        """Returns the record of the game; None if it is beyond the limits of records."""
+        name, moves = self.position.game.name, tuple(moves_of(self.position))
+        record = GameRecord(match, name, self.first_team, result_of(self.position), moves)
+        is_within = (
+            limits.GAME_PATTERN.fullmatch(name)
+            and len(moves) <= limits.MAX_RECORD_MOVES
+            and sum(map(len, moves)) + len(moves) <= limits.MAX_RECORD_CHARACTERS
+            and all(map(limits.MOVE_PATTERN.fullmatch, moves))
+        )
+        return record if is_within else None
 
 
 def moves_of(position: Position) -> list[str]:
@@ -146,6 +116,27 @@ def moves_of(position: Position) -> list[str]:
         moves.append(str(state.action_to_string(state.current_player(), raw)))
         state.apply_action(raw)
     return moves
+
+
+def result_of(position: Position) -> GameResult:
+    """Returns the result of a game for the first mover; UNKNOWN before its end."""
+    if position.returns is None:
+        return GameResult.UNKNOWN
+    first = position.returns[0]
+    return GameResult.WON if first > 0 else GameResult.LOST if first < 0 else GameResult.DRAWN
+
+
+def _ending(position: Position) -> str:
+    """Returns how a game of shogi ended, in the words of KIF; empty for other games."""
+    if not isinstance(position.game, ShogiGame):
+        return ""
+    if position.returns is None:
+        return "中断"
+    if position.is_resigned:
+        return "投了"
+    if position.returns[0] == 0:
+        return "千日手" if position.state.is_terminal() else "持将棋"
+    return "反則勝ち" if position.state.is_repetition_end() else "詰み"
 
 
 def _failed(path: Path, error: OSError) -> ActorError:

@@ -14,6 +14,7 @@ from rollcast.enums import StatAggregation
 from rollcast.v1 import policy_pb2
 
 from actor_client.boards.positions import Game, Position
+from actor_client.boards.records import BoardGame
 from actor_client.envs.base import MaskArray
 from actor_client.policy.actions import Actions
 
@@ -56,6 +57,7 @@ class TeamReport(NamedTuple):
         asking: Agents that are to move.
         ended: Agents whose games ended.
         results: A `GameResult` of each ended agent, int8 [n].
+        games: The games of the ended agents, n.
         stats: Statistics of the ended games.
     """
 
@@ -63,6 +65,7 @@ class TeamReport(NamedTuple):
     asking: AskingPlayers
     ended: EndedPlayers
     results: NDArray[np.int8]
+    games: list[BoardGame]
     stats: list[tuple[str, float, StatAggregation]]
 
 
@@ -178,8 +181,8 @@ class Table:
 
     def _ended(
         self, team: int, over: Sequence[int]
-    ) -> tuple[EndedPlayers, NDArray[np.int8], list[tuple[str, float, StatAggregation]]]:
-        """Returns the agents of a team whose games ended, their results, and statistics."""
+    ) -> tuple[EndedPlayers, NDArray[np.int8], list[BoardGame], list[tuple[str, float, StatAggregation]]]:
+        """Returns the agents of a team whose games ended, their results, their games, and statistics."""
         positions = [self._positions[index] for index in over]
         seats = [team ^ self._first[index] for index in over]
         returns = [position.returns or (0.0, 0.0) for position in positions]
@@ -196,7 +199,8 @@ class Table:
         average = StatAggregation.AVERAGE
         stats = [(FIRST_SCORE, (first + 1) / 2, average) for first, _ in returns]
         stats += [(DRAWN, float(first == 0), average) for first, _ in returns]
-        return ended, np.sign(rewards).astype(np.int8), stats
+        games = [BoardGame(position, self._first[index]) for index, position in zip(over, positions, strict=True)]
+        return ended, np.sign(rewards).astype(np.int8), games, stats
 
 
 class Exchange:

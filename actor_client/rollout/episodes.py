@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from rollcast.chunks import GameRecord
 from rollcast.columns import GameResult
 from rollcast.enums import AssignmentRole, GroupEnd, Purpose, SegmentEnd
 
@@ -54,6 +55,17 @@ _MATCH_COLUMNS: Final = (
 """Names and types of the columns of matches."""
 _MATCH_BYTES: Final = sum(np.dtype(kind).itemsize for _, kind in _MATCH_COLUMNS)
 _NO_SEAT: Final = Seat(match=0, team=0)
+
+
+class FinishedGame(Protocol):
+    """A finished game of two players whose moves are known."""
+
+    def record(self, match: int) -> GameRecord | None:
+        """Returns the record of the game; None if it is beyond the limits of records.
+
+        Args:
+            match: Number of the match in which it was played.
+        """
 
 
 class EpisodeRecord(NamedTuple):

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
+from rollcast.chunks import Chunk
 from rollcast.specs import BehaviorSpec
 
 from actor_client.logs import Notices
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
 from actor_client.rollout.assignment import Task
-from actor_client.rollout.chunks import ChunkBuilder
-from actor_client.rollout.episodes import EpisodeRecord, EpisodeRecords
+from actor_client.rollout.chunks import CHUNK_OVERHEAD_BYTES, COLUMN_OVERHEAD_BYTES, ChunkBuilder
+from actor_client.rollout.episodes import EpisodeRecord, EpisodeRecords, FinishedGame
 from actor_client.rollout.link import BehaviorLink
 
 WAIT_SECONDS: Final = 0.5
@@ -88,6 +89,7 @@ class EpisodeSender:
         self._assignment = assignment
         self._clock = clock
         self._waiting: list[EpisodeRecord] = []
+        self._game: tuple[FinishedGame, int] | None = None
         self._since_seconds = 0.0
 
     def add(self, episode: EpisodeRecord) -> None:
@@ -96,9 +98,19 @@ class EpisodeSender:
             self._since_seconds = self._clock()
         self._waiting.append(episode)
 
+    def show(self, game: FinishedGame, match: int) -> None:
+        """Takes over a game for people to read; the newest one is sent with the waiting records.
+
+        Args:
+            game: The game, of which a record was added.
+            match: Number of its match.
+        """
+        self._game = game, match
+
     def forget(self) -> None:
         """Drops waiting records, which belong to another start of the learner."""
         self._waiting.clear()
+        self._game = None
 
     def poll(self, generation: int, agents: int) -> None:
         """Sends waiting records if there are enough of them or they are old enough."""
@@ -127,9 +139,21 @@ class EpisodeSender:
             masked=False,
         )
         records = EpisodeRecords(episodes, self._spec.grouped, self._assignment)
-        for chunk in builder.build_episodes(records, generation=generation):
+        chunks = list(builder.build_episodes(records, generation=generation))
+        self._add_game(chunks[-1])
+        for chunk in chunks:
             link.books.seal(0)
             link.send(chunk)
+
+    def _add_game(self, chunk: Chunk) -> None:
+        """Adds the newest game to a chunk, if it fits."""
+        found, self._game = self._game, None
+        record = None if found is None else found[0].record(found[1])
+        if record is None:
+            return
+        used = CHUNK_OVERHEAD_BYTES + sum(COLUMN_OVERHEAD_BYTES + values.nbytes for values in chunk.columns.values())
+        if used + record.most_bytes <= self._link.limits.max_chunk_bytes:
+            chunk.game_record = record
 
 
 class EvaluationRound(ABC):

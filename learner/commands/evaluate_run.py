@@ -43,6 +43,7 @@ from learner.service.server import require_descriptors, require_free
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
 from learner.settings.service import EvaluationSettings
+from learner.tournament.game_records import GameRecords
 from learner.tournament.players import opponent
 from learner.trainers.base import Trainer
 from learner.trainers.parts import RunPart, Trainers
@@ -321,7 +322,8 @@ def _play(
     front = Front(options, link, run_id=run_id, generation=1, seed=request.seed, task=task, snapshots=snapshots)
     if states.behaviors_table is not None:
         restore_behaviors(front, states.behaviors_table)
-    opponents = None if snapshots is None else _opponents(request, states, snapshots)
+    records = GameRecords(None, context.meters)
+    opponents = None if snapshots is None else _opponents(request, states, snapshots, records)
     evaluation, statistics = OfflineEvaluation(request, context, states, opponents), Statistics(context.meters)
     own = None if request.own_actor is None else OwnActor(request.own_actor, lambda: evaluation.is_done)
     run = Run(
@@ -347,7 +349,9 @@ def _play(
     return evaluation.results(), ending.reason == EVALUATED, states.named_steps
 
 
-def _opponents(request: EvaluationRequest, states: SavedPolicies, snapshots: SnapshotFiles) -> EvaluationOpponents:
+def _opponents(
+    request: EvaluationRequest, states: SavedPolicies, snapshots: SnapshotFiles, records: GameRecords
+) -> EvaluationOpponents:
     """Returns the opponents of a policy.
 
     Raises:
@@ -362,7 +366,7 @@ def _opponents(request: EvaluationRequest, states: SavedPolicies, snapshots: Sna
     for text in request.against:
         opponent(text, behavior, request.folder.parent, request.folder)
     settings = EvaluationSettings(opponents=request.against, episodes=request.episodes)
-    return EvaluationOpponents(settings, request.folder, snapshots, generation=1)
+    return EvaluationOpponents(settings, request.folder, snapshots, records, generation=1)
 
 
 def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:

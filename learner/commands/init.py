@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.resources import files
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +21,7 @@ _SUFFIX: Final = ".yaml"
 def examples() -> dict[str, str]:
     """Returns the first sentence of each example, by name."""
     names = sorted(path.name.removesuffix(_SUFFIX) for path in _EXAMPLES.iterdir() if path.name.endswith(_SUFFIX))
-    return {name: _text(name).splitlines()[1].lstrip("# ") for name in names}
+    return {name: _first_sentence(_text(name)) for name in names}
 
 
 def schema_text() -> str:
@@ -45,6 +47,12 @@ def write_run_file(name: str, folder: Path) -> Path:
     except OSError as error:
         raise UserError(ExitCode.RUN_FILE, f"{path} cannot be written: {error.strerror}") from None
     return path
+
+
+def _first_sentence(text: str) -> str:
+    """Returns the first sentence of the comment below the first line."""
+    lines = takewhile(str.strip, (line.lstrip("#").strip() for line in text.splitlines()[1:]))
+    return re.split(r"(?<=\.)\s", " ".join(lines))[0]
 
 
 def _text(name: str) -> str:

@@ -104,7 +104,7 @@ def _numbers(row: control_pb2.BehaviorStatus) -> str:
     for each in FIELDS:
         value = row.numbers[each.name] if each.label and each.name in row.numbers else None
         if value is not None:
-            said[each.label] = text.figure(int(value) if isinstance(each.default, int) else value)
+            said[each.label] = text.figure(int(value) if each.is_whole else value)
     own = {label: text.number(row.numbers[name]) for name, label in sorted(row.labels.items()) if name in row.numbers}
     return ", ".join(f"{printable(label)} {value}" for label, value in {**said, **own}.items())
 

@@ -32,6 +32,7 @@ from learner.run.run import Acting, Run
 from learner.run.statistics import Statistics
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
+from learner.tournament.game_records import GameRecords
 from learner.tournament.journal import GAMES_FILE, Journal, Terms
 from learner.tournament.manager import Plan, Tournament, missing_scripts
 from learner.tournament.players import distinct, opponent, players_of_run
@@ -219,6 +220,7 @@ def _play(
         link.to_front.send,
         journal,
         snapshots,
+        records=GameRecords(request.output, context.meters),
         on_done=lambda: link.to_front.send(Finished(DONE)),
     )
     if tournament.is_done:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rollcast.enums import AssignmentRole
@@ -61,6 +61,7 @@ class GamesRound:
         is_deterministic: Whether the mode of the policy's distribution acts; opponents draw their actions.
         orders: Yields order numbers that were not used before.
         matches: Yields match numbers that were not used before.
+        on_match: Called with the place of the opponent, the seat of the policy, and the games of each finished match.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class GamesRound:
         is_deterministic: bool,
         orders: Iterator[int],
         matches: Iterator[int],
+        on_match: Callable[[int, int, MatchScore], object],
     ) -> None:
         self.versions = {behavior: (policy.generation, policy.version)}
         self.is_deterministic = is_deterministic
@@ -82,6 +84,7 @@ class GamesRound:
         self._opponents = tuple(opponents)
         self._orders = orders
         self._matches = matches
+        self._on_match = on_match
         self._counter = GameCounter()
         halves = (games + 1) // 2, games // 2
         self._parts = [
@@ -136,6 +139,8 @@ class GamesRound:
         for part in self._parts:
             if part.score is not None and part.session_id == item.session_id and not part.is_done:
                 found += part.score.add(behavior, item, self._counter)
+                if part.is_done:
+                    self._on_match(part.opponent, part.seat, part.score)
         return found > 0
 
     def lose(self, session_id: str) -> None:

@@ -21,9 +21,10 @@ from learner.observe.stats import StatsReporter
 from learner.self_play.elo import DRAW, LOSS, WIN
 from learner.self_play.strength import Strengths
 from learner.settings.service import EvaluationSettings
+from learner.tournament.game_records import GameRecords
 from learner.tournament.players import RANDOM, Kind, Player, distinct_names, opponent
 from learner.tournament.policies import load_model, random_policy
-from learner.tournament.score import plays_games, plays_policies
+from learner.tournament.score import MatchScore, plays_games, plays_policies
 from learner.trainers.base import Trainer
 from learner.trainers.parts import RunPart, Trainers
 
@@ -45,17 +46,25 @@ class EvaluationOpponents(RunPart):
         settings: Names the opponents.
         folder: Folder of the run.
         snapshots: Keeps the policies of the opponents, which actors fetch.
+        records: Shows and keeps games.
         generation: Generation of this start of the learner.
     """
 
     name = "evaluation_opponents"
 
     def __init__(
-        self, settings: EvaluationSettings, folder: Path, snapshots: SnapshotFiles, *, generation: int
+        self,
+        settings: EvaluationSettings,
+        folder: Path,
+        snapshots: SnapshotFiles,
+        records: GameRecords,
+        *,
+        generation: int,
     ) -> None:
         self._settings = settings
         self._folder = folder
         self._snapshots = snapshots
+        self._records = records
         self._matches = match_numbers(generation, evaluates=True)
         self._strengths = Strengths()
         self._players: tuple[Player, ...] = ()
@@ -150,7 +159,13 @@ class EvaluationOpponents(RunPart):
             is_deterministic: Whether the mode of the policy's distribution acts; opponents draw their actions.
         """
         keys: dict[str, PolicyKey | None] = {**self._models, RANDOM: self._random}
-        policy = trainers[self._behavior].published
+        trainer = trainers[self._behavior]
+        policy, name = trainer.published, f"step {trainer.get_step}"
+
+        def record(opponent_: int, seat: int, score: MatchScore) -> None:
+            rival = self._players[opponent_].name
+            self._records.add(self._behavior, score.match, score.record, (rival, name) if seat else (name, rival))
+
         return GamesRound(
             self._behavior,
             PolicyKey(policy.generation, policy.version, policy.sha256),
@@ -159,6 +174,7 @@ class EvaluationOpponents(RunPart):
             is_deterministic=is_deterministic,
             orders=orders,
             matches=self._matches,
+            on_match=record,
         )
 
     def rated(self, result: EvaluationResult, running: GamesRound) -> EvaluationResult:

@@ -193,6 +193,7 @@ class RunStatus:
             numbers={**news.numbers, **({} if counts is None else counts.measured), **of_front},
             own_fields=news.fields,
             books=ledger_numbers(self._ledger.books(behavior.name)),
+            game=None if counts is None else counts.game,
         )
 
     def actor_numbers(self, behavior: Behavior) -> ActorNumbers:

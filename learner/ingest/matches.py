@@ -80,17 +80,24 @@ class GivenMatches:
         return None
 
     def verify(self, session_id: str, behavior: str, chunk: Chunk) -> None:
-        """Clears the match of each record that the session was not given, or in which it had another role.
+        """Clears the match of each episode that the session was not given, or in which it had another role.
+
+        The game record of a match in which the session was not given this seat as an opponent is removed.
 
         Args:
             session_id: Session of the sender.
             behavior: Name of its behavior.
             chunk: The chunk; its column is replaced.
         """
+        given = self._sessions.get(session_id)
+        record = chunk.game_record
+        if record is not None:
+            seats = {} if given is None else given.matches.get(record.match, {})
+            if seats.get((behavior, chunk.team)) is not AssignmentRole.OPPONENT:
+                chunk.game_record = None
         column = chunk.columns.get("episode/match")
         if column is None:
             return
-        given = self._sessions.get(session_id)
         roles: NDArray[Any] = chunk.columns.get("episode/role", np.full(chunk.episodes, AssignmentRole.LEARN, np.uint8))
         expected = {
             number: int(seats.get((behavior, chunk.team), AssignmentRole.IDLE))

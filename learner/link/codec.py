@@ -21,7 +21,7 @@ from typing import Any, Final, get_args
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from rollcast.chunks import Chunk
+from rollcast.chunks import Chunk, GameRecord
 from rollcast.columns import GameResult
 from rollcast.descriptions import PolicyDescription
 from rollcast.enums import (
@@ -56,7 +56,7 @@ from learner.link.ring import RingReader, RingWriter
 from learner.link.to_front import Pace, ToFront
 from learner.link.to_trainers import Actor, ToTrainers
 from learner.observe.address import BoundAddresses
-from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
+from learner.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
 from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
 from learner.observe.summary import BehaviorSummary
 from learner.observe.view import Bottleneck, GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
@@ -85,7 +85,20 @@ _PARTS: Final = (
         Bottleneck,
         BoundAddresses,
     ),
-    *(Buckets, CheckpointCounts, Chunk, Field, Footprint, GpuMemory, LessonView, LockstepView, Match, Metric),
+    *(
+        Buckets,
+        CheckpointCounts,
+        Chunk,
+        Field,
+        Footprint,
+        GameRecord,
+        GameView,
+        GpuMemory,
+        LessonView,
+        LockstepView,
+        Match,
+        Metric,
+    ),
     *(
         LoadedRun,
         ObservationSpec,

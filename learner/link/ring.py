@@ -27,6 +27,18 @@ _TELL_PARTS: Final = 8
 """The reader reports each time it has taken this part of the ring."""
 
 
+def most_bytes(size: int) -> int:
+    """Returns the largest extent of a message in a ring.
+
+    A message waits for room for itself, for the end of the ring that it may skip, which is shorter, and for what the reader
+    has taken and not reported. All of it must fit, because a reader that has taken everything reports nothing more.
+
+    Args:
+        size: Size of the ring in bytes.
+    """
+    return (size - size // _TELL_PARTS) // 2
+
+
 def make_memory(size: int) -> int | None:
     """Returns the descriptor of new shared memory; None where a process cannot inherit one (Windows).
 
@@ -76,7 +88,7 @@ class RingWriter:
             Position of the first byte; None if the message must be sent whole: it is too small or too large, or the ring
             is closed.
         """
-        if not LEAST_BYTES <= extent <= self._size // 2:
+        if not LEAST_BYTES <= extent <= most_bytes(self._size):
             return None
         start = self._end
         room = self._size - start % self._size

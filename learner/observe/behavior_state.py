@@ -50,6 +50,7 @@ class Field:
         status: Key in ``/api/status``; empty for `name`, None omits it.
         log: Key in the machine-readable log line; also the field of ``BehaviorStatus`` if that has one of this name.
             Empty for `name`, None omits it.
+        whole: Whether it is a whole number, as each is that has a whole default.
         maker: Source of the number: ``trainer`` (its `numbers`), ``evaluation`` (results and best policy), or ``front``
             (queue, ledger, rates and store).
         keyed_by: Label that distinguishes several numbers ``name/key``; empty for a single one.
@@ -67,6 +68,7 @@ class Field:
     default: float | None = 0.0
     status: str | None = ""
     log: str | None = ""
+    whole: bool = False
     maker: Literal["trainer", "evaluation", "front"] = "trainer"
     keyed_by: str = ""
     digits: int | None = None
@@ -82,6 +84,11 @@ class Field:
             raise ValueError(
                 f"the field name {self.name!r} is not a valid metric name: use lower-case letters, digits and _"
             )
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it is a whole number."""
+        return self.whole or isinstance(self.default, int)
 
 
 def _front(name: str, text: str, default: float | None = 0, **shown: Any) -> Field:
@@ -220,7 +227,7 @@ FIELDS: Final[tuple[Field, ...]] = (
         curve="self_play_rating",
     ),
     _played("self_play_rating_interval", "Half of the 95 % interval of self_play_rating."),
-    _played("learning_team", "Team that learns in self-play.", label="learning team"),
+    _played("learning_team", "Team that learns in self-play.", label="learning team", whole=True),
     _played("pool_snapshots", "Snapshots from which opponents are drawn."),
     _played("opponent_age_steps", "Trained steps since the opponents of the last rated game were saved."),
     _played("game_steps", "Length of the last rated game, in steps."),
@@ -262,7 +269,7 @@ LINE_KEYS: Final = frozenset(
     )
 )
 """Keys of a log line other than the numbers of a behavior."""
-PAGE_KEYS: Final = frozenset(("name", "books", "labels"))
+PAGE_KEYS: Final = frozenset(("name", "books", "game", "labels"))
 """Keys of ``/api/status`` other than the numbers of a behavior."""
 _OF_TRAINERS: Final = frozenset(each.name for each in FIELDS if each.maker == "trainer")
 
@@ -346,6 +353,25 @@ class TrainerStats:
 
 
 @dataclass(frozen=True, slots=True)
+class GameView:
+    """The newest game of an evaluation or a tournament, as an actor reported it; all texts are untrusted.
+
+    Attributes:
+        game: Name of the game.
+        first: The player who moved first.
+        second: The other player.
+        result: The result as in PGN, `1-0` for a win of the first mover.
+        moves: All moves in the notation of the game, separated by line feeds.
+    """
+
+    game: str
+    first: str
+    second: str
+    result: str
+    moves: str
+
+
+@dataclass(frozen=True, slots=True)
 class BehaviorState:
     """One behavior at one moment. `FIELDS` describes each number.
 
@@ -356,6 +382,7 @@ class BehaviorState:
         numbers: Further numbers, by names of `FIELDS` or of `own_fields`; a missing number is not known yet.
         own_fields: Own fields of the behavior's trainer.
         books: The ledger.
+        game: The newest game of an evaluation or a tournament; None before the first.
     """
 
     name: str
@@ -373,6 +400,7 @@ class BehaviorState:
     numbers: Mapping[str, float] = field(default_factory=dict)
     own_fields: tuple[Field, ...] = ()
     books: LedgerNumbers = field(default_factory=empty_books)
+    game: GameView | None = None
 
     @property
     def fields(self) -> tuple[Field, ...]:

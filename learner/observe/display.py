@@ -98,14 +98,18 @@ def _rounded(value: Shown, digits: int | None) -> Shown:
 
 
 def fields_for_people(view: RunView, behavior: BehaviorState) -> dict[str, object]:
-    """Returns the fields of a ``progress`` line that fits a wide terminal, without zero and usual values."""
+    """Returns the fields of a ``progress`` line that fits a wide terminal, without zero, usual and unknown values."""
     target = "" if behavior.target_return is None else f"/{behavior.target_return:g}"
     fields: dict[str, object] = {
         "behavior": behavior.name,
         "steps": f"{behavior.env_steps_trained}/{behavior.max_steps}",
         "rate": f"{text.speed(behavior.steps_per_second)}/s",
         "return": f"{text.number(behavior.mean_return_100)}{target}",
-        **{each.line: _rounded(behavior.shown(each), 2) for each in behavior.fields if each.line},
+        **{
+            each.line: _rounded(shown, 2)
+            for each in behavior.fields
+            if each.line and (shown := behavior.shown(each)) is not None
+        },
         "queue": f"{behavior.queue_fill:.0%}",
         "actors": view.actors,
     }

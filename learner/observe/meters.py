@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from learner.observe.behavior_state import GameView
 from learner.observe.metrics.values import (
     CHECKPOINT_SECONDS,
     EPISODE_RETURN,
@@ -133,6 +134,7 @@ class BehaviorCounts:
         skipped_updates: Updates by `SKIP_REASONS`.
         evaluations: Evaluations by `EVALUATION_OUTCOMES`.
         measured: Newest evaluation results and best checkpoint, by names of `learner.observe.behavior_state.FIELDS`.
+        game: The newest game of an evaluation or a tournament; None before the first.
     """
 
     queue_wait: Buckets
@@ -145,6 +147,7 @@ class BehaviorCounts:
     evaluations: Mapping[str, int]
     evaluation_episodes: int
     measured: Mapping[str, float]
+    game: GameView | None = None
 
 
 class BehaviorMeters:
@@ -173,6 +176,7 @@ class BehaviorMeters:
         self._evaluations = dict.fromkeys(EVALUATION_OUTCOMES, 0)
         self._evaluation_episodes = 0
         self._measured: dict[str, float] = {}
+        self._game: GameView | None = None
 
     @property
     def lag_bounds(self) -> tuple[float, ...]:
@@ -216,6 +220,10 @@ class BehaviorMeters:
         """Stores which checkpoint is the best."""
         self._measured |= {"best_return": reward, "best_step": step}
 
+    def show_game(self, game: GameView) -> None:
+        """Stores the newest game of an evaluation or a tournament."""
+        self._game = game
+
     def counts(self) -> BehaviorCounts:
         """Returns the current counts."""
         return BehaviorCounts(
@@ -234,6 +242,7 @@ class BehaviorMeters:
             evaluations=self._evaluations.copy(),
             evaluation_episodes=self._evaluation_episodes,
             measured=self._measured.copy(),
+            game=self._game,
         )
 
 

@@ -33,6 +33,7 @@ from learner.run.statistics import Statistics
 from learner.run.writers import writers_of
 from learner.self_play.manager import SelfPlayManager
 from learner.settings.load import LoadedRun
+from learner.tournament.game_records import GameRecords
 from learner.trainers.parts import Trainers
 
 
@@ -98,7 +99,11 @@ class TrainingSide:
         self._snapshots = SnapshotFiles(folder.path)
         self.self_play = self._make_self_play(checkpoints)
         self._opponents = EvaluationOpponents(
-            context.service.evaluation, folder.path, self._snapshots, generation=generation
+            context.service.evaluation,
+            folder.path,
+            self._snapshots,
+            GameRecords(folder.path, context.meters),
+            generation=generation,
         )
         self.keeper = self._make_keeper(checkpoints, state, curriculum)
         if state is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
@@ -64,6 +64,10 @@ def _five_times_save_steps(values: dict[str, object]) -> int:
     return 5 * save_steps if isinstance(save_steps, int) else 100000
 
 
+MOST_ELO: Final = 1e6
+"""Largest rating at the start. Ratings differ by some thousand points, and far larger numbers swallow the differences."""
+
+
 class SelfPlaySettings(LenientSettings):
     """Self-play against earlier versions of the policy."""
 
@@ -77,7 +81,7 @@ class SelfPlaySettings(LenientSettings):
     """newest snapshots that can be drawn"""
     play_against_latest_model_ratio: Fraction = 0.5
     """probability that the newest policy plays instead of a snapshot"""
-    initial_elo: Real = 1200.0
+    initial_elo: Annotated[Real, Field(ge=-MOST_ELO, le=MOST_ELO)] = 1200.0
     """rating at the start"""
     draw: Literal["uniform", "pfsp"] = "uniform"
     """draw of snapshots: all alike, or (pfsp) more often those that win more often"""

@@ -19,6 +19,7 @@ from learner.link.to_front import Send, StartMatch
 from learner.link.to_trainers import Actor, Experience
 from learner.self_play.games import GameCounter
 from learner.self_play.strength import Results
+from learner.tournament.game_records import GameRecords
 from learner.tournament.journal import Journal, MatchResult
 from learner.tournament.players import Kind, Player
 from learner.tournament.policies import load_model, random_policy
@@ -93,6 +94,7 @@ class Tournament(RunPart):
         send: Sends the service the matches of actors.
         journal: Keeps the results.
         snapshots: Keeps the policies of the players, which actors fetch.
+        records: Shows and keeps games.
         on_done: Ends the run, once the intervals are narrow enough or all games are played.
         clock: Returns monotonic seconds.
 
@@ -109,6 +111,7 @@ class Tournament(RunPart):
         journal: Journal,
         snapshots: SnapshotFiles,
         *,
+        records: GameRecords,
         on_done: Callable[[], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -117,6 +120,7 @@ class Tournament(RunPart):
         self._send = send
         self._journal = journal
         self._snapshots = snapshots
+        self._records = records
         self._on_done = on_done
         self._clock = clock
         self._number = journal.next_number
@@ -212,6 +216,7 @@ class Tournament(RunPart):
             playing.actor,
         )
         self._journal.add(result)
+        self._records.add(self._plan.behavior, playing.score.match, playing.score.record, (first.name, second.name))
         self.results = self._journal.results(self._plan.players)
         self.standings = rate(len(self._plan.players), self.results)
         log.info(

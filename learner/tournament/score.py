@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from rollcast.chunks import GameRecord
+
 from learner.link.evaluation import Played
 from learner.link.matches import Match, games_of
 from learner.link.to_trainers import Actor, Experience
@@ -25,12 +27,14 @@ class MatchScore:
         match: The match.
         played: Episodes of the seat's agents.
         results: Results of the games, as seen by the seat.
+        record: The newest game record of the seat; None before the first.
     """
 
     def __init__(self, match: Match, seat: int = 0) -> None:
         self.match = match
         self.played: list[Played] = []
         self.results = Results()
+        self.record: GameRecord | None = None
         self._seat = match.seats[seat]
 
     @property
@@ -52,6 +56,9 @@ class MatchScore:
         before = len(self.played)
         if behavior != self._seat.behavior:
             return 0
+        record = item.chunk.game_record
+        if record is not None and record.match == self.match.number and item.chunk.team == self._seat.team:
+            self.record = record
         for game in games_of(behavior, item.chunk):
             if game.match != self.match.number or game.team != self._seat.team or self.is_over:
                 continue

@@ -150,7 +150,8 @@ def _behavior(state: BehaviorState) -> dict[str, Any]:
         if each.label and each.status is not None and not each.keyed_by
     }
     books = {**state.books, "balanced": state.is_balanced}
-    return {"name": state.name, **numbers, "labels": labels, "books": books}
+    game = None if state.game is None else {**asdict(state.game), "moves": state.game.moves.split("\n")}
+    return {"name": state.name, **numbers, "labels": labels, "books": books, "game": game}
 
 
 def _actor(view: ActorView) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Checks the form of a chunk. Each check raises `MalformedChunk` with the column, the value and the limit."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rollcast import limits
-from rollcast.chunks import Chunk
+from rollcast.chunks import Chunk, GameRecord
 from rollcast.columns import OPEN_PREFIXES, ColumnForm, GameResult
 from rollcast.enums import (
     ActionSource,
@@ -17,9 +17,12 @@ from rollcast.enums import (
     Purpose,
     SegmentEnd,
     StatAggregation,
+    member,
 )
 from rollcast.errors import MalformedChunk
 from rollcast.v1 import trajectory_pb2
+
+_RESULTS: Final = f"-1, 0, 1 and {GameResult.UNKNOWN}"
 
 
 def check_message(message: trajectory_pb2.Chunk) -> None:
@@ -63,6 +66,31 @@ def decode_discarded(message: trajectory_pb2.Chunk) -> dict[str, int]:
     if sum(counts.values()) > limits.MAX_STEPS:
         raise MalformedChunk(f"{sum(counts.values())} discarded steps; at most {limits.MAX_STEPS} are allowed")
     return counts
+
+
+def decode_game_record(message: trajectory_pb2.Chunk) -> GameRecord | None:
+    """Returns the game record of a chunk; None if it has none."""
+    if not message.HasField("game_record"):
+        return None
+    found = message.game_record
+    if not found.match:
+        raise MalformedChunk("the game record names no match")
+    if limits.GAME_PATTERN.fullmatch(found.game) is None:
+        raise MalformedChunk(f"game {found.game[:80]!r} does not match {limits.GAME_PATTERN.pattern}")
+    result = member(GameResult, found.result)
+    if result is None:
+        raise MalformedChunk(f"game record: result {found.result} is unknown; {_RESULTS} are allowed")
+    if len(found.moves) > limits.MAX_RECORD_CHARACTERS:
+        raise MalformedChunk(
+            f"game record: {len(found.moves)} characters; at most {limits.MAX_RECORD_CHARACTERS} are allowed"
+        )
+    moves = found.moves.split("\n") if found.moves else []
+    if len(moves) > limits.MAX_RECORD_MOVES:
+        raise MalformedChunk(f"game record: {len(moves)} moves; at most {limits.MAX_RECORD_MOVES} are allowed")
+    for move in moves:
+        if limits.MOVE_PATTERN.fullmatch(move) is None:
+            raise MalformedChunk(f"game record: move {move[:80]!r} does not match {limits.MOVE_PATTERN.pattern}")
+    return GameRecord(found.match, found.game, found.first_team, result, tuple(moves))
 
 
 def check_form(name: str, role: ColumnRole, array: NDArray[Any], form: ColumnForm | None) -> None:
@@ -197,9 +225,7 @@ def _check_result(results: NDArray[Any] | None) -> None:
         return
     unknown = results[~np.isin(results, [*GameResult])]
     if len(unknown):
-        raise MalformedChunk(
-            f"column episode/result: {unknown[0]} is out of range; -1, 0, 1 and {GameResult.UNKNOWN} are allowed"
-        )
+        raise MalformedChunk(f"column episode/result: {unknown[0]} is out of range; {_RESULTS} are allowed")
 
 
 def _check_range(columns: Mapping[str, NDArray[Any]], name: str, lowest: int, highest: int) -> None:

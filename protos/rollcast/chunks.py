@@ -5,7 +5,35 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from rollcast.columns import GameResult
 from rollcast.enums import ColumnRole
+
+_NUMBER_BYTES = 64
+"""Bytes of the numbers and the framing of a game record."""
+
+
+@dataclass(frozen=True, slots=True)
+class GameRecord:
+    """The moves of a finished game in a match; see trajectory.proto.
+
+    Attributes:
+        match: Number of the match.
+        game: Name of the game.
+        first_team: The team that moved first.
+        result: Result for the first mover.
+        moves: All moves in the notation of the game.
+    """
+
+    match: int
+    game: str
+    first_team: int
+    result: GameResult
+    moves: tuple[str, ...]
+
+    @property
+    def most_bytes(self) -> int:
+        """An upper bound of its encoded size in bytes."""
+        return sum(map(len, self.moves)) + len(self.moves) + len(self.game) + _NUMBER_BYTES
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,6 +59,7 @@ class Chunk:
         stat_keys: Keys that `stat/key` indexes.
         opponents: Names that `episode/opponent` indexes.
         lockstep_round: The round of lock-step that this chunk completes; 0 = none.
+        game_record: The newest finished game of a match; None = not told.
     """
 
     sequence: int = 0
@@ -51,3 +80,4 @@ class Chunk:
     stat_keys: tuple[str, ...] = ()
     opponents: tuple[str, ...] = ()
     lockstep_round: int = 0
+    game_record: GameRecord | None = None

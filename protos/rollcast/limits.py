@@ -63,6 +63,10 @@ MAX_STAT_KEY_LENGTH: Final = 256
 """Characters of a statistics key; each becomes a file or tag name of a tracker."""
 MAX_OPPONENTS: Final = 256
 """Different opponents in one chunk."""
+MAX_RECORD_MOVES: Final = 2048
+"""Moves of a game record; a random game of chess has up to 500."""
+MAX_RECORD_CHARACTERS: Final = 16384
+"""Characters of all moves of a game record with their line feeds; the longest games have about 4,000."""
 MAX_BEHAVIOR_NAME_LENGTH: Final = 128
 """Characters of a behavior name; it becomes a file name (most file systems allow 255 bytes with a suffix)."""
 MAX_CONTINUOUS_ACTIONS: Final = 4096
@@ -82,6 +86,11 @@ REASON_PATTERN: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 """Names of the reasons in the books. Use with `fullmatch`."""
 SCRIPT_PATTERN: Final = re.compile(r"(?=.{3,128}$)[A-Za-z0-9_.]+:[A-Za-z0-9_.]+")
 """Names of scripted opponents, `module:callable`; they become labels of metrics. Use with `fullmatch`."""
+
+GAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_]{1,64}(?:\([ -~]{0,64}\))?")
+"""Names of games. Use with `fullmatch`."""
+MOVE_PATTERN: Final = re.compile(r"[!-~](?:[ -~]{0,30}[!-~])?")
+"""Moves of a game record. Use with `fullmatch`."""
 
 SHA256_BYTES: Final = 32
 

@@ -14,8 +14,9 @@ from rollcast.chunk_checks import (
     check_required,
     check_rows,
     decode_discarded,
+    decode_game_record,
 )
-from rollcast.chunks import Chunk
+from rollcast.chunks import Chunk, GameRecord
 from rollcast.columns import ColumnForm, column_forms
 from rollcast.enums import ActionSource, ColumnRole, GroupEnd, HoldReason, Purpose, SegmentEnd, StatAggregation, member
 from rollcast.errors import MalformedChunk
@@ -76,6 +77,18 @@ def encode_chunk(chunk: Chunk, *, compress: frozenset[str] = frozenset()) -> tra
         stat_keys=chunk.stat_keys,
         opponents=chunk.opponents,
         lockstep_round=chunk.lockstep_round,
+        game_record=None if chunk.game_record is None else encode_game_record(chunk.game_record),
+    )
+
+
+def encode_game_record(record: GameRecord) -> trajectory_pb2.GameRecord:
+    """Encodes a game record."""
+    return trajectory_pb2.GameRecord(
+        match=record.match,
+        game=record.game,
+        first_team=record.first_team,
+        result=record.result,
+        moves="\n".join(record.moves),
     )
 
 
@@ -137,6 +150,7 @@ def decode_header(message: trajectory_pb2.Chunk) -> Chunk:
         stat_keys=tuple(message.stat_keys),
         opponents=tuple(message.opponents),
         lockstep_round=message.lockstep_round,
+        game_record=decode_game_record(message),
     )
 
 

@@ -15,6 +15,7 @@ TOLD = {
     "learner/observe/events.py": "TensorBoard shows it",
     "learner/observe/journal.py": "people read it in events",
     "learner/observe/logs.py": "people read it in logs",
+    "learner/tournament/game_records.py": "the day, in records of games",
     "learner/trainers/base.py": "a metric: when the last update was made",
     "learner/trainers/rl.py": "a metric: when the last version was made",
     "learner/observe/meters.py": "a metric: when the last checkpoint was written",

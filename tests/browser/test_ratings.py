@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from learner.observe.behavior_state import BehaviorState
+from learner.observe.behavior_state import BehaviorState, GameView
 from learner.observe.view import RunState, RunView
 from learner.web.hooks import StatusView
 from tests.browser.webdriver import Browser
@@ -33,6 +33,7 @@ EVALUATED = {
     "evaluation_drawn_second/random": 3.0,
     f"evaluation_score/{EVIL}": 0.5,
 }
+GAME = GameView("connect_four", "step 50000", EVIL, "0-1", "x3\no3\n<b>")
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Playing(Hooks):
     def status(self) -> StatusView:
         """Returns it."""
         played = {"elo": 1250.0, "self_play_rating": 1262.0, "learning_team": 1.0, **RIVALS, **EVALUATED}
-        behaviors = (BehaviorState("Duel", numbers=played), BehaviorState("Walker"))
+        behaviors = (BehaviorState("Duel", numbers=played, game=GAME), BehaviorState("Walker"))
         return StatusView(RunView("run", RunState.TRAINING, 1, 1.0, "", 1, "", behaviors), (), "1.2.3")
 
 
@@ -72,10 +73,14 @@ def test_ratings_have_curves_and_rows(browser: Browser, picture: Callable[[str],
         assert (
             browser.run(f"return document.querySelectorAll('.chart[aria-label=\"{RATING}\"] path.curve').length") == 1
         )
+        about = browser.text("#game-about")
+        assert about == f"connect_four: step 50000 (first) against {EVIL}, {EVIL} won after 3 moves"
+        assert browser.text("#game-moves").split() == ["1.", "x3", "o3", "2.", "<b>"]
         picture("ratings")
         browser.click("#behavior-switch label:nth-child(2)")
         browser.wait_for(lambda: not browser.run(visible), "a page without ratings")
         assert not browser.run("return document.querySelector('#opponents').offsetParent !== null")
         assert not browser.run("return document.querySelector('#evaluation').offsetParent !== null")
+        assert not browser.run("return document.querySelector('#game').offsetParent !== null")
         assert browser.run("return document.images.length") == 0
         assert browser.complaints() == []

@@ -106,6 +106,20 @@ def test_the_board_of_training_shows_evaluations_beside_training() -> None:
     assert all("rollcast.evaluation" in panel["description"] for panel in found)
 
 
+def test_evaluations_against_opponents_have_panels() -> None:
+    """Ratings, results by opponent and by seat, the length of games, and forbidden choices."""
+    titles = [panel["title"] for panel in BOARDS["training.json"]["panels"]]
+    row = titles[titles.index("Evaluations against opponents") + 1 :]
+    assert row == [
+        "Rating of evaluations", "Score by opponent", "Score by seat", "Length of evaluated games", "Forbidden choices",
+    ]  # fmt: skip
+    found = [panel for panel in panels(BOARDS["training.json"]) if panel["title"] in row]
+    names = {name for panel in found for target in panel["targets"] for name in metric_names(target["expr"])}
+    seats = {f"evaluation_{end}_{seat}" for end in ("won", "drawn", "lost") for seat in ("first", "second")}
+    numbers = {"evaluation_rating", "evaluation_rating_interval", "evaluation_score", "evaluation_length_mean"}
+    assert names == {f"rollcast_learner_{name}" for name in {*seats, *numbers, "forbidden_choice_ratio"}}
+
+
 def test_alerts_are_marked_on_every_board() -> None:
     """Every board marks when alerts fired."""
     for board in BOARDS.values():

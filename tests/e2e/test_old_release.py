@@ -40,6 +40,8 @@ pytestmark = pytest.mark.slow
 COMMIT = "c21eb1330c64ac383f3722ba0f29c1567b226fa9"
 BEFORE_TOURNAMENTS = "1633d19995b5393ee49b87bc344c8483244c3a1c"
 """The last commit whose actors know self-play, and neither tournaments nor opponents of evaluations."""
+BEFORE_RECORDS = "c342912d3a57e4321a2c26a679cd9bd48e3ec3bc"
+"""The last commit that knows evaluations against opponents, and no records of their games."""
 NAME = "Behavior"
 PLAYED = "Played"
 """A behavior with self-play, of which actors of that commit know nothing."""
@@ -278,3 +280,25 @@ def test_actors_without_tournaments_play_them(processes: Processes, tmp_path: Pa
     assert [tournament.wait(), again.wait()] == [0, 0], tournament.said() + again.said()
     assert json.loads(tournament.out())["games"] == 24
     assert again.events("books")[0]["produced"] == 0
+
+
+@pytest.mark.timeout(300)
+def test_game_records_are_left_out_where_one_side_does_not_know_them(processes: Processes, tmp_path: Path) -> None:
+    """A learner of an earlier build ignores the records of a new actor; an earlier actor sends a new learner none."""
+    python = install(BEFORE_RECORDS, tmp_path / "installed")
+    network = {"hidden_units": 16, "num_layers": 1, "vis_encode_type": "fully_connected"}
+    play = {"save_steps": 300, "team_change": 600, "swap_steps": 200}
+    settings = small(max_steps=1200, network_settings=network, self_play=play)
+    evaluation = {"interval_steps": 400, "episodes": 6, "opponents": ["random"]}
+    for name, of_learner, of_actor in (("old-learner", python, None), ("old-actor", None, python)):
+        (tmp_path / name).mkdir()
+        run_file = write_run(tmp_path / name, {PLAYED: settings}, http=False, evaluation=evaluation)
+        learner = processes.learner(run_file, run=name, python=of_learner)
+        options = ["--game", "tic_tac_toe", "--num-games", "4", "--learner", learner.address, "--log-format", "json"]
+        player = processes.python(f"player-{name}", "-m", "actor_client", "boards", *options, python=of_actor)
+        assert [learner.wait(), player.wait()] == [0, 0], learner.said() + player.said()
+        whole = [line for line in learner.events("evaluation") if "cut_short" not in line]
+        assert {line["episodes"] for line in whole} == {6}
+        assert not (learner.folder / PLAYED / "games").exists()
+        (books,) = player.events("books")
+        assert books["produced"] == books["acked"] + sum(books["discarded"].values()) + sum(books["dropped"].values())

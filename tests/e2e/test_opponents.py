@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from actor_client.boards.catalog import make_game
 from learner.common.exits import ExitCode
 from tests.e2e.books import check_books
 from tests.e2e.processes import LEARNER, LearnerProcess, Processes
@@ -50,7 +51,26 @@ def test_opponents_are_played_while_a_run_trains(processes: Processes) -> None:
     with (learner.folder / "Board" / "stats.csv").open() as stats:
         keys = {row["key"] for row in csv.DictReader(stats)}
     assert {"Evaluation/Rating", "Evaluation/Rating Interval", "Evaluation/Against rival/Second Seat Wins"} <= keys
+    _check_games(learner.folder / "Board" / "games", len(found))
     _evaluates(processes, learner)
+
+
+def _check_games(folder: Path, evaluations: int) -> None:
+    """Checks the records: of each evaluation one game against each opponent in each seat, which replays to its result."""
+    files = sorted(folder.iterdir())
+    assert len(files) >= 4 * evaluations
+    names = set()
+    for path in files:
+        heads, moves = path.read_text().splitlines()[:4], path.read_text().splitlines()[4:]
+        assert heads[0] == "# game: tic_tac_toe"
+        names |= {line.rpartition(" ")[2] if "step" not in line else "step" for line in heads[1:3]}
+        position = make_game("tic_tac_toe").start()
+        for move in moves:
+            position.play(position.read_move(move))
+        assert position.returns is not None
+        score = {1.0: "1-0", 0.0: "1/2-1/2", -1.0: "0-1"}[position.returns[0]]
+        assert heads[3] == f"# result: {score}"
+    assert names == {"step", "random", "rival"}
 
 
 def _evaluates(processes: Processes, learner: LearnerProcess) -> None:

@@ -88,6 +88,7 @@ def test_a_tournament_is_killed_and_continues(processes: Processes) -> None:
     told = json.loads((folder / "tournament" / "ratings.json").read_text())
     assert told == json.loads(again.out())
     ET.parse(folder / "tournament" / "ratings.svg")  # noqa: S314 - we wrote it
+    assert list((folder / "tournament" / "Board" / "games").glob("game-*.txt"))
     for player in players:
         for books in player.events("books"):
             assert books["produced"] == 0, books

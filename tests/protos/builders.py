@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rollcast.chunks import GameRecord
+from rollcast.columns import GameResult
 from rollcast.limits import MAX_DECODED_CHUNK_BYTES
 from rollcast.policies import Distribution, PolicyDescription
 from rollcast.specs import (
@@ -141,6 +143,7 @@ def full_chunk(spec: BehaviorSpec = EVERYTHING, lengths: tuple[int, ...] = (3, 2
     chunk.discarded = {"env_error": 4, "reset": 1}
     chunk.age_seconds = 0.025
     chunk.ghost_steps = 2
+    chunk.game_record = GameRecord(21, "go(board_size=9)", 1, GameResult.WON, ("B c4", "W PASS"))
     return chunk
 
 

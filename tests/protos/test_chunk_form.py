@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from rollcast.chunks import GameRecord
+from rollcast.columns import GameResult
 from rollcast.enums import ColumnRole
 from rollcast.errors import MalformedChunk
 from rollcast.trajectories import Chunk, SegmentEnd, decode_chunk, encode_chunk
@@ -229,6 +232,40 @@ def test_messages_that_no_array_can_make_are_refused(change: MessageChange, mess
     change(sent)
     with pytest.raises(MalformedChunk, match=message):
         decode_any(sent, CARTPOLE)
+
+
+RECORD: dict[str, Any] = {"match": 1, "game": "hex", "first_team": 0, "result": 1, "moves": "a1\nb2"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"match": 0}, "the game record names no match"),
+        ({"game": ""}, "game '' does not match"),
+        ({"game": "hex\n"}, "does not match"),
+        ({"game": "../../etc/passwd"}, "does not match"),
+        ({"game": "go(" + "x" * 65 + ")"}, "does not match"),
+        ({"result": 2}, "result 2 is unknown; -1, 0, 1 and 127 are allowed"),
+        ({"moves": "a1\n" * 6000}, "18000 characters; at most 16384"),
+        ({"moves": "a\n" * 2048 + "a"}, "2049 moves; at most 2048"),
+        ({"moves": "a1\n"}, "move '' does not match"),
+        ({"moves": "a1\r\nb2"}, "does not match"),
+        ({"moves": " a1"}, "does not match"),
+        ({"moves": "a\x1b[2J"}, "does not match"),
+        ({"moves": "歩"}, "does not match"),
+        ({"moves": "x" * 33}, "does not match"),
+    ],
+    ids=str,
+)
+def test_a_game_record_is_bounded_text(changes: dict[str, Any], message: str) -> None:
+    """Names, results, lengths and characters of a game record are checked; a game without moves is legal."""
+    sent = encode_chunk(small_chunk())
+    sent.game_record.CopyFrom(trajectory_pb2.GameRecord(**{**RECORD, **changes}))
+    with pytest.raises(MalformedChunk, match=message):
+        decode_any(sent, CARTPOLE)
+    sent.game_record.CopyFrom(trajectory_pb2.GameRecord(**{**RECORD, "moves": "", "first_team": -7}))
+    record = decode_any(sent, CARTPOLE).game_record
+    assert record == GameRecord(1, "hex", -7, GameResult.WON, ())
 
 
 def test_the_size_limit_counts_all_columns_together() -> None:

@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 from rollcast import errors
+from rollcast.chunks import GameRecord
 from rollcast.columns import GameResult
 from rollcast.enums import AssignmentRole
 from rollcast.policies import Distribution, PolicyAssembler, PolicyDescription, describe_payload, frames
@@ -204,6 +205,14 @@ def test_match_record() -> None:
     assert (told["match"], told["role"], told["result"]) == ([21], [AssignmentRole.OPPONENT], [GameResult.LOST])
     assert (told["opponent"], told["opponent_generation"], told["opponent_version"]) == ([0], [3], [40])
     assert wire("match_record") == encode_chunk(chunk).SerializeToString(deterministic=True)
+
+
+def test_game_record() -> None:
+    """The moves of a game, with the team that moved first and its result."""
+    chunk = decode_chunk(trajectory_pb2.Chunk.FromString(wire("game_record")), CARTPOLE, max_bytes=1 << 10)
+    expected = GameRecord(21, "shogi", 1, GameResult.DRAWN, ("7g7f", "3c3d", "8h2b+", "3a2b", "B*4e"))
+    assert chunk.game_record == expected
+    assert wire("game_record") == encode_chunk(chunk).SerializeToString(deterministic=True)
 
 
 def test_status_of_a_refused_declaration() -> None:

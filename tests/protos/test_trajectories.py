@@ -25,7 +25,7 @@ from tests.protos.builders import CARTPOLE, EVERYTHING, decode_any, drop, full_c
 
 SCALARS = (
     "sequence", "generation", "behavior_index", "team", "base_version", "produced_steps", "discarded", "ghost_steps",
-    "segments", "rows", "episodes", "agents", "roles", "stat_keys", "opponents",
+    "segments", "rows", "episodes", "agents", "roles", "stat_keys", "opponents", "game_record",
 )  # fmt: skip
 
 

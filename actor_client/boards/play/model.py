@@ -33,11 +33,18 @@ class Model:
         self._path = path
         self._game = game
         self._session = self._opened()
-        inputs = {port.name for port in self._session.get_inputs()}
-        if inputs != {_OBSERVATION, ACTION_MASKS}:
+        shapes = {port.name: list(port.shape[1:]) for port in self._session.get_inputs()}
+        if set(shapes) != {_OBSERVATION, ACTION_MASKS}:
             raise self._failed(
-                f"the model takes {', '.join(sorted(inputs))}; a model of this game takes {_OBSERVATION} and "
+                f"the model takes {', '.join(sorted(shapes))}; a model of this game takes {_OBSERVATION} and "
                 f"{ACTION_MASKS}: export it by a run of rollcast-actor boards"
+            )
+        wanted = {_OBSERVATION: list(game.observation.shape), ACTION_MASKS: [game.moves]}
+        if shapes != wanted:
+            raise self._failed(
+                f"the model takes boards of {shapes[_OBSERVATION]} and {shapes[ACTION_MASKS]} moves; {game.name} has "
+                f"{wanted[_OBSERVATION]} and {wanted[ACTION_MASKS]}: export it by a run of rollcast-actor boards with "
+                f"--game {game.name}"
             )
         self.log_probs([game.start()])
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actor_client.policy.actions import Actions
+from actor_client.rollout.episodes import FinishedGame
 
 
 class AgentBatch(Protocol):
@@ -123,6 +124,7 @@ class AgentRequest:
         settings_revision: Revision of the environment's settings, for episodes that begin here.
         results: Results of games for the ended agents, as the environment says them: a `GameResult` each, int8 [n];
             None = it says none.
+        games: Games of the ended agents, n; None if their moves are not known.
         slots: The recorder's slots of the asking agents, int64 [n]; None before it knows them.
     """
 
@@ -132,6 +134,7 @@ class AgentRequest:
     ended: EndedAgents
     settings_revision: int = 0
     results: NDArray[np.int8] | None = None
+    games: Sequence[FinishedGame] | None = None
     slots: NDArray[np.int64] | None = None
 
     @property

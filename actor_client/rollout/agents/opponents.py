@@ -1,7 +1,8 @@
 """Agents that act as opponents: they play with the policies of their matches, and only their episodes are reported."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from actor_client.rollout.agents.interface import AgentRequest, AskingAgents, En
 from actor_client.rollout.agents.players import Index, Player, Players
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Seat
+from actor_client.rollout.episodes import FinishedGame
 from actor_client.rollout.evaluation import EpisodeSender, Quota
 from actor_client.rollout.link import BehaviorLink
 
@@ -124,9 +126,16 @@ class OpponentRound:
         del actions
         self._players.act(slots)
 
-    def finish(self, env: int, batch: EndedAgents, results: NDArray[np.int8] | None = None) -> None:
+    def finish(
+        self,
+        env: int,
+        batch: EndedAgents,
+        results: NDArray[np.int8] | None = None,
+        games: Sequence[FinishedGame] | None = None,
+    ) -> None:
         """Ends episodes; unknown agents are ignored."""
-        self._players.finish(env, batch, results, self._end)
+        of_agents = {} if games is None else dict(zip(batch.ids.tolist(), games, strict=True))
+        self._players.finish(env, batch, results, partial(self._end, of_agents))
         self._count()
         self.poll()
 
@@ -222,7 +231,7 @@ class OpponentRound:
         counts, version = self._quota.begin(), self._version(self.seat)
         return Player(env, identity, episode, settings_revision, version, counts=counts, seat=self.seat)
 
-    def _end(self, player: Player, end: SegmentEnd, result: int) -> None:
+    def _end(self, games: Mapping[int, FinishedGame], player: Player, end: SegmentEnd, result: int) -> None:
         version = self._version(player.seat or self.seat) if player.policy is None else player.policy.version
         record = player.record(end, version, result)
         if not player.counts:
@@ -230,6 +239,8 @@ class OpponentRound:
         if player.steps and player.is_usable and record.is_finite:
             self._quota.end()
             self._sender.add(record)
+            if player.seat is not None and player.seat.episodes and player.identity in games:
+                self._sender.show(games[player.identity], player.seat.match)
         else:
             self._quota.lose()
 

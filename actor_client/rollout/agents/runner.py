@@ -322,7 +322,10 @@ class BehaviorRunner:
             return
         self.unrecorded = False
         for request in self._arrived:
-            recorder.finish(request.worker, request.ended, request.results)
+            if recorder is self._opponents:
+                self._opponents.finish(request.worker, request.ended, request.results, request.games)
+            else:
+                recorder.finish(request.worker, request.ended, request.results)
             request.slots = recorder.observe(
                 request.worker, request.asking, settings_revision=request.settings_revision
             )

@@ -615,6 +615,43 @@ class Column(google.protobuf.message.Message):
 Global___Column: typing_extensions.TypeAlias = Column
 
 @typing.final
+class GameRecord(google.protobuf.message.Message):
+    """The moves of a finished game of two players in a match, for people: nothing is trained or rated by it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MATCH_FIELD_NUMBER: builtins.int
+    GAME_FIELD_NUMBER: builtins.int
+    FIRST_TEAM_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    MOVES_FIELD_NUMBER: builtins.int
+    match: builtins.int
+    """BehaviorAssignment.match of the game. A record of a match that the session was not given is ignored."""
+    game: builtins.str
+    """Name of the game, with parameters as the actor writes them: `shogi`, `go(board_size=9)`."""
+    first_team: builtins.int
+    """The team that moved first."""
+    result: builtins.int
+    """Result for the first mover, as in `episode/result`."""
+    moves: builtins.str
+    """All moves from the first position, separated by line feeds, in the notation of the game: USI for `shogi`, SAN for
+    `chess`.
+    """
+    def __init__(
+        self,
+        *,
+        match: builtins.int = ...,
+        game: builtins.str = ...,
+        first_team: builtins.int = ...,
+        result: builtins.int = ...,
+        moves: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["first_team", b"first_team", "game", b"game", "match", b"match", "moves", b"moves", "result", b"result"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___GameRecord: typing_extensions.TypeAlias = GameRecord
+
+@typing.final
 class Chunk(google.protobuf.message.Message):
     """Many segments of one behavior id. A chunk without segments is legal: it carries episodes, statistics or counters."""
 
@@ -637,6 +674,7 @@ class Chunk(google.protobuf.message.Message):
     OPPONENTS_FIELD_NUMBER: builtins.int
     AGENTS_FIELD_NUMBER: builtins.int
     LOCKSTEP_ROUND_FIELD_NUMBER: builtins.int
+    GAME_RECORD_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Per session, from 1, without gaps."""
     generation: builtins.int
@@ -679,6 +717,12 @@ class Chunk(google.protobuf.message.Message):
     def opponents(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """See episode/opponent."""
 
+    @property
+    def game_record(self) -> Global___GameRecord:
+        """The newest finished game of a match of opponents alone with a limit of episodes (evaluations and tournaments), if the actor
+        knows the moves: only of games that are reported. Both seats send it. Too long a game is left out.
+        """
+
     def __init__(
         self,
         *,
@@ -699,8 +743,11 @@ class Chunk(google.protobuf.message.Message):
         opponents: collections.abc.Iterable[builtins.str] | None = ...,
         agents: builtins.int = ...,
         lockstep_round: builtins.int = ...,
+        game_record: Global___GameRecord | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["age_us", b"age_us", "agents", b"agents", "base_version", b"base_version", "behavior_index", b"behavior_index", "columns", b"columns", "discarded", b"discarded", "episodes", b"episodes", "generation", b"generation", "ghost_steps", b"ghost_steps", "lockstep_round", b"lockstep_round", "opponents", b"opponents", "produced_steps", b"produced_steps", "rows", b"rows", "segments", b"segments", "sequence", b"sequence", "stat_keys", b"stat_keys", "team", b"team"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["game_record", b"game_record"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["age_us", b"age_us", "agents", b"agents", "base_version", b"base_version", "behavior_index", b"behavior_index", "columns", b"columns", "discarded", b"discarded", "episodes", b"episodes", "game_record", b"game_record", "generation", b"generation", "ghost_steps", b"ghost_steps", "lockstep_round", b"lockstep_round", "opponents", b"opponents", "produced_steps", b"produced_steps", "rows", b"rows", "segments", b"segments", "sequence", b"sequence", "stat_keys", b"stat_keys", "team", b"team"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Chunk: typing_extensions.TypeAlias = Chunk

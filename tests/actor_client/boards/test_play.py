@@ -64,7 +64,7 @@ def test_a_model_of_another_game_is_refused(tmp_path: Path) -> None:
     for name, said in [
         ("none.onnx", "cannot be read: No such file"),
         ("text.onnx", "not a model"),
-        ("other.onnx", "the model is not for connect_four"),
+        ("other.onnx", "takes boards of [47, 9, 9] and [2187] moves; connect_four has [3, 6, 7] and [7]: export it"),
         ("old.onnx", "not a model with discrete_log_probs"),
     ]:
         with pytest.raises(ActorError) as caught:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollcast.kif import kif_moves
 
 from actor_client.boards.catalog import make_game
-from actor_client.boards.kif import kif_move
 from actor_client.boards.positions import Position
-from actor_client.boards.records import RecordedGame, RecordFolder, moves_of, render, suffix_of
+from actor_client.boards.records import RecordFolder, moves_of, text_of
 from actor_client.boards.shogi import ShogiPosition
 from actor_client.exits import ActorError, ExitCode
 
@@ -25,6 +25,8 @@ FILES, RANKS = "０１２３４５６７８９", "一二三四五六七八九"
 MOVE = re.compile(
     r" *(\d+) (?:(同　)|([１-９])([一二三四五六七八九]))(成[香桂銀]|[歩香桂銀金角飛玉と馬龍])(成)?(打|\(([1-9])([1-9])\))"
 )
+PIECES = ("歩", "香", "桂", "銀", "金", "角", "飛", "玉")
+PROMOTED = ("と", "成香", "成桂", "成銀", "", "馬", "龍")
 LETTERS = dict(zip("歩香桂銀金角飛", "PLNSGBR", strict=True))
 
 
@@ -35,6 +37,11 @@ def random_game(name: str, seed: int, plies: int) -> Position:
     while not position.is_over and position.plies < plies:
         position.play(int(numbers.choice(position.legal)))
     return position
+
+
+def record(position: Position) -> str:
+    """Returns the record of a game as text."""
+    return text_of(position, NAMES, "2026.01.31").render()
 
 
 def usi_of(line: str, before: str) -> str:
@@ -48,18 +55,30 @@ def usi_of(line: str, before: str) -> str:
     return f"{from_file}{chr(ord('a') + int(from_rank) - 1)}{target}{'+' if promotes else ''}"
 
 
+def piece_of(position: ShogiPosition, usi: str) -> str:
+    """Returns the name of the piece that moves, from the position itself."""
+    if usi[1] == "*":
+        return PIECES["PLNSGBR".index(usi[0])]
+    code = position.squares[9 * (8 - (ord(usi[1]) - ord("a"))) + 9 - int(usi[0])] % 16 - 1
+    return (PROMOTED if code >= 8 else PIECES)[code % 8]
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_kif_says_the_same_moves_as_usi(seed: int) -> None:
     """Each line of a record is the move of the game, read by other code."""
     position = random_game("shogi", seed, 150)
-    lines = render(RecordedGame(moves_of(position), position, NAMES, "2026.01.31")).splitlines()
+    lines = record(position).splitlines()
     assert lines[1:5] == ["開始日時：2026/01/31", "手合割：平手", "先手：first", "後手：second"]
     moves = moves_of(position)
     before, read = "", []
+    replayed = SHOGI.start()
+    assert isinstance(replayed, ShogiPosition)
     for line in lines[6 : 6 + len(moves)]:
         read.append(usi_of(line, before))
         assert ("同　" in line) is (read[-1][2:4] == before)
+        assert piece_of(replayed, read[-1]) in line
+        replayed.play(replayed.read_move(read[-1]))
         before = read[-1][2:4]
     assert read == moves
     ends = {None: "中断", 0.0: "持将棋", 1.0: "詰み", -1.0: "詰み"}
@@ -69,14 +88,8 @@ def test_kif_says_the_same_moves_as_usi(seed: int) -> None:
 
 def test_kif_of_known_moves() -> None:
     """Promotions, drops, the same square, and promoted pieces are written as usual."""
-    position = SHOGI.start()
-    said, before = [], ""
-    assert isinstance(position, ShogiPosition)
-    for usi in ("7g7f", "3c3d", "8h2b+", "3a2b", "B*4e", "8c8d", "4e6c+", "8b8c", "6c8a"):
-        said.append(kif_move(position, usi, before))
-        before = usi[2:4]
-        position.play(position.read_move(usi))
-    assert said == [
+    said = kif_moves(("7g7f", "3c3d", "8h2b+", "3a2b", "B*4e", "8c8d", "4e6c+", "8b8c", "6c8a"))
+    assert list(said) == [
         "７六歩(77)", "３四歩(33)", "２二角成(88)", "同　銀(31)", "４五角打", "８四歩(83)", "６三角成(45)", "８三飛(82)", "８一馬(63)",
     ]  # fmt: skip
 
@@ -88,7 +101,7 @@ def test_how_games_of_shogi_end() -> None:
         position = make_game("shogi", plies).start()
         for move in moves:
             position.play(position.read_move(move))
-        return render(RecordedGame(moves, position, NAMES, "2026.01.31")).splitlines()[6 + len(moves) :]
+        return record(position).splitlines()[6 + len(moves) :]
 
     shuffle = ["2h3h", "8b7b", "3h2h", "7b8b"]
     assert lines(shuffle * 3) == ["  13 千日手", "まで12手で引き分け"]
@@ -97,7 +110,7 @@ def test_how_games_of_shogi_end() -> None:
     position = SHOGI.start()
     position.play(position.read_move("7g7f"))
     position.resign()
-    text = render(RecordedGame(moves_of(position), position, NAMES, "2026.01.31"))
+    text = record(position)
     assert text.splitlines()[-2:] == ["   2 投了", "まで1手で先手の勝ち"]
 
 
@@ -107,19 +120,19 @@ def test_pgn() -> None:
     for move in ("f3", "e5", "g4", "Qh4#"):
         names = position.notations()
         position.play(names.get(move, names.get(move.rstrip("#"), -1)))
-    text = render(RecordedGame(moves_of(position), position, NAMES, "2026.01.31"))
+    text = record(position)
     assert text == (
         '[Event "Rollcast"]\n[Site "?"]\n[Date "2026.01.31"]\n[Round "-"]\n[White "first"]\n[Black "second"]\n'
         '[Result "0-1"]\n\n1. f3 e5 2. g4 Qh4# 0-1\n'
     )
-    long = render(RecordedGame(moves_of(other := random_game("chess", 1, 90)), other, NAMES, "2026.01.31"))
+    long = record(random_game("chess", 1, 90))
     assert max(map(len, long.splitlines())) <= 80
 
 
 def test_other_games_are_lists_of_moves() -> None:
     """One move a line, after the players and the result."""
     position = random_game("tic_tac_toe", 4, 9)
-    lines = render(RecordedGame(moves_of(position), position, NAMES, "2026.01.31")).splitlines()
+    lines = record(position).splitlines()
     assert lines[:3] == ["# game: tic_tac_toe", "# first: first", "# second: second"]
     assert lines[3].startswith("# result: ")
     replayed = position.game.start()
@@ -136,7 +149,6 @@ def test_a_folder_holds_every_nth_game(tmp_path: Path) -> None:
     assert [path and path.name for path in written] == [
         "game-000001.txt", None, "game-000003.txt", None, "game-000005.txt",
     ]  # fmt: skip
-    assert [suffix_of(make_game(name).start()) for name in ("shogi", "chess")] == [".kifu", ".pgn"]
     (tmp_path / "file").write_text("")
     with pytest.raises(ActorError, match="cannot be written") as caught:
         RecordFolder(tmp_path / "file" / "games")

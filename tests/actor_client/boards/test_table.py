@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -10,14 +11,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
+from rollcast import limits
+from rollcast.chunks import GameRecord
 from rollcast.columns import GameResult
 from rollcast.enums import AssignmentRole, SegmentEnd
 from rollcast.specs import BehaviorSpec
-from rollcast.v1 import policy_pb2
+from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from actor_client.boards.catalog import make_game
 from actor_client.boards.loop import BoardLoop
 from actor_client.boards.positions import Position
+from actor_client.boards.records import BoardGame
 from actor_client.boards.table import DRAWN, FIRST_SCORE, Table
 from actor_client.connection.link import LearnerLink
 from actor_client.policy.runner import Policy
@@ -172,3 +177,51 @@ def test_a_reset_begins_all_games_again() -> None:
         before = len(segments(learner))
         learner.wait_until(lambda: len(segments(learner)) >= before + 10)
         assert set(link.books()["Ball"].discarded) == {"reset"}
+
+
+def matches(chunk: trajectory_pb2.Chunk) -> set[int]:
+    """Returns the matches of the records of a chunk."""
+    return {int(match) for match in columns(chunk).get("episode/match", [])}
+
+
+def test_games_of_matches_of_opponents_alone_are_recorded() -> None:
+    """Both seats send the moves of reported games, which replay to the result that they tell; other matches send none."""
+    with ScriptedLearner() as learner:
+        learner.awaits = {"Ball"}
+        with playing(learner) as link:
+            spec = declared(learner, link)
+            pinned = learner.keep("Ball", 3, flat_policy(spec), described(spec))
+            learner.publish("Ball", 0, payload=flat_policy(spec), described=described(spec))
+            learner.assign(seats(1, 5, pinned))
+            learner.wait_until(
+                lambda: {chunk.team for chunk in list(learner.chunks) if matches(chunk) == {5}} == {0, 1}
+            )
+            alone = seats(2, 6, pinned, learner_team=2)
+            alone.episodes, alone.reset = 6, policy_pb2.RESET_MODE_NOW
+            learner.assign(alone)
+            learner.wait_until(lambda: column(learner, "episode/match").count(6) == 12)
+        chunks = [chunk for chunk in list(learner.chunks) if chunk.HasField("game_record")]
+        assert {chunk.team for chunk in chunks} == {0, 1}
+        for chunk in chunks:
+            record = chunk.game_record
+            assert (record.match, record.game, chunk.episodes > 0) == (6, "nim", True)
+            position = make_game("nim").start()
+            for move in record.moves.split("\n"):
+                position.play(position.read_move(move))
+            assert position.returns is not None
+            assert record.result == position.returns[0]
+            seat = chunk.team ^ record.first_team
+            assert position.returns[seat] in columns(chunk)["episode/result"]
+
+
+def test_a_game_beyond_the_limits_has_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The learner would refuse the chunk."""
+    position = make_game("tic_tac_toe").start()
+    for _ in range(2):
+        position.play(int(position.legal[0]))
+    game = BoardGame(position, 1)
+    assert game.record(7) == GameRecord(7, "tic_tac_toe", 1, GameResult.UNKNOWN, ("x(0,0)", "o(0,1)"))
+    for name, most in (("MAX_RECORD_MOVES", 1), ("MAX_RECORD_CHARACTERS", 13), ("MOVE_PATTERN", re.compile("x.*"))):
+        with monkeypatch.context() as changed:
+            changed.setattr(limits, name, most)
+            assert game.record(7) is None

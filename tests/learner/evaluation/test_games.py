@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rollcast.chunks import GameRecord
 from rollcast.columns import GameResult
 from rollcast.enums import AssignmentRole, SegmentEnd
 from rollcast.trajectories import Chunk
@@ -41,6 +42,7 @@ def games_round(games: int = 4, *opponents: PolicyKey, deterministic: bool = Tru
         is_deterministic=deterministic,
         orders=count(1),
         matches=match_numbers(1, evaluates=True),
+        on_match=lambda *_: None,
     )
 
 
@@ -50,7 +52,14 @@ def match_of(order: Order) -> Match:
     return order.match
 
 
-def report(found: GamesRound, order: Order, *results: GameResult, team: int = 0, **columns: Any) -> bool:
+def report(
+    found: GamesRound,
+    order: Order,
+    *results: GameResult,
+    team: int = 0,
+    record: GameRecord | None = None,
+    **columns: Any,
+) -> bool:
     """Reports games as the actor of an order."""
     rows = len(results)
     values: dict[str, Any] = {
@@ -63,7 +72,7 @@ def report(found: GamesRound, order: Order, *results: GameResult, team: int = 0,
         **columns,
     }
     episodes = {f"episode/{name}": np.asarray(value) for name, value in values.items()}
-    chunk = Chunk(team=team, episodes=rows, columns=episodes)
+    chunk = Chunk(team=team, episodes=rows, columns=episodes, game_record=record)
     return found.received(NAME, Experience(0, 1, chunk, order.session_id, 0, 0, 0.0))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rollcast.chunks import GameRecord
 from structlog.testing import capture_logs
 
 from learner.checkpoints.snapshots import SnapshotFiles
@@ -24,6 +25,7 @@ from learner.observe.meters import RunMeters
 from learner.observe.stats import StatsReporter
 from learner.settings.options import RunOptions
 from learner.settings.service import EvaluationSettings
+from learner.tournament.game_records import GameRecords
 from learner.trainers.ppo.trainer import PPOTrainer
 from learner.trainers.roster import Roster
 from tests.learner.evaluation.test_games import DRAWN, LOST, WON, match_of, players, report
@@ -43,12 +45,14 @@ def trainer() -> PPOTrainer:
     return made
 
 
-def opponents_of(folder: Path, *named: str, state: dict[str, Any] | None = None) -> EvaluationOpponents:
+def opponents_of(
+    folder: Path, *named: str, state: dict[str, Any] | None = None, meters: RunMeters | None = None
+) -> EvaluationOpponents:
     """Returns the opponents of a run, which continues from a state."""
     run = folder / "run"
     run.mkdir(exist_ok=True)
     settings = EvaluationSettings(interval_steps=100, episodes=4, opponents=named)
-    made = EvaluationOpponents(settings, run, SnapshotFiles(run), generation=1)
+    made = EvaluationOpponents(settings, run, SnapshotFiles(run), GameRecords(run, meters or RunMeters()), generation=1)
     made.load_state_dict(state or {})
     return made
 
@@ -95,6 +99,27 @@ def test_ratings_follow_the_policies_and_last(tmp_path: Path) -> None:
     report_games(strong, stats)
     assert stats.value("Evaluation/Rating") == strong.rating
     assert stats.value("Evaluation/Against model-0/Second Seat Draws") == 0.5
+
+
+def test_games_are_recorded_under_the_names_of_the_players(tmp_path: Path) -> None:
+    """The policy has the step at which it was measured, and either seat."""
+    by = trainer()
+    meters = RunMeters()
+    found = opponents_of(tmp_path, "random", meters=meters)
+    found.trainer_added(by)
+    found.prepare({NAME: by})
+    playing = found.begin({NAME: by}, count(1), is_deterministic=True)
+    shown = []
+    while playing.missing:
+        (order,) = playing.deal(players("a"))
+        match = match_of(order)
+        seat = 0 if match.seats[0].is_deterministic else 1
+        record = GameRecord(match.number, "hex", match.seats[0].team, WON, ("a1",))
+        report(playing, order, WON, WON, team=match.seats[seat].team, record=record)
+        shown.append(meters.behavior(NAME).counts().game)
+    assert [(game.first, game.second) for game in shown if game] == [("step 0", "random"), ("random", "step 0")]
+    files = sorted((tmp_path / "run" / NAME / "games").iterdir())
+    assert [path.name for path in files] == ["game-000001.txt", "game-000002.txt"]
 
 
 def test_self_play_keeps_the_policies_of_opponents(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rollcast.chunks import GameRecord
+from rollcast.columns import GameResult
 from rollcast.enums import AssignmentRole
 from rollcast.trajectories import Chunk
 
@@ -86,6 +88,25 @@ def test_records_keep_only_matches_that_were_given() -> None:
     chunk.columns = {"episode/match": np.array([21], np.uint64)}
     given().verify("other", NAME, chunk)
     assert chunk.columns["episode/match"].tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("session", "team", "number", "is_kept"),
+    [
+        ("s", 1, 21, True),
+        ("s", 0, 22, True),
+        ("s", 0, 21, False),
+        ("s", 2, 21, False),
+        ("s", 1, 23, False),
+        ("other", 1, 21, False),
+    ],
+)
+def test_a_game_record_is_of_a_match_that_was_given(session: str, team: int, number: int, *, is_kept: bool) -> None:
+    """A game record of another match, another seat or another session is removed, with or without episodes."""
+    chunk = make_chunk(0, segments=0, team=team)
+    record = chunk.game_record = GameRecord(number, "hex", 0, GameResult.WON, ("a1",))
+    given().verify(session, NAME, chunk)
+    assert chunk.game_record == (record if is_kept else None)
 
 
 def test_a_bounded_number_is_remembered() -> None:

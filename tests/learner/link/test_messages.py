@@ -8,6 +8,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from rollcast.chunks import GameRecord
+from rollcast.columns import GameResult
 from rollcast.enums import AssignmentRole, HoldReason
 from rollcast.v1 import policy_pb2
 
@@ -47,7 +49,7 @@ from learner.link.to_front import (
 )
 from learner.link.to_trainers import Actor, Actors, Books, Declared, Experience, QueueFull, ToTrainers
 from learner.observe.address import BoundAddresses
-from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
+from learner.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
 from learner.observe.meters import RunMeters
 from learner.observe.milestones import Milestones
 from learner.observe.summary import BehaviorSummary
@@ -57,6 +59,8 @@ from learner.settings.options import RunOptions
 from tests.coded_link import coded
 from tests.learner.ingest.parts import Parts
 from tests.learner.service.samples import make_chunk, make_policy, make_spec
+
+GAME = GameView("hex", "step 5", "random", "1-0", "a1\nb2")
 
 
 def declared() -> Declared:
@@ -72,6 +76,7 @@ def stats() -> Stats:
     meters = RunMeters()
     meters.behavior("Walker").policy_lag.observe(np.array([0, 3]))
     meters.behavior("Walker").show_best(21.5, 640)
+    meters.behavior("Walker").show_game(GAME)
     meters.declare_stats_writers([object()])
     return Stats(
         12.5,
@@ -91,13 +96,14 @@ VIEW = RunView(
     1,
     5.0,
     "127.0.0.1:1",
-    behaviors=(BehaviorState("Walker"),),
+    behaviors=(BehaviorState("Walker", game=GAME),),
     quarantined=(QuarantineView("red", "walker", 60.0, 1, "malformed"),),
 )
 SUMMARY = BehaviorSummary.of(
     BehaviorState("Walker"), Milestones(), ActorNumbers(discarded={"reset": 1}, dropped={}, outstanding=2)
 )
 OPTIONS = {"behaviors": {"Walker": {"trainer_type": "sac"}}, "rollcast": {"address": "127.0.0.1:0"}}
+RECORD = GameRecord(7, "hex", 1, GameResult.DRAWN, ("a1", "b2"))
 LOADED = LoadedRun(Path("run.yaml"), RunOptions.model_validate(OPTIONS), {"behaviors.Walker": "yaml"}, ("a warning",))
 MESSAGES: tuple[Any, ...] = (
     Hello(LOADED, Path("results") / "run", resuming=True, initialize_from=None),
@@ -115,7 +121,7 @@ MESSAGES: tuple[Any, ...] = (
     GiveUp("no"),
     Logged("error", "trainer_failed", {"error": "no", "exception": "Traceback"}),
     declared(),
-    Experience(0, 7, make_chunk(5, discarded={"reset": 2}), "session", 3, 100, 12.5),
+    Experience(0, 7, make_chunk(5, discarded={"reset": 2}, game_record=RECORD), "session", 3, 100, 12.5),
     QueueFull(0, 900, 1000),
     Books(4, {"ledger": {"Walker": {"received": 2**62}}, "sessions": []}),
     Settled(0, 7, 5, {"stale": 2}, Pace(3, 100, HoldReason.UPDATING, 8)),
@@ -172,6 +178,7 @@ def test_a_message_survives_the_way_between_two_processes(message: Any) -> None:
             assert ours == theirs
             continue
         assert ours.columns.keys() == theirs.columns.keys()
+        assert ours.game_record == theirs.game_record == RECORD
         for name, column in ours.columns.items():
             np.testing.assert_array_equal(column, theirs.columns[name])
         ours_told, theirs_told = (

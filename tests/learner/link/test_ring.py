@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.link.codec import Assembler, DamagedMessageError, Encoded
-from learner.link.ring import LEAST_BYTES, RingReader, RingWriter, make_memory
+from learner.link.ring import LEAST_BYTES, RingReader, RingWriter, make_memory, most_bytes
 from learner.link.to_trainers import Experience
 from tests.learner.service.samples import make_chunk
 
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes inher
 
 SIZE = 2**19
 SECONDS = 60.0
+MOST = most_bytes(SIZE)
 
 
 @contextmanager
@@ -36,7 +37,7 @@ def sides(size: int = SIZE) -> Iterator[tuple[RingWriter, RingReader]]:
         os.close(descriptor)
 
 
-@given(st.lists(st.integers(LEAST_BYTES, SIZE // 2), min_size=1, max_size=30))
+@given(st.lists(st.integers(LEAST_BYTES, MOST), min_size=1, max_size=30))
 def test_everything_arrives_whatever_the_sizes(sizes: list[int]) -> None:
     """Messages of any allowed sizes arrive unchanged, one after the other, also around the ring's end."""
     with sides() as (writer, reader):
@@ -49,7 +50,7 @@ def test_everything_arrives_whatever_the_sizes(sizes: list[int]) -> None:
                 writer.free(through)
 
 
-@pytest.mark.parametrize("size", [0, LEAST_BYTES - 1, SIZE // 2 + 1, 10 * SIZE])
+@pytest.mark.parametrize("size", [0, LEAST_BYTES - 1, MOST + 1, 10 * SIZE])
 def test_small_and_too_large_messages_are_sent_whole(size: int) -> None:
     """They are not put into the ring."""
     with sides() as (writer, _):
@@ -59,20 +60,20 @@ def test_small_and_too_large_messages_are_sent_whole(size: int) -> None:
 def test_the_writer_waits_for_the_reader() -> None:
     """A full ring is not overwritten: the writer waits until the reader has reported, or until it is closed."""
     with sides() as (writer, reader):
-        first, second = (writer.put([bytes([number]) * (SIZE // 2)], SIZE // 2) for number in (1, 2))
+        first, second = (writer.put([bytes([number]) * MOST], MOST) for number in (1, 2))
         positions: list[int | None] = []
-        thread = threading.Thread(target=lambda: positions.append(writer.put([bytes([3]) * (SIZE // 2)], SIZE // 2)))
+        thread = threading.Thread(target=lambda: positions.append(writer.put([bytes([3]) * MOST], MOST)))
         thread.start()
         thread.join(0.1)
         assert thread.is_alive()
         assert first is not None
         assert second is not None
-        assert reader.take(first, SIZE // 2)[0] == 1
+        assert reader.take(first, MOST)[0] == 1
         writer.free(reader.news() or 0)
         thread.join(SECONDS)
         assert positions == [SIZE]
-        assert reader.take(second, SIZE // 2)[-1] == 2
-        thread = threading.Thread(target=lambda: positions.append(writer.put([bytes(SIZE // 2)], SIZE // 2)))
+        assert reader.take(second, MOST)[-1] == 2
+        thread = threading.Thread(target=lambda: positions.append(writer.put([bytes(MOST)], MOST)))
         thread.start()
         writer.close()
         thread.join(SECONDS)

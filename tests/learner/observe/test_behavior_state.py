@@ -97,6 +97,24 @@ def test_fields_of_two_packages_that_differ_are_one_metric_or_the_first() -> Non
     }
 
 
+def test_a_team_is_a_whole_number_also_over_the_wire() -> None:
+    """Numbers of the wire are real numbers; the table says which are whole."""
+    view = run_view(BehaviorState("A", numbers={"learning_team": 1, "self_play_rating": 1200.0}))
+    wire = status_response(view, [], server_version="", now=0.0, rate_of=lambda _: 0.0)
+    said = render_status(wire)
+    assert "learning team 1\n" in said
+    assert "rating 1,200" in said
+
+
+def test_a_line_for_people_leaves_out_what_is_not_known() -> None:
+    """Before the first report of a trainer, and without self-play, there is no rating."""
+    for numbers, elo in (({}, None), ({"elo": 1200.126}, 1200.13)):
+        state = BehaviorState("A", numbers=numbers)
+        fields = fields_for_people(run_view(state), state)
+        assert fields.get("elo") == elo
+        assert None not in fields.values()
+
+
 def test_the_table_knows_what_stands_beside_its_numbers() -> None:
     """A field cannot have a reserved name."""
     view = run_view(behavior())

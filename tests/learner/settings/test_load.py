@@ -74,6 +74,14 @@ def test_sources_tell_inherited_from_written_from_derived(write_run: WriteRun) -
         ("env_settings: {env_args: x}", "env_settings.env_args: must be a list"),
         ("checkpoint_settings: {run_id: yes}", "checkpoint_settings.run_id: must be text, got True"),
         ("env_settings: {seed: 99999999999}", "env_settings.seed: must be less than"),
+        (
+            "default_settings: {self_play: {initial_elo: 1.0e+300}}",
+            "initial_elo: must be less than or equal to 1000000",
+        ),
+        (
+            "default_settings: {self_play: {initial_elo: -2000000}}",
+            "initial_elo: must be greater than or equal to -1000000",
+        ),
         ("env_settings: {num_envs: 2}", "set env_path"),
         ("environment_parameters: 3", "environment_parameters: must be a map"),
         ("rollcast: {address: '10.0.0.1:1'}", "--insecure"),

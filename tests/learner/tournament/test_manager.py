@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rollcast.chunks import GameRecord
 from rollcast.columns import GameResult
 from rollcast.enums import AssignmentRole, GroupEnd, SegmentEnd
 from rollcast.trajectories import Chunk
@@ -21,11 +23,14 @@ from learner.link.matches import Match
 from learner.link.to_front import StartMatch, ToFront
 from learner.link.to_trainers import Actors, Experience
 from learner.networks.policy import PolicyNetwork
+from learner.observe.behavior_state import GameView
+from learner.observe.meters import RunMeters
 from learner.observe.stats import StatsReporter
 from learner.publish.unity import render_unity
 from learner.self_play.strength import Results
 from learner.settings.network import NetworkSettings
 from learner.settings.options import RunOptions
+from learner.tournament.game_records import GameRecords
 from learner.tournament.journal import Journal, Terms
 from learner.tournament.manager import SETTLE_SECONDS, Plan, Tournament, missing_scripts
 from learner.tournament.players import Player, distinct, opponent
@@ -77,12 +82,14 @@ class Stage:
         }
         self.plan = Plan(**plan)
         self.files = SnapshotFiles(folder)
+        self.meters = RunMeters()
         self.tournament = Tournament(
             self.plan,
             self.roster,
             self._take,
             self.journal,
             self.files,
+            records=GameRecords(folder, self.meters),
             on_done=self._end,
             clock=lambda: self.now,
         )
@@ -112,7 +119,9 @@ class Stage:
         self.tournament.after_turn({})
         return self.matches[before:]
 
-    def report(self, match: Match, *results: GameResult, team: int = 0, **columns: Any) -> None:
+    def report(
+        self, match: Match, *results: GameResult, team: int = 0, record: GameRecord | None = None, **columns: Any
+    ) -> None:
         """Reports games of a seat."""
         rows = len(results)
         values: dict[str, Any] = {
@@ -128,6 +137,7 @@ class Stage:
             team=match.seats[team].team,
             episodes=rows,
             columns={f"episode/{name}": np.asarray(value) for name, value in values.items()},
+            game_record=record,
         )
         self.tournament.received(NAME, Experience(0, 1, chunk, match.session_id, 0, 0, 0.0))
 
@@ -186,6 +196,23 @@ def test_a_match_counts_when_all_its_games_are_over(make: Make, tmp_path: Path) 
     (other,) = stage.turn()
     assert [seat.policy for seat in other.seats] == [seat.policy for seat in match.seats][::-1]
     assert other.number > match.number
+
+
+def test_the_newest_game_of_a_finished_match_is_recorded(make: Make, tmp_path: Path) -> None:
+    """A record of the first seat counts once its match is over, under the names of the players."""
+    stage = make(tmp_path, *models(tmp_path, 2))
+    stage.join("one")
+    (match,) = stage.begin()
+    played = GameRecord(match.number, "hex", match.seats[1].team, GameResult.LOST, ("a1",))
+    stage.report(match, WON, LOST, record=replace(played, moves=("b2",)))
+    stage.report(match, WON, record=played)
+    stage.report(match, record=replace(played, match=99))
+    stage.report(match, WON, team=1, record=replace(played, moves=("c3",)))
+    assert stage.meters.behavior(NAME).counts().game is None
+    stage.report(match, WON)
+    game = stage.meters.behavior(NAME).counts().game
+    assert game == GameView("hex", "model-1", "model-0", "0-1", "a1")
+    assert (tmp_path / NAME / "games" / "game-000001.txt").exists()
 
 
 def test_a_game_of_groups_counts_once(make: Make, tmp_path: Path) -> None:

@@ -119,8 +119,12 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
         UserError: The run cannot start, a trainer failed, or the process of the trainers was killed too often.
     """
     run: TrainingRun | None = None
-    deaths = Deaths()
+    deaths, ranks = Deaths(), loaded.options.rollcast.trainers
     with contextlib.ExitStack() as processes:
+        if started is None and ranks > 1:
+            started = StartedTrainers(ranks)
+        if started is not None:
+            processes.push(started)
         while True:
             try:
                 run = TrainingRun(loaded, folder, transport, started, None if run is None else run.bound)
@@ -134,4 +138,4 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
                 log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, most=MOST_DEATHS)
             folder.resume()
             processes.close()  # of the dead process, which has a ring of shared memory
-            started = processes.enter_context(StartedTrainers())
+            started = processes.enter_context(StartedTrainers(ranks))

@@ -194,6 +194,7 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--initialize-from", metavar="ID", help="start from the weights of another run")
     parser.add_argument("--seed", metavar="N", help="seed of networks, minibatches, actors and environments")
     parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
+    parser.add_argument("--trainers", metavar="N", help="processes that train together (default: 1)")
     parser.add_argument(
         "--deterministic", action="store_const", const="true", help="actors take the most likely action"
     )
@@ -416,10 +417,14 @@ def _serve(parsed: argparse.Namespace) -> int:
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
     with ExitStack() as stack:
         started = None
-        if loaded.options.rollcast.trainer_process and not loaded.options.checkpoint_settings.inference:
+        service = loaded.options.rollcast
+        has_process = service.trainer_process or service.trainers > 1
+        if has_process and not loaded.options.checkpoint_settings.inference:
             from learner.commands.trainer_start import StartedTrainers
 
-            started = stack.enter_context(StartedTrainers())  # it loads torch while this process loads the service
+            started = stack.enter_context(
+                StartedTrainers(service.trainers)
+            )  # loads torch while this process loads the service
         with _learner_extra("serve"):
             from learner.app import serve
         return serve(loaded, started=started, stopped_code=parsed.stopped_code)

@@ -6,6 +6,8 @@ import logging
 import queue
 import signal
 import subprocess
+import threading
+from collections.abc import Callable
 
 import structlog
 
@@ -45,13 +47,15 @@ class TrainerProcess:
         self._answers: queue.SimpleQueue[Opened | NotOpened] = queue.SimpleQueue()
         link.to_front.divert(Opened, self._answers.put)
         link.to_front.divert(NotOpened, self._answers.put)
-        link.to_front.divert(Logged, _log_again)
+        link.to_front.divert(Logged, log_again)
         self._process = started.process
-        connection = started.connect()
-        if connection is None:
+        self._lock = threading.Lock()
+        wires = self._open_wires(started, link, self._note_end)
+        if wires is None:
             raise self._error()
-        self._wire = Wire(connection, link.to_trainers, link.to_front, self._note_end, started.ring)
-        self._wire.start()
+        self._wires = wires
+        for wire in wires:
+            wire.start()
         link.to_trainers.send(Hello(loaded, folder.path, folder.resuming, folder.initialize_from))
         answer = self._answers.get()
         if isinstance(answer, NotOpened):
@@ -63,12 +67,22 @@ class TrainerProcess:
     def close(self) -> None:
         """Sends what waits, and closes the connection, at which the process ends."""
         self._is_closing = True
-        self._wire.close(END_SECONDS)
+        for wire in self._wires:
+            wire.close(END_SECONDS)
+
+    def _open_wires(self, started: StartedTrainers, link: Link, on_end: Callable[[str], None]) -> list[Wire] | None:
+        """Waits for the process, and returns the connection to it; None if it has ended."""
+        connection = started.connect()
+        if connection is None:
+            return None
+        return [Wire(connection, link.to_trainers, link.to_front, on_end, started.ring)]
 
     def _note_end(self, fault: str) -> None:
-        """Ends the run if the process ended by itself; called once, in the thread that reads."""
-        if self._is_closing:
-            return
+        """Ends the run if the process ended by itself; called once for each connection, in the thread that reads."""
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
         if fault:
             log.error("trainer_process_damaged", error=fault)
             self._process.kill()
@@ -92,7 +106,7 @@ class TrainerProcess:
         )
 
 
-def _log_again(line: Logged) -> None:
+def log_again(line: Logged) -> None:
     """Writes a line of the process to this process's log."""
     number = logging.getLevelNamesMapping().get(line.level.upper(), logging.INFO)
     structlog.get_logger().log(number, line.event, **line.fields)

@@ -10,9 +10,12 @@ import threading
 from types import TracebackType
 from typing import Final, Self
 
-from learner.link.door import Door, LocalConnection
+from learner.link.door import Door, LocalConnection, send_ring
+from learner.link.ring import RingWriter
 
+_MOST_DIGITS: Final = 8
 PROGRAM: Final = ("-m", "learner.commands.trainer")
+LAUNCHER: Final = ("-m", "learner.commands.ranks")
 END_SECONDS: Final = 10.0
 """Seconds that the process has to end after its connection was closed."""
 
@@ -20,15 +23,20 @@ END_SECONDS: Final = 10.0
 class StartedTrainers:
     """A process of trainers that has not been told what to train; it ends when this one does. A context manager.
 
+    Args:
+        ranks: Number of processes that train together; with more than one, torchrun starts them.
+
     Attributes:
         process: The process.
         ring: This side of the ring for large messages; None without one.
     """
 
-    def __init__(self) -> None:
-        self._door = door = Door()
+    def __init__(self, ranks: int = 1) -> None:
+        self._ranks = ranks
+        self._door = door = Door(inherits_ring=ranks == 1)
+        program = PROGRAM if ranks == 1 else (*LAUNCHER, str(ranks))
         self.process = subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, *PROGRAM],
+            [sys.executable, *program],
             env={**os.environ, **door.environment()},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's signals reach the service alone
@@ -57,6 +65,24 @@ class StartedTrainers:
         self._door.close()  # so that a service that is killed leaves no address behind
         self._is_connected = connection is not None
         return connection
+
+    def connect_ranks(self) -> list[tuple[LocalConnection, RingWriter | None]] | None:
+        """Waits until all processes have connected, once; returns None if they have ended.
+
+        Returns:
+            Connection and ring of each rank, by its number.
+        """
+        found: dict[int, tuple[LocalConnection, RingWriter | None]] = {}
+        while len(found) < self._ranks:
+            connection = self._door.accept()
+            if connection is None:
+                break
+            with contextlib.suppress(EOFError, OSError, ValueError):  # a process that ended
+                rank = int(connection.recv_bytes(_MOST_DIGITS))
+                found[rank] = connection, send_ring(connection)
+        self._door.close()
+        self._is_connected = len(found) == self._ranks
+        return [found[rank] for rank in sorted(found)] if self._is_connected else None
 
     def _watch(self) -> None:
         """Ends the wait for a process that ended before it connected."""

@@ -139,6 +139,10 @@ def _open_trainers(started: StartedTrainers | None, loaded: LoadedRun, folder: R
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
     """
+    if started is not None and loaded.options.rollcast.trainers > 1:
+        from learner.commands.rank_processes import RankProcesses  # noqa: PLC0415
+
+        return RankProcesses(started, loaded, folder, link)
     if started is not None:
         from learner.commands.trainer_process import TrainerProcess  # noqa: PLC0415
 

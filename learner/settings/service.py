@@ -28,6 +28,7 @@ DAY_SECONDS = 86400.0
 MAX_SECONDS = 1e9
 """Thirty years; stands for an event that should never happen."""
 MAX_THREADS = 1024
+MAX_TRAINERS = 64
 MAX_SESSIONS = 10**6
 SPARE_CONNECTIONS = 64
 MAX_STEPS = 2**31 - 1
@@ -202,6 +203,10 @@ class ServiceSettings(SettingsModel):
 
     trainer_process: bool = False
     """train in a process of its own, whose work then does not wait for the service's"""
+    trainers: PositiveWhole = Field(default=1, le=MAX_TRAINERS)
+    """processes that train together, each with a part of the agents; more than one are started with torchrun"""
+    collective_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
+    """seconds that such a process waits for the others before all start again"""
     torch_threads: PositiveWhole | None = Field(default=None, le=MAX_THREADS)
     """threads of torch; null takes the free cores"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"

@@ -23,6 +23,7 @@ from rollcast.console import add_completion
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
 from learner.commands.evaluate import add_evaluate
+from learner.commands.run_flags import add_address
 from learner.commands.tournament import add_tournament
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
@@ -198,13 +199,7 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deterministic", action="store_const", const="true", help="actors take the most likely action"
     )
-    parser.add_argument("--address", metavar="HOST:PORT", help="address for actors (default: 127.0.0.1:50051)")
-    parser.add_argument(
-        "--insecure",
-        action="store_const",
-        const="true",
-        help="allow plain text on addresses that other machines can reach",
-    )
+    add_address(parser, "127.0.0.1:50051")
     parser.add_argument("--certs", metavar="DIR", help="folder of `certs init`: TLS, and tokens for all clients")
     parser.add_argument("--tls-cert", metavar="FILE", help="the learner's certificate, in place of that of --certs")
     parser.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert")

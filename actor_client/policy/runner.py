@@ -108,9 +108,7 @@ class Policy:
         if self._deterministic and not self._uniform:
             return self
         if self._greedy is None:
-            greedy = copy.copy(self)  # shares the graph: one thread uses both
-            vars(greedy).update(_deterministic=True, _uniform=False, _greedy=greedy)
-            self._greedy = greedy
+            self._greedy = self._variant(deterministic=True, uniform=False)
         return self._greedy
 
     def uniform(self) -> "Policy":
@@ -118,9 +116,14 @@ class Policy:
         if self._uniform:
             return self
         if self._random is None:
-            self._random = copy.copy(self)  # shares the graph, as `greedy` does
-            vars(self._random).update(_deterministic=False, _uniform=True)
+            self._random = self._variant(deterministic=False, uniform=True)
         return self._random
+
+    def _variant(self, *, deterministic: bool, uniform: bool) -> "Policy":
+        """Returns a copy that acts otherwise and shares the graph: one thread uses both."""
+        found = copy.copy(self)
+        vars(found).update(_deterministic=deterministic, _uniform=uniform)
+        return found
 
     def act(
         self,

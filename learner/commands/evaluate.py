@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
+from learner.commands.run_flags import (
+    add_actors,
+    add_address,
+    add_run,
+    count_of,
+    env_seed,
+    load_run,
+    needing_extra,
+    run_folder,
+    seed_of,
+)
 from learner.common.exits import ExitCode, UserError
 
 _EPILOG = """\
@@ -27,8 +37,6 @@ MODEL.onnx, RUN@WHICH (a step, last or best), or actor:NAME, the script of actor
 """
 SEATS = 2
 """Seats of a game."""
-MAX_AGAINST = 16
-"""Most opponents, as in a run file (`learner.settings.service.MAX_OPPONENTS`)."""
 _OF_OWN_ACTOR = ("boards", "pettingzoo", "video", "video_every", "actor_args")
 
 
@@ -36,14 +44,11 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("which", metavar="RUN", help="folder or id of a run")
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
+    add_run(parser)
     parser.add_argument(
         "--episodes", metavar="N", type=count_of, default=100, help="episodes of each behavior (default: 100)"
     )
-    parser.add_argument(
-        "--actors", metavar="N", type=count_of, default=1, help="begin when N actors have joined (default: 1)"
-    )
+    add_actors(parser)
     parser.add_argument(
         "--against",
         metavar="PLAYER",
@@ -65,13 +70,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     way.add_argument("--stochastic", action="store_true", help="sample actions, as in training")
     parser.add_argument("--seed", metavar="N", type=seed_of, help="seed of the environments (default: the run's)")
     parser.add_argument("--json", metavar="FILE", help="write the results to FILE as JSON; - prints them")
-    parser.add_argument("--address", metavar="HOST:PORT", help="address for actors (default: the run's)")
-    parser.add_argument(
-        "--insecure",
-        action="store_const",
-        const="true",
-        help="allow plain text on addresses that other machines can reach",
-    )
+    add_address(parser, "the run's")
     parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
     parser.add_argument("--max-wall-seconds", metavar="S", help="give up after S seconds")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
@@ -102,44 +101,6 @@ def _add_own_actor(own: argparse._ArgumentGroup) -> None:
     )
 
 
-def run_folder(which: str, results_dir: Path) -> Path:
-    """Returns the folder of a run from its path or its id.
-
-    Raises:
-        UserError: The run does not exist or has no settings.
-    """
-    for folder in (Path(which), results_dir / which):
-        if (folder / "configuration.yaml").is_file():
-            return folder
-    raise UserError(
-        ExitCode.NOTHING_TO_RESUME,
-        f"there is no run {which!r}: neither {Path(which)} nor {results_dir / which} has a configuration.yaml; "
-        "rollcast-learner runs lists the runs",
-    )
-
-
-def count_of(text: str) -> int:
-    """Returns a number from 1 to a million.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is none.
-    """
-    if not text.isdecimal() or not 1 <= int(text) <= 10**6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000000")
-    return int(text)
-
-
-def seed_of(text: str) -> int:
-    """Returns a seed.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is none.
-    """
-    if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 2147483647")
-    return int(text)
-
-
 def _check_own_actor(parsed: argparse.Namespace) -> None:
     """Refuses options of the evaluation's own actor if it starts none.
 
@@ -159,35 +120,32 @@ def _check_own_actor(parsed: argparse.Namespace) -> None:
     if (parsed.pettingzoo or parsed.boards) and parsed.video is not None:
         kind = "--pettingzoo" if parsed.pettingzoo else "--boards"
         raise UserError(ExitCode.USAGE, f"--video films environments of Gymnasium; leave it out with {kind}")
+
+
+def _check_against(parsed: argparse.Namespace) -> None:
+    """Refuses opponents that cannot all play.
+
+    Raises:
+        UserError: There are too many opponents, or too few games.
+    """
+    from learner.settings.service import MAX_OPPONENTS  # noqa: PLC0415 - help needs none of it
+
     if parsed.against and parsed.episodes < SEATS:
         raise UserError(ExitCode.USAGE, "--against plays half of the games in each seat: --episodes must be 2 or more")
-    if len(parsed.against) > MAX_AGAINST:
-        raise UserError(ExitCode.USAGE, f"--against names {len(parsed.against)} opponents; {MAX_AGAINST} may play")
+    if len(parsed.against) > MAX_OPPONENTS:
+        raise UserError(ExitCode.USAGE, f"--against names {len(parsed.against)} opponents; {MAX_OPPONENTS} may play")
 
 
 def _evaluate(parsed: argparse.Namespace) -> int:
     _check_own_actor(parsed)
-    folder = run_folder(parsed.which, Path(parsed.results_dir))
-    try:
-        from learner.settings.load import load_run_options  # noqa: PLC0415 - help needs none of it
-
+    with needing_extra("evaluate"):
+        _check_against(parsed)
+        folder = run_folder(parsed.which, Path(parsed.results_dir))
         over = ("address", "insecure", "torch_device", "max_wall_seconds", "log_format")
-        flags = {name: value for name in over if (value := getattr(parsed, name)) is not None}
-        if parsed.env is not None:
-            flags.setdefault("address", "127.0.0.1:0")
-        loaded = load_run_options(
-            folder / "configuration.yaml",
-            cli=flags,
-            set_items=["rollcast.http=false", "rollcast.control_address=127.0.0.1:0"],
-            environ=dict(os.environ),
-        )
+        loaded = load_run(parsed, folder, over, {} if parsed.env is None else {"address": "127.0.0.1:0"})
         from learner.commands.evaluate_run import EvaluationRequest, evaluate  # noqa: PLC0415 - torch takes seconds to load
         from learner.commands.own_actor import ActorRequest  # noqa: PLC0415 - see above
-    except ModuleNotFoundError as error:
-        raise UserError(
-            ExitCode.MISSING_EXTRA,
-            f"evaluate needs the module {error.name!r}; pip install 'rollcast[learner]'",
-        ) from None
+        from learner.tournament.players import ACTOR  # noqa: PLC0415 - see above
     own = None
     if parsed.env is not None:
         own = ActorRequest(
@@ -198,7 +156,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             log_format=loaded.options.rollcast.log_format,
             arguments=tuple(parsed.actor_args or ()),
             kind="pettingzoo" if parsed.pettingzoo else "boards" if parsed.boards else "gym",
-            opponent=next((each.removeprefix("actor:") for each in parsed.against if each.startswith("actor:")), ""),
+            opponent=next((each.removeprefix(ACTOR) for each in parsed.against if each.startswith(ACTOR)), ""),
         )
     request = EvaluationRequest(
         folder=folder,
@@ -208,7 +166,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         actors=parsed.actors,
         behavior=parsed.behavior,
         is_deterministic=True if parsed.deterministic else False if parsed.stochastic else None,
-        seed=max(0, loaded.options.env_settings.seed) if parsed.seed is None else parsed.seed,
+        seed=env_seed(parsed, loaded),
         own_actor=own,
         against=tuple(parsed.against),
     )

@@ -230,12 +230,7 @@ def evaluate(request: EvaluationRequest, *, json_file: str | None, transport: Tr
     Raises:
         UserError: The run, its checkpoint, the file or an address cannot be used.
     """
-    if json_file not in {None, "-"}:
-        check_target(json_file)
-    service = request.loaded.options.rollcast
-    logs.configure(service.log_format, "info")
-    require_descriptors(service)
-    require_free(service.address, "--address")
+    prepare(request.loaded, json_file)
     with TemporaryDirectory() if request.against else nullcontext() as folder:
         results, is_complete, named = _play(request, transport, None if folder is None else Path(folder))
     document = {
@@ -392,7 +387,25 @@ def _announce(request: EvaluationRequest, bound: BoundAddresses) -> None:
     )
 
 
-def check_target(json_file: str) -> None:
+def prepare(loaded: LoadedRun, json_file: str | None) -> None:
+    """Begins the log, and checks that the service can start and the results can be written.
+
+    Args:
+        loaded: The settings.
+        json_file: File for the results; ``-`` or None writes none.
+
+    Raises:
+        UserError: The file or the address cannot be used.
+    """
+    if json_file not in {None, "-"}:
+        _check_target(json_file)
+    service = loaded.options.rollcast
+    logs.configure(service.log_format, "info")
+    require_descriptors(service)
+    require_free(service.address, "--address")
+
+
+def _check_target(json_file: str) -> None:
     """Checks that a file is writable before hours of episodes are played for it.
 
     Raises:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
-from learner.commands.evaluate import count_of, run_folder, seed_of
-from learner.common.exits import ExitCode, UserError
+from learner.commands.run_flags import (
+    add_actors,
+    add_address,
+    add_run,
+    count_of,
+    env_seed,
+    load_run,
+    needing_extra,
+    run_folder,
+    seed_of,
+)
 
 _EPILOG = """\
 The checkpoints of RUN, and the players of each --against, play one another on the actors that connect: start them as for
@@ -33,8 +41,7 @@ def add_tournament(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("which", metavar="RUN", help="folder or id of a run")
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
+    add_run(parser)
     _add_players(parser)
     _add_games(parser)
     parser.add_argument("--output", metavar="DIR", help="folder of the tournament (default: RUN/tournament)")
@@ -42,17 +49,9 @@ def add_tournament(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", metavar="FILE", help="also write the ratings to FILE; - prints them instead of the table"
     )
-    parser.add_argument(
-        "--actors", metavar="N", type=count_of, default=1, help="begin when N actors have joined (default: 1)"
-    )
+    add_actors(parser)
     parser.add_argument("--seed", metavar="N", type=seed_of, help="seed of the environments (default: the run's)")
-    parser.add_argument("--address", metavar="HOST:PORT", help="address for actors (default: the run's)")
-    parser.add_argument(
-        "--insecure",
-        action="store_const",
-        const="true",
-        help="allow plain text on addresses that other machines can reach",
-    )
+    add_address(parser, "the run's")
     parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
     parser.set_defaults(run=_tournament)
@@ -127,22 +126,9 @@ def _moves(text: str) -> int:
 
 def _tournament(parsed: argparse.Namespace) -> int:
     folder = run_folder(parsed.which, Path(parsed.results_dir))
-    try:
-        from learner.settings.load import load_run_options  # noqa: PLC0415 - help needs none of it
-
-        over = ("address", "insecure", "max_wall_seconds", "log_format")
-        loaded = load_run_options(
-            folder / "configuration.yaml",
-            cli={name: value for name in over if (value := getattr(parsed, name)) is not None},
-            set_items=["rollcast.http=false", "rollcast.control_address=127.0.0.1:0"],
-            environ=dict(os.environ),
-        )
+    with needing_extra("tournament"):
+        loaded = load_run(parsed, folder, ("address", "insecure", "max_wall_seconds", "log_format"))
         from learner.commands.tournament_run import TournamentRequest, hold  # noqa: PLC0415 - torch takes seconds to load
-    except ModuleNotFoundError as error:
-        raise UserError(
-            ExitCode.MISSING_EXTRA,
-            f"tournament needs the module {error.name!r}; pip install 'rollcast[learner]'",
-        ) from None
     request = TournamentRequest(
         folder=folder,
         loaded=loaded,
@@ -156,7 +142,7 @@ def _tournament(parsed: argparse.Namespace) -> int:
         random_moves=parsed.random_moves,
         is_deterministic=parsed.deterministic,
         actors=parsed.actors,
-        seed=max(0, loaded.options.env_settings.seed) if parsed.seed is None else parsed.seed,
+        seed=env_seed(parsed, loaded),
         output=Path(parsed.output) if parsed.output else folder / "tournament",
         starts_over=parsed.force,
     )

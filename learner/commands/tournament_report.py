@@ -19,7 +19,7 @@ _HEADINGS: Final = ("place", "player", "rating", "95 %", "games", "score", "firs
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a tournament has found.
+    """Players, results and ratings of a tournament.
 
     Attributes:
         players: The players.
@@ -79,7 +79,7 @@ def document(standing: Standing, told: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ratings and the results of all pairs as a JSON object.
 
     Args:
-        standing: What the tournament has found.
+        standing: The players, results and ratings.
         told: Further entries, which come first.
     """
     found, ratings, players = records(len(standing.players), standing.results), standing.standings, standing.players

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.checkpoints.status import TrainingStatus
 from learner.checkpoints.store import read_run_state
-from learner.commands.evaluate_run import check_target
+from learner.commands.evaluate_run import prepare
 from learner.commands.finished_run import restore_behaviors, with_self_play, without_training_limits
 from learner.commands.tournament_report import Standing, document, plot, table
 from learner.commands.two_sides import play
@@ -25,13 +25,11 @@ from learner.common.files import WriteFailed, write_file
 from learner.front.front import Front
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.control import Finished
-from learner.observe import logs
 from learner.observe.address import BoundAddresses
 from learner.observe.display import Display, how_to_start
 from learner.run.context import RunContext
 from learner.run.run import Acting, Run
 from learner.run.statistics import Statistics
-from learner.service.server import require_descriptors, require_free
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
 from learner.tournament.journal import GAMES_FILE, Journal, Terms
@@ -98,18 +96,14 @@ def hold(request: TournamentRequest, *, json_file: str | None, transport: Transp
     Raises:
         UserError: The run, a player, a folder or an address cannot be used.
     """
-    if json_file not in {None, "-"}:
-        check_target(json_file)
-    service = request.loaded.options.rollcast
-    logs.configure(service.log_format, "info")
-    require_descriptors(service)
-    require_free(service.address, "--address")
-    plan = _plan(request)
+    prepare(request.loaded, json_file)
+    behaviors = _behaviors(request)
+    plan = _plan(request, list(behaviors))
     with ExitStack() as stack:
         stack.callback(_locked(request).release)
         terms = Terms(plan.behavior, plan.random_moves, plan.is_deterministic)
         journal = stack.enter_context(Journal(request.output / GAMES_FILE, terms))
-        tournament = _play(request, plan, journal, transport)
+        tournament = _play(request, plan, behaviors, journal, transport)
     standing = Standing(plan.players, tournament.results, tournament.standings)
     is_done = tournament.is_done
     told = {"run": str(request.folder), **asdict(terms), "is_complete": is_done}
@@ -127,13 +121,16 @@ def hold(request: TournamentRequest, *, json_file: str | None, transport: Transp
     return ExitCode.OK if is_done else ExitCode.EVALUATION_CUT_SHORT
 
 
-def _plan(request: TournamentRequest) -> Plan:
+def _plan(request: TournamentRequest, names: Sequence[str]) -> Plan:
     """Returns what is played.
+
+    Args:
+        request: Arguments of the tournament.
+        names: Behaviors of the run.
 
     Raises:
         UserError: The run has several behaviors and none was chosen, or a player cannot be found.
     """
-    names = list(_behaviors(request))
     behavior = request.behavior
     if behavior is None and len(names) == 1:
         behavior = names[0]
@@ -201,14 +198,15 @@ def _locked(request: TournamentRequest) -> FolderLock:
     return lock
 
 
-def _play(request: TournamentRequest, plan: Plan, journal: Journal, transport: Transport) -> Tournament:
+def _play(
+    request: TournamentRequest, plan: Plan, behaviors: Mapping[str, object], journal: Journal, transport: Transport
+) -> Tournament:
     """Serves until the tournament is done or stopped, and returns it.
 
     Raises:
         UserError: A player or an address cannot be used, or the games cannot be written.
     """
-    names = _behaviors(request)
-    options = _options(request, names)
+    options = _options(request, behaviors)
     link, run_id = Link(transport), request.folder.resolve().name
     seed = (request.seed + journal.start - 1) % 2**31  # another start must not repeat the games of the ones before
     context = RunContext(options, link, run_id=run_id, generation=journal.start, seed=seed)
@@ -227,7 +225,7 @@ def _play(request: TournamentRequest, plan: Plan, journal: Journal, transport: T
         log.info("tournament_is_done", games=tournament.games, widest_interval=round(tournament.standings.widest, 1))
         return tournament
     front = Front(options, link, run_id=run_id, generation=journal.start, seed=seed, snapshots=snapshots)
-    known = [row for row in names.values() if row is not None]
+    known = [row for row in behaviors.values() if row is not None]
     if known:
         restore_behaviors(front, {"behaviors": known})
     statistics = Statistics(context.meters)

@@ -23,7 +23,7 @@ from learner.self_play.strength import Strengths
 from learner.settings.service import EvaluationSettings
 from learner.tournament.players import RANDOM, Kind, Player, distinct_names, opponent
 from learner.tournament.policies import load_model, random_policy
-from learner.tournament.score import TEAMS, plays_policies
+from learner.tournament.score import plays_games, plays_policies
 from learner.trainers.base import Trainer
 from learner.trainers.parts import RunPart, Trainers
 
@@ -115,10 +115,7 @@ class EvaluationOpponents(RunPart):
         return tuple(
             actor
             for actor in actors
-            if set(actor.teams) == {self._index}
-            and len(actor.teams[self._index]) == TEAMS
-            and plays_policies(actor)
-            and self._scripts <= {actor.opponent}
+            if plays_games(actor, self._index) and plays_policies(actor) and self._scripts <= {actor.opponent}
         )
 
     def warn(self) -> None:

@@ -67,9 +67,13 @@ class Results:
 
     def add(self, result: float, share: float = 1.0) -> None:
         """Counts a game."""
-        self.wins += share * (result == WIN)
-        self.draws += share * (result == DRAW)
-        self.losses += share * (result == LOSS)
+        self.count(share * (result == WIN), share * (result == DRAW), share * (result == LOSS))
+
+    def count(self, wins: float, draws: float, losses: float) -> None:
+        """Counts several games."""
+        self.wins += wins
+        self.draws += draws
+        self.losses += losses
 
 
 @dataclass(slots=True)

@@ -126,9 +126,7 @@ class Journal:
         for each in self.matches:
             if each.first in places and each.second in places:
                 total = found.setdefault((places[each.first], places[each.second]), Results())
-                total.wins += each.wins
-                total.draws += each.draws
-                total.losses += each.losses
+                total.count(each.wins, each.draws, each.losses)
         return found
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from learner.tournament.journal import Journal, MatchResult
 from learner.tournament.players import Kind, Player
 from learner.tournament.policies import load_model, random_policy
 from learner.tournament.schedule import narrow_enough, next_pair
-from learner.tournament.score import TEAMS, MatchScore, plays_policies
+from learner.tournament.score import TEAMS, MatchScore, plays_games, plays_policies
 from learner.tournament.standings import Pair, rate
 from learner.trainers.base import Trainer
 from learner.trainers.parts import RunPart, Trainers
@@ -39,7 +39,7 @@ SETTLE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a tournament plays.
+    """Players and rules of a tournament.
 
     Attributes:
         players: The players.
@@ -180,14 +180,15 @@ class Tournament(RunPart):
     def after_turn(self, trainers: Trainers) -> None:
         """Gives free actors their next matches, and ends the tournament once it is done."""
         del trainers
-        if self._index is None:
+        index = self._index
+        if index is None:
             return
         if self.is_done:
             self._on_done()
             return
         present = {actor.session_id: actor for actor in self._roster.actors if actor.is_connected}
         self._abandon()
-        players = {key: actor for key, actor in present.items() if self._may_take_part(actor)}
+        players = {key: actor for key, actor in present.items() if self._may_take_part(actor, index)}
         if frozenset(players) != self._present:
             self._present, self._changed_at = frozenset(players), self._clock()
         if not self._has_begun:
@@ -195,7 +196,7 @@ class Tournament(RunPart):
         if self._has_begun:
             for actor in sorted(players.values(), key=lambda each: each.actor_index):
                 if actor.session_id not in self._playing:
-                    self._start(actor, self._index)
+                    self._start(actor, index)
 
     def _finish(self, playing: _Playing) -> None:
         first, second = (self._plan.players[place] for place in playing.pair)
@@ -246,16 +247,15 @@ class Tournament(RunPart):
                     episodes=len(playing.score.played),
                 )
 
-    def _may_take_part(self, actor: Actor) -> bool:
+    def _may_take_part(self, actor: Actor, index: int) -> bool:
         """Returns whether an actor plays the behavior with two teams and nothing else; says once why it does not."""
         if actor.session_id in self._left_out:
             return False
         if not actor.teams:
             return False  # it declares its behaviors soon
-        others = set(actor.teams) - {self._index}
-        teams = len(actor.teams.get(self._index, ())) if self._index is not None else 0
-        if not others and teams == TEAMS:
+        if plays_games(actor, index):
             return True
+        others, teams = set(actor.teams) - {index}, len(actor.teams.get(index, ()))
         if others:
             self._leave_out(actor.session_id, actor.name, f"it has {len(others)} other behaviors")
         elif teams > TEAMS:

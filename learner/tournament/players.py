@@ -6,7 +6,7 @@ import enum
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ _MODEL: Final = ".onnx"
 
 
 class Kind(enum.Enum):
-    """What a player is."""
+    """Kind of a player."""
 
     MODEL = "model"
     RANDOM = "random"
@@ -166,7 +166,7 @@ def distinct_names(players: Sequence[Player]) -> tuple[Player, ...]:
         while name in names:
             name, number = f"{each.name} ({number})", number + 1
         names.add(name)
-        known[each.identity] = Player(name, each.identity, each.kind, each.path, each.step)
+        known[each.identity] = replace(each, name=name)
     return tuple(known.values())
 
 

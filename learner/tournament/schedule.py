@@ -60,14 +60,11 @@ def next_pair(
 
     one, two = min(pairs, key=lambda pair: (-gain(pair), games_of(pair), pair))
 
+    def lead(player: int) -> float:
+        return sum(number * ((first == player) - (second == player)) for (first, second), number in played.items())
+
     def first_seats(pair: Pair) -> tuple[float, float]:
-        own = sum(
-            number * (first == pair[0]) - number * (second == pair[0]) for (first, second), number in played.items()
-        )
-        other = sum(
-            number * (first == pair[1]) - number * (second == pair[1]) for (first, second), number in played.items()
-        )
-        return played.get(pair, 0.0), own - other
+        return played.get(pair, 0.0), lead(pair[0]) - lead(pair[1])
 
     return min((one, two), (two, one), key=first_seats)
 

@@ -62,6 +62,16 @@ class MatchScore:
         return len(self.played) - before
 
 
+def plays_games(actor: Actor, index: int) -> bool:
+    """Returns whether an actor has two teams of a behavior and nothing else.
+
+    Args:
+        actor: The actor.
+        index: Index of the behavior.
+    """
+    return set(actor.teams) == {index} and len(actor.teams[index]) == TEAMS
+
+
 def plays_policies(actor: Actor) -> bool:
     """Returns whether an actor plays each seat that names a policy by that policy.
 

@@ -131,12 +131,6 @@ def records(players: int, results: Mapping[Pair, Results]) -> list[Record]:
     """
     found = [Record(Results(), Results()) for _ in range(players)]
     for (first, second), each in results.items():
-        _add(found[first].first, each.wins, each.draws, each.losses)
-        _add(found[second].second, each.losses, each.draws, each.wins)
+        found[first].first.count(each.wins, each.draws, each.losses)
+        found[second].second.count(each.losses, each.draws, each.wins)
     return found
-
-
-def _add(results: Results, wins: float, draws: float, losses: float) -> None:
-    results.wins += wins
-    results.draws += draws
-    results.losses += losses

@@ -26,8 +26,9 @@ VARIABLE: Final = "ROLLCAST_HISTORY"
 """Environment variable with the folder of the files; nothing is written without it."""
 DIGEST_BYTES: Final = 8
 _ROW_ROLES: Final = (ColumnRole.STEP, ColumnRole.FINAL, ColumnRole.MEMORY)
-# The learner replaces an unspecified value of these by the value that means the same.
-_REPLACED: Final = frozenset({"purpose", "action_source", "group_end"})
+# The learner replaces an unspecified value of these by the value that means the same, and drops the version offsets of chunks
+# of an earlier start.
+_REPLACED: Final = frozenset({"purpose", "action_source", "group_end", "version_offset"})
 
 ChunkName: TypeAlias = tuple[str, int, int]
 """Session, sequence and generation of a chunk."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chaos.checker.check import check
+from tests.chaos.checker.check import check, check_folder
 from tests.chaos.checker.reading import Histories, Line
 from tests.chaos.checker.violations import Invariant
 
 Fields = dict[str, Any]
+NOTHING_LOST: Fields = {"discarded": {}, "dropped": {}}
 EMPTY: Fields = {"received": 0, "trained": 0, "dropped": {}, "queued": 0, "lost": {}, "duplicate": 0}
 
 
@@ -70,6 +73,39 @@ def second_start() -> list[Fields]:
         event("ack_out", session="s", epoch=2, through=2),
         event("cut", digest="c2", books={"b": EMPTY | {"received": 10, "trained": 5, "lost": {"rollback": 5}}}),
     ]
+
+
+def write(path: Path, lines: list[Fields]) -> None:
+    """Writes the history of a process."""
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def test_a_chunk_of_an_earlier_start_keeps_its_name(tmp_path: Path) -> None:
+    """With replay memory, the next start takes a chunk of the one before, and calls it one of its own generation."""
+    sender = actor()[:-3]
+    sender += [
+        event("sent", chunk=["s", 3, 1], digest="d3", steps=5),
+        event("ack_seen", session="s", epoch=2, generation=2, through=3),
+        event("closed", books={"b": {"produced": 15, "open": 0, "unacked": 0, "acked": 15, "ghost": 0} | NOTHING_LOST}),
+    ]
+    books = EMPTY | {"received": 15, "trained": 10, "lost": {"rollback": 5}}
+    taken = {"chunk": ["s", 3, 2], "behavior": "b", "digest": "d3"}
+    start = [
+        *second_start()[:-1],
+        event("received", chunk=["s", 3, 1], epoch=2, steps=5),
+        event("queued", **taken, steps=5),
+        event("ack_out", session="s", epoch=2, through=3),
+        event("taken", **taken, lengths=[2, 3], versions=[2, 2]),
+        event("remembered", behavior="b", chunks=[[["s", 3, 2], [0, 1]]]),
+        event("cut", digest="c2", books={"b": books}),
+    ]
+    write(tmp_path / "actor-a.jsonl", sender)
+    write(tmp_path / "learner-1-1.jsonl", first_start())
+    write(tmp_path / "learner-2-1.jsonl", start)
+    assert check_folder(tmp_path) == []
+    other = [dict(line, chunk=["s", 3, 1], digest="d2") if line["event"] == "queued" else line for line in start]
+    write(tmp_path / "learner-2-1.jsonl", other)
+    assert Invariant.MADE_BY_AN_ACTOR in {violation.invariant for violation in check_folder(tmp_path)}
 
 
 def found(

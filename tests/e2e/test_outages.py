@@ -48,7 +48,9 @@ def settled(learner: LearnerProcess) -> control_pb2.StatusResponse | None:
 
 def test_an_actor_steps_on_while_its_learner_is_away(processes: Processes) -> None:
     """A killed learner costs a replay trainer nothing that its actor had sent or taken: it is sent after the restart."""
-    run_file = write_run(processes.folder, {NAME: SAC}, checkpoint_seconds=1.0)
+    # Otherwise the paused learner has room for one chunk only, and the last ones may wait in the ring.
+    room = {**SAC, "hyperparameters": {**SAC["hyperparameters"], "max_update_debt": 1000}}
+    run_file = write_run(processes.folder, {NAME: room}, checkpoint_seconds=1.0)
     learner = processes.learner(run_file)
     options = ("--num-envs", "2", "--outage-bytes", "60000")
     actor = processes.actor(learner.address, "Pendulum-v1", *options)

@@ -44,7 +44,8 @@ def test_memory_and_disk_are_flat_over_200_snapshots(processes: Processes) -> No
         time_horizon=16,
     )
     learner = processes.learner(write_run(processes.folder, {"Duel": settings}, checkpoint_seconds=1.0))
-    gateway = Gateway(processes, learner.address, play=("--task", "duel", "--agents", "4")).child
+    players = ("--task", "duel", "--agents", "4")
+    gateway = Gateway(processes, learner.address, play=players).child
     files = learner.folder / "Duel" / "snapshots"
     seen: list[tuple[int, int, int]] = []
     sizes: list[int] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rollcast.enums import ColumnRole
 from rollcast.history import VARIABLE, History, digest_of, digest_of_books, oldest_versions, open_history, session_name
 from rollcast.trajectories import decode_chunk, encode_chunk
 
@@ -66,6 +67,14 @@ def test_both_sides_compute_one_digest() -> None:
     other.columns["reward"] = other.columns["reward"].copy()
     other.columns["reward"][-1] += 1
     assert digest_of(other) != digest_of(chunk)
+
+
+def test_versions_are_no_content() -> None:
+    """A learner that restarted drops the version offsets of a chunk, which stays the same chunk."""
+    chunk, other = small_chunk(), small_chunk()
+    other.columns["version_offset"] = np.zeros(other.rows, np.uint32)
+    other.roles["version_offset"] = ColumnRole.STEP
+    assert digest_of(other) == digest_of(chunk)
 
 
 def test_versions_of_segments() -> None:

@@ -44,7 +44,7 @@ class AgentEvaluationRound(EvaluationRound):
         super().__init__(task, spec, link, clock)
         self.in_flight = 0
         self._stale = set(stale)
-        self._players = Players(self._begin, self._end)
+        self._players = Players()
 
     @property
     def most_agents(self) -> int:
@@ -66,7 +66,7 @@ class AgentEvaluationRound(EvaluationRound):
         Returns:
             Slots for `act`, int64 [n].
         """
-        slots = self._players.observe(env, batch, settings_revision)
+        slots = self._players.observe(env, batch, settings_revision, self._begin)
         self.poll()
         return slots
 
@@ -82,7 +82,7 @@ class AgentEvaluationRound(EvaluationRound):
 
     def finish(self, env: int, batch: EndedAgents, results: NDArray[np.int8] | None = None) -> None:
         """Ends episodes; unknown agents are ignored."""
-        self._players.finish(env, batch, results)
+        self._players.finish(env, batch, results, self._end)
         self.poll()
 
     def drop_env(self, env: int, reason: str) -> None:

@@ -65,7 +65,7 @@ class OpponentRound:
         self._link = link
         self._script = script
         self._clock = clock
-        self._players = Players(self._begin, self._end)
+        self._players = Players()
         self._quota = Quota(seat.episodes)
         self._sender = EpisodeSender(spec, link, None, clock)
         self._seen = 0
@@ -109,7 +109,7 @@ class OpponentRound:
         Returns:
             Slots for `act`, int64 [n].
         """
-        slots = self._players.observe(env, batch, settings_revision)
+        slots = self._players.observe(env, batch, settings_revision, self._begin)
         self._count()
         self.poll()
         return slots
@@ -126,7 +126,7 @@ class OpponentRound:
 
     def finish(self, env: int, batch: EndedAgents, results: NDArray[np.int8] | None = None) -> None:
         """Ends episodes; unknown agents are ignored."""
-        self._players.finish(env, batch, results)
+        self._players.finish(env, batch, results, self._end)
         self._count()
         self.poll()
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,12 +95,14 @@ class Player:
         )
 
 
+Begin: TypeAlias = Callable[[int, int, int, int], Player]
+"""Returns the player of a new agent: environment, id, number of the episode, revision of the settings."""
+End: TypeAlias = Callable[[Player, SegmentEnd, int], None]
+"""Takes a player whose episode ended, the kind of end, and the result that its environment says."""
+
+
 class Players:
     """All agents of one behavior id that play without being recorded, in any number of environments.
-
-    Args:
-        begin: Returns the player of a new agent: environment, id, number of the episode, revision of the settings.
-        end: Called with each player whose episode ended, the kind of end, and the result that its environment says.
 
     Attributes:
         most: The largest number of agents at one time.
@@ -107,11 +110,7 @@ class Players:
         steps: Completed steps of all agents.
     """
 
-    def __init__(
-        self, begin: Callable[[int, int, int, int], Player], end: Callable[[Player, SegmentEnd, int], None]
-    ) -> None:
-        self._begin = begin
-        self._end = end
+    def __init__(self) -> None:
         self._known: dict[int, dict[int, Player]] = {}
         self._waiting: dict[int, Player] = {}
         self._next_ticket = 0
@@ -131,8 +130,14 @@ class Players:
         """Returns an agent with a running episode."""
         return self._known[env][identity]
 
-    def observe(self, env: int, batch: AskingAgents, settings_revision: int) -> Index:
+    def observe(self, env: int, batch: AskingAgents, settings_revision: int, begin: Begin) -> Index:
         """Processes agents' reports; an unknown agent begins an episode.
+
+        Args:
+            env: Their environment.
+            batch: The reports.
+            settings_revision: Revision of its settings.
+            begin: Makes the player of a new agent.
 
         Returns:
             Slots for `act`, int64 [n].
@@ -143,7 +148,7 @@ class Players:
             player = known.get(identity)
             if player is None:
                 self._episodes += 1
-                player = known[identity] = self._begin(env, identity, self._episodes, settings_revision)
+                player = known[identity] = begin(env, identity, self._episodes, settings_revision)
             self._waiting[self._next_ticket] = player
             self._next_ticket += 1
         self._complete(known, batch)
@@ -161,15 +166,22 @@ class Players:
                 player.is_answered = True
                 self.in_flight += 1
 
-    def finish(self, env: int, batch: EndedAgents, results: NDArray[np.int8] | None) -> None:
-        """Ends episodes; unknown agents are ignored."""
+    def finish(self, env: int, batch: EndedAgents, results: NDArray[np.int8] | None, end: End) -> None:
+        """Ends episodes; unknown agents are ignored.
+
+        Args:
+            env: Their environment.
+            batch: Their last reports.
+            results: What the environment says of them, [n]; None if it says nothing.
+            end: Called with each player.
+        """
         known = self._known.get(env, {})
         self._complete(known, batch)
         said = [UNKNOWN] * len(batch.ids) if results is None else results.tolist()
         for identity, interrupted, result in zip(batch.ids.tolist(), batch.interrupted.tolist(), said, strict=True):
             player = known.pop(identity, None)
             if player is not None:
-                self._end(player, SegmentEnd.TRUNCATED if interrupted else SegmentEnd.TERMINATED, result)
+                end(player, SegmentEnd.TRUNCATED if interrupted else SegmentEnd.TERMINATED, result)
 
     def drop_env(self, env: int) -> list[Player]:
         """Forgets the agents of an environment that was lost or reset, and returns them."""

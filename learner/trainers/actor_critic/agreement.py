@@ -55,10 +55,8 @@ def compare(
     """
     chosen = sampled_steps(recorded.lag.shape[0], recorded.table, sample=sample, device=recorded.lag.device)
     columns = {name: source.at(chosen.steps) for name, source in recorded.sources.items()}
-    hidden, masks = (
-        policy.body.forward([columns[name] for name in observations], chosen.sequences),
-        columns.get(ACTION_MASK),
-    )
+    masks = columns.get(ACTION_MASK)
+    hidden = policy.body.forward([columns[name] for name in observations], chosen.sequences)
     output = policy.act(hidden, masks)
     own = log_probability(output, columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION), ratio)
     errors = (own - columns[LOG_PROB]).abs().amax(1)

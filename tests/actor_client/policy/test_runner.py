@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -400,6 +402,19 @@ def test_uniform_choices_are_among_the_allowed_ones(in_graph: bool) -> None:
         np.testing.assert_allclose(actions.log_prob, expected, rtol=1e-5, atol=1e-6)
     free = policy.act(OBSERVATIONS, None, noise_for(behavior))
     np.testing.assert_allclose(free.log_prob, np.log([[1 / 6, 1 / 3, 1 / 2]] * 6), rtol=1e-5)
+
+
+def test_a_policy_and_its_variants_are_freed_at_once() -> None:
+    """A policy that acted greedily and uniformly holds no reference to itself, which would keep its graph for minutes."""
+    policy = load(models.spec(branches=(3,)))
+    variants = [policy, policy.greedy(), policy.uniform(), policy.uniform().greedy()]
+    freed = [weakref.ref(variant) for variant in variants]
+    gc.disable()
+    try:
+        del policy, variants
+        assert [reference() for reference in freed] == [None] * 4
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

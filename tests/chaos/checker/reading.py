@@ -59,13 +59,38 @@ def read(folder: Path) -> Histories:
     """Reads all files of a folder."""
     actors = [_lines(path) for path in sorted(folder.glob("actor-*.jsonl"))]
     learners = sorted(folder.glob("learner-*.jsonl"), key=lambda path: int(path.name.split("-")[1]))
-    return Histories(tuple(actors), tuple(_lines(path) for path in learners))
+    return Histories(tuple(actors), tuple(_as_sent(_lines(path)) for path in learners))
 
 
 def name_of(fields: Any) -> Name:
     """Returns the name of a chunk from its JSON."""
     session, sequence, generation = fields
     return str(session), int(sequence), int(generation)
+
+
+def _as_sent(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    """Returns a learner's lines with each chunk under the name that its actor sent.
+
+    With replay memory, a learner that restarted takes chunks of earlier generations, and calls them chunks of its own.
+    """
+    sent: dict[tuple[str, int], int] = {}
+
+    def renamed(fields: Any) -> list[Any]:
+        session, sequence, generation = name_of(fields)
+        return [session, sequence, sent.get((session, sequence), generation)]
+
+    found = []
+    for line in lines:
+        fields = dict(line.fields)
+        if line.event == "received":
+            session, sequence, generation = line.chunk
+            sent[session, sequence] = generation
+        elif "chunk" in fields:
+            fields["chunk"] = renamed(fields["chunk"])
+        elif "chunks" in fields:
+            fields["chunks"] = [[renamed(name), segments] for name, segments in fields["chunks"]]
+        found.append(Line(line.file, line.number, fields))
+    return tuple(found)
 
 
 def _lines(path: Path) -> tuple[Line, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
+import weakref
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,6 +113,19 @@ class Opponents:
         return [
             value for chunk in self.link.chunks if chunk.episodes for value in chunk.columns[f"episode/{name}"].tolist()
         ]
+
+
+def test_a_round_that_is_over_is_freed_at_once() -> None:
+    """Nothing keeps a round, whose agents hold policies, until Python next looks for cycles."""
+    arena = Opponents()
+    assert arena.ask(1, 2) is not None
+    freed = weakref.ref(arena.round)
+    gc.disable()
+    try:
+        del arena.round
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_each_agent_plays_with_the_policy_of_its_match() -> None:

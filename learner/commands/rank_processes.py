@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from learner.checkpoints.runfolder import RunFolder
-from learner.commands.trainer_process import TrainerProcess, log_again
+from learner.commands.trainer_hosts import AwaitedTrainers
+from learner.commands.trainer_process import Connections, TrainerProcess, log_again
 from learner.commands.trainer_start import END_SECONDS, StartedTrainers
 from learner.link.channel import Channel, Link
 from learner.link.control import Failed
 from learner.link.opening import Hello, Logged, NotOpened
 from learner.link.split import Splitter
 from learner.link.to_trainers import Actors, Declared, Experience, ToTrainers
-from learner.link.turns import Follow, Turn
+from learner.link.turns import Follow, Over, Turn
 from learner.link.wire import Wire
 from learner.settings.load import LoadedRun
 
@@ -54,6 +55,11 @@ class Fan:
         self._woken.set()
         self._thread.join(seconds)
 
+    def tell_all(self, message: Over) -> None:
+        """Sends a message to all ranks, after `close`."""
+        for channel in self.channels:
+            channel.send(message)
+
     def follow(self, message: Turn | Follow) -> None:
         """Sends a message to all ranks but 0; from any thread."""
         for channel in self.channels[1:]:
@@ -82,7 +88,9 @@ class Fan:
 class RankProcesses(TrainerProcess):
     """Runs the trainers' side in several processes, of which rank 0 conducts; see `TrainerProcess`."""
 
-    def __init__(self, started: StartedTrainers, loaded: LoadedRun, folder: RunFolder, link: Link) -> None:
+    def __init__(
+        self, started: StartedTrainers | AwaitedTrainers, loaded: LoadedRun, folder: RunFolder, link: Link
+    ) -> None:
         self._fan = Fan(link.to_trainers, loaded.options.rollcast.trainers)
         super().__init__(started, loaded, folder, link)
         self._fan.follow(Follow(self.opened.generation, self.opened.seed))
@@ -90,10 +98,12 @@ class RankProcesses(TrainerProcess):
     def close(self) -> None:
         """Sends what waits, and closes the connections, at which the processes end."""
         self._fan.close(END_SECONDS)
+        if not self._is_closing:  # otherwise one has died, and torchrun starts the others again
+            self._fan.tell_all(Over())
         super().close()
 
-    def _open_wires(self, started: StartedTrainers, link: Link, on_end: Callable[[str], None]) -> list[Wire] | None:
-        found = started.connect_ranks()
+    def _open_wires(self, link: Link, on_end: Callable[[str], None]) -> list[Wire] | None:
+        found: Connections | None = self._started.connect()
         if found is None:
             return None
         link.to_front.divert(Turn, self._fan.follow)

@@ -1,4 +1,7 @@
-"""The process of the trainers, which the service starts: ``python -m learner.commands.trainer``."""
+"""The process of the trainers.
+
+The service starts it as ``python -m learner.commands.trainer``, and torchrun on other machines as ``-m learner trainer``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import queue
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,11 +22,21 @@ from learner.common.platform import operator_signal_numbers, prepare_streams, st
 from learner.common.plugins import in_one_line
 from learner.link.channel import Link
 from learner.link.control import Failed
-from learner.link.door import ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE, dial, inherited_ring, receive_ring
+from learner.link.door import (
+    ADDRESS_VARIABLE,
+    KEY_VARIABLE,
+    RING_VARIABLE,
+    LocalConnection,
+    dial,
+    inherited_ring,
+    receive_ring,
+)
 from learner.link.opening import Hello, Logged, NotOpened
+from learner.link.ring import RingReader
 from learner.link.split import Splitter
+from learner.link.stream import StreamConnection
 from learner.link.to_trainers import Declared, Experience, ToTrainers
-from learner.link.turns import Follow
+from learner.link.turns import Follow, Over
 from learner.link.wire import Wire
 from learner.observe import logs
 
@@ -32,6 +46,8 @@ if TYPE_CHECKING:
     from learner.run.training import TrainingSide
     from learner.settings.options import RunOptions
 
+MARK = ".trainers"
+"""A file in the run folder by which rank 0 on another machine knows that it has the folder of the service."""
 _SEND_SECONDS = 10.0
 """Seconds that the service has to take the last messages."""
 
@@ -41,10 +57,20 @@ class TrainerProgram:
 
     The process ends with its connection: after the end of the run in good order, before it at once, so that nothing is
     written for a service that is gone.
+
+    Args:
+        connection: The connection to the service.
+        ring: This side of the ring for large messages; None without one.
+        attempt: Name of this attempt, by which ranks on other machines find each other and rank 0 knows the run folder;
+            None if the service has started this process.
     """
 
-    def __init__(self) -> None:
-        self._rank, self._ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    def __init__(
+        self, connection: LocalConnection | StreamConnection, ring: RingReader | None, attempt: str | None = None
+    ) -> None:
+        self._rank, self._ranks = place_among_ranks()
+        self._attempt = attempt
+        self._is_over = False
         self._splitter = Splitter(self._ranks)
         self._link = link = Link() if self._ranks == 1 else Link(self._made_whole)
         self._hellos: queue.SimpleQueue[Hello] = queue.SimpleQueue()
@@ -53,15 +79,8 @@ class TrainerProgram:
         self._side: TrainingSide | None = None
         link.to_trainers.divert(Hello, self._hellos.put)
         link.to_trainers.divert(Follow, self._follows.put)
-        connection = dial()
-        if self._ranks == 1:
-            ring = inherited_ring()
-        else:
-            connection.send_bytes(str(self._rank).encode())
-            ring = receive_ring(connection)
+        link.to_trainers.divert(Over, self._note_over)
         self._wire = Wire(connection, link.to_front, link.to_trainers, self._note_end, ring)
-        for name in (ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE):
-            os.environ.pop(name, None)  # not for processes that packages start
 
     def run(self) -> int:
         """Runs the side until the service closes the connection, and returns the exit code."""
@@ -74,6 +93,12 @@ class TrainerProgram:
             lambda level, event, fields: send(Logged(level, event, fields)),
             "debug" if hello.loaded.options.debug else "info",
         )
+        if self._attempt is not None and not self._rank and not is_shared(hello.folder, self._attempt):
+            return self._refuse(
+                ExitCode.RUN_FILE,
+                f"rank 0 does not see the run folder {hello.folder}, into which it saves: start it on the learner's machine "
+                "(torchrun --node-rank 0), or share the folder",
+            )
         folder = RunFolder(hello.folder, None, resuming=hello.resuming, initialize_from=hello.initialize_from)
         try:
             reduce = None if self._ranks == 1 else self._join(hello.loaded.options)
@@ -101,10 +126,12 @@ class TrainerProgram:
         Raises:
             UserError: The device cannot be used, or the others did not come in time.
         """
-        from learner.optimizers.ranks import join_ranks  # noqa: PLC0415 - as above
+        from learner.optimizers.ranks import join_ranks, store_of  # noqa: PLC0415 - as above
         from learner.run.setup import usable_device  # noqa: PLC0415 - as above
 
-        found = join_ranks(usable_device(options), options.rollcast.collective_seconds, self._rank, self._ranks)
+        seconds = options.rollcast.collective_seconds
+        store = None if self._attempt is None else store_of(self._attempt, seconds, self._rank, self._ranks)
+        found = join_ranks(usable_device(options), seconds, self._rank, self._ranks, store)
         os.environ.pop("WORLD_SIZE")  # this process is one of several on purpose
         return found
 
@@ -136,22 +163,51 @@ class TrainerProgram:
     def _note_end(self, fault: str) -> None:
         """Ends the process; called in the thread that reads."""
         del fault
-        if self._rank:
-            os._exit(ExitCode.OK)
-        if self._side is None or not self._side.run.has_finished:
-            os._exit(ExitCode.TRAINER_FAILED)
+        if self._rank or self._side is None or not self._side.run.has_finished:
+            os._exit(ExitCode.OK if self._is_over else ExitCode.TRAINER_FAILED)
         self._over.set()
 
+    def _note_over(self, message: Over) -> None:
+        del message
+        self._is_over = True
 
-def main() -> int:
-    """Runs the trainers' side and returns the exit code."""
+
+def place_among_ranks() -> tuple[int, int]:
+    """Returns the number of this process among the ranks of torchrun, and how many there are; 0 and 1 without torchrun."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_shared(folder: Path, attempt: str) -> bool:
+    """Returns whether a folder is that of the service that named the attempt."""
+    try:
+        return (folder / MARK).read_text(encoding="ascii") == attempt
+    except (OSError, ValueError):
+        return False
+
+
+def prepare() -> None:
+    """Prepares this process: it ends with its parent, and the service alone decides when the run ends."""
     die_with_parent()
     prepare_streams()
     for number in (*stop_signal_numbers(), *operator_signal_numbers()):
-        signal.signal(number, signal.SIG_IGN)  # the service decides when the run ends
+        signal.signal(number, signal.SIG_IGN)
     if "RANK" in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun ends the other ranks if one has died
-    return TrainerProgram().run()
+
+
+def main() -> int:
+    """Runs the trainers' side for the service that has started this process, and returns the exit code."""
+    prepare()
+    connection = dial()
+    rank, ranks = place_among_ranks()
+    if ranks == 1:
+        ring = inherited_ring()
+    else:
+        connection.send_bytes(str(rank).encode())
+        ring = receive_ring(connection)
+    for name in (ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE):
+        os.environ.pop(name, None)  # not for processes that packages start
+    return TrainerProgram(connection, ring).run()
 
 
 if __name__ == "__main__":

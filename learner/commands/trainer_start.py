@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -28,7 +29,6 @@ class StartedTrainers:
 
     Attributes:
         process: The process.
-        ring: This side of the ring for large messages; None without one.
     """
 
     def __init__(self, ranks: int = 1) -> None:
@@ -42,7 +42,7 @@ class StartedTrainers:
             start_new_session=True,  # a terminal's signals reach the service alone
             pass_fds=door.inherited,
         )
-        self.ring = door.ring()
+        self._ring = door.ring()
         self._is_connected = False
         threading.Thread(target=self._watch, name="trainer-watch", daemon=True).start()
 
@@ -59,14 +59,21 @@ class StartedTrainers:
         self.process.kill()
         self.process.wait()
 
-    def connect(self) -> LocalConnection | None:
-        """Waits until the process has connected, once; returns None if it has ended."""
-        connection = self._door.accept()
-        self._door.close()  # so that a service that is killed leaves no address behind
-        self._is_connected = connection is not None
-        return connection
+    def kill(self) -> None:
+        """Kills the process."""
+        self.process.kill()
 
-    def connect_ranks(self) -> list[tuple[LocalConnection, RingWriter | None]] | None:
+    def how_it_ended(self) -> str:
+        """Waits for the end of the process, and returns how it ended."""
+        try:
+            code = self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+        return f"the process of the trainers ended with {how}"
+
+    def connect(self) -> list[tuple[LocalConnection, RingWriter | None]] | None:
         """Waits until all processes have connected, once; returns None if they have ended.
 
         Returns:
@@ -77,10 +84,13 @@ class StartedTrainers:
             connection = self._door.accept()
             if connection is None:
                 break
+            if self._ranks == 1:
+                found[0] = connection, self._ring
+                break
             with contextlib.suppress(EOFError, OSError, ValueError):  # a process that ended
                 rank = int(connection.recv_bytes(_MOST_DIGITS))
                 found[rank] = connection, send_ring(connection)
-        self._door.close()
+        self._door.close()  # so that a service that is killed leaves no address behind
         self._is_connected = len(found) == self._ranks
         return [found[rank] for rank in sorted(found)] if self._is_connected else None
 

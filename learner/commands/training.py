@@ -14,6 +14,7 @@ from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.commands.announcing import announce
+from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_start import StartedTrainers
 from learner.common.exits import UserError
 from learner.front.front import Front, Served, Site
@@ -59,7 +60,7 @@ class TrainingRun:
         loaded: LoadedRun,
         folder: RunFolder,
         transport: Transport = as_it_is,
-        started: StartedTrainers | None = None,
+        started: StartedTrainers | AwaitedTrainers | None = None,
         bound: BoundAddresses | None = None,
     ) -> None:
         self.bound = bound
@@ -133,13 +134,16 @@ def _listening_at(bound: BoundAddresses, options: RunOptions) -> RunOptions:
     return options.model_copy(update={"rollcast": options.rollcast.model_copy(update=found)})
 
 
-def _open_trainers(started: StartedTrainers | None, loaded: LoadedRun, folder: RunFolder, link: Link) -> _Trainers:
+def _open_trainers(
+    started: StartedTrainers | AwaitedTrainers | None, loaded: LoadedRun, folder: RunFolder, link: Link
+) -> _Trainers:
     """Opens the trainers' side; only threads of this process need torch here.
 
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
     """
-    if started is not None and loaded.options.rollcast.trainers > 1:
+    service = loaded.options.rollcast
+    if started is not None and (service.trainers > 1 or service.trainer_address is not None):
         from learner.commands.rank_processes import RankProcesses  # noqa: PLC0415
 
         return RankProcesses(started, loaded, folder, link)

@@ -13,7 +13,7 @@ from learner.common.leave_one_out import Source
 from learner.link.control import Close, Request, Seen, StopTurns
 from learner.link.footprint import JudgeDeclaration
 from learner.link.opening import Begin, GiveUp, Hello
-from learner.link.turns import Follow, Turn
+from learner.link.turns import Follow, Over, Turn
 from learner.settings.trainer import TrainerSettings
 
 
@@ -168,5 +168,6 @@ ToTrainers = (
     | Close
     | GiveUp
     | Follow
+    | Over
     | Turn
 )

@@ -41,6 +41,11 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Over:
+    """Tells a rank that the run has ended on purpose, so that it ends with code 0 and torchrun does not start it again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Follow:
     """Tells a rank other than 0 what rank 0 has read from the run folder.
 

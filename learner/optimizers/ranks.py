@@ -10,7 +10,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from learner.common.exits import ExitCode, UserError
 
@@ -140,6 +141,25 @@ def join_ranks(device: torch.device, seconds: float, rank: int, ranks: int, stor
     except RuntimeError as error:
         raise LostRankError(error) from error
     return RankGroup(device)
+
+
+def store_of(attempt: str, seconds: float, rank: int, ranks: int) -> Store:
+    """Returns torchrun's store, in which keys of an earlier attempt, as the addresses of its ranks, are not found.
+
+    Args:
+        attempt: Name of this attempt, the same for all ranks.
+        seconds: After so long, torchrun counts as unreachable.
+        rank: Number of this process, from 0.
+        ranks: Number of processes.
+
+    Raises:
+        LostRankError: torchrun's store was not reached.
+    """
+    try:
+        store, _, _ = next(iter(rendezvous("env://", rank, ranks, timeout=timedelta(seconds=seconds))))
+    except RuntimeError as error:
+        raise LostRankError(error) from error
+    return PrefixStore(attempt, store)
 
 
 def leave_ranks() -> None:

@@ -207,6 +207,8 @@ class ServiceSettings(SettingsModel):
     """processes that train together, each with a part of the agents; more than one are started with torchrun"""
     collective_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
     """seconds that such a process waits for the others before all start again"""
+    trainer_address: str | None = None
+    """address for trainers on other machines, which torchrun starts with rollcast-learner trainer; null starts them here"""
     torch_threads: PositiveWhole | None = Field(default=None, le=MAX_THREADS)
     """threads of torch; null takes the free cores"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"
@@ -234,9 +236,11 @@ class ServiceSettings(SettingsModel):
         """Largest number of connections of actors: two each, and some that are being closed or belong to no actor."""
         return 2 * self.session_limit[0] + SPARE_CONNECTIONS
 
-    @field_validator("address", "control_address", "http_address", "http_hosts")
+    @field_validator("address", "control_address", "http_address", "http_hosts", "trainer_address")
     @classmethod
     def _well_formed(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.field_name == "trainer_address":
+            return None
         try:
             _ = host_names(value) if info.field_name == "http_hosts" else split_address(value or "")
         except ValueError as error:
@@ -281,6 +285,8 @@ class ServiceSettings(SettingsModel):
     def _plain_text_stays_here(self) -> Self:
         files = self.identity_files
         served = {"address": self.address, **({"http_address": self.http_address} if self.http else {})}
+        if self.trainer_address is not None:
+            served["trainer_address"] = self.trainer_address
         for name, address in served.items():
             if self.insecure or is_loopback(address):
                 continue

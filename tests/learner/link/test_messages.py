@@ -46,7 +46,7 @@ from learner.link.to_front import (
     ToFront,
 )
 from learner.link.to_trainers import Actor, Actors, Books, Declared, Experience, QueueFull, ToTrainers
-from learner.link.turns import Follow, Turn, TurnKind
+from learner.link.turns import Follow, Over, Turn, TurnKind
 from learner.observe.address import BoundAddresses
 from learner.observe.behavior_state import BehaviorState, Field, Metric, TrainerStats
 from learner.observe.meters import RunMeters
@@ -115,6 +115,7 @@ MESSAGES: tuple[Any, ...] = (
     Begin(BoundAddresses("127.0.0.1:1", "127.0.0.1:2", tls=True)),
     GiveUp("no"),
     Follow(2, 3),
+    Over(),
     Turn(5, 0, TurnKind.RELEASE, 7, frozenset({"session"})),
     Logged("error", "trainer_failed", {"error": "no", "exception": "Traceback"}),
     declared(),

@@ -95,12 +95,13 @@ class RankProcesses(TrainerProcess):
         super().__init__(started, loaded, folder, link)
         self._fan.follow(Follow(self.opened.generation, self.opened.seed))
 
-    def close(self) -> None:
+    def close(self, *, is_over: bool = False) -> None:
         """Sends what waits, and closes the connections, at which the processes end."""
         self._fan.close(END_SECONDS)
-        if not self._is_closing:  # otherwise one has died, and torchrun starts the others again
-            self._fan.tell_all(Over())
-        super().close()
+        super().close(is_over=is_over)
+
+    def _tell_all(self, message: Over) -> None:
+        self._fan.tell_all(message)
 
     def _open_wires(self, link: Link, on_end: Callable[[str], None]) -> list[Wire] | None:
         found: Connections | None = self._started.connect()

@@ -112,7 +112,7 @@ class TrainerProgram:
             return self._refuse(ExitCode.TRAINER_FAILED, f"the trainers cannot start: {in_one_line(error)}")
         send(self._side.opened)
         self._over.wait()
-        return ExitCode.OK
+        return ExitCode.OK if self._is_over else ExitCode.TRAINER_FAILED
 
     def _made_whole(self, message: ToTrainers) -> ToTrainers:
         """Gives this rank's part of a chunk the form of a whole one; the trainers know which segments are their own."""

@@ -20,6 +20,7 @@ from learner.link.door import LocalConnection
 from learner.link.opening import Hello, Logged, NotOpened, Opened
 from learner.link.ring import RingWriter
 from learner.link.stream import StreamConnection
+from learner.link.turns import Over
 from learner.link.wire import Wire
 from learner.observe.logs import LOG_FILE
 from learner.settings.load import LoadedRun
@@ -72,11 +73,20 @@ class TrainerProcess:
         self.opened = answer
         folder.note_generation(answer.generation)
 
-    def close(self) -> None:
-        """Sends what waits, and closes the connection, at which the process ends."""
+    def close(self, *, is_over: bool = False) -> None:
+        """Sends what waits, and closes the connection, at which the process ends.
+
+        Args:
+            is_over: Whether the run has ended as it should. Otherwise torchrun may start the trainers again.
+        """
+        if is_over:
+            self._tell_all(Over())
         self._is_closing = True
         for wire in self._wires:
             wire.close(END_SECONDS)
+
+    def _tell_all(self, message: Over) -> None:
+        self._link.to_trainers.send(message)
 
     def _open_wires(self, link: Link, on_end: Callable[[str], None]) -> list[Wire] | None:
         """Waits for the process, and returns the connection to it; None if it has ended."""

@@ -32,8 +32,12 @@ class _Trainers(Protocol):
 
     opened: Opened
 
-    def close(self) -> None:
-        """Ends what outlives the run."""
+    def close(self, *, is_over: bool = False) -> None:
+        """Ends what outlives the run.
+
+        Args:
+            is_over: Whether the run has ended as it should, so that no other start needs trainers.
+        """
 
 
 class TrainingRun:
@@ -97,13 +101,15 @@ class TrainingRun:
         """
         service = self._options.rollcast
         display = open_display(service.log_format, service.summary_seconds)
+        served: Served | None = None
         try:
-            return asyncio.run(self.front.run(self._opened.assignment, self._begin, display))
+            served = asyncio.run(self.front.run(self._opened.assignment, self._begin, display))
+            return served
         except BaseException as error:
             self._link.to_trainers.send(GiveUp(str(error)))
             raise
         finally:
-            self.trainers.close()
+            self.trainers.close(is_over=served is not None)
             self._received.close()
             self._remove_addresses()
 

@@ -112,8 +112,9 @@ class TrainingSide:
         link.to_trainers.divert(Begin, self._begin)
         link.to_trainers.divert(GiveUp, lambda message: self.run.give_up(RuntimeError(message.error)))
 
-    def close(self) -> None:
+    def close(self, *, is_over: bool = False) -> None:
         """Does nothing: the threads end with the run."""
+        del is_over
 
     def _opened(self, state: SavedRunState | None) -> Opened:
         context = self.context

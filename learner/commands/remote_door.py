@@ -1,7 +1,7 @@
 """Lets the ranks of a torchrun on other machines find the service: it listens at a `RemoteDoor`, and each rank calls `dial_front`.
 
 A rank introduces itself with its number and a token. When all have come, each gets the name of the attempt, which separates it
-from earlier ones in torchrun's store, and confirms it.
+from earlier ones in torchrun's store, and confirms it; when all have confirmed, they begin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ MOST_AT_ONCE: Final = 64
 _INTRODUCTION_BYTES: Final = 4096
 _REACH_SECONDS: Final = 1.0
 _READY: Final = b"ready"
+_BEGIN: Final = b"begin"
 
 _log = structlog.get_logger(__name__)
 
@@ -128,22 +129,20 @@ class RemoteDoor:
             self._found[introduction.rank] = connection
             _log.info("trainer_joined", rank=introduction.rank, present=len(self._found), ranks=self._ranks)
             if len(self._found) == self._ranks:
-                for rank, each in list(self._found.items()):
-                    if not _is_ready(each, attempt):
-                        each.close()
-                        del self._found[rank]
-                if len(self._found) == self._ranks:
-                    found, self._found = self._found, {}
-                    return [found[rank] for rank in range(self._ranks)]
-                for each in self._found.values():  # they wait for an attempt that does not come
+                found, self._found = self._found, {}
+                connections = [found[rank] for rank in range(self._ranks)]
+                if _are_ready(connections, attempt):
+                    return connections
+                for each in connections:  # those that live come again
                     each.close()
-                self._found.clear()
 
     def close(self) -> None:
         """Stops listening, and ends a wait in `gather`."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for each in self._found.values():
+            each.close()
         self._arrivals.put(None)
 
     def _listen(self) -> None:
@@ -174,7 +173,8 @@ class RemoteDoor:
             else:
                 self._arrivals.put((introduction, connection))
         except (OSError, EOFError) as error:
-            _log.warning("trainer_refused", peer=peer, reason=str(error) or type(error).__name__)
+            # At most a debug line: anyone who reaches the address could fill the log.
+            _log.debug("trainer_refused", peer=peer, reason=str(error) or type(error).__name__)
             handle.close()
         finally:
             self._room.release()
@@ -203,13 +203,16 @@ class RemoteDoor:
             )
 
 
-def _is_ready(connection: StreamConnection, attempt: str) -> bool:
-    """Tells a rank that all have come, and returns whether it confirms."""
+def _are_ready(connections: Sequence[StreamConnection], attempt: str) -> bool:
+    """Tells the ranks that all have come, and returns whether each confirms; one may have died while it waited."""
     try:
-        connection.send_bytes(json.dumps({"attempt": attempt}).encode())
-        if connection.recv_bytes(len(_READY)) != _READY:
+        for each in connections:
+            each.send_bytes(json.dumps({"attempt": attempt}).encode())
+        if any(each.recv_bytes(len(_READY)) != _READY for each in connections):
             return False
-        connection.settimeout(None)
+        for each in connections:
+            each.send_bytes(_BEGIN)
+            each.settimeout(None)
     except (OSError, EOFError):
         return False
     return True
@@ -267,6 +270,7 @@ def _dial(address: str, security: ClientSecurity, introduction: Introduction) ->
         if not isinstance(attempt, str):
             raise RefusedError(str(answer.get("refused", "the learner answers in another form")))
         connection.send_bytes(_READY)
+        connection.recv_bytes(len(_BEGIN))
     except BaseException:
         handle.close()
         raise

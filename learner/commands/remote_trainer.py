@@ -15,7 +15,7 @@ from learner.settings.addresses import AUTHORITY, is_loopback, split_address
 
 REACH_SECONDS: Final = 600.0
 """How long a trainer waits for a learner that cannot be reached: it may be started later, or again."""
-TOKEN_FILE: Final = "token"
+TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
 """Name of the token's file in a folder of certificates."""
 _FILES: Final = (
     ("--tls-ca", "authority of the learner's certificate (default: in DIR)"),

@@ -37,7 +37,18 @@ def node(processes: Processes, machine: Namespace, number: int, front: int, meet
     """Starts torchrun with one rank on this machine (node 0) or on the other one."""
     address = f"{machine.host}:{front}"
     launch = (
-        *("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "run", "--max-restarts", "3"),
+        *(
+            "--nnodes",
+            "2",
+            "--nproc-per-node",
+            "1",
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-id",
+            "run",
+            "--max-restarts",
+            "3",
+        ),
         *("--rdzv-endpoint", f"{machine.host}:{meeting}", "--rdzv-conf", f"is_host={str(not number).lower()}"),
         *("--local-addr", machine.host if number == 0 else machine.address, "--log-dir", os.devnull),
     )

@@ -73,9 +73,7 @@ def test_one_trainer_elsewhere_outlives_the_learner(processes: Processes) -> Non
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor, trainers)
     learner.kill()
-    again = processes.learner(
-        processes.folder / "run.yaml", "--trainer-address", front, "--resume", port=int(port)
-    )
+    again = processes.learner(processes.folder / "run.yaml", "--trainer-address", front, "--resume", port=int(port))
     again.wait_for(lambda: is_back(again, 2, 1), "it is back", actor, trainers)
     again.wait_for_version(NAME, again.behavior(NAME).version + 2, actor, trainers)
     again.signal(signal.SIGTERM)

@@ -424,9 +424,8 @@ def _serve(parsed: argparse.Namespace) -> int:
         if has_process and not loaded.options.checkpoint_settings.inference:
             from learner.commands.trainer_start import StartedTrainers
 
-            started = stack.enter_context(
-                StartedTrainers(service.trainers)
-            )  # loads torch while this process loads the service
+            # They load torch while this process loads the service.
+            started = stack.enter_context(StartedTrainers(service.trainers))
         with _learner_extra("serve"):
             from learner.app import serve
         return serve(loaded, started=started, stopped_code=parsed.stopped_code)

@@ -64,7 +64,7 @@ class Segment:
         begins: Whether its episode began with it.
         group: Position in its group, with a bundle number that is unique in the buffer; None if groups do not matter.
         source: Number of the chunk on the link, and index of the segment in the chunk.
-        is_own: Whether this learner trains it; the rows of those of other learners are empty here.
+        is_own: Whether this learner trains it; the rows of the others are not filled here.
     """
 
     first_row: int
@@ -241,13 +241,13 @@ class UpdateBuffer:
         self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int, number: int
     ) -> int:
         """Stages chosen segments, as many as fit; returns their number."""
-        staged = 0
+        staged, own = 0, self._are_own(chunk, actor_index)
         for run in split(chosen, parts.lengths, self._block_rows):
             rows = int(parts.lengths[run].sum()) + len(run)
             first = self._reserve(rows)
             if first is None:
                 break
-            fill(self._staging.open(first, rows), self.ring.columns, chunk, parts, run)
+            fill(self._staging.open(first, rows), self.ring.columns, chunk, parts, run, own=own)
             self._staging.commit()
             places = _places(chunk, run) if self._is_recurrent else None
             self._append(
@@ -258,7 +258,7 @@ class UpdateBuffer:
                 actor_index,
                 number=number,
                 masked=ACTION_MASK in chunk.columns,
-                is_own=self._are_own(chunk, actor_index),
+                is_own=own,
             )
             staged += len(run)
         return staged

@@ -153,7 +153,7 @@ class Run:
         )
         self.loop.report()  # reports what is known before the first trainer
         self._thread = threading.Thread(target=self._take_turns, name="trainers", daemon=True)
-        self._judge = JudgeThread(context.service, link.to_front.send)
+        self._judge = JudgeThread(context.service, link.to_front.send, context.reduce.ranks)
         load_meta_device()
         link.to_trainers.divert(JudgeDeclaration, self._judge.ask)
         link.to_trainers.divert(Close, self._close)

@@ -174,7 +174,7 @@ class ServiceSettings(SettingsModel):
     device_ring_steps: PositiveWhole | None = Field(default=None, le=2**40)
     """steps that the ring on the training device holds; null lets the trainer decide"""
     max_training_bytes: PositiveBytes | None = Field(default=None, le=MAX_BYTES)
-    """memory for rings and networks; null is half of the free memory at the start"""
+    """memory for rings and networks, of all trainer processes together; null is half of the free memory at the start"""
 
     lockstep: LockstepSettings | None = None
     """a run that is reproducible bit by bit on one type of CPU; null lets actors run freely"""

@@ -52,7 +52,8 @@ class Follower:
                     case Declared():
                         self._add(message)
                     case Experience():
-                        self._waiting[message.behavior].append(message)
+                        if not self._trainers[message.behavior].queue.is_closed:
+                            self._waiting[message.behavior].append(message)
                     case Turn():
                         self.play(message)
 
@@ -81,6 +82,7 @@ class Follower:
             case TurnKind.FINISH:
                 trainer.finish()
                 trainer.queue.close()
+                self._waiting[turn.behavior].clear()
 
     def _add(self, declared: Declared) -> None:
         queue = self._make_queue(declared, Settlement(declared.index, lambda _: None))

@@ -28,7 +28,7 @@ from learner.trainers.actor_critic.experience import (
     RETURNS,
     Experience,
 )
-from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, require_terms
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, LossTerms, require_terms
 
 Evaluate = Callable[[Mapping[str, Tensor], Sequences | None], tuple[PolicyOutput, Tensor]]
 """Computes the outputs of policy and critic from the columns of a minibatch and the layout of its sequences."""
@@ -84,6 +84,7 @@ def run_epochs(
         UserError: The loss, which can come from a package, returned an invalid result.
     """
     sums: Tensor | None = None
+    names: tuple[str, ...] = ()
     all_drawn, complete, is_over = 0, 0, False
     reduce = optimizer.reduce
     while complete < epochs and not is_over:
@@ -95,11 +96,7 @@ def run_epochs(
             output, values = evaluate(columns, sequences)
             terms = loss(output, values, batch, coefficients)
             rows = batch.log_prob.shape[0] if reduce.has_rows else 0
-            if sums is None:
-                require_terms(terms, loss)
-                names = tuple(terms.scalars)
-            elif tuple(terms.scalars) != names:
-                raise _renamed(loss, names, tuple(terms.scalars))
+            names = _named(loss, terms, names)
             if not steps:
                 optimizer.zero_grad()
             (terms.total if parts == 1 else terms.total * rows).backward()
@@ -132,9 +129,19 @@ def _combined(optimizer: FlatAdam, meter: DivergenceMeter, rows: int, weight: fl
     return meter.allows_step(optimizer.combine(weight or 1.0, rows, meter.sums()))
 
 
-def _renamed(loss: Loss, before: tuple[str, ...], now: tuple[str, ...]) -> UserError:
+def _named(loss: Loss, terms: LossTerms, before: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the names of the scalars of a loss, which must be those of its last call, if any.
+
+    Raises:
+        UserError: The loss returned an invalid result.
+    """
+    if not before:
+        require_terms(terms, loss)
+    now = tuple(terms.scalars)
+    if now == before or not before:
+        return now
     name = getattr(loss, "__qualname__", type(loss).__name__)
-    return UserError(
+    raise UserError(
         ExitCode.TRAINER_FAILED,
         f"the loss {name} reported first {', '.join(before)} and later {', '.join(now)}: names and order must stay "
         "the same",

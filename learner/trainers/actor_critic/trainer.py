@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -242,8 +242,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 ratio=self.hyperparameters.ratio,
                 sample=self.hyperparameters.batch_size,
             )
-            before, statistics_before = self.optimizer.snapshot(), self.statistics.state_dict()
-            auxiliaries_before, scale_before = self.auxiliaries.state_dict(), self.value_scale.state_dict()
+            steps_before, restore = self.optimizer.steps, self._restorer()
             self.statistics.merge(self.statistics.moments(storage, plan.step_rows))
             self.statistics.publish()
             experience = self._maker.make(plan, storage, recorded)
@@ -261,7 +260,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 parts=self.hyperparameters.gradient_accumulation,
                 after_minibatch=self._update_signals if self.signals.learns else None,
             )
-            taken = self.optimizer.steps - before.steps
+            taken = self.optimizer.steps - steps_before
             reduce.has_rows = True  # of demonstrations, which every learner has
             if self.cloning is not None:
                 self.cloning.update(self.get_step)
@@ -269,12 +268,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             acts = can_act(self.policy, recorded, observations=self._maker.observations) | plan.is_stand_in
             scalars = self._report(experience, sums, coefficients, self._is_finite() & acts, plan)
         if scalars is None:
-            self.optimizer.restore(before)
-            self.value_scale.load_state_dict(scale_before)
-            self.auxiliaries.load_state_dict(auxiliaries_before)
-            self.statistics.load_state_dict(statistics_before)
-            self.statistics.publish()
-            self._forget()
+            restore()
             return 0
         self._watch.end(plan, self.optimizer.parameters, self._version + 1)
         metrics.policy_lag.add(lags, self.numbers["mean_lag"] * plan.all_steps)
@@ -285,6 +279,21 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self.auxiliaries.report_episodes(self.collected_rewards, plan.ended_episodes)
         self.after_update(scalars)
         return taken
+
+    def _restorer(self) -> Callable[[], None]:
+        """Returns a function that undoes an update which begins now."""
+        optimizer, statistics = self.optimizer.snapshot(), self.statistics.state_dict()
+        auxiliaries, scale = self.auxiliaries.state_dict(), self.value_scale.state_dict()
+
+        def restore() -> None:
+            self.optimizer.restore(optimizer)
+            self.value_scale.load_state_dict(scale)
+            self.auxiliaries.load_state_dict(auxiliaries)
+            self.statistics.load_state_dict(statistics)
+            self.statistics.publish()
+            self._forget()
+
+        return restore
 
     def _begin_draws(self) -> None:
         """Seeds the draws of one of several learners: they differ between learners, and belong to no run state."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ from rollcast.trajectories import Chunk
 
 from learner.link.turns import Turn, TurnKind
 from learner.trainers.follower import Follower
+from learner.trainers.loop import ordinary_queue
 from learner.trainers.registry import build
 from tests.learner.optimizers.rank_updates import vector_of
+from tests.learner.rewards.recorded import demonstrate
 from tests.learner.trainers.grouped import SPAN, Acted, GroupActor
 from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.recurrent import CUT, TERMINATED, TRUNCATED, RecurrentActor
@@ -82,6 +86,11 @@ def wait(is_over: Any, run: ThreadRanks) -> None:
         time.sleep(0.01)
 
 
+def changed(**hyperparameters: Any) -> dict[str, Any]:
+    """Returns the settings with other hyperparameters."""
+    return {**PPO, "hyperparameters": {**PPO["hyperparameters"], **hyperparameters}}
+
+
 MEMORY = {"memory": {"memory_size": 8, "sequence_length": 8}}
 CASES = {
     "continuous": (PPO, CONTINUOUS, separate),
@@ -92,6 +101,7 @@ CASES = {
         CONTINUOUS,
         separate,
     ),
+    "one part": (changed(batch_size=168, gradient_accumulation=2), CONTINUOUS, separate),
     "learned rewards": ({**PPO, "reward_signals": {"extrinsic": {}, "rnd": {}, "curiosity": {}}}, CONTINUOUS, separate),
     "memory": ({**PPO, "network_settings": {"hidden_units": 8, **MEMORY}}, CONTINUOUS, remembering),
     "groups": ({**PPO, "trainer_type": "poca"}, CONTINUOUS, grouped),
@@ -119,6 +129,51 @@ def test_ranks_take_and_train_the_same(case: str) -> None:
         assert sum(found[0].numbers[f"rank_steps/{rank}"] for rank in range(ranks)) == found[0].numbers["update_steps"]
         for name in ("policy_loss", "approx_kl", "grad_norm", "mean_lag", "update_epochs"):
             assert found[0].numbers[name] == pytest.approx(alone.numbers[name], rel=1e-3, abs=1e-4)
+
+
+DRAWN = {
+    "minibatches": changed(batch_size=16),
+    "adaptive": changed(batch_size=16, learning_rate_schedule="adaptive"),
+    "parts": changed(batch_size=60, gradient_accumulation=3),
+    "gail": {**changed(batch_size=16), "reward_signals": {"extrinsic": {}, "gail": {"use_vail": True}}},
+    "cloning": {**changed(batch_size=16), "behavioral_cloning": {}},
+}
+
+
+@pytest.mark.parametrize("case", list(DRAWN))
+def test_ranks_that_draw_differently_stay_equal(case: str, tmp_path: Path) -> None:
+    """With minibatches of some rows, ranks train others than one rank does, and have the same parameters bit by bit."""
+    settings = copy.deepcopy(DRAWN[case])
+    demonstrate(tmp_path / "x.demo", CONTINUOUS, [40, 24])
+    for block in (settings.get("behavioral_cloning"), settings.get("reward_signals", {}).get("gail")):
+        if block is not None:
+            block["demo_path"] = str(tmp_path / "x.demo")
+    alone = play(settings, CONTINUOUS, 1).trainers[0]
+    for ranks in (2, 3):
+        found = play(settings, CONTINUOUS, ranks).trainers
+        assert all(torch.equal(vector_of(trainer), vector_of(found[0])) for trainer in found.values())
+        assert torch.allclose(vector_of(found[0]), vector_of(alone), rtol=0.0, atol=0.2)
+        assert (found[0].version, found[0].optimizer_steps) == (2, alone.optimizer_steps)
+        if case == "cloning":
+            assert found[0].model_state()["cloning"]["optimizer"]["steps"] > 0
+
+
+def test_experience_of_a_finished_behavior_is_not_kept() -> None:
+    """A follower drops what comes for a behavior whose training has ended, which no turn will take."""
+    bench, other = make_bench(PPO, CONTINUOUS), make_bench(PPO, CONTINUOUS)
+    build(other.context()).start()
+    follower = Follower(
+        bench.link, lambda declared, queue: build(bench.context(queue=queue)), ordinary_queue, lambda *_: bench.queue
+    )
+    bench.is_looped = True
+    bench.put(SyntheticActor(other).chunk([3]))
+    for number, kind in enumerate((TurnKind.LOAD, TurnKind.FINISH), 1):
+        bench.link.to_trainers.send(Turn(number, 0, kind))
+    bench.put(SyntheticActor(other).chunk([3]))
+    bench.link.to_trainers.send(Turn(9, 0, TurnKind.UPDATE))
+    with pytest.raises(RuntimeError, match="turn 9"):
+        follower.run()
+    assert not follower._waiting[0]
 
 
 def test_a_missing_turn_is_an_error() -> None:

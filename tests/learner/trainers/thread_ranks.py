@@ -27,7 +27,7 @@ from learner.trainers.registry import build
 from learner.trainers.settlement import ExperienceQueue
 from tests.learner.trainers.in_process import Bench
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 100.0
 
 
 class Meeting:

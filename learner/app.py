@@ -14,6 +14,7 @@ import structlog
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.commands.preflight import check_folder, check_supported
+from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_start import StartedTrainers
 from learner.commands.training import TrainingRun
 from learner.common.exits import ExitCode, UserError
@@ -119,11 +120,22 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
         UserError: The run cannot start, a trainer failed, or the process of the trainers was killed too often.
     """
     run: TrainingRun | None = None
-    deaths = Deaths()
+    deaths, service = Deaths(), loaded.options.rollcast
+
+    def start() -> StartedTrainers | AwaitedTrainers:
+        if service.trainer_address is None:
+            return StartedTrainers(service.trainers)
+        return AwaitedTrainers(service.trainer_address, service, folder.path)
+
     with contextlib.ExitStack() as processes:
+        trainers: StartedTrainers | AwaitedTrainers | None = started
+        if started is None and (service.trainers > 1 or service.trainer_address is not None):
+            trainers = start()
+        if trainers is not None:
+            processes.push(trainers)
         while True:
             try:
-                run = TrainingRun(loaded, folder, transport, started, None if run is None else run.bound)
+                run = TrainingRun(loaded, folder, transport, trainers, None if run is None else run.bound)
                 return run.serve()
             except UserError as error:
                 has_died = (
@@ -134,4 +146,5 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
                 log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, most=MOST_DEATHS)
             folder.resume()
             processes.close()  # of the dead process, which has a ring of shared memory
-            started = processes.enter_context(StartedTrainers())
+            trainers = start()
+            processes.push(trainers)

@@ -23,6 +23,7 @@ from rollcast.console import add_completion
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
 from learner.commands.evaluate import add_evaluate
+from learner.commands.remote_trainer import add_trainer
 from learner.commands.run_flags import add_address
 from learner.commands.tournament import add_tournament
 from learner.common.exits import ExitCode, UserError
@@ -114,6 +115,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_tournament(
         commands.add_parser("tournament", help="play checkpoints and models against each other, with ratings")
     )
+    add_trainer(
+        commands.add_parser("trainer", help="train for a learner on another machine, as a rank of torchrun"), _trainer
+    )
     _add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
     add_compare(
         commands.add_parser("compare", help="compare groups of runs over their seeds, with intervals and curves")
@@ -195,6 +199,10 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--initialize-from", metavar="ID", help="start from the weights of another run")
     parser.add_argument("--seed", metavar="N", help="seed of networks, minibatches, actors and environments")
     parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
+    parser.add_argument("--trainers", metavar="N", help="processes that train together (default: 1)")
+    parser.add_argument(
+        "--trainer-address", metavar="HOST:PORT", help="wait here for trainers that torchrun starts on other machines"
+    )
     parser.add_argument(
         "--deterministic", action="store_const", const="true", help="actors take the most likely action"
     )
@@ -411,13 +419,23 @@ def _serve(parsed: argparse.Namespace) -> int:
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
     with ExitStack() as stack:
         started = None
-        if loaded.options.rollcast.trainer_process and not loaded.options.checkpoint_settings.inference:
+        service = loaded.options.rollcast
+        has_process = (service.trainer_process or service.trainers > 1) and service.trainer_address is None
+        if has_process and not loaded.options.checkpoint_settings.inference:
             from learner.commands.trainer_start import StartedTrainers
 
-            started = stack.enter_context(StartedTrainers())  # it loads torch while this process loads the service
+            # They load torch while this process loads the service.
+            started = stack.enter_context(StartedTrainers(service.trainers))
         with _learner_extra("serve"):
             from learner.app import serve
         return serve(loaded, started=started, stopped_code=parsed.stopped_code)
+
+
+def _trainer(parsed: argparse.Namespace) -> int:
+    from learner.commands.remote_trainer import train_for
+
+    with _learner_extra("trainer"):
+        return train_for(parsed, lambda line: print(f"rollcast-learner trainer: {line}", file=sys.stderr, flush=True))
 
 
 def _check_config(parsed: argparse.Namespace) -> int:

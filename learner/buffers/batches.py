@@ -6,8 +6,10 @@ views of the result is cheaper than gathering each separately; a limit in bytes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,6 +46,45 @@ class Source:
         return steps if self.places is None else self.places.index_select(0, steps)
 
 
+class Share(NamedTuple):
+    """What a learner has of the steps, or sequences, of an update.
+
+    Attributes:
+        own: Number of those of this learner; 0 if others stand in their place.
+        total: Number of those of all learners.
+    """
+
+    own: int
+    total: int
+
+
+def parts_of(share: Share, size: int, rank: int) -> list[int]:
+    """Returns how much of its share a learner adds to each minibatch of an epoch of all learners.
+
+    There are as many minibatches as one learner would make of everything, ``total // size`` or one, and of about the
+    same size. What a learner lacks in one minibatch another one adds.
+
+    Args:
+        share: The learner's share.
+        size: Size of a minibatch of all learners.
+        rank: Number of the learner.
+    """
+    own, total = share
+    count = max(1, total // size)
+    used = own * min(total, count * size) // total
+    shift = rank % count
+    ends = [(used * index + shift) // count for index in range(count + 1)]
+    return [end - begin for begin, end in pairwise(ends)]
+
+
+def chosen_of(order: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
+    """Yields the next ``size`` indices of a permutation for each size; for size 0 the last one."""
+    begin = 0
+    for size in sizes:
+        yield order[begin : begin + size] if size else order[-1:]
+        begin += size
+
+
 class Minibatches:
     """Draws minibatches; its buffers are allocated on first use and then kept.
 
@@ -60,7 +101,9 @@ class Minibatches:
         self._block_bytes = block_bytes
         self._buffers: dict[str, Tensor] = {}
 
-    def epoch(self, sources: Mapping[str, Source], steps: int) -> Iterator[dict[str, Tensor]]:
+    def epoch(
+        self, sources: Mapping[str, Source], steps: int, sizes: Sequence[int] | None = None
+    ) -> Iterator[dict[str, Tensor]]:
         """Yields ``steps // batch_size`` minibatches (at least one) that share no step; the remainder is left out.
 
         A minibatch is valid until the next one is requested. With fewer steps than ``batch_size`` there is one smaller
@@ -69,7 +112,15 @@ class Minibatches:
         Args:
             sources: The columns, each with at least ``steps`` steps.
             steps: Number of steps, N.
+            sizes: Steps of each minibatch of one of several learners, N in total at most; None for a single learner.
+                Size 0 yields one step in the place of those that the learner lacks.
         """
+        if sizes is not None:
+            device = next(iter(sources.values())).values.device
+            self.order = torch.randperm(steps, generator=self._generator, device=device)
+            for chosen in chosen_of(self.order, sizes):
+                yield {name: source.at(chosen) for name, source in sources.items()}
+            return
         size = min(self.batch_size, steps)
         device = next(iter(sources.values())).values.device
         count = steps // size

@@ -21,6 +21,7 @@ from learner.buffers.layout import ChunkSegments, fill, spans, split, split_bund
 from learner.buffers.ring import DeviceRing
 from learner.buffers.staging import staging_for
 from learner.buffers.transfer import to_device
+from learner.link.split import ranks_of
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +64,7 @@ class Segment:
         begins: Whether its episode began with it.
         group: Position in its group, with a bundle number that is unique in the buffer; None if groups do not matter.
         source: Number of the chunk on the link, and index of the segment in the chunk.
+        is_own: Whether this learner trains it; the rows of the others are not filled here.
     """
 
     first_row: int
@@ -76,6 +78,7 @@ class Segment:
     begins: bool = False
     group: GroupPlace | None = None
     source: Source = (0, 0)
+    is_own: bool = True
 
     @property
     def bundle(self) -> int:
@@ -116,6 +119,9 @@ class Plan:
         longest: Rows of the longest segment.
         masked: Whether any segment has action masks.
         segments: The segments themselves.
+        lengths: Steps of the taken segments of all learners.
+        ended_episodes: Number of episodes, of all learners, that end with one of their segments.
+        is_stand_in: Whether none of the rows counts: this learner has none, and these are in their place.
         terminated: ``[N]`` float64, 1 at the terminal step of an agent's episode.
         members: The group members present at each row; None if groups do not matter.
     """
@@ -130,6 +136,9 @@ class Plan:
     longest: int
     masked: bool
     segments: tuple[Segment, ...]
+    lengths: NDArray[np.int64]
+    ended_episodes: int
+    is_stand_in: bool
     terminated: Tensor
     members: Members | None = None
 
@@ -139,9 +148,9 @@ class Plan:
         return int(self.steps.shape[0])
 
     @property
-    def ended_episodes(self) -> int:
-        """Number of episodes that end with one of the segments."""
-        return sum(segment.ended for segment in self.segments)
+    def all_steps(self) -> int:
+        """Number of steps of all learners."""
+        return int(self.lengths.sum())
 
     def actor_of(self, step: int) -> int:
         """Returns the actor that sent a step, 0 <= step < N."""
@@ -152,6 +161,9 @@ class Plan:
 class UpdateBuffer:
     """Holds segments in order of arrival: first those taken for the next update, then the waiting ones.
 
+    Each of several learners keeps a list of all segments, so that all take and drop the same without a word; only the
+    rows of its own are filled, and only these enter its plan.
+
     Args:
         columns: Columns of a row.
         capacity_rows: Rows of the ring, final rows included.
@@ -159,6 +171,8 @@ class UpdateBuffer:
         device: Device of the ring.
         grows: Whether a full ring becomes larger as long as the device has room; otherwise it takes no more.
         grouped: Whether bundles of group mates stay together.
+        rank: Number of this learner.
+        ranks: Number of learners.
     """
 
     def __init__(
@@ -170,7 +184,10 @@ class UpdateBuffer:
         *,
         grows: bool = False,
         grouped: bool = False,
+        rank: int = 0,
+        ranks: int = 1,
     ) -> None:
+        self._rank, self._ranks = rank, ranks
         self.ring = DeviceRing(columns, capacity_rows, device)
         self._staging = staging_for(self.ring, block_rows, device)
         self._block_rows = block_rows
@@ -224,18 +241,34 @@ class UpdateBuffer:
         self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int, number: int
     ) -> int:
         """Stages chosen segments, as many as fit; returns their number."""
-        staged = 0
+        staged, own = 0, self._are_own(chunk, actor_index)
         for run in split(chosen, parts.lengths, self._block_rows):
             rows = int(parts.lengths[run].sum()) + len(run)
             first = self._reserve(rows)
             if first is None:
                 break
-            fill(self._staging.open(first, rows), self.ring.columns, chunk, parts, run)
+            fill(self._staging.open(first, rows), self.ring.columns, chunk, parts, run, own=own)
             self._staging.commit()
             places = _places(chunk, run) if self._is_recurrent else None
-            self._append(first, parts, run, places, actor_index, number=number, masked=ACTION_MASK in chunk.columns)
+            self._append(
+                first,
+                parts,
+                run,
+                places,
+                actor_index,
+                number=number,
+                masked=ACTION_MASK in chunk.columns,
+                is_own=own,
+            )
             staged += len(run)
         return staged
+
+    def _are_own(self, chunk: Chunk, actor_index: int) -> NDArray[np.bool_] | None:
+        """Returns for each segment of a chunk whether this learner trains it, ``[S]``; None for a single learner."""
+        if self._ranks == 1:
+            return None
+        found: NDArray[np.bool_] = ranks_of(chunk, actor_index, self._ranks, grouped=self.grouped) == self._rank
+        return found
 
     def _reserve(self, rows: int) -> int | None:
         """Reserves a block of rows, in a larger ring if necessary and possible."""
@@ -250,6 +283,8 @@ class UpdateBuffer:
         try:
             self.ring.grow(wanted)
         except torch.OutOfMemoryError:
+            if self._ranks > 1:
+                raise  # the other learners have room and would take other segments
             self._grows = False  # segments without room wait on the host
             log.warning(
                 "ring_cannot_grow",
@@ -270,6 +305,7 @@ class UpdateBuffer:
         *,
         number: int,
         masked: bool,
+        is_own: NDArray[np.bool_] | None,
     ) -> None:
         for order, index in enumerate(run.tolist()):
             steps = int(parts.lengths[index])
@@ -283,7 +319,18 @@ class UpdateBuffer:
                 group = group._replace(bundle=self._bundles + group.bundle)
             self._waiting.append(
                 Segment(
-                    first, steps, terminated, oldest, actor_index, masked, place, ended, begins, group, (number, index)
+                    first,
+                    steps,
+                    terminated,
+                    oldest,
+                    actor_index,
+                    masked,
+                    place,
+                    ended,
+                    begins,
+                    group,
+                    (number, index),
+                    is_own=is_own is None or bool(is_own[index]),
                 )
             )
             self.waiting_steps += steps
@@ -317,21 +364,30 @@ class UpdateBuffer:
         self.taken_steps += segment.steps
 
     def plan(self) -> Plan:
-        """Returns the locations of the taken segments' rows; requires at least one segment."""
+        """Returns the locations of the rows of the taken segments that this learner trains; requires at least one segment.
+
+        Without any, those of another learner stand in, whose rows do not count.
+        """
         self._staging.join()
-        steps = np.array([segment.steps for segment in self._taken], np.int64)
-        rows = self.ring.places(spans(np.array([segment.first_row for segment in self._taken], np.int64), steps + 1))
+        own = [segment for segment in self._taken if segment.is_own]
+        is_stand_in = not own
+        if is_stand_in:
+            own = [segment for segment in self._taken if segment.bundle == self._taken[0].bundle]
+            own = own if self.grouped else own[:1]
+        steps = np.array([segment.steps for segment in own], np.int64)
+        rows = self.ring.places(spans(np.array([segment.first_row for segment in own], np.int64), steps + 1))
         finals = np.cumsum(steps + 1) - 1
         is_step = np.ones(len(rows))
         is_step[finals] = 0.0
         continues = is_step.copy()
         continues[finals - 1] = 0.0
         bootstraps = is_step.copy()
-        bootstraps[finals - 1] = [segment.bootstraps for segment in self._taken]
+        bootstraps[finals - 1] = [segment.bootstraps for segment in own]
         terminated = np.zeros(len(rows))
-        terminated[finals - 1] = [segment.terminated for segment in self._taken]
+        terminated[finals - 1] = [segment.terminated for segment in own]
         begins = np.zeros(len(rows))
-        begins[finals - steps] = [segment.begins for segment in self._taken]
+        begins[finals - steps] = [segment.begins for segment in own]
+        has_begins = any(segment.begins for segment in self._taken)
         positions = np.flatnonzero(is_step)
         return Plan(
             rows=self._to_device(rows),
@@ -340,17 +396,20 @@ class UpdateBuffer:
             is_step=self._to_device(is_step),
             continues=self._to_device(continues),
             bootstraps=self._to_device(bootstraps),
-            begins=self._to_device(begins if begins.any() else is_step),
+            begins=self._to_device(begins if has_begins else is_step),
             longest=int(steps.max()) + 1,
-            masked=any(segment.masked for segment in self._taken),
-            segments=tuple(self._taken),
+            masked=any(segment.masked for segment in own),
+            segments=tuple(own),
+            lengths=np.array([segment.steps for segment in self._taken], np.int64),
+            ended_episodes=sum(segment.ended for segment in self._taken),
+            is_stand_in=is_stand_in,
             terminated=self._to_device(terminated[positions]),
-            members=self._members() if self.grouped else None,
+            members=self._members(own) if self.grouped else None,
         )
 
-    def _members(self) -> Members:
-        """Returns the group members present at each row of the taken segments."""
-        found = members_of([segment.group for segment in self._taken if segment.group is not None])
+    def _members(self, segments: Sequence[Segment]) -> Members:
+        """Returns the group members present at each row of segments."""
+        found = members_of([segment.group for segment in segments if segment.group is not None])
         return Members(self._to_device(found.rows), to_device(found.present, self._device))
 
     def taken_sources(self) -> list[Source]:

@@ -113,7 +113,13 @@ def split_bundles(
 
 
 def fill(
-    block: Block, columns: tuple[RingColumn, ...], chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64]
+    block: Block,
+    columns: tuple[RingColumn, ...],
+    chunk: Chunk,
+    parts: ChunkSegments,
+    chosen: NDArray[np.int64],
+    *,
+    own: NDArray[np.bool_] | None = None,
 ) -> None:
     """Fills a block with the chosen segments of a chunk.
 
@@ -123,10 +129,14 @@ def fill(
         chunk: Source of the data.
         parts: Its segments.
         chosen: Indices of the segments.
+        own: ``[S]``, whether to fill the rows of each segment, which have a place in either case; None fills all.
     """
     lengths = parts.lengths[chosen]
-    steps = spans(parts.starts[chosen], lengths)
     first = np.cumsum(lengths + 1) - (lengths + 1)
+    if own is not None:
+        kept = own[chosen]
+        chosen, lengths, first = chosen[kept], lengths[kept], first[kept]
+    steps = spans(parts.starts[chosen], lengths)
     step_rows = spans(first, lengths)
     final_rows = first + lengths
     for column in columns:
@@ -134,7 +144,7 @@ def fill(
         target[final_rows] = 0 if column.final is None else chunk.columns[column.final][chosen]
         if column.stride > 1:
             target[step_rows] = 0
-            sources, places = _strided(parts.lengths, chosen, column.stride)
+            sources, places = _strided(parts.lengths, chosen, first, column.stride)
             target[places] = chunk.columns[column.name][sources]
         elif column.name == VERSION:
             target[step_rows] = parts.versions[steps]
@@ -147,13 +157,18 @@ def fill(
 
 
 def _strided(
-    lengths: NDArray[np.int64], chosen: NDArray[np.int64], stride: int
+    lengths: NDArray[np.int64], chosen: NDArray[np.int64], first: NDArray[np.int64], stride: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the source and target rows of a column that has a value for every stride-th row."""
+    """Returns the source and target rows of a column that has a value for every stride-th row.
+
+    Args:
+        lengths: ``[S]`` steps of all segments.
+        chosen: Indices of segments.
+        first: Target row of the first step of each chosen one.
+        stride: Rows from one value to the next.
+    """
     counts = -(-lengths // stride)
     sources = spans((np.cumsum(counts) - counts)[chosen], counts[chosen])
-    rows = lengths[chosen] + 1
-    first = np.cumsum(rows) - rows
     places = np.repeat(first, counts[chosen]) + stride * spans(np.zeros_like(chosen), counts[chosen])
     return sources, places
 

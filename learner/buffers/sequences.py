@@ -5,7 +5,7 @@ Lengths are known on the host, so the rows of all minibatches are computed there
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.buffers.batches import Source
+from learner.buffers.batches import Source, chosen_of
 from learner.buffers.transfer import to_device
 from learner.networks.lstm import Unrolled
 from learner.networks.value import Sequences
@@ -146,7 +146,7 @@ class SequenceMinibatches:
         self._generator = generator
 
     def epoch(
-        self, sources: Mapping[str, Source], table: SequenceTable
+        self, sources: Mapping[str, Source], table: SequenceTable, sizes: Sequence[int] | None = None
     ) -> Iterator[tuple[dict[str, Tensor], Sequences]]:
         """Yields minibatches that share no sequence, of ``batch_size // stride`` each; the remainder is left out.
 
@@ -155,16 +155,20 @@ class SequenceMinibatches:
         Args:
             sources: The columns, by step.
             table: The sequences.
+            sizes: Sequences of each minibatch of one of several learners; see `learner.buffers.batches.Minibatches`.
         """
         total = len(table.cut.starts)
         size = min(self.sequences, total)
-        order = torch.randperm(total, generator=self._generator).numpy()[: total // size * size]
-        packs = [pack(table.cut, chosen) for chosen in order.reshape(-1, size)]
+        order = torch.randperm(total, generator=self._generator)
+        if sizes is None:
+            sizes = [size] * (total // size)
+        packs = [pack(table.cut, chosen.numpy()) for chosen in chosen_of(order, sizes)]
         device = table.policy.device
         steps = to_device(np.concatenate([item.steps for item in packs]), device)
         chosen = to_device(np.concatenate([item.order for item in packs]), device)
         lengths = [len(item.steps) for item in packs]
-        for item, rows, which in zip(packs, torch.split(steps, lengths), torch.split(chosen, size), strict=True):
+        counts = [len(item.order) for item in packs]
+        for item, rows, which in zip(packs, torch.split(steps, lengths), torch.split(chosen, counts), strict=True):
             yield {name: source.at(rows) for name, source in sources.items()}, sequences_of(table, item, which)
 
 

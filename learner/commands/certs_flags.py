@@ -32,7 +32,9 @@ def add_certs(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     _add_folder(renew)
     _add_hosts(renew)
     _add_days(renew)
-    token = commands.add_parser("token", help="add a token of an actor, a viewer or an operator, and print it")
+    token = commands.add_parser(
+        "token", help="add a token of an actor, a viewer, an operator or a trainer, and print it"
+    )
     _add_folder(token)
     _add_principal(token)
     _add_port(token)

@@ -1,4 +1,7 @@
-"""The process of the trainers, which the service starts: ``python -m learner.commands.trainer``."""
+"""The process of the trainers.
+
+The service starts it as ``python -m learner.commands.trainer``, and torchrun on other machines as ``-m learner trainer``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import queue
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,34 +21,66 @@ from learner.common.exits import ExitCode, UserError
 from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
 from learner.common.plugins import in_one_line
 from learner.link.channel import Link
-from learner.link.door import ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE, dial, inherited_ring
+from learner.link.control import Failed
+from learner.link.door import (
+    ADDRESS_VARIABLE,
+    KEY_VARIABLE,
+    RING_VARIABLE,
+    LocalConnection,
+    dial,
+    inherited_ring,
+    receive_ring,
+)
 from learner.link.opening import Hello, Logged, NotOpened
+from learner.link.ring import RingReader
+from learner.link.split import Splitter
+from learner.link.stream import StreamConnection
+from learner.link.to_trainers import Declared, Experience, ToTrainers
+from learner.link.turns import Follow, Over
 from learner.link.wire import Wire
 from learner.observe import logs
 
 if TYPE_CHECKING:
+    from learner.optimizers.ranks import RankGroup
+    from learner.optimizers.reduce import Reduce
     from learner.run.training import TrainingSide
+    from learner.settings.options import RunOptions
 
+MARK = ".trainers"
+"""A file in the run folder by which rank 0 on another machine knows that it has the folder of the service."""
 _SEND_SECONDS = 10.0
 """Seconds that the service has to take the last messages."""
 
 
 class TrainerProgram:
-    """Runs the trainers' side for a service that has started this process.
+    """Runs the trainers' side for a service that has started this process, or torchrun for it.
 
     The process ends with its connection: after the end of the run in good order, before it at once, so that nothing is
     written for a service that is gone.
+
+    Args:
+        connection: The connection to the service.
+        ring: This side of the ring for large messages; None without one.
+        attempt: Name of this attempt, by which ranks on other machines find each other and rank 0 knows the run folder;
+            None if the service has started this process.
     """
 
-    def __init__(self) -> None:
-        self._link = link = Link()
+    def __init__(
+        self, connection: LocalConnection | StreamConnection, ring: RingReader | None, attempt: str | None = None
+    ) -> None:
+        self._rank, self._ranks = place_among_ranks()
+        self._attempt = attempt
+        self._is_over = False
+        self._splitter = Splitter(self._ranks)
+        self._link = link = Link() if self._ranks == 1 else Link(self._made_whole)
         self._hellos: queue.SimpleQueue[Hello] = queue.SimpleQueue()
+        self._follows: queue.SimpleQueue[Follow] = queue.SimpleQueue()
         self._over = threading.Event()
         self._side: TrainingSide | None = None
         link.to_trainers.divert(Hello, self._hellos.put)
-        self._wire = Wire(dial(), link.to_front, link.to_trainers, self._note_end, inherited_ring())
-        for name in (ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE):
-            os.environ.pop(name, None)  # not for processes that packages start
+        link.to_trainers.divert(Follow, self._follows.put)
+        link.to_trainers.divert(Over, self._note_over)
+        self._wire = Wire(connection, link.to_front, link.to_trainers, self._note_end, ring)
 
     def run(self) -> int:
         """Runs the side until the service closes the connection, and returns the exit code."""
@@ -57,15 +93,65 @@ class TrainerProgram:
             lambda level, event, fields: send(Logged(level, event, fields)),
             "debug" if hello.loaded.options.debug else "info",
         )
+        if self._attempt is not None and not self._rank and not is_shared(hello.folder, self._attempt):
+            return self._refuse(
+                ExitCode.RUN_FILE,
+                f"rank 0 does not see the run folder {hello.folder}, into which it saves: start it on the learner's machine "
+                "(torchrun --node-rank 0), or share the folder",
+            )
         folder = RunFolder(hello.folder, None, resuming=hello.resuming, initialize_from=hello.initialize_from)
         try:
-            self._side = TrainingSide(hello.loaded, folder, self._link)
+            reduce = None if self._ranks == 1 else self._join(hello.loaded.options)
+            if self._rank:
+                return self._follow(hello, reduce)
+            self._side = TrainingSide(hello.loaded, folder, self._link, reduce)
         except UserError as error:
             return self._refuse(error.exit_code, error.message)
         except Exception as error:  # noqa: BLE001 - of a package that the run file names
             structlog.get_logger(__name__).error("trainers_not_started", error=in_one_line(error), exc_info=error)
             return self._refuse(ExitCode.TRAINER_FAILED, f"the trainers cannot start: {in_one_line(error)}")
         send(self._side.opened)
+        self._over.wait()
+        return ExitCode.OK if self._is_over else ExitCode.TRAINER_FAILED
+
+    def _made_whole(self, message: ToTrainers) -> ToTrainers:
+        """Gives this rank's part of a chunk the form of a whole one; the trainers know which segments are their own."""
+        if isinstance(message, Declared):
+            self._splitter.note(message)
+        return self._splitter.whole(message, self._rank) if isinstance(message, Experience) else message
+
+    def _join(self, options: RunOptions) -> RankGroup:
+        """Joins the other ranks.
+
+        Raises:
+            UserError: The device cannot be used, or the others did not come in time.
+        """
+        from learner.optimizers.ranks import join_ranks, store_of  # noqa: PLC0415 - as above
+        from learner.run.setup import usable_device  # noqa: PLC0415 - as above
+
+        seconds = options.rollcast.collective_seconds
+        store = None if self._attempt is None else store_of(self._attempt, seconds, self._rank, self._ranks)
+        found = join_ranks(usable_device(options), seconds, self._rank, self._ranks, store)
+        os.environ.pop("WORLD_SIZE")  # this process is one of several on purpose
+        return found
+
+    def _follow(self, hello: Hello, reduce: Reduce | None) -> int:
+        """Follows rank 0 until the service closes the connection, which ends the process."""
+        from learner.optimizers.ranks import leave_ranks  # noqa: PLC0415 - as above
+        from learner.optimizers.reduce import SingleLearner  # noqa: PLC0415 - as above
+        from learner.run.following import FollowingSide  # noqa: PLC0415 - as above
+        from learner.run.run import failure_of  # noqa: PLC0415 - as above
+
+        try:
+            told = self._follows.get()
+            options = hello.loaded.options
+            FollowingSide(options, self._link, told, hello.folder.name, reduce or SingleLearner()).run()
+        except BaseException as error:  # noqa: BLE001 - the run ends with an exit code
+            failed = failure_of(error, hello.folder)
+            if not isinstance(error, UserError):
+                structlog.get_logger(__name__).error("trainer_failed", error=in_one_line(error), exc_info=error)
+            self._link.to_front.send(Failed(failed.exit_code, failed.message))
+            leave_ranks()  # so that rank 0 does not wait
         self._over.wait()
         return ExitCode.OK
 
@@ -77,18 +163,51 @@ class TrainerProgram:
     def _note_end(self, fault: str) -> None:
         """Ends the process; called in the thread that reads."""
         del fault
-        if self._side is None or not self._side.run.has_finished:
-            os._exit(ExitCode.TRAINER_FAILED)
+        if self._rank or self._side is None or not self._side.run.has_finished:
+            os._exit(ExitCode.OK if self._is_over else ExitCode.TRAINER_FAILED)
         self._over.set()
 
+    def _note_over(self, message: Over) -> None:
+        del message
+        self._is_over = True
 
-def main() -> int:
-    """Runs the trainers' side and returns the exit code."""
+
+def place_among_ranks() -> tuple[int, int]:
+    """Returns the number of this process among the ranks of torchrun, and how many there are; 0 and 1 without torchrun."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_shared(folder: Path, attempt: str) -> bool:
+    """Returns whether a folder is that of the service that named the attempt."""
+    try:
+        return (folder / MARK).read_text(encoding="ascii") == attempt
+    except (OSError, ValueError):
+        return False
+
+
+def prepare() -> None:
+    """Prepares this process: it ends with its parent, and the service alone decides when the run ends."""
     die_with_parent()
     prepare_streams()
     for number in (*stop_signal_numbers(), *operator_signal_numbers()):
-        signal.signal(number, signal.SIG_IGN)  # the service decides when the run ends
-    return TrainerProgram().run()
+        signal.signal(number, signal.SIG_IGN)
+    if "RANK" in os.environ:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun ends the other ranks if one has died
+
+
+def main() -> int:
+    """Runs the trainers' side for the service that has started this process, and returns the exit code."""
+    prepare()
+    connection = dial()
+    rank, ranks = place_among_ranks()
+    if ranks == 1:
+        ring = inherited_ring()
+    else:
+        connection.send_bytes(str(rank).encode())
+        ring = receive_ring(connection)
+    for name in (ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE):
+        os.environ.pop(name, None)  # not for processes that packages start
+    return TrainerProgram(connection, ring).run()
 
 
 if __name__ == "__main__":

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import logging
 import queue
-import signal
-import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import structlog
 
 from learner.checkpoints.runfolder import RunFolder
+from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_start import END_SECONDS, StartedTrainers
 from learner.common.exits import ExitCode, UserError
 from learner.link.channel import Link
 from learner.link.control import Closed, Failed, Stopped
+from learner.link.door import LocalConnection
 from learner.link.opening import Hello, Logged, NotOpened, Opened
+from learner.link.ring import RingWriter
+from learner.link.stream import StreamConnection
+from learner.link.turns import Over
 from learner.link.wire import Wire
 from learner.observe.logs import LOG_FILE
 from learner.settings.load import LoadedRun
 
 log = structlog.get_logger(__name__)
+
+Connections: TypeAlias = "Sequence[tuple[LocalConnection | StreamConnection, RingWriter | None]]"
+"""Connection to each process of trainers, and this side of its ring; None where messages need no ring."""
 
 
 class TrainerProcess:
@@ -38,20 +47,24 @@ class TrainerProcess:
         opened: What the service continues from.
     """
 
-    def __init__(self, started: StartedTrainers, loaded: LoadedRun, folder: RunFolder, link: Link) -> None:
+    def __init__(
+        self, started: StartedTrainers | AwaitedTrainers, loaded: LoadedRun, folder: RunFolder, link: Link
+    ) -> None:
         self._link = link
         self._folder = folder
         self._is_closing = False
         self._answers: queue.SimpleQueue[Opened | NotOpened] = queue.SimpleQueue()
         link.to_front.divert(Opened, self._answers.put)
         link.to_front.divert(NotOpened, self._answers.put)
-        link.to_front.divert(Logged, _log_again)
-        self._process = started.process
-        connection = started.connect()
-        if connection is None:
+        link.to_front.divert(Logged, log_again)
+        self._started = started
+        self._lock = threading.Lock()
+        wires = self._open_wires(link, self._note_end)
+        if wires is None:
             raise self._error()
-        self._wire = Wire(connection, link.to_trainers, link.to_front, self._note_end, started.ring)
-        self._wire.start()
+        self._wires = wires
+        for wire in wires:
+            wire.start()
         link.to_trainers.send(Hello(loaded, folder.path, folder.resuming, folder.initialize_from))
         answer = self._answers.get()
         if isinstance(answer, NotOpened):
@@ -60,18 +73,37 @@ class TrainerProcess:
         self.opened = answer
         folder.note_generation(answer.generation)
 
-    def close(self) -> None:
-        """Sends what waits, and closes the connection, at which the process ends."""
+    def close(self, *, is_over: bool = False) -> None:
+        """Sends what waits, and closes the connection, at which the process ends.
+
+        Args:
+            is_over: Whether the run has ended as it should. Otherwise torchrun may start the trainers again.
+        """
+        if is_over:
+            self._tell_all(Over())
         self._is_closing = True
-        self._wire.close(END_SECONDS)
+        for wire in self._wires:
+            wire.close(END_SECONDS)
+
+    def _tell_all(self, message: Over) -> None:
+        self._link.to_trainers.send(message)
+
+    def _open_wires(self, link: Link, on_end: Callable[[str], None]) -> list[Wire] | None:
+        """Waits for the process, and returns the connection to it; None if it has ended."""
+        found: Connections | None = self._started.connect()
+        if found is None:
+            return None
+        return [Wire(connection, link.to_trainers, link.to_front, on_end, ring) for connection, ring in found]
 
     def _note_end(self, fault: str) -> None:
-        """Ends the run if the process ended by itself; called once, in the thread that reads."""
-        if self._is_closing:
-            return
+        """Ends the run if the process ended by itself; called once for each connection, in the thread that reads."""
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
         if fault:
             log.error("trainer_process_damaged", error=fault)
-            self._process.kill()
+            self._started.kill()
         error = self._error()
         self._answers.put(NotOpened(error.exit_code, error.message))  # read only while the process starts
         for message in (Failed(error.exit_code, error.message), Stopped(), Closed(is_complete=False)):
@@ -79,20 +111,14 @@ class TrainerProcess:
 
     def _error(self) -> UserError:
         """Waits for the process's end, and returns the error that it means."""
-        try:
-            code = self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
         return UserError(
             ExitCode.TRAINER_DIED,
-            f"the process of the trainers ended with {how}; the last checkpoint is kept, and what is known is in "
+            f"{self._started.how_it_ended()}; the last checkpoint is kept, and what is known is in "
             f"{self._folder.path / LOG_FILE}",
         )
 
 
-def _log_again(line: Logged) -> None:
+def log_again(line: Logged) -> None:
     """Writes a line of the process to this process's log."""
     number = logging.getLevelNamesMapping().get(line.level.upper(), logging.INFO)
     structlog.get_logger().log(number, line.event, **line.fields)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
 from types import TracebackType
 from typing import Final, Self
 
-from learner.link.door import Door, LocalConnection
+from learner.link.door import Door, LocalConnection, send_ring
+from learner.link.ring import RingWriter
 
+_MOST_DIGITS: Final = 8
 PROGRAM: Final = ("-m", "learner.commands.trainer")
+LAUNCHER: Final = ("-m", "learner.commands.ranks")
 END_SECONDS: Final = 10.0
 """Seconds that the process has to end after its connection was closed."""
 
@@ -20,21 +24,25 @@ END_SECONDS: Final = 10.0
 class StartedTrainers:
     """A process of trainers that has not been told what to train; it ends when this one does. A context manager.
 
+    Args:
+        ranks: Number of processes that train together; with more than one, torchrun starts them.
+
     Attributes:
         process: The process.
-        ring: This side of the ring for large messages; None without one.
     """
 
-    def __init__(self) -> None:
-        self._door = door = Door()
+    def __init__(self, ranks: int = 1) -> None:
+        self._ranks = ranks
+        self._door = door = Door(inherits_ring=ranks == 1)
+        program = PROGRAM if ranks == 1 else (*LAUNCHER, str(ranks))
         self.process = subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, *PROGRAM],
+            [sys.executable, *program],
             env={**os.environ, **door.environment()},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's signals reach the service alone
             pass_fds=door.inherited,
         )
-        self.ring = door.ring()
+        self._ring = door.ring()
         self._is_connected = False
         threading.Thread(target=self._watch, name="trainer-watch", daemon=True).start()
 
@@ -51,12 +59,40 @@ class StartedTrainers:
         self.process.kill()
         self.process.wait()
 
-    def connect(self) -> LocalConnection | None:
-        """Waits until the process has connected, once; returns None if it has ended."""
-        connection = self._door.accept()
+    def kill(self) -> None:
+        """Kills the process."""
+        self.process.kill()
+
+    def how_it_ended(self) -> str:
+        """Waits for the end of the process, and returns how it ended."""
+        try:
+            code = self.process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+        return f"the process of the trainers ended with {how}"
+
+    def connect(self) -> list[tuple[LocalConnection, RingWriter | None]] | None:
+        """Waits until all processes have connected, once; returns None if they have ended.
+
+        Returns:
+            Connection and ring of each rank, by its number.
+        """
+        found: dict[int, tuple[LocalConnection, RingWriter | None]] = {}
+        while len(found) < self._ranks:
+            connection = self._door.accept()
+            if connection is None:
+                break
+            if self._ranks == 1:
+                found[0] = connection, self._ring
+                break
+            with contextlib.suppress(EOFError, OSError, ValueError):  # a process that ended
+                rank = int(connection.recv_bytes(_MOST_DIGITS))
+                found[rank] = connection, send_ring(connection)
         self._door.close()  # so that a service that is killed leaves no address behind
-        self._is_connected = connection is not None
-        return connection
+        self._is_connected = len(found) == self._ranks
+        return [found[rank] for rank in sorted(found)] if self._is_connected else None
 
     def _watch(self) -> None:
         """Ends the wait for a process that ended before it connected."""

@@ -14,6 +14,7 @@ from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.commands.announcing import announce
+from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_start import StartedTrainers
 from learner.common.exits import UserError
 from learner.front.front import Front, Served, Site
@@ -31,8 +32,12 @@ class _Trainers(Protocol):
 
     opened: Opened
 
-    def close(self) -> None:
-        """Ends what outlives the run."""
+    def close(self, *, is_over: bool = False) -> None:
+        """Ends what outlives the run.
+
+        Args:
+            is_over: Whether the run has ended as it should, so that no other start needs trainers.
+        """
 
 
 class TrainingRun:
@@ -59,7 +64,7 @@ class TrainingRun:
         loaded: LoadedRun,
         folder: RunFolder,
         transport: Transport = as_it_is,
-        started: StartedTrainers | None = None,
+        started: StartedTrainers | AwaitedTrainers | None = None,
         bound: BoundAddresses | None = None,
     ) -> None:
         self.bound = bound
@@ -96,13 +101,15 @@ class TrainingRun:
         """
         service = self._options.rollcast
         display = open_display(service.log_format, service.summary_seconds)
+        served: Served | None = None
         try:
-            return asyncio.run(self.front.run(self._opened.assignment, self._begin, display))
+            served = asyncio.run(self.front.run(self._opened.assignment, self._begin, display))
+            return served
         except BaseException as error:
             self._link.to_trainers.send(GiveUp(str(error)))
             raise
         finally:
-            self.trainers.close()
+            self.trainers.close(is_over=served is not None)
             self._received.close()
             self._remove_addresses()
 
@@ -133,12 +140,19 @@ def _listening_at(bound: BoundAddresses, options: RunOptions) -> RunOptions:
     return options.model_copy(update={"rollcast": options.rollcast.model_copy(update=found)})
 
 
-def _open_trainers(started: StartedTrainers | None, loaded: LoadedRun, folder: RunFolder, link: Link) -> _Trainers:
+def _open_trainers(
+    started: StartedTrainers | AwaitedTrainers | None, loaded: LoadedRun, folder: RunFolder, link: Link
+) -> _Trainers:
     """Opens the trainers' side; only threads of this process need torch here.
 
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
     """
+    service = loaded.options.rollcast
+    if started is not None and (service.trainers > 1 or service.trainer_address is not None):
+        from learner.commands.rank_processes import RankProcesses  # noqa: PLC0415
+
+        return RankProcesses(started, loaded, folder, link)
     if started is not None:
         from learner.commands.trainer_process import TrainerProcess  # noqa: PLC0415
 

@@ -186,7 +186,7 @@ def check_behavior(principal: Principal, behavior: str) -> None:
 
 
 def _a(role: Role) -> str:
-    return f"{'a' if role is Role.VIEWER else 'an'} {role}"
+    return f"{'an' if role in {Role.ACTOR, Role.OPERATOR} else 'a'} {role}"
 
 
 def own_row(name: str, role: Role, token: str) -> TokenRow:

@@ -156,11 +156,12 @@ class Judgements:
         if taken_bytes + found.total_bytes > self._limit_bytes:
             kept = "a replay memory" if found.replays else "a ring"
             signals = f", and {found.signal_bytes} for reward signals" if found.signal_bytes else ""
+            each = f"; all but the minibatch in each of {found.ranks} processes" if found.ranks > 1 else ""
             beside = f" in addition to {taken_bytes} for other behaviors" if taken_bytes else ""
             raise Untrainable(
                 f"training {spec.name} needs {found.total_bytes} bytes{beside} ({kept} of {found.ring_rows} rows of "
                 f"{found.row_bytes} bytes, {found.network_bytes} for its networks, {found.batch_bytes} for a "
-                f"minibatch{signals}), but rollcast.max_training_bytes is {self._limit_bytes} (default: half of the "
+                f"minibatch{signals}{each}), but rollcast.max_training_bytes is {self._limit_bytes} (default: half of the "
                 "memory that was free at the start): lower buffer_size, time_horizon, batch_size, hidden_units or "
                 "num_layers, send smaller observations, or raise the limit",
                 metadata={

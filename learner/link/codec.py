@@ -55,6 +55,7 @@ from learner.link.policies import PolicyKey, StoredPolicy
 from learner.link.ring import RingReader, RingWriter
 from learner.link.to_front import Pace, ToFront
 from learner.link.to_trainers import Actor, ToTrainers
+from learner.link.turns import TurnKind
 from learner.observe.address import BoundAddresses
 from learner.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
 from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
@@ -117,7 +118,7 @@ _PARTS: Final = (
 _ENUMS: Final[tuple[type[enum.Enum], ...]] = (
     *(AssignmentRole, ColumnRole, DimensionProperty, Distribution, Dtype, Encoding, ExitCode, GameResult, GroupEnd),
     *(HoldReason, ImageLayout, ObservationKind, ObservationRole, PolicyFormat, Purpose, RequestKind, RunState),
-    *(SegmentEnd, Squash),
+    *(SegmentEnd, Squash, TurnKind),
 )
 _START: Final = struct.Struct("<4sIQ")
 _MAGIC: Final = b"RCL1"

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -31,6 +32,8 @@ ADDRESS_VARIABLE: Final = "ROLLCAST_FRONT_ADDRESS"
 KEY_VARIABLE: Final = "ROLLCAST_FRONT_KEY"
 RING_VARIABLE: Final = "ROLLCAST_FRONT_RING"
 _KEY_BYTES: Final = 32
+_BACKLOG: Final = 64
+"""Processes that may dial at once."""
 
 
 class Door:
@@ -40,14 +43,15 @@ class Door:
 
     Args:
         ring_bytes: Size of the ring of shared memory for large messages to the process.
+        inherits_ring: Whether the process inherits the ring; otherwise `send_ring` may send it one.
 
     Attributes:
         inherited: Descriptors that the process must inherit.
     """
 
-    def __init__(self, ring_bytes: int = RING_BYTES) -> None:
+    def __init__(self, ring_bytes: int = RING_BYTES, *, inherits_ring: bool = True) -> None:
         self._ring_bytes = ring_bytes
-        self._ring = make_memory(ring_bytes)
+        self._ring = make_memory(ring_bytes) if inherits_ring else None
         self.inherited = () if self._ring is None else (self._ring,)
         self._folder: str | None = None
         if sys.platform == "win32":
@@ -57,7 +61,7 @@ class Door:
             address = str(Path(self._folder) / "front")
         self._address = address
         self._key = secrets.token_bytes(_KEY_BYTES)
-        self._listener = Listener(address, authkey=self._key)
+        self._listener = Listener(address, backlog=_BACKLOG, authkey=self._key)
         self._is_given_up = False
 
     def environment(self) -> Mapping[str, str]:
@@ -116,3 +120,36 @@ def inherited_ring(environ: Mapping[str, str] = os.environ) -> RingReader | None
         return RingReader(descriptor, size)
     finally:
         os.close(descriptor)
+
+
+def send_ring(connection: LocalConnection, ring_bytes: int = RING_BYTES) -> RingWriter | None:
+    """Makes a ring and sends the other process its descriptor; returns None where there is no ring (Windows).
+
+    Raises:
+        OSError: The other process has ended.
+    """
+    if sys.platform == "win32":
+        return None
+    memory = make_memory(ring_bytes)
+    if memory is None:
+        return None
+    try:
+        send_handle(connection, memory, None)
+        return RingWriter(memory, ring_bytes)
+    finally:
+        os.close(memory)
+
+
+def receive_ring(connection: LocalConnection, ring_bytes: int = RING_BYTES) -> RingReader | None:
+    """Receives what `send_ring` sent.
+
+    Raises:
+        EOFError, OSError: The front has ended.
+    """
+    if sys.platform == "win32":
+        return None
+    memory = recv_handle(connection)
+    try:
+        return RingReader(memory, ring_bytes)
+    finally:
+        os.close(memory)

@@ -23,6 +23,8 @@ class Footprint:
             the backward pass.
         signal_bytes: Networks of the reward signals and the tensors that their losses keep for a minibatch.
         replays: Whether the rows belong to a replay memory.
+        ranks: Number of processes that train together; each has its own ring, networks and signals, and a part of each
+            minibatch.
     """
 
     ring_rows: int
@@ -32,11 +34,13 @@ class Footprint:
     batch_bytes: int = 0
     signal_bytes: int = 0
     replays: bool = False
+    ranks: int = 1
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of ring or replay memory, networks, a minibatch and reward signals."""
-        return self.ring_rows * self.row_bytes + self.network_bytes + self.batch_bytes + self.signal_bytes
+        """Bytes of ring or replay memory, networks, a minibatch and reward signals, of all ranks."""
+        of_each = self.ring_rows * self.row_bytes + self.network_bytes + self.signal_bytes
+        return self.ranks * of_each + self.batch_bytes
 
 
 @dataclass(frozen=True, slots=True)

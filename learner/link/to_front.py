@@ -15,6 +15,7 @@ from learner.link.footprint import Judgement
 from learner.link.matches import Match
 from learner.link.opening import Logged, NotOpened, Opened
 from learner.link.policies import StoredPolicy
+from learner.link.turns import Turn
 from learner.observe.behavior_state import TrainerStats
 from learner.observe.meters import RunCounts
 from learner.observe.view import GpuMemory, LessonView, LockstepView
@@ -224,6 +225,7 @@ ToFront = (
     | NotOpened
     | Logged
     | Freed
+    | Turn
 )
 Send = Callable[[ToFront], object]
 """Sends a message to the service."""

@@ -13,6 +13,7 @@ from learner.common.leave_one_out import Source
 from learner.link.control import Close, Request, Seen, StopTurns
 from learner.link.footprint import JudgeDeclaration
 from learner.link.opening import Begin, GiveUp, Hello
+from learner.link.turns import Follow, Over, Turn
 from learner.settings.trainer import TrainerSettings
 
 
@@ -166,4 +167,7 @@ ToTrainers = (
     | Seen
     | Close
     | GiveUp
+    | Follow
+    | Over
+    | Turn
 )

@@ -1,4 +1,4 @@
-"""Carries the two channels of a link between the two processes of a learner, over a connection of `learner.link.door`.
+"""Carries the two channels of a link between the two processes of a learner, over a connection of `learner.link.door` or `learner.link.stream`.
 
 Each side has a `Wire`, which sends the messages of one of its channels and puts what arrives into the other.
 """
@@ -18,9 +18,10 @@ from learner.link.codec import PIECE_BYTES, Assembler, DamagedMessageError, Enco
 from learner.link.control import Freed
 from learner.link.door import LocalConnection
 from learner.link.ring import RingReader, RingWriter
+from learner.link.stream import StreamConnection
 
 
-def _shut(connection: LocalConnection) -> None:
+def _shut(connection: LocalConnection | StreamConnection) -> None:
     """Ends a connection for both sides, and with it a read in another thread, which closing alone does not end."""
     if sys.platform == "win32":
         connection.close()
@@ -43,7 +44,7 @@ class Wire:
 
     def __init__(
         self,
-        connection: LocalConnection,
+        connection: LocalConnection | StreamConnection,
         outgoing: Channel[Any],
         incoming: Channel[Any],
         on_end: Callable[[str], object],

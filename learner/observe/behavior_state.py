@@ -244,6 +244,10 @@ FIELDS: Final[tuple[Field, ...]] = (
     _against("opponent_rating", "Strength of a frozen or scripted opponent, in points of the rating with draws."),
     _hidden("environment_statistic", "Statistics that environments send, by their own keys.", None, keyed_by="key"),
     _hidden("episode_signal_reward", "Mean reward per episode by signal, in the last update.", None, keyed_by="signal"),
+    _hidden("rank_steps", "Steps of the last update by rank of the trainers.", None, keyed_by="rank"),
+    _hidden(
+        "rank_wait_ratio", "Share of the last update in which a rank waited for the others.", None, keyed_by="rank"
+    ),
     _hidden("return_scale", "Root mean square by which the critic's targets are divided.", None, keyed_by="signal"),
 )
 """The numbers of every behavior, in display order."""

@@ -97,16 +97,40 @@ class FlatAdam:
             if parameter.grad is not slopes:
                 parameter.grad = slopes
 
-    @torch.no_grad()
-    def step(self, weight: float = 1.0) -> None:
+    @property
+    def reduce(self) -> Reduce:
+        """Combines gradients over several learners."""
+        return self._reduce
+
+    def step(self, weight: float = 1.0, rows: int = 1) -> None:
         """Takes one step along the gradient.
 
         Args:
             weight: Divisor of a gradient that is a sum over parts of a minibatch.
+            rows: Number of rows over which the gradient, once divided, is a mean.
+        """
+        self.combine(weight, rows)
+        self.descend()
+
+    @torch.no_grad()
+    def combine(self, weight: float = 1.0, rows: int = 1, beside: Tensor | None = None) -> Tensor | None:
+        """Combines the gradient with those of the other learners.
+
+        Args:
+            weight: Divisor of a gradient that is a sum over parts of a minibatch.
+            rows: Number of rows over which the gradient, once divided, is a mean.
+            beside: A few numbers whose sums over the learners are needed, too.
+
+        Returns:
+            Sums of ``beside``; None without it.
         """
         if weight != 1.0:
             self._gradient.mul_(1.0 / weight)
-        self._reduce.gradients(self._gradient)
+        return self._reduce.gradients(self._gradient, rows, beside)
+
+    @torch.no_grad()
+    def descend(self) -> None:
+        """Takes one step along the combined gradient."""
         if self._max_grad_norm is not None:
             self._norm = torch.linalg.vector_norm(self._gradient)
             self._gradient.mul_((self._max_grad_norm / (self._norm + 1e-6)).clamp_(max=1.0))

@@ -65,6 +65,7 @@ class Discriminator(nn.Module):
         self.mean = initializer.linear(width, BOTTLENECK, 0.1) if settings.use_vail else None
         self.sigma = nn.Parameter(torch.ones(BOTTLENECK)) if settings.use_vail else None
         self.score = initializer.linear(BOTTLENECK if settings.use_vail else width, 1, 0.2)
+        self._reduce = setup.reduce
         self.register_buffer("beta", torch.zeros(()))
 
     def inputs(self, transitions: Transitions) -> Tensor:
@@ -120,8 +121,17 @@ class Discriminator(nn.Module):
             loss = loss + beta * (divergence - INFORMATION_NATS)
             reported += [divergence, beta]
             with torch.no_grad():
-                self.beta.add_(BETA_STEP * (divergence - INFORMATION_NATS)).clamp_(min=0.0)
+                self.beta.add_(BETA_STEP * (self._over_learners(divergence, len(own_inputs)) - INFORMATION_NATS))
+                self.beta.clamp_(min=0.0)
         return loss, reported
+
+    def _over_learners(self, divergence: Tensor, rows: int) -> Tensor:
+        """Returns the divergence over the rows of all learners."""
+        if self._reduce.ranks == 1:
+            return divergence
+        total, count = self._reduce.sums(torch.stack((divergence * rows, divergence.new_tensor(rows))))
+        mean: Tensor = total / count.clamp(min=1.0)
+        return mean
 
     def _noise(self, inputs: Tensor, random: torch.Generator | None) -> Tensor | None:
         if self.sigma is None:
@@ -170,6 +180,10 @@ class GAILReward(LearnedReward):
         self._random = torch.Generator(setup.device)
         # From the generator of the initial weights, so that it also follows the run's seed.
         self._random.manual_seed(int(torch.randint(2**62, (), generator=setup.generator)))
+
+    def begin_draws(self, seed: int) -> None:
+        """Seeds the draws of demonstrations and noise."""
+        self._random.manual_seed(seed)
 
     def rewards(self, transitions: Transitions) -> Tensor:
         """Computes rewards ``[B]``."""

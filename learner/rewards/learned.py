@@ -124,8 +124,16 @@ class LearnedReward(ABC):
         loss, reported = self.loss(transitions)
         self.optimizer.zero_grad()
         loss.backward()
-        self.optimizer.step()
+        self.optimizer.step(rows=len(transitions.reward))
         self._sums += torch.stack([value.detach().double() for value in reported])
+
+    def begin_draws(self, seed: int) -> None:
+        """Seeds the draws of an update of one of several learners; most signals draw nothing.
+
+        Args:
+            seed: Differs between learners and updates.
+        """
+        del seed
 
     def is_finite(self) -> Tensor:
         """Returns a scalar bool on the device: whether all learned parameters are finite."""

@@ -213,17 +213,17 @@ class SignalSet:
         gamma: ``[K]`` float64, discount factors.
         ignores_ends: ``[K]`` bool, whether the value after a terminal step counts.
         needs_observations: Whether any signal uses more than the environment's reward.
-        learns: Whether any signal has a network.
+        learned, learns: The signals with a network, and whether there are any.
     """
 
     def __init__(self, signals: Sequence[RewardSignal], device: torch.device) -> None:
         self._signals = tuple(signals)
-        self._learned = tuple(signal for signal in signals if isinstance(signal, LearnedSignal))
+        self.learned = tuple(signal for signal in signals if isinstance(signal, LearnedSignal))
         self.names = tuple(signal.name for signal in signals)
         self.gamma = torch.tensor([signal.gamma for signal in signals], dtype=torch.float64, device=device)
         self.ignores_ends = torch.tensor([signal.ignores_ends for signal in signals], device=device)
         self.needs_observations = any(signal.needs_observations for signal in signals)
-        self.learns = bool(self._learned)
+        self.learns = bool(self.learned)
         self._may_fail = any(name != EXTRINSIC for name in self.names)  # extrinsic rewards are checked on arrival
         self._faulty = torch.zeros(len(self.names), dtype=torch.bool, device=device)
 
@@ -250,26 +250,26 @@ class SignalSet:
 
     def update(self, transitions: Transitions) -> None:
         """Takes one gradient step in every learned signal."""
-        for signal in self._learned:
+        for signal in self.learned:
             signal.update(transitions)
 
     def is_finite(self) -> Tensor:
         """Returns a scalar bool on the device: whether all parameters that the signals have learned are finite."""
         found = torch.ones((), dtype=torch.bool, device=self.gamma.device)
-        for signal in self._learned:
+        for signal in self.learned:
             found = found & signal.is_finite()
         return found
 
     def statistics(self) -> dict[str, float]:
         """Returns the signals' statistics of the steps since the last call."""
         found: dict[str, float] = {}
-        for signal in self._learned:
+        for signal in self.learned:
             found.update(signal.statistics())
         return found
 
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of the state of every learned signal, by name."""
-        return {signal.name: signal.state_dict() for signal in self._learned}
+        return {signal.name: signal.state_dict() for signal in self.learned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads a saved state.
@@ -277,7 +277,7 @@ class SignalSet:
         Raises:
             KeyError, TypeError, ValueError, RuntimeError: The state does not fit.
         """
-        for signal in self._learned:
+        for signal in self.learned:
             if signal.name not in state:
                 raise ValueError(f"reward signal {signal.name} is missing from the saved state")
             signal.load_state_dict(state[signal.name])

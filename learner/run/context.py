@@ -10,8 +10,10 @@ from learner.curriculum.lessons import Lessons
 from learner.link.channel import Link
 from learner.observe.meters import RunMeters
 from learner.observe.metrics.values import EPISODE_RETURN
+from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.run.setup import choose_device, keep_freed_memory
 from learner.settings.options import RunOptions
+from learner.trainers.conductor import Conductor
 from learner.trainers.roster import Roster
 
 
@@ -26,6 +28,7 @@ class RunContext:
         seed: Seed from which the seeds of trainers and environments derive.
         folder: The run folder; None for a run without one.
         history: Records what happens to each chunk; None without a history.
+        reduce: Combines numbers over the ranks; None for a single learner.
 
     Raises:
         UserError: The device cannot be used.
@@ -37,6 +40,7 @@ class RunContext:
         roster: The newest information of the service about actors and run.
         meters: Counters of the run.
         lessons: Lessons that set the environment parameters.
+        reduce, conductor: Combines numbers over the ranks, and tells the other ranks what this one does.
         history: Records what happens to each chunk; None without a history.
     """
 
@@ -50,7 +54,11 @@ class RunContext:
         seed: int,
         folder: Path | None = None,
         history: History | None = None,
+        reduce: Reduce | None = None,
     ) -> None:
+        self.reduce: Reduce = reduce or SingleLearner()
+        conducts = self.reduce.ranks > 1 and self.reduce.rank == 0
+        self.conductor = Conductor(link.to_front.send if conducts else None)
         self.history = history
         self.options = options
         self.service = options.rollcast
@@ -60,7 +68,7 @@ class RunContext:
         self.seed = seed
         self.folder = folder
         keep_freed_memory()
-        self.device = choose_device(options)
+        self.device = choose_device(options, self.reduce.rank, self.reduce.ranks)
         self.roster = Roster()
         self.meters = RunMeters(self.service.return_buckets or EPISODE_RETURN)
         self.lessons = Lessons(options.environment_parameters, seed=seed, present=self.roster.sources)

@@ -50,6 +50,28 @@ _FAILURES: Final = MappingProxyType(
 )
 
 
+def seed_of(context: RunContext, behavior: Declared) -> int:
+    """Returns the seed of a behavior's trainer."""
+    # In lock-step it derives from the name, because behaviors are declared in any order.
+    place = behavior.index if context.service.lockstep is None else zlib.crc32(behavior.name.encode())
+    return context.seed + place
+
+
+def failure_of(error: BaseException, folder: Path | None) -> UserError:
+    """Returns the error that the command prints as its last line.
+
+    Args:
+        error: The error that ended the trainers.
+        folder: The run folder; None for a run without one.
+    """
+    if isinstance(error, UserError):
+        return error
+    code = exit_code_of(error)
+    what, place = _FAILURES.get(code, "the trainer failed"), place_of(error)
+    where = "in the log" if folder is None else f"in {folder / LOG_FILE}"
+    return UserError(code, f"{what}: {in_one_line(error)}{place and f' ({place})'}; the traceback is {where}")
+
+
 @dataclass(frozen=True, slots=True)
 class Training:
     """Settings of a run that trains.
@@ -131,7 +153,7 @@ class Run:
         )
         self.loop.report()  # reports what is known before the first trainer
         self._thread = threading.Thread(target=self._take_turns, name="trainers", daemon=True)
-        self._judge = JudgeThread(context.service, link.to_front.send)
+        self._judge = JudgeThread(context.service, link.to_front.send, context.reduce.ranks)
         load_meta_device()
         link.to_trainers.divert(JudgeDeclaration, self._judge.ask)
         link.to_trainers.divert(Close, self._close)
@@ -241,8 +263,6 @@ class Run:
 
     def _trainer_context(self, behavior: Declared, queue: ExperienceQueue) -> TrainerContext:
         context, trains = self.context, self._trains
-        # In lock-step the seed derives from the name, because behaviors are declared in any order.
-        place = behavior.index if context.service.lockstep is None else zlib.crc32(behavior.name.encode())
         is_deterministic = behavior.settings.network_settings.deterministic
         if isinstance(trains, Acting) and trains.is_deterministic is not None:
             is_deterministic = trains.is_deterministic
@@ -267,11 +287,13 @@ class Run:
             stats=self._statistics.reporter(behavior.name),
             open_publisher=open_publisher,
             generation=context.generation,
-            seed=context.seed + place,
+            seed=seed_of(context, behavior),
             device=context.device,
             service=context.service,
             is_training=self.is_training,
             saver=trains.saver if isinstance(trains, Training) else None,
+            reduce=context.reduce,
+            conductor=context.conductor,
             metrics=context.meters.behavior(behavior.name),
             lessons=context.lessons,
             evaluations=self._evaluations,
@@ -291,18 +313,5 @@ class Run:
             log.error("trainer_failed", error=in_one_line(error), exc_info=error)
         elif self.context.service.log_format == "json":  # shown once: the command prints it as its last line
             log.error("trainer_failed", error=error.message)
-        told = self._in_one_line(error)
+        told = failure_of(error, self.context.folder)
         self.context.link.to_front.send(Failed(told.exit_code, told.message))
-
-    def _in_one_line(self, error: BaseException) -> UserError:
-        """Returns the error that the command prints as its last line."""
-        if isinstance(error, UserError):
-            return error
-        code = exit_code_of(error)
-        what = _FAILURES.get(code, "the trainer failed")
-        place, folder = place_of(error), self.context.folder
-        where = "in the log" if folder is None else f"in {folder / LOG_FILE}"
-        return UserError(
-            code,
-            f"{what}: {in_one_line(error)}{place and f' ({place})'}; the traceback is {where}",
-        )

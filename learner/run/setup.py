@@ -120,16 +120,24 @@ def usable_device(options: RunOptions) -> torch.device:
     return device
 
 
-def choose_device(options: RunOptions) -> torch.device:
+def choose_device(options: RunOptions, rank: int = 0, ranks: int = 1) -> torch.device:
     """Selects the device and the number of threads, and makes a GPU compute in float32.
 
     Actors compute in float32, and log-probabilities of both sides are compared. With TF32, torch's default for
     convolutions and LSTMs, they would differ by more than the limit that indicates another policy.
 
+    Args:
+        options: The run file.
+        rank: Number of this process among those that share the machine.
+        ranks: Number of these processes, which share its GPUs and cores.
+
     Raises:
         UserError: The device does not exist or cannot be used in lock-step.
     """
     device = usable_device(options)
+    if ranks > 1 and device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
     torch.backends.cudnn.allow_tf32 = False
     service = options.rollcast
     if service.lockstep is not None:
@@ -137,7 +145,7 @@ def choose_device(options: RunOptions) -> torch.device:
         torch.set_num_threads(service.torch_threads or 1)  # the same on every machine
         return device
     # Half of the cores: simulators mostly run on the other half, and small networks gain nothing from more.
-    torch.set_num_threads(service.torch_threads or max(1, processors() // 2))
+    torch.set_num_threads(service.torch_threads or max(1, processors() // (2 * ranks)))
     return device
 
 
@@ -194,7 +202,7 @@ def require_repeatable(device: torch.device, environ: Mapping[str, str] = os.env
         raise UserError(
             ExitCode.RUN_FILE,
             f"rollcast.lockstep supports one learner process, but {RANKS_VARIABLE} is {ranks}: start the learner without "
-            "torchrun, or remove rollcast.lockstep",
+            "torchrun (--trainers starts it), or remove rollcast.lockstep",
         )
     if device.type == "cuda":
         given = environ.get(WORKSPACE_VARIABLE)

@@ -20,6 +20,7 @@ from learner.link.channel import Link
 from learner.link.control import Finished
 from learner.link.opening import Begin, GiveUp, Opened
 from learner.observe.stats import StatsWriter
+from learner.optimizers.reduce import Reduce
 from learner.run.callbacks import Callbacks
 from learner.run.checkpointing import STATUS, CheckpointKeeper
 from learner.run.context import RunContext
@@ -46,6 +47,7 @@ class TrainingSide:
         loaded: The settings and their sources.
         folder: The run folder, open.
         link: Link to the service.
+        reduce: Combines numbers over the ranks; None for a single learner.
 
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
@@ -57,7 +59,7 @@ class TrainingSide:
         keeper, evaluations, self_play, lockstep, record, callbacks: Parts of the run that other parts call.
     """
 
-    def __init__(self, loaded: LoadedRun, folder: RunFolder, link: Link) -> None:
+    def __init__(self, loaded: LoadedRun, folder: RunFolder, link: Link, reduce: Reduce | None = None) -> None:
         options = loaded.options
         checkpoints = CheckpointStore(folder)
         state = checkpoints.load_run_state() if folder.resuming else None
@@ -71,6 +73,7 @@ class TrainingSide:
             seed=choose_seed(options, {} if state is None else state.extra),
             folder=folder.path,
             history=open_learner_history(generation),
+            reduce=reduce,
         )
         configuration = Configuration(loaded, folder, context.seed)
         self.record = RunRecord(
@@ -114,8 +117,9 @@ class TrainingSide:
         link.to_trainers.divert(Begin, self._begin)
         link.to_trainers.divert(GiveUp, lambda message: self.run.give_up(RuntimeError(message.error)))
 
-    def close(self) -> None:
+    def close(self, *, is_over: bool = False) -> None:
         """Does nothing: the threads end with the run."""
+        del is_over
 
     def _opened(self, state: SavedRunState | None) -> Opened:
         context = self.context
@@ -228,6 +232,8 @@ class TrainingSide:
             save=self._save_round,
             is_ending=self._is_ending,
             on_spoiled=self.record.note_spoiled,
+            conductor=context.conductor,
+            ranks=context.reduce.ranks,
         )
 
     def _make_keeper(

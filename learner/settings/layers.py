@@ -45,7 +45,16 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
         **_block("rollcast", "address", "insecure", "control_address", "http", "http_address", "reflection"),
         **_block("rollcast", "certs", "tls_cert", "tls_key", "tls_ca", "tls_client_ca", "token_file"),
         **_block("rollcast", "max_sessions"),
-        **_block("rollcast", "target_return", "target_rating", "max_wall_seconds", "torch_threads", "log_format"),
+        **_block(
+            "rollcast",
+            "target_return",
+            "target_rating",
+            "max_wall_seconds",
+            "torch_threads",
+            "trainers",
+            "trainer_address",
+        ),
+        **_block("rollcast", "log_format"),
     }
 )
 """Path of each flag, by its name without the leading dashes."""

@@ -38,6 +38,13 @@ def unsupported(options: RunOptions) -> list[str]:
     found = [line for path, settings in _blocks(options) for line in _not_built(".".join(path), settings)]
     for name, parameter in (options.environment_parameters or {}).items():
         found.extend(_not_told(f"environment_parameters.{name}", name, parameter))
+    if options.rollcast.trainers > 1 and not options.checkpoint_settings.inference:
+        found.extend(
+            f"{'.'.join(path)}.trainer_type: {settings.trainer_type} trains in one process; remove --trainers, or use one "
+            f"of: {_listed(lambda model: not model.traits.replay)}"
+            for path, settings in _blocks(options)
+            if settings.traits.replay
+        )
     return found
 
 

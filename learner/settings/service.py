@@ -28,6 +28,7 @@ DAY_SECONDS = 86400.0
 MAX_SECONDS = 1e9
 """Thirty years; stands for an event that should never happen."""
 MAX_THREADS = 1024
+MAX_TRAINERS = 64
 MAX_SESSIONS = 10**6
 SPARE_CONNECTIONS = 64
 MAX_STEPS = 2**31 - 1
@@ -173,7 +174,7 @@ class ServiceSettings(SettingsModel):
     device_ring_steps: PositiveWhole | None = Field(default=None, le=2**40)
     """steps that the ring on the training device holds; null lets the trainer decide"""
     max_training_bytes: PositiveBytes | None = Field(default=None, le=MAX_BYTES)
-    """memory for rings and networks; null is half of the free memory at the start"""
+    """memory for rings and networks, of all trainer processes together; null is half of the free memory at the start"""
 
     lockstep: LockstepSettings | None = None
     """a run that is reproducible bit by bit on one type of CPU; null lets actors run freely"""
@@ -202,6 +203,12 @@ class ServiceSettings(SettingsModel):
 
     trainer_process: bool = False
     """train in a process of its own, whose work then does not wait for the service's"""
+    trainers: PositiveWhole = Field(default=1, le=MAX_TRAINERS)
+    """processes that train together, each with a part of the agents; more than one are started with torchrun"""
+    collective_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
+    """seconds that such a process waits for the others before all start again"""
+    trainer_address: str | None = None
+    """address for trainers on other machines, which torchrun starts with rollcast-learner trainer; null starts them here"""
     torch_threads: PositiveWhole | None = Field(default=None, le=MAX_THREADS)
     """threads of torch; null takes the free cores"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"
@@ -229,9 +236,11 @@ class ServiceSettings(SettingsModel):
         """Largest number of connections of actors: two each, and some that are being closed or belong to no actor."""
         return 2 * self.session_limit[0] + SPARE_CONNECTIONS
 
-    @field_validator("address", "control_address", "http_address", "http_hosts")
+    @field_validator("address", "control_address", "http_address", "http_hosts", "trainer_address")
     @classmethod
     def _well_formed(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.field_name == "trainer_address":
+            return None
         try:
             _ = host_names(value) if info.field_name == "http_hosts" else split_address(value or "")
         except ValueError as error:
@@ -276,6 +285,8 @@ class ServiceSettings(SettingsModel):
     def _plain_text_stays_here(self) -> Self:
         files = self.identity_files
         served = {"address": self.address, **({"http_address": self.http_address} if self.http else {})}
+        if self.trainer_address is not None:
+            served["trainer_address"] = self.trainer_address
         for name, address in served.items():
             if self.insecure or is_loopback(address):
                 continue

@@ -11,6 +11,7 @@ from rollcast.enums import Squash
 from torch import Tensor
 
 from learner.networks.policy import PolicyNetwork
+from learner.rewards.learned import LearnedReward
 from learner.rewards.signals import EXTRINSIC, SignalSet, build_signals
 from learner.trainers.base import TrainerContext
 from learner.trainers.cloning import build_cloning
@@ -52,6 +53,12 @@ class Auxiliaries:
         self._context = context
         self._numbers = numbers
         self._episode_rewards = EpisodeRewards()
+
+    def begin_draws(self, seed: int) -> None:
+        """Seeds the draws of the built-in signals for an update of one of several learners."""
+        for signal in self.signals.learned:
+            if isinstance(signal, LearnedReward):
+                signal.begin_draws(seed)
 
     def is_finite(self) -> Tensor:
         """Returns a scalar bool on the device: whether all learned parameters are finite."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -20,6 +21,7 @@ from learner.link.evaluation import EvaluationSink, NoEvaluation
 from learner.link.policies import StoredPolicy
 from learner.link.to_front import Pace
 from learner.link.to_trainers import Declared, Experience
+from learner.link.turns import TurnKind
 from learner.networks.policy import PolicyNetwork
 from learner.observe.behavior_state import Field, TrainerStats, check_own_fields, described
 from learner.observe.meters import BehaviorMeters
@@ -28,6 +30,7 @@ from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.publish.describe import Progress
 from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
+from learner.trainers.conductor import Conductor
 from learner.trainers.roster import Roster
 from learner.trainers.settlement import ExperienceQueue, Settlement
 
@@ -78,6 +81,7 @@ class TrainerContext:
         is_training: False for inference, which learns nothing.
         saver: Writes model files at each ``checkpoint_interval``; None writes none.
         reduce: Combines numbers over several learners.
+        conductor: Tells the other learners what this trainer does.
         metrics: Counts events.
         lessons: Lessons of the run, shared by all trainers.
         evaluations: Receives evaluation episodes, which trainers ignore.
@@ -95,6 +99,7 @@ class TrainerContext:
     is_training: bool = True
     saver: ModelSaver | None = None
     reduce: Reduce = field(default_factory=SingleLearner)
+    conductor: Conductor = field(default_factory=Conductor)
     metrics: BehaviorMeters = field(default_factory=BehaviorMeters)
     lessons: Lessons = field(default_factory=no_lessons)
     evaluations: EvaluationSink = field(default_factory=NoEvaluation)
@@ -186,7 +191,7 @@ class Trainer(ABC):
     @property
     def should_still_train(self) -> bool:
         """Returns whether more updates follow."""
-        return self.is_training and not self.context.reduce.any_agrees(self.get_step >= self.get_max_steps)
+        return self.is_training and self.get_step < self.get_max_steps
 
     @property
     @abstractmethod
@@ -328,9 +333,15 @@ class Trainer(ABC):
     def advance(self) -> bool:
         """Takes one turn; returns whether it did any work."""
         is_busy = self.collect()
-        if not (self.should_still_train and self.context.reduce.all_agree(self.is_trainable())):
+        if not (self.should_still_train and self.is_trainable()):
             self.settle()
             return is_busy
+        self.tell(TurnKind.UPDATE)
+        self.update()
+        return True
+
+    def update(self) -> None:
+        """Runs one update."""
         self.setup()
         self.settle()  # actors that wait for this update must be notified now
         try:
@@ -339,11 +350,29 @@ class Trainer(ABC):
         finally:
             self.teardown()
             self.settle()  # also settles the steps of an update that failed
-        return True
+
+    def tell(self, kind: TurnKind, through: int = 0) -> None:
+        """Tells the other learners what this trainer does next; see `learner.link.turns.Turn`."""
+        self.context.conductor.tell(self.context.behavior.index, kind, through)
+
+    def share_state(self) -> None:
+        """Takes over the state of learner 0, which all learners call together; does nothing for a single learner."""
+        reduce = self.context.reduce
+        if reduce.ranks == 1:
+            return
+        self.tell(TurnKind.LOAD)
+        content = io.BytesIO()
+        if not reduce.rank:
+            torch.save(self.state_dict(), content)
+        received = reduce.broadcast(content.getvalue())
+        if reduce.rank:
+            self.load_state_dict(torch.load(io.BytesIO(received), map_location="cpu", weights_only=True))
 
     def collect(self) -> bool:
         """Takes everything that waits in the queue; returns whether anything was waiting."""
         items = self.queue.get()
+        if items:
+            self.tell(TurnKind.COLLECT, items[-1].sequence)
         for item in items:
             self._process_trajectory(item)
         return bool(items)

@@ -80,11 +80,13 @@ class JudgeThread:
     Args:
         service: Settings of the service.
         send: Sends an answer to the service.
+        ranks: Number of processes that train together.
     """
 
-    def __init__(self, service: ServiceSettings, send: Callable[[Judgement], object]) -> None:
+    def __init__(self, service: ServiceSettings, send: Callable[[Judgement], object], ranks: int = 1) -> None:
         self._service = service
         self._send = send
+        self._ranks = ranks
         self._asked: queue.SimpleQueue[JudgeDeclaration | None] = queue.SimpleQueue()
         self._is_closed = False
 
@@ -107,7 +109,7 @@ class JudgeThread:
 
     def _judgement(self, question: JudgeDeclaration) -> Judgement:
         try:
-            return Judgement(question.number, judge(question.spec, question.settings, self._service))
+            return Judgement(question.number, judge(question.spec, question.settings, self._service, self._ranks))
         except Untrainable as error:
             return Judgement(question.number, refusal=str(error), metadata=error.metadata)
         except BaseException as error:  # a package's code may exit; later questions need the thread
@@ -115,21 +117,22 @@ class JudgeThread:
             return Judgement(question.number, fault=in_one_line(error))
 
 
-def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
+def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings, ranks: int = 1) -> Footprint:
     """Counts the bytes that training a behavior takes; callable from any thread.
 
     Args:
         spec: Observations and actions of the behavior.
         settings: The behavior's block of the run file.
         service: Settings of the service.
+        ranks: Number of processes that train together.
 
     Raises:
         Untrainable: The networks of the run file cannot be built for the behavior.
     """
+    replays = settings.traits.replay
     try:
-        return _counted(
-            spec, settings, Footprint(*_experience(spec, settings, service), replays=settings.traits.replay)
-        )
+        rows = Footprint(*_experience(spec, settings, service), replays=replays, ranks=ranks)
+        return _counted(spec, settings, rows)
     except ObservationError as error:
         named = {"observation": error.observation} if error.observation else {}
         raise Untrainable(f"{spec.name}: {error.message}", metadata={"behavior": spec.name, **named}) from error

@@ -25,6 +25,7 @@ from learner.link.channel import Link
 from learner.link.control import Answer, Request, RequestKind, Seen, StopTurns
 from learner.link.to_front import Cut, Done
 from learner.link.to_trainers import Actors, Books, Declared, Experience, QueueFull, ToTrainers
+from learner.link.turns import TurnKind
 from learner.trainers.base import Trainer
 from learner.trainers.experience_history import ExperienceHistory
 from learner.trainers.parts import RunPart
@@ -331,6 +332,7 @@ class TrainerLoop:
         trainer = self._build(declared, queue)
         for part in self._parts:
             with_descriptors(functools.partial(part.trainer_added, trainer), until=lambda: self._is_stopping)
+        trainer.share_state()
         trainer.start()
         self._trainers[declared.name] = trainer
         log.info("trainer_started", behavior=declared.name, version=trainer.version, step=trainer.get_step)
@@ -341,6 +343,7 @@ class TrainerLoop:
         if name in self._finished or trainer.should_still_train or not trainer.is_training:
             return
         self._finished.add(name)
+        trainer.tell(TurnKind.FINISH)
         trainer.finish()
         trainer.queue.close()
         trainer.settle()

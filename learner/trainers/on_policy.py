@@ -68,6 +68,8 @@ class OnPolicyTrainer(RLTrainer):
             context.device,
             grows=size.grows,
             grouped=self.trainer_settings.traits.grouped,
+            rank=context.reduce.rank,
+            ranks=context.reduce.ranks,
         )
         self.intake = BufferIntake(self.update_buffer, context.settlement, context.generation)
         self._is_updated = False
@@ -153,8 +155,7 @@ class OnPolicyTrainer(RLTrainer):
     @property
     def should_still_train(self) -> bool:
         """Returns whether more updates follow; a buffer that is full at the last step is still trained."""
-        ends = self.get_step >= self.get_max_steps and not self.is_trainable()
-        return self.is_training and not self.context.reduce.any_agrees(ends)
+        return self.is_training and (self.get_step < self.get_max_steps or self.is_trainable())
 
     def is_trainable(self) -> bool:
         """Returns whether the buffer is full; in lock-step each round is an update, whatever its size."""

@@ -148,8 +148,7 @@ class ReplayTrainer(RLTrainer):
     @property
     def should_still_train(self) -> bool:
         """Returns whether more updates follow; those owed at the last step are still made."""
-        goes_on = self.get_step < self.get_max_steps or self.owed > 0
-        return self.is_training and not self.context.reduce.any_agrees(not goes_on)
+        return self.is_training and (self.get_step < self.get_max_steps or self.owed > 0)
 
     @property
     def ring(self) -> RingNumbers:

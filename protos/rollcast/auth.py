@@ -47,6 +47,8 @@ class Role(enum.StrEnum):
     """Read the status, the page and the metrics."""
     OPERATOR = "operator"
     """Everything a viewer may, and pause, resume, save and end the run."""
+    TRAINER = "trainer"
+    """Train the run's policies, as a process on another machine."""
 
     def includes(self, needed: "Role") -> bool:
         """Returns whether this role may do what another one may."""

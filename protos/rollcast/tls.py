@@ -123,7 +123,7 @@ class ClientSecurity:
         """
         self.metadata()
         if self.ca is not None:
-            self._context()
+            self.context()
         self.credentials()
 
     def sync_channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
@@ -156,13 +156,18 @@ class ClientSecurity:
         try:
             if self.ca is None:
                 return _uses_tls(host, port)
-            return self._handshake(host, port, self._context())
+            return self._handshake(host, port, self.context())
         except IdentityError as error:
             return str(error)
         except OSError:
             return ""
 
-    def _context(self) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
+        """Returns a context of Python's ``ssl`` for connections without gRPC; there must be an authority.
+
+        Raises:
+            IdentityError: A file cannot be used.
+        """
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=authorities(self.ca))
         context.set_alpn_protocols(["h2"])
         if self.cert is not None:

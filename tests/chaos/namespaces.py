@@ -18,11 +18,13 @@ class Namespace:
     Attributes:
         name: Of the namespace.
         host: Where this machine is, seen from it.
+        address: Its own address.
         cable: The end that is here.
     """
 
     name: str
     host: str
+    address: str
     cable: str
 
     @property
@@ -43,16 +45,19 @@ class Namespace:
 def namespaces(count: int) -> Iterator[list[Namespace]]:
     """Makes some; they are gone after the block."""
     tag = os.getpid() % 100_000
-    made = [Namespace(f"rc{tag}n{number}", f"10.213.{number}.1", f"rc{tag}c{number}") for number in range(count)]
+    made = [
+        Namespace(f"rc{tag}n{number}", f"10.213.{number}.1", f"10.213.{number}.2", f"rc{tag}c{number}")
+        for number in range(count)
+    ]
     try:
-        for number, each in enumerate(made):
+        for each in made:
             _ip("netns", "add", each.name)
             _ip("link", "add", each.cable, "type", "veth", "peer", "name", "eth0", "netns", each.name)
             _ip("addr", "add", f"{each.host}/24", "dev", each.cable)
             _ip("link", "set", each.cable, "up")
             for device in ("lo", "eth0"):
                 _ip("-n", each.name, "link", "set", device, "up")
-            _ip("-n", each.name, "addr", "add", f"10.213.{number}.2/24", "dev", "eth0")
+            _ip("-n", each.name, "addr", "add", f"{each.address}/24", "dev", "eth0")
         yield made
     finally:
         for each in made:

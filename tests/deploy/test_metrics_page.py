@@ -61,7 +61,13 @@ def learner_text() -> bytes:
     metrics.calls.declare("a.B", "C", streams=(False, False))
     metrics.calls.declare("a.B", "D", streams=(True, True))
     late = {each.name: 1.0 for each in FIELDS if each.metric is not None and not each.keyed_by}
-    keyed = {"environment_statistic/speed": 1.0, "episode_signal_reward/curiosity": 0.5, "return_scale/curiosity": 2.0}
+    ranks = {"rank_steps/0": 512.0, "rank_wait_ratio/0": 0.2}
+    keyed = {
+        **ranks,
+        "environment_statistic/speed": 1.0,
+        "episode_signal_reward/curiosity": 0.5,
+        "return_scale/curiosity": 2.0,
+    }
     played = {f"games_{outcome}/0": 1.0 for outcome in ("won", "drawn", "lost")}
     names = (each.name for each in FIELDS if each.keyed_by == "opponent")
     against = {f"{name}/rival": 1.0 for name in names}

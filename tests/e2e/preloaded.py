@@ -159,7 +159,8 @@ def can_fork(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
         arguments: Of the interpreter.
         environment: The whole.
     """
-    has_own_trainers = "trainer_process" in " ".join(arguments)  # its service must not have torch
+    words = " ".join(arguments)
+    has_own_trainers = "trainer_process" in words or "--trainers" in words  # its service must not have torch
     is_known = tuple(arguments[:3]) in _COMMANDS and not has_own_trainers
     return sys.platform == "linux" and is_known and _early(environment) == _early(_ENVIRONMENT)
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from tests.fuzz.target import Target
 
-PARTS: Final = ("wire", "unity", "web", "service", "files")
+PARTS: Final = ("wire", "unity", "web", "service", "trainers", "files")
 """Modules with targets, those that import least first."""
-LONG: Final = frozenset({"open-session", "token-file", "http"})
+LONG: Final = frozenset({"open-session", "token-file", "http", "trainer-introduction"})
 """Decoders of bytes of callers that are not identified yet; they are fuzzed three times as long."""
 
 

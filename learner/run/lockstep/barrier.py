@@ -37,6 +37,7 @@ from learner.observe.view import LockstepView
 from learner.run.lockstep.round_queue import RoundQueue
 from learner.run.lockstep.rounds import Round, assigned, check_full, check_room, misfits, plays, quota_of, too_large
 from learner.settings.service import LockstepSettings
+from learner.trainers.conductor import Conductor
 from learner.trainers.parts import RunPart, Trainers
 from learner.trainers.roster import Roster
 from learner.trainers.settlement import Settlement
@@ -69,6 +70,8 @@ class Lockstep(RunPart):
         save: Writes the run state.
         is_ending: Returns whether no more rounds begin.
         on_spoiled: Called with the reason when the run stops being reproducible.
+        conductor: Tells the other ranks of each round.
+        ranks: Number of ranks that train together.
         clock: Returns monotonic seconds.
     """
 
@@ -84,6 +87,8 @@ class Lockstep(RunPart):
         save: Save,
         is_ending: Callable[[], bool] = lambda: False,
         on_spoiled: Callable[[str], None] | None = None,
+        conductor: Conductor | None = None,
+        ranks: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -91,6 +96,8 @@ class Lockstep(RunPart):
         self._queues: list[RoundQueue] = []
         self._lessons = lessons
         self._on_spoiled = on_spoiled
+        self._conductor = conductor
+        self._ranks = ranks
         self._send = send
         self._save = save
         self._is_ending = is_ending
@@ -132,7 +139,8 @@ class Lockstep(RunPart):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state that a restart needs, as plain values."""
-        return {"round": self._round, "checkpoint": self._checkpoint, "reason": self._reason}
+        ranks = {"ranks": self._ranks} if self._ranks > 1 else {}
+        return {"round": self._round, "checkpoint": self._checkpoint, "reason": self._reason, **ranks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from `state_dict`; an empty state comes from a run without lock-step.
@@ -145,6 +153,11 @@ class Lockstep(RunPart):
             return
         self._round, self._checkpoint = count(state, "round"), count(state, "checkpoint")
         self._reason = text(state, "reason")
+        ranks = count(state, "ranks") if "ranks" in state else 1
+        if ranks != self._ranks:
+            self._reason = (
+                self._reason or f"the run began with {ranks} trainer processes and continues with {self._ranks}"
+            )
 
     def spoil(self, reason: str) -> None:
         """Marks the run as not reproducible with the same settings. The first reason is kept."""
@@ -170,7 +183,7 @@ class Lockstep(RunPart):
             declared: The behavior.
             settlement: Settles its steps.
         """
-        queue = RoundQueue(declared, settlement)
+        queue = RoundQueue(declared, settlement, self._conductor)
         self._queues.append(queue)
         return queue
 

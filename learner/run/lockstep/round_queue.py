@@ -19,6 +19,8 @@ from rollcast.enums import ActionSource, AssignmentRole, ColumnRole, GroupEnd, P
 from rollcast.trajectories import Chunk
 
 from learner.link.to_trainers import Declared, Experience, QueueFull
+from learner.link.turns import TurnKind
+from learner.trainers.conductor import Conductor
 from learner.trainers.settlement import ExperienceQueue, Settlement
 
 Array = NDArray[Any]
@@ -203,14 +205,17 @@ class RoundQueue(ExperienceQueue):
     Args:
         behavior: The behavior whose experience it holds.
         settlement: Records released experience; steps of sessions that play no round are dropped there.
+        conductor: Tells the other learners of each round.
 
     Attributes:
         behavior: The behavior whose experience it holds.
     """
 
-    def __init__(self, behavior: Declared, settlement: Settlement) -> None:
+    def __init__(self, behavior: Declared, settlement: Settlement, conductor: Conductor | None = None) -> None:
         super().__init__(settlement)
         self.behavior = behavior
+        self._conductor = conductor or Conductor()
+        self._newest = 0
         self._ended: dict[str, int] = {}
         self._released: list[Experience] = []
         self._too_large: list[int] = []
@@ -229,6 +234,7 @@ class RoundQueue(ExperienceQueue):
         """Appends a chunk; once the queue is closed, its steps are dropped."""
         if item.chunk.lockstep_round:
             self._ended[item.session_id] = item.chunk.lockstep_round
+        self._newest = item.sequence
         super().put(item)
 
     def note_full(self, message: QueueFull) -> None:
@@ -255,6 +261,7 @@ class RoundQueue(ExperienceQueue):
         Returns:
             Experience of the round.
         """
+        self._conductor.tell(self.behavior.index, TurnKind.RELEASE, self._newest, players)
         items = super().get()
         for session_id in [each for each in self._ended if each not in players]:
             del self._ended[session_id]

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from learner.networks.policy import PolicyOutput
 from learner.optimizers.adam import FlatAdam
-from learner.optimizers.reduce import Reduce
 from learner.trainers.actor_critic.loss import Batch, Ratio, log_probability
 
 STOP_FACTOR = 1.5
@@ -49,14 +48,12 @@ class DivergenceMeter:
         limits: Limits of the update.
         optimizer: Optimizer whose learning rate, if adaptive, follows the divergence.
         ratio: Form of the recorded log-probabilities.
-        reduce: Combines the divergences of several learners, so that all end an update at the same minibatch.
     """
 
-    def __init__(self, limits: Limits, optimizer: FlatAdam, ratio: Ratio, reduce: Reduce) -> None:
+    def __init__(self, limits: Limits, optimizer: FlatAdam, ratio: Ratio) -> None:
         self._limits = limits
         self._optimizer = optimizer
         self._ratio = ratio
-        self._reduce = reduce
         self._is_limited = limits != Limits()
         self._measures = False
         self._epoch: list[Tensor] = []
@@ -74,19 +71,33 @@ class DivergenceMeter:
             return
         with torch.no_grad():
             log_ratio = log_probability(output, batch.continuous, batch.discrete, self._ratio) - batch.log_prob
-            self._epoch.append(log_ratio.sum(1, keepdim=True) if log_ratio.shape[1] > 1 else log_ratio)
+            log_ratio = log_ratio.sum(1, keepdim=True) if log_ratio.shape[1] > 1 else log_ratio
+            self._epoch.append(log_ratio if self._optimizer.reduce.has_rows else log_ratio[:0])
 
-    def allows_step(self) -> bool:
-        """Adapts the learning rate to the divergence since the last call; returns whether the update continues.
+    def sums(self) -> Tensor | None:
+        """Returns the divergence since the last call as its sum over rows, and the rows; None without limits."""
+        if not self._is_limited:
+            return None
+        log_ratio = torch.cat(self._epoch[self._tried :])  # measured without gradients
+        self._tried = len(self._epoch)
+        rows = log_ratio.shape[0]
+        total = approximate_kl(log_ratio) * rows if rows else log_ratio.sum()
+        return torch.stack((total, log_ratio.new_full((), rows)))
+
+    def allows_step(self, sums: Tensor | None) -> bool:
+        """Adapts the learning rate to the divergence; returns whether the update continues.
 
         An update always takes one step: with steps of older versions, the divergence may be above the target at the
         start.
+
+        Args:
+            sums: Result of the last `sums`, over all learners, so that all end an update at the same minibatch.
         """
-        if not self._is_limited:
+        if sums is None:
             return True
         is_first, self._is_first = self._is_first, False
-        divergence = self._mean(torch.cat(self._epoch[self._tried :]))  # measured without gradients
-        self._tried = len(self._epoch)
+        total, count = sums
+        divergence = total / count
         if self._limits.desired_kl is not None:
             self._optimizer.adapt(divergence, self._limits.desired_kl)
         target = self._limits.target_kl
@@ -94,10 +105,5 @@ class DivergenceMeter:
 
     def log_ratio(self) -> Tensor:
         """Returns current minus recorded log-probabilities of the whole actions of the epoch, ``[N, 1]``."""
-        return torch.cat(self._epoch)
-
-    def _mean(self, log_ratio: Tensor) -> Tensor:
-        rows = log_ratio.shape[0]
-        total, count = self._reduce.sums(torch.stack((approximate_kl(log_ratio) * rows, log_ratio.new_full((), rows))))
-        mean: Tensor = total / count
-        return mean
+        found = torch.cat(self._epoch)
+        return found if len(found) else found.new_zeros(1, 1)  # of a learner without rows in the epoch

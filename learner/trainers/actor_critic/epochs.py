@@ -6,18 +6,20 @@ Statistics accumulate on the device. Only `target_kl` reads from the device and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from learner.buffers.batches import Minibatches
+from learner.buffers.batches import Minibatches, Share, parts_of
 from learner.buffers.columns import CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
 from learner.buffers.sequences import SequenceMinibatches
 from learner.common.exits import ExitCode, UserError
 from learner.networks.policy import PolicyOutput
 from learner.networks.value import Sequences
 from learner.optimizers.adam import FlatAdam
+from learner.optimizers.reduce import Reduce
 from learner.trainers.actor_critic.divergence import DivergenceMeter
 from learner.trainers.actor_critic.experience import (
     ADVANTAGE,
@@ -26,7 +28,7 @@ from learner.trainers.actor_critic.experience import (
     RETURNS,
     Experience,
 )
-from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, require_terms
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, LossTerms, require_terms
 
 Evaluate = Callable[[Mapping[str, Tensor], Sequences | None], tuple[PolicyOutput, Tensor]]
 """Computes the outputs of policy and critic from the columns of a minibatch and the layout of its sequences."""
@@ -82,22 +84,21 @@ def run_epochs(
         UserError: The loss, which can come from a package, returned an invalid result.
     """
     sums: Tensor | None = None
+    names: tuple[str, ...] = ()
     all_drawn, complete, is_over = 0, 0, False
+    reduce = optimizer.reduce
     while complete < epochs and not is_over:
         meter.begin_epoch(is_last=complete == epochs - 1)
         drawn, steps, taken = 0, 0, optimizer.steps
-        for columns, sequences in _drawn(minibatches, experience):
+        for columns, sequences, counts in _drawn(minibatches, experience, reduce):
+            reduce.has_rows = counts
             batch = _batch(columns)
             output, values = evaluate(columns, sequences)
             terms = loss(output, values, batch, coefficients)
-            if sums is None:
-                require_terms(terms, loss)
-                names = tuple(terms.scalars)
-            elif tuple(terms.scalars) != names:
-                raise _renamed(loss, names, tuple(terms.scalars))
+            rows = batch.log_prob.shape[0] if reduce.has_rows else 0
+            names = _named(loss, terms, names)
             if not steps:
                 optimizer.zero_grad()
-            rows = batch.log_prob.shape[0]
             (terms.total if parts == 1 else terms.total * rows).backward()
             meter.measure(output, batch)
             scalars = torch.stack([scalar.detach() for scalar in terms.scalars.values()])
@@ -105,14 +106,16 @@ def run_epochs(
             steps += rows
             drawn += 1
             if drawn % parts == 0:
-                if is_over := not meter.allows_step():
+                if is_over := not _combined(optimizer, meter, steps, 1.0 if parts == 1 else steps):
                     break
-                optimizer.step(1.0 if parts == 1 else steps)
+                optimizer.descend()
                 steps = 0
+                reduce.has_rows = counts
             if after_minibatch is not None:
                 after_minibatch(columns)
-        if steps and optimizer.steps == taken and not is_over and meter.allows_step():
-            optimizer.step(steps)
+        is_open = drawn % parts != 0 and optimizer.steps == taken and not is_over
+        if is_open and _combined(optimizer, meter, steps, steps):
+            optimizer.descend()
         all_drawn += drawn
         complete += not is_over
     if sums is None:
@@ -120,9 +123,25 @@ def run_epochs(
     return EpochSums(dict(zip(names, sums.unbind(), strict=True)), meter.log_ratio(), all_drawn, complete)
 
 
-def _renamed(loss: Loss, before: tuple[str, ...], now: tuple[str, ...]) -> UserError:
+def _combined(optimizer: FlatAdam, meter: DivergenceMeter, rows: int, weight: float) -> bool:
+    """Combines the gradients and divergences of all learners; returns whether the optimizer may take the step."""
+    optimizer.reduce.has_rows = rows > 0
+    return meter.allows_step(optimizer.combine(weight or 1.0, rows, meter.sums()))
+
+
+def _named(loss: Loss, terms: LossTerms, before: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the names of the scalars of a loss, which must be those of its last call, if any.
+
+    Raises:
+        UserError: The loss returned an invalid result.
+    """
+    if not before:
+        require_terms(terms, loss)
+    now = tuple(terms.scalars)
+    if now == before or not before:
+        return now
     name = getattr(loss, "__qualname__", type(loss).__name__)
-    return UserError(
+    raise UserError(
         ExitCode.TRAINER_FAILED,
         f"the loss {name} reported first {', '.join(before)} and later {', '.join(now)}: names and order must stay "
         "the same",
@@ -130,14 +149,26 @@ def _renamed(loss: Loss, before: tuple[str, ...], now: tuple[str, ...]) -> UserE
 
 
 def _drawn(
-    minibatches: Minibatches | SequenceMinibatches, experience: Experience
-) -> Iterator[tuple[dict[str, Tensor], Sequences | None]]:
-    """Draws the minibatches of one epoch."""
+    minibatches: Minibatches | SequenceMinibatches, experience: Experience, reduce: Reduce
+) -> Iterator[tuple[dict[str, Tensor], Sequences | None, bool]]:
+    """Draws the minibatches of one epoch, and tells of each whether its rows count."""
     if isinstance(minibatches, Minibatches):
-        for columns in minibatches.epoch(experience.sources, experience.steps):
-            yield columns, None
+        sizes = _sizes(experience.share, minibatches.batch_size, reduce)
+        for columns, size in zip(
+            minibatches.epoch(experience.sources, experience.steps, sizes), sizes or repeat(1), strict=False
+        ):
+            yield columns, None, size > 0
     elif experience.table is not None:
-        yield from minibatches.epoch(experience.sources, experience.table)
+        sizes = _sizes(experience.share, minibatches.sequences, reduce)
+        for (columns, sequences), size in zip(
+            minibatches.epoch(experience.sources, experience.table, sizes), sizes or repeat(1), strict=False
+        ):
+            yield columns, sequences, size > 0
+
+
+def _sizes(share: Share, size: int, reduce: Reduce) -> list[int] | None:
+    """Returns the sizes of the minibatches of one of several learners; None for a single learner."""
+    return None if reduce.ranks == 1 else parts_of(share, size, reduce.rank)
 
 
 def _batch(columns: Mapping[str, Tensor]) -> Batch:

@@ -10,7 +10,7 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.buffers.batches import Source
+from learner.buffers.batches import Share, Source
 from learner.buffers.buffer import Plan
 from learner.buffers.columns import (
     ACTION_MASK,
@@ -82,6 +82,7 @@ class Experience:
         rewards: ``[K]`` sum of the rewards of each signal over the steps.
         values: ``[K]`` mean value of each signal.
         explained: Scalar, share of the variance of the returns that the values explain.
+        share: What this learner has of all steps, or of all sequences with memory.
         table: Layout of the sequences and the memory before each; None without memory.
         baselines: ``[K]`` mean baseline of each signal; None without baselines.
     """
@@ -92,6 +93,7 @@ class Experience:
     rewards: Tensor
     values: Tensor
     explained: Tensor
+    share: Share
     table: SequenceTable | None = None
     baselines: Tensor | None = None
 
@@ -169,7 +171,7 @@ class ExperienceMaker:
         The scale of the value heads is then updated with the targets; values and targets in the loss have the new scale.
         """
         found = self.estimate(plan, storage, recorded)
-        values = _after_ends(plan, self._scale.values(found.values))
+        values = self._after_ends(plan, self._scale.values(found.values))
         baselines = None if found.baselines is None else self._scale.values(found.baselines)
         terminated = plan.terminated
         rewards = self._rewards(plan, storage, terminated)
@@ -207,10 +209,24 @@ class ExperienceMaker:
             lag=recorded.lag,
             rewards=rewards.sum(0),
             values=values.mean(0),
+            share=_share(plan, self._stride if found.table is not None else 0),
             explained=1.0 - (returns - values).var(0, correction=0).sum() / returns.var(0, correction=0).sum(),
             table=found.table,
             baselines=None if baselines is None else baselines.mean(0),
         )
+
+    def _after_ends(self, plan: Plan, values: Tensor) -> Tensor:
+        """Replaces the values ``[R, K]`` of terminal observations by the mean value of observations that begin episodes.
+
+        Signals that ignore ends bootstrap from this mean (Burda et al. 2018, arXiv:1810.12894, section 2.3: the next
+        state is the one after the reset). The critic is never trained on a terminal observation, so its value there is
+        arbitrary.
+        """
+        found = torch.cat((torch.mv(values.T, plan.begins), plan.begins.sum().reshape(1)))
+        if self._reduce.ranks > 1:
+            found = self._reduce.sums(found)
+        is_terminal = (plan.is_step + torch.cat((plan.is_step[:1], plan.bootstraps[:-1]))) == 0.0
+        return torch.where(is_terminal.unsqueeze(1), found[:-1] / found[-1], values)
 
     def _values(self, plan: Plan, storage: Mapping[str, Tensor]) -> Tensor:
         """Computes outputs of the value heads, ``[R, K]`` float32."""
@@ -291,15 +307,12 @@ class ExperienceMaker:
         return normalized
 
 
-def _after_ends(plan: Plan, values: Tensor) -> Tensor:
-    """Replaces the values ``[R, K]`` of terminal observations by the mean value of the observations that begin episodes.
-
-    Signals that ignore ends bootstrap from this mean (Burda et al. 2018, arXiv:1810.12894, section 2.3: the next state
-    is the one after the reset). The critic is never trained on a terminal observation, so its value there is arbitrary.
-    """
-    begin = torch.mv(values.T, plan.begins) / plan.begins.sum()
-    is_terminal = (plan.is_step + torch.cat((plan.is_step[:1], plan.bootstraps[:-1]))) == 0.0
-    return torch.where(is_terminal.unsqueeze(1), begin, values)
+def _share(plan: Plan, stride: int) -> Share:
+    """Returns what this learner has of all steps, or of all sequences of ``stride`` steps with memory."""
+    if not stride:
+        return Share(0 if plan.is_stand_in else plan.step_count, plan.all_steps)
+    own = sum(-(-segment.steps // stride) for segment in plan.segments)
+    return Share(0 if plan.is_stand_in else own, int((-(-plan.lengths // stride)).sum()))
 
 
 def _next_rows(plan: Plan) -> Tensor:

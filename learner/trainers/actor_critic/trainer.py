@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -33,6 +33,7 @@ from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded
 from learner.trainers.actor_critic.footprint import minibatch_bytes
 from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms, statistic_of
+from learner.trainers.actor_critic.rank_reports import RankWatch, combined, draw_seeds
 from learner.trainers.actor_critic.targets import TargetRule
 from learner.trainers.actor_critic.value_scale import ValueScale
 from learner.trainers.auxiliaries import Auxiliaries
@@ -81,6 +82,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self._shuffle = torch.Generator("cpu" if is_recurrent else context.device).manual_seed(context.seed)
         self._disagreements = Throttle()
         super().__init__(context)
+        self._watch = RankWatch(context.reduce, context.behavior.name, self.numbers)
         hyper, steps = self.hyperparameters, self.get_max_steps
         self._learning_rate = (
             None
@@ -225,9 +227,12 @@ class ActorCriticTrainer(OnPolicyTrainer):
         The normalizer is updated with the steps before the update, as in ML-Agents, so that the trained policy is the
         one that acts. A later update of the normalizer would change the policy without the protection of the clip.
         """
-        metrics = self.context.metrics
+        metrics, reduce = self.context.metrics, self.context.reduce
+        self._watch.begin()
+        self._begin_draws()
         with metrics.assemble.time():
             plan = self.update_buffer.plan()
+            reduce.has_rows = not plan.is_stand_in
             storage = self.update_buffer.ring.storage
             recorded = self._maker.recorded(plan, storage, self.version)
             agreement = compare(
@@ -237,8 +242,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 ratio=self.hyperparameters.ratio,
                 sample=self.hyperparameters.batch_size,
             )
-            before, statistics_before = self.optimizer.snapshot(), self.statistics.state_dict()
-            auxiliaries_before, scale_before = self.auxiliaries.state_dict(), self.value_scale.state_dict()
+            steps_before, restore = self.optimizer.steps, self._restorer()
             self.statistics.merge(self.statistics.moments(storage, plan.step_rows))
             self.statistics.publish()
             experience = self._maker.make(plan, storage, recorded)
@@ -256,21 +260,18 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 parts=self.hyperparameters.gradient_accumulation,
                 after_minibatch=self._update_signals if self.signals.learns else None,
             )
-            taken = self.optimizer.steps - before.steps
+            taken = self.optimizer.steps - steps_before
+            reduce.has_rows = True  # of demonstrations, which every learner has
             if self.cloning is not None:
                 self.cloning.update(self.get_step)
             lags = self._report_agreement(recorded, agreement, plan)
-            acts = can_act(self.policy, recorded, observations=self._maker.observations)
-            scalars = self._report(experience, sums, coefficients, self._is_finite() & acts)
+            acts = can_act(self.policy, recorded, observations=self._maker.observations) | plan.is_stand_in
+            scalars = self._report(experience, sums, coefficients, self._is_finite() & acts, plan)
         if scalars is None:
-            self.optimizer.restore(before)
-            self.value_scale.load_state_dict(scale_before)
-            self.auxiliaries.load_state_dict(auxiliaries_before)
-            self.statistics.load_state_dict(statistics_before)
-            self.statistics.publish()
-            self._forget()
+            restore()
             return 0
-        metrics.policy_lag.add(lags, self.numbers["mean_lag"] * plan.step_count)
+        self._watch.end(plan, self.optimizer.parameters, self._version + 1)
+        metrics.policy_lag.add(lags, self.numbers["mean_lag"] * plan.all_steps)
         if coefficients.epsilon:
             self.stats_reporter.add_stat("Policy/Epsilon", coefficients.epsilon)
         self.stats_reporter.add_stat("Policy/Beta", coefficients.beta)
@@ -279,10 +280,33 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self.after_update(scalars)
         return taken
 
+    def _restorer(self) -> Callable[[], None]:
+        """Returns a function that undoes an update which begins now."""
+        optimizer, statistics = self.optimizer.snapshot(), self.statistics.state_dict()
+        auxiliaries, scale = self.auxiliaries.state_dict(), self.value_scale.state_dict()
+
+        def restore() -> None:
+            self.optimizer.restore(optimizer)
+            self.value_scale.load_state_dict(scale)
+            self.auxiliaries.load_state_dict(auxiliaries)
+            self.statistics.load_state_dict(statistics)
+            self.statistics.publish()
+            self._forget()
+
+        return restore
+
+    def _begin_draws(self) -> None:
+        """Seeds the draws of one of several learners: they differ between learners, and belong to no run state."""
+        reduce = self.context.reduce
+        if reduce.ranks > 1:
+            first, second = draw_seeds(reduce, self.context.seed, self._version, self._failed_updates)
+            self._shuffle.manual_seed(first)
+            self.auxiliaries.begin_draws(second)
+
     def _meter(self) -> DivergenceMeter:
         hyper = self.hyperparameters
         desired = hyper.desired_kl if hyper.learning_rate_schedule == "adaptive" else None
-        return DivergenceMeter(Limits(hyper.target_kl, desired), self.optimizer, hyper.ratio, self.context.reduce)
+        return DivergenceMeter(Limits(hyper.target_kl, desired), self.optimizer, hyper.ratio)
 
     def _is_finite(self) -> Tensor:
         """Returns a scalar bool on the device: whether everything that learns is finite."""
@@ -332,10 +356,12 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 ),
                 within,
             ]
-        ).tolist()
-        error, worst, mean_lag, lag_max, clipped, forbidden, *cumulative = scalars
+        )
+        found = combined(self.context.reduce, scalars, plan)
+        error, mean_lag, lag_max, clipped = found.max(0), found.mean(2), found.max(3), found.sum(4)
+        forbidden, cumulative = found.mean(5), [found.sum(place) for place in range(6, len(scalars))]
         self.numbers.update(log_prob_error_max=error, mean_lag=mean_lag, observations_clipped=clipped)
-        counts: NDArray[np.float64] = np.diff([0.0, *cumulative, float(plan.step_count)])
+        counts: NDArray[np.float64] = np.diff([0.0, *cumulative, float(plan.all_steps)])
         add = self.stats_reporter.add_stat
         add("Rollcast/Policy Lag", mean_lag)
         add("Rollcast/Policy Lag Max", lag_max)
@@ -343,8 +369,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
         if agreement.forbidden is not None:
             self.numbers["forbidden_choice_ratio"] = forbidden
             add("Policy/Forbidden Choice Mass", forbidden)
-        if error > LOG_PROB_ERROR_LIMIT:
-            actor_index = plan.actor_of(int(worst))
+        if error > LOG_PROB_ERROR_LIMIT and float(scalars[0]) > LOG_PROB_ERROR_LIMIT:  # of this learner's own steps
+            actor_index = plan.actor_of(int(scalars[1]))
             left_out = self._disagreements.admit(actor_index)
             if left_out is None:
                 return counts
@@ -360,36 +386,22 @@ class ActorCriticTrainer(OnPolicyTrainer):
         return counts
 
     def _report(
-        self, experience: Experience, sums: EpochSums, coefficients: Coefficients, learned_is_finite: Tensor
+        self, experience: Experience, sums: EpochSums, coefficients: Coefficients, own_is_finite: Tensor, plan: Plan
     ) -> dict[str, float] | None:
         """Reads the statistics from the device and reports them.
 
         Returns:
             Means of the loss scalars; None if they or the learned parameters are not finite.
         """
-        log_ratio, rate = sums.log_ratio, self.optimizer.learning_rate
-        terms = torch.stack(list(sums.scalars.values())).double() / sums.drawn
-        scalars = torch.stack(
-            [
-                (learned_is_finite & terms.isfinite().all()).double(),
-                approximate_kl(log_ratio.double()),
-                coefficients.is_limited(log_ratio.exp()).double().mean(),
-                self.optimizer.gradient_norm().double(),
-                # A learning rate that is not adaptive is known on the host.
-                self.optimizer.gradient_norm().double() if isinstance(rate, float) else rate.double(),
-                experience.explained,
-                *experience.values,
-                *experience.rewards,
-                *self.value_scale.scale,
-                *(experience.values if experience.baselines is None else experience.baselines),
-                *terms,
-            ]
-        ).tolist()
-        finite, divergence, clipped, norm, adapted, explained, *rest = scalars
-        if not finite:
+        rate = self.optimizer.learning_rate
+        unsound, divergence, clipped, norm, adapted, explained, *rest = self._read(
+            experience, sums, coefficients, own_is_finite, plan
+        )
+        if unsound:
             return None
         learning_rate = rate if isinstance(rate, float) else adapted
-        signals, named = rest[: -len(terms)], dict(zip(sums.scalars, rest[-len(terms) :], strict=True))
+        count = len(sums.scalars)
+        signals, named = rest[:-count], dict(zip(sums.scalars, rest[-count:], strict=True))
         policy, value, entropy = (named.get(name, 0.0) for name in _SHOWN_ELSEWHERE)
         self.note_losses(policy=policy, value=coefficients.value * value, entropy=-coefficients.beta * entropy)
         self.numbers.update(
@@ -420,6 +432,33 @@ class ActorCriticTrainer(OnPolicyTrainer):
                 scale = self.numbers[f"return_scale/{name}"] = signals[2 * len(self.signals) + index]
                 add(f"Policy/{name.capitalize()} Return Scale", scale)
         return named
+
+    def _read(
+        self, experience: Experience, sums: EpochSums, coefficients: Coefficients, own_is_finite: Tensor, plan: Plan
+    ) -> list[float]:
+        """Returns the statistics of all learners, of which the first is 0 if everything is finite."""
+        log_ratio, rate = sums.log_ratio, self.optimizer.learning_rate
+        terms = torch.stack(list(sums.scalars.values())).double() / sums.drawn
+        before = [
+            (~(own_is_finite & terms.isfinite().all())).double(),
+            approximate_kl(log_ratio.double()),
+            coefficients.is_limited(log_ratio.exp()).double().mean(),
+            self.optimizer.gradient_norm().double(),
+            # A learning rate that is not adaptive is known on the host.
+            self.optimizer.gradient_norm().double() if isinstance(rate, float) else rate.double(),
+            experience.explained,
+            *experience.values,
+        ]
+        after = [
+            *self.value_scale.scale,
+            *(experience.values if experience.baselines is None else experience.baselines),
+            *terms,
+        ]
+        rewards = [*experience.rewards]
+        scalars = torch.stack([*before, *rewards, *after])
+        found, first = combined(self.context.reduce, scalars, plan), len(before)
+        sums_at = {0, *range(first, first + len(rewards))}
+        return [found.sum(place) if place in sums_at else found.mean(place) for place in range(len(scalars))]
 
     def _take_faulty_signals(self) -> tuple[str, ...]:
         """Returns the reward signals whose rewards were not finite since the last call; waits for the device."""

@@ -60,6 +60,8 @@ class GroupExperienceMaker(ExperienceMaker):
         """Evaluates all rows, with each agent encoded once."""
         members, critic = _members(plan), self._critic
         critic.note_agents(members.present)
+        if self._reduce.ranks > 1:
+            critic.most_agents.copy_(self._reduce.gather(critic.most_agents).amax(0))
         embedded = [self._embed(storage, rows) for rows in torch.split(plan.rows, self._rows_at_once)]
         seen, acted = (torch.cat(parts) for parts in zip(*embedded, strict=True))
         states = []

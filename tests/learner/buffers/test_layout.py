@@ -51,6 +51,17 @@ def test_each_segment_is_followed_by_its_final_row() -> None:
     assert block["action_mask"].tolist() == [[1] * 3, [1] * 3, [0] * 3] * 2
 
 
+def test_rows_of_other_ranks_are_not_written() -> None:
+    """A segment of another rank has its place, but nothing is written there, nor read from its part of the chunk."""
+    chunk = make_chunk([2, 1, 2], memory=np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32))
+    columns = on_policy_columns(SPEC, memory_size=2, memory_stride=4)
+    block = {column.name: np.full((8, *column.shape), 77) for column in columns}
+    fill(block, columns, chunk, segments_of(chunk), np.arange(3), own=np.array([True, False, True]))
+    assert block["reward"].tolist() == [0, 1, 0, 77, 77, 3, 4, 0]
+    assert block["version"][3:5].tolist() == [77, 77]
+    assert block["memory"].tolist() == [[1, 2], [0, 0], [0, 0], [77, 77], [77, 77], [5, 6], [0, 0], [0, 0]]
+
+
 def test_group_rewards_and_masks_are_taken_over() -> None:
     """A step's reward includes its group reward, and masks are copied."""
     masks = np.array([[1, 0, 1], [0, 1, 1]], np.uint8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from rollcast.errors import Untrainable
@@ -29,6 +30,7 @@ class SlowJudge:
         names: Of the behaviors that were judged.
         refuses: Names of those that cannot be trained.
         faulty: Names of those that it fails at.
+        ranks: Number of processes that train together.
     """
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class SlowJudge:
         self.names: list[str] = []
         self.refuses: set[str] = set()
         self.faulty: set[str] = set()
+        self.ranks = 1
 
     def __call__(self, spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
         """Waits, and answers."""
@@ -47,7 +50,7 @@ class SlowJudge:
             raise ZeroDivisionError
         if spec.name in self.refuses:
             raise Untrainable(f"{spec.name}: no")
-        return Footprint(ring_rows=1, row_bytes=100)
+        return Footprint(ring_rows=1, row_bytes=100, ranks=self.ranks)
 
 
 def test_a_second_actor_joins_the_judgement_of_the_first() -> None:
@@ -116,6 +119,18 @@ def test_behaviors_that_are_declared_together_share_the_memory() -> None:
     assert len(refused) == 1
     with pytest.raises(Untrainable, match="in addition to 200 for other behaviors"):
         refused[0].result()
+
+
+def test_the_memory_of_all_ranks_counts() -> None:
+    """Each rank has a ring, networks and signals, and all share the minibatch; the refusal says so."""
+    found = Footprint(ring_rows=10, row_bytes=5, network_bytes=7, batch_bytes=100, signal_bytes=3)
+    assert (found.total_bytes, replace(found, ranks=3).total_bytes) == (160, 280)
+    judge = SlowJudge()
+    judge.may_answer.set()
+    judge.ranks = 2
+    behaviors = BehaviorTable(open_default(max_training_bytes=150), Ledger(), judge, Link().to_trainers.send)
+    with pytest.raises(Untrainable, match=r"needs 200 bytes .*; all but the minibatch in each of 2 processes"):
+        behaviors.declare(make_spec(), 0, 1)
 
 
 def test_restored_behaviors_count() -> None:

@@ -29,12 +29,12 @@ SETTINGS = next(iter(OPTIONS.behaviors.values()))
 
 
 @contextmanager
-def asked() -> Iterator[LinkJudge]:
+def asked(ranks: int = 1) -> Iterator[LinkJudge]:
     """Starts the judge of the service over two pickling channels without receivers."""
     to_trainers: Channel[JudgeDeclaration] = Channel(coded)
     to_front: Channel[Judgement] = Channel(coded)
     asking = LinkJudge(to_trainers.send)
-    thread = JudgeThread(SERVICE, to_front.send)
+    thread = JudgeThread(SERVICE, to_front.send, ranks)
     to_trainers.divert(JudgeDeclaration, thread.ask)
     to_front.divert(Judgement, asking.answer)
     thread.start()
@@ -48,6 +48,12 @@ def test_an_answer_comes_although_no_side_looks_for_messages() -> None:
     """A judgement returns during a long update, with the figures of a local one."""
     with asked() as asking:
         assert asking(make_spec(), SETTINGS, SERVICE) == judge(make_spec(), SETTINGS, SERVICE)
+
+
+def test_an_answer_names_the_ranks() -> None:
+    """The trainers' side knows how many processes train together, and each needs memory."""
+    with asked(ranks=3) as asking:
+        assert asking(make_spec(), SETTINGS, SERVICE).ranks == 3
 
 
 def test_a_refusal_is_told_as_it_would_be_told_here() -> None:

@@ -48,6 +48,7 @@ from learner.link.to_front import (
     ToFront,
 )
 from learner.link.to_trainers import Actor, Actors, Books, Declared, Experience, QueueFull, ToTrainers
+from learner.link.turns import Follow, Over, Turn, TurnKind
 from learner.observe.address import BoundAddresses
 from learner.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
 from learner.observe.meters import RunMeters
@@ -119,6 +120,9 @@ MESSAGES: tuple[Any, ...] = (
     NotOpened(ExitCode.BAD_CHECKPOINT, "damaged"),
     Begin(BoundAddresses("127.0.0.1:1", "127.0.0.1:2", tls=True)),
     GiveUp("no"),
+    Follow(2, 3),
+    Over(),
+    Turn(5, 0, TurnKind.RELEASE, 7, frozenset({"session"})),
     Logged("error", "trainer_failed", {"error": "no", "exception": "Traceback"}),
     declared(),
     Experience(0, 7, make_chunk(5, discarded={"reset": 2}, game_record=RECORD), "session", 3, 100, 12.5),

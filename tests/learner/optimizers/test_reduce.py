@@ -21,15 +21,16 @@ SETTINGS = {
 
 
 class Counting(SingleLearner):
-    """A learner that counts its reductions and can refuse."""
+    """A learner that counts its reductions."""
 
-    def __init__(self, *, is_ready: bool = True) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.calls: Counter[str] = Counter()
-        self._is_ready = is_ready
 
-    def gradients(self, gradient: Tensor) -> None:
+    def gradients(self, gradient: Tensor, rows: int = 1, beside: Tensor | None = None) -> Tensor | None:
         """Counts."""
         self.calls["gradients"] += 1
+        return super().gradients(gradient, rows, beside)
 
     def sums(self, values: Tensor) -> Tensor:
         """Counts."""
@@ -40,10 +41,6 @@ class Counting(SingleLearner):
         """Counts."""
         self.calls["moments"] += 1
         return batch
-
-    def all_agree(self, vote: bool) -> bool:
-        """Returns False until every learner is ready."""
-        return vote and self._is_ready
 
 
 def run_update(reduce: Counting) -> PPOTrainer:
@@ -63,13 +60,9 @@ def test_gradients_moments_and_sums_pass_it() -> None:
     assert reduce.calls == {"gradients": trainer.optimizer_steps, "sums": 2, "moments": 2}
 
 
-def test_an_update_waits_for_all_learners() -> None:
-    """An update waits until all learners have a full buffer."""
-    assert run_update(Counting(is_ready=False)).version == 0
-
-
 def test_one_learner_changes_nothing() -> None:
     """With one learner the interface is the identity."""
     single, values = SingleLearner(), torch.randn(3)
     assert single.sums(values) is single.moments(values) is values
-    assert (single.all_agree(True), single.any_agrees(False)) == (True, False)
+    assert single.gather(values).tolist() == [values.tolist()]
+    assert single.broadcast(b"state") == b"state"

@@ -121,9 +121,12 @@ def test_a_memory_is_left_out() -> None:
 class Summing(SingleLearner):
     """Doubles gradients, to be detected."""
 
-    def gradients(self, gradient: torch.Tensor) -> None:
+    def gradients(
+        self, gradient: torch.Tensor, rows: int = 1, beside: torch.Tensor | None = None
+    ) -> torch.Tensor | None:
         """Doubles the gradients."""
         gradient.mul_(2.0)
+        return super().gradients(gradient, rows, beside)
 
     def moments(self, batch: torch.Tensor) -> torch.Tensor:
         """Adds one."""

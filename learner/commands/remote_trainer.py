@@ -1,0 +1,88 @@
+"""Implements ``trainer``: a process that trains for a learner on another machine, usually a rank of torchrun."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from rollcast.tls import ClientSecurity
+
+from learner.common.exits import ExitCode, UserError
+from learner.settings.addresses import AUTHORITY, is_loopback, split_address
+
+REACH_SECONDS: Final = 600.0
+"""How long a trainer waits for a learner that cannot be reached: it may be started later, or again."""
+TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
+"""Name of the token's file in a folder of certificates."""
+_FILES: Final = (
+    ("--tls-ca", "authority of the learner's certificate (default: in DIR)"),
+    ("--tls-cert", "certificate of this trainer"),
+    ("--tls-key", "private key of --tls-cert"),
+    ("--token-file", "file with a token of the role trainer (default: in DIR)"),
+)
+
+
+def add_trainer(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+    """Adds the flags of ``trainer``.
+
+    Args:
+        parser: Its parser.
+        run: Runs the parsed command.
+    """
+    parser.add_argument("--front", metavar="HOST:PORT", required=True, help="the learner's --trainer-address")
+    parser.add_argument("--certs", metavar="DIR", type=Path, help=f"folder with {AUTHORITY} and {TOKEN_FILE}")
+    for flag, text in _FILES:
+        parser.add_argument(flag, metavar="FILE", type=Path, help=text)
+    parser.add_argument("--server-name", metavar="NAME", help="name in the learner's certificate, if it is not HOST")
+    parser.add_argument("--insecure", action="store_true", help="connect in plain text to another machine")
+    parser.set_defaults(run=run)
+
+
+def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
+    """Trains for a learner until its run ends, and returns the exit code.
+
+    Args:
+        parsed: The command line.
+        say: Called with each line for the terminal.
+
+    Raises:
+        UserError: The learner was not reached, or does not take this trainer.
+    """
+    from learner.commands.remote_door import Introduction, RefusedError, dial_front  # noqa: PLC0415 - as below
+    from learner.commands.trainer import TrainerProgram, place_among_ranks, prepare  # noqa: PLC0415 - needs the learner
+
+    security = _security(parsed)
+    rank, ranks = place_among_ranks()
+    prepare()
+    introduction = Introduction(rank, ranks, version("rollcast"))
+    try:
+        connection, attempt = dial_front(parsed.front, security, introduction, REACH_SECONDS, say)
+    except RefusedError as error:
+        raise UserError(ExitCode.UNREACHABLE, str(error)) from None
+    say(f"trains as rank {rank} of {ranks} for the learner at {parsed.front}, whose log has what happens")
+    return TrainerProgram(connection, None, attempt).run()
+
+
+def _security(parsed: argparse.Namespace) -> ClientSecurity:
+    """Returns how to connect.
+
+    Raises:
+        UserError: The address is malformed, or in plain text on another machine.
+    """
+    try:
+        split_address(parsed.front)
+    except ValueError as error:
+        raise UserError(ExitCode.USAGE, f"--front {parsed.front!r} {error}") from None
+    folder: Path | None = parsed.certs
+    ca = parsed.tls_ca or (None if folder is None else folder / AUTHORITY)
+    token = parsed.token_file or (None if folder is None else folder / TOKEN_FILE)
+    if ca is None and not parsed.insecure and not is_loopback(parsed.front):
+        raise UserError(
+            ExitCode.USAGE,
+            f"the connection to {parsed.front} is plain text: give --certs DIR or --tls-ca FILE, or --insecure on a network "
+            "you trust",
+        )
+    return ClientSecurity(ca, parsed.tls_cert, parsed.tls_key, token, parsed.server_name)

@@ -1,0 +1,70 @@
+"""Takes trainers from a torchrun that someone else starts, on any machines, instead of starting them here."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import structlog
+
+from learner.commands.remote_door import RemoteDoor
+from learner.commands.trainer import MARK
+from learner.common.exits import ExitCode, UserError
+from learner.identity.setup import identity_of
+from learner.link.stream import StreamConnection
+from learner.settings.service import ServiceSettings
+
+log = structlog.get_logger(__name__)
+
+
+class AwaitedTrainers:
+    """Trainers that dial the service by themselves. A context manager, in place of `StartedTrainers`.
+
+    Args:
+        address: Where the service listens for them.
+        service: Settings of the service: its identity, and the number of trainers.
+        folder: The run folder.
+
+    Raises:
+        UserError: The address cannot be used, or a file of the identity.
+    """
+
+    def __init__(self, address: str, service: ServiceSettings, folder: Path) -> None:
+        self._ranks = service.trainers
+        self._mark = folder / MARK
+        try:
+            self._door = RemoteDoor(address, identity_of(service), service.trainers, version("rollcast"))
+        except OSError as error:
+            raise UserError(
+                ExitCode.PORT_IN_USE, f"cannot listen for trainers on {address}: {error.strerror or error}"
+            ) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stops listening."""
+        self._door.close()
+        self._mark.unlink(missing_ok=True)
+
+    def connect(self) -> list[tuple[StreamConnection, None]] | None:
+        """Waits until all trainers have come, and returns their connections; None after the end of the block."""
+        attempt = secrets.token_hex(8)
+        with contextlib.suppress(OSError):  # rank 0 then says what is missing
+            self._mark.write_text(attempt, encoding="ascii")
+        log.info("waiting_for_trainers", address=self._door.address, trainers=self._ranks)
+        found = self._door.gather(attempt)
+        return None if found is None else [(connection, None) for connection in found]
+
+    def kill(self) -> None:
+        """Does nothing: the trainers end with their connections."""
+
+    def how_it_ended(self) -> str:
+        """Returns what the loss of a connection means."""
+        return "a trainer on another machine ended, or its connection broke"

@@ -1,0 +1,102 @@
+"""Tests trainers that someone else's torchrun starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from rollcast.auth import Role
+
+from learner.common.exits import ExitCode
+from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
+from tests.e2e.runs import cartpole, write_run
+from tests.e2e.test_outages import children_of, free_port
+from tests.e2e.test_trainer_deaths import is_back
+from tests.learner.identity.certificates import Folder
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+NAME = "CartPole"
+RESTARTS = ("--max-restarts", "3", "--monitor-interval", "0.2")
+
+
+def torchrun(processes: Processes, ranks: int, front: str, *options: str) -> Child:
+    """Starts ranks that train for a learner."""
+    launch = ("--standalone", "--nproc-per-node", str(ranks), "--log-dir", os.devnull, *RESTARTS)
+    name = f"torchrun-{len(processes._children)}"
+    line = ("-m", "torch.distributed.run", *launch, "-m", "learner", "trainer", "--front", front, *options)
+    return processes.python(name, *line, environment={"OMP_NUM_THREADS": "1"})
+
+
+def started(processes: Processes, ranks: int, front: str, *options: str) -> LearnerProcess:
+    """Starts a learner that waits for its trainers."""
+    run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0, lease_seconds=15.0)
+    return processes.learner(run_file, "--trainer-address", front, "--trainers", str(ranks), *options)
+
+
+def waits(learner: LearnerProcess, times: int = 1) -> None:
+    """Waits until a learner waits for trainers."""
+    wait_until(lambda: len(learner.events("waiting_for_trainers")) >= times, "it waits", said=learner.said)
+
+
+def test_ranks_train_over_tls_and_come_back(processes: Processes, tmp_path: Path) -> None:
+    """Two ranks with a token train; after the death of one torchrun starts both again, and the end of the run ends all."""
+    folder = Folder.make(tmp_path / "certs", lab=Role.ACTOR, farm=Role.TRAINER)
+    front = f"127.0.0.1:{free_port()}"
+    learner = started(processes, 2, front, "--certs", str(folder.path))
+    identity = ("--tls-ca", str(folder.ca), "--token-file", str(folder.path / "farm.token"))
+    trainers = torchrun(processes, 2, front, *identity)
+    lab = ("--tls-ca", str(folder.ca), "--token-file", str(folder.path / "lab.token"))
+    actors = [processes.actor(learner.address, "CartPole-v1", "--num-envs", "3", *lab) for _ in range(2)]
+    everyone = (*actors, trainers)
+    learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", *everyone)
+    learner.wait_for_version(NAME, 4, *everyone)
+    os.kill(children_of(trainers.pid)[1], signal.SIGKILL)
+    learner.wait_for(lambda: is_back(learner, 2, len(actors)), "all are back", *everyone)
+    learner.wait_for_version(NAME, learner.behavior(NAME).version + 3, *everyone)
+    numbers = learner.behavior(NAME).numbers
+    assert min(numbers[f"rank_steps/{rank}"] for rank in range(2)) > 0
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == ExitCode.OK, learner.said()
+    assert trainers.wait() == ExitCode.OK, trainers.said()
+    assert not (learner.folder / ".trainers").exists()
+
+
+def test_one_trainer_elsewhere_outlives_the_learner(processes: Processes) -> None:
+    """A trainer without torchrun's ranks trains too; after a kill of the learner it waits for the next start."""
+    front = f"127.0.0.1:{free_port()}"
+    learner = started(processes, 1, front)
+    trainers = torchrun(processes, 1, front)
+    port = learner.address.rpartition(":")[2]
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
+    learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor, trainers)
+    learner.kill()
+    again = processes.learner(processes.folder / "run.yaml", "--trainer-address", front, "--resume", port=int(port))
+    again.wait_for(lambda: is_back(again, 2, 1), "it is back", actor, trainers)
+    again.wait_for_version(NAME, again.behavior(NAME).version + 2, actor, trainers)
+    again.signal(signal.SIGTERM)
+    assert [again.wait(), trainers.wait()] == [0, 0], again.said() + trainers.said()
+
+
+def test_strangers_are_sent_away(processes: Processes, tmp_path: Path) -> None:
+    """A wrong role, no token, another number of ranks and another authority end with one line, and the learner waits on."""
+    folder = Folder.make(tmp_path / "certs", lab=Role.ACTOR, farm=Role.TRAINER)
+    other = Folder.make(tmp_path / "other")
+    front = f"127.0.0.1:{free_port()}"
+    learner = started(processes, 2, front, "--certs", str(folder.path))
+    waits(learner)
+    ca = ("--tls-ca", str(folder.ca))
+    farm = ("--token-file", str(folder.path / "farm.token"))
+    for options, words in (
+        ((*ca, "--token-file", str(folder.path / "lab.token")), "lab is an actor, and this call needs a trainer"),
+        (ca, "the learner requires a token"),
+        ((*ca, *farm), "the learner waits for 2 trainers"),
+        (("--tls-ca", str(other.ca), *farm), "the learner's certificate is refused"),
+    ):
+        line = ("-m", "learner", "trainer", "--front", front, *options)
+        child = processes.python(f"stranger-{len(processes._children)}", *line)
+        assert words in child.fails_with(ExitCode.UNREACHABLE)
+    assert len(learner.events("trainer_refused")) == 4
+    assert learner.is_running

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rollcast import limits
-from rollcast.chunks import GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import GameRecord, GameResult
 from rollcast.game_records import SCORES, GameText, suffix_of
 
 from actor_client.boards.positions import Position

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.columns import GameResult
+from rollcast.chunks import GameResult
 from rollcast.enums import StatAggregation
 from rollcast.unity.finite import zero_what_is_not_finite
 

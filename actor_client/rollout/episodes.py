@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.chunks import GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole, GroupEnd, Purpose, SegmentEnd
 
 from actor_client.rollout.assignment import Seat

@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
-
-from rollcast.tls import ClientSecurity
+from typing import TYPE_CHECKING, Final
 
 from learner.common.exits import ExitCode, UserError
 from learner.settings.addresses import AUTHORITY, is_loopback, split_address
+
+if TYPE_CHECKING:
+    from rollcast.tls import ClientSecurity
 
 REACH_SECONDS: Final = 600.0
 """How long a trainer waits for a learner that cannot be reached: it may be started later, or again."""
@@ -51,8 +52,8 @@ def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
     Raises:
         UserError: The learner was not reached, or does not take this trainer.
     """
-    from learner.commands.remote_door import Introduction, RefusedError, dial_front  # noqa: PLC0415 - as below
-    from learner.commands.trainer import TrainerProgram, place_among_ranks, prepare  # noqa: PLC0415 - needs the learner
+    from learner.commands.remote_door import Introduction, RefusedError, dial_front  # noqa: PLC0415 - heavy
+    from learner.commands.trainer import TrainerProgram, place_among_ranks, prepare  # noqa: PLC0415 - heavy
 
     security = _security(parsed)
     rank, ranks = place_among_ranks()
@@ -72,6 +73,8 @@ def _security(parsed: argparse.Namespace) -> ClientSecurity:
     Raises:
         UserError: The address is malformed, or in plain text on another machine.
     """
+    from rollcast.tls import ClientSecurity  # noqa: PLC0415 - heavy
+
     try:
         split_address(parsed.front)
     except ValueError as error:

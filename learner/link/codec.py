@@ -21,8 +21,7 @@ from typing import Any, Final, get_args
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from rollcast.chunks import Chunk, GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import Chunk, GameRecord, GameResult
 from rollcast.descriptions import PolicyDescription
 from rollcast.enums import (
     AssignmentRole,

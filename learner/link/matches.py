@@ -8,8 +8,7 @@ from itertools import count
 from typing import Final
 
 import numpy as np
-from rollcast.chunks import Chunk
-from rollcast.columns import GameResult
+from rollcast.chunks import Chunk, GameResult
 from rollcast.enums import AssignmentRole, GroupEnd, Purpose, SegmentEnd
 
 from learner.link.policies import PolicyKey

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from rollcast.columns import GameResult
+from rollcast.chunks import GameResult
 
 from learner.link.matches import Game, Match
 from learner.link.policies import PolicyKey

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollcast import limits
-from rollcast.chunks import Chunk, GameRecord
-from rollcast.columns import OPEN_PREFIXES, ColumnForm, GameResult
+from rollcast.chunks import Chunk, GameRecord, GameResult
+from rollcast.columns import OPEN_PREFIXES, ColumnForm
 from rollcast.enums import (
     ActionSource,
     AssignmentRole,

@@ -1,15 +1,24 @@
 """A chunk of experience as arrays."""
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from numpy.typing import NDArray
 
-from rollcast.columns import GameResult
 from rollcast.enums import ColumnRole
 
 _NUMBER_BYTES = 64
 """Bytes of the numbers and the framing of a game record."""
+
+
+class GameResult(IntEnum):
+    """Outcome of a game for one seat, the values of `episode/result`; see trajectory.proto."""
+
+    LOST = -1
+    DRAWN = 0
+    WON = 1
+    UNKNOWN = 127
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,15 +26,6 @@ _U32: Final = np.dtype("<u4")
 _U64: Final = np.dtype("<u8")
 _I32: Final = np.dtype("<i4")
 _F32: Final = np.dtype("<f4")
-
-
-class GameResult(IntEnum):
-    """Outcome of a game for one seat, the values of `episode/result`; see trajectory.proto."""
-
-    LOST = -1
-    DRAWN = 0
-    WON = 1
-    UNKNOWN = 127
 
 
 @dataclass(frozen=True, slots=True)

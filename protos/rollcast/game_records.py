@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rollcast.columns import GameResult
+from rollcast.chunks import GameResult
 from rollcast.kif import render_kif
 
 SCORES: Final = {GameResult.WON: "1-0", GameResult.DRAWN: "1/2-1/2", GameResult.LOST: "0-1", GameResult.UNKNOWN: "*"}

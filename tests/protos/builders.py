@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.chunks import GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import GameRecord, GameResult
 from rollcast.limits import MAX_DECODED_CHUNK_BYTES
 from rollcast.policies import Distribution, PolicyDescription
 from rollcast.specs import (

@@ -19,8 +19,7 @@ from google.protobuf.message import Message
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 from rollcast import errors
-from rollcast.chunks import GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole
 from rollcast.policies import Distribution, PolicyAssembler, PolicyDescription, describe_payload, frames
 from rollcast.specs import (

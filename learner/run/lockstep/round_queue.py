@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.columns import GameResult
+from rollcast.chunks import GameResult
 from rollcast.enums import ActionSource, AssignmentRole, ColumnRole, GroupEnd, Purpose
 from rollcast.trajectories import Chunk
 

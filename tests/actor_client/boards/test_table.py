@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rollcast import limits
-from rollcast.chunks import GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole, SegmentEnd
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2, trajectory_pb2

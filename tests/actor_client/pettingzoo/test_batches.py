@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rollcast.columns import GameResult
+from rollcast.chunks import GameResult
 
 from actor_client.pettingzoo.agents import AgentReport, ParallelAgents, WrongReport, agents_of
 from actor_client.pettingzoo.batches import GroupReward, Part, Reader, _results

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from rollcast.columns import GameResult
+from rollcast.chunks import GameResult
 from rollcast.enums import AssignmentRole, SegmentEnd
 from rollcast.policies import describe_payload
 from rollcast.specs import BehaviorSpec

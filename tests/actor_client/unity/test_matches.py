@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from rollcast.columns import GameResult
+from rollcast.chunks import GameResult
 from rollcast.enums import AssignmentRole, SegmentEnd
 from rollcast.policies import PolicyDescription
 from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP, UnityRLInputProto

@@ -106,10 +106,10 @@ def test_a_rank_that_is_started_again_replaces_the_earlier_one(ranks: Ranks) -> 
     """The connection of a rank that has come again is closed."""
     earlier = ranks.raw(INTRODUCTION)
     gathering, found = ranks.gather("two")
-    ranks.arrive(0)
+    again = ranks.arrive(0)
     assert earlier.recv(1) == b""
-    ranks.arrive(1).join(20.0)
-    gathering.join(20.0)
+    for thread in (ranks.arrive(1), again, gathering):
+        thread.join(20.0)
     assert found != [None]
     assert ranks.attempts == {0: "two", 1: "two"}
 

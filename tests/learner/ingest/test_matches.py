@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rollcast.chunks import GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole
 from rollcast.trajectories import Chunk
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from rollcast.chunks import Chunk
-from rollcast.columns import GameResult
+from rollcast.chunks import Chunk, GameResult
 from rollcast.enums import AssignmentRole, Purpose, SegmentEnd
 
 from learner.link.matches import games_of

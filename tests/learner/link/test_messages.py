@@ -8,8 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from rollcast.chunks import GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole, HoldReason
 from rollcast.v1 import policy_pb2
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rollcast.columns import GameResult
+from rollcast.chunks import GameResult
 from rollcast.enums import AssignmentRole, GroupEnd, SegmentEnd
 from rollcast.trajectories import Chunk
 from structlog.testing import capture_logs

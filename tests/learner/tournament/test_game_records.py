@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rollcast.chunks import GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole
 from structlog.testing import capture_logs
 

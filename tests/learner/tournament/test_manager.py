@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rollcast.chunks import GameRecord
-from rollcast.columns import GameResult
+from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole, GroupEnd, SegmentEnd
 from rollcast.trajectories import Chunk
 from structlog.testing import capture_logs

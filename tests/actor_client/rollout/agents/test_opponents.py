@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from rollcast.columns import GameResult
+from rollcast.chunks import GameResult
 
 from actor_client.policy.actions import Actions, MemoryForm
 from actor_client.policy.noise import Noise

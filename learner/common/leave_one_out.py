@@ -55,7 +55,8 @@ class SourcedValues:
     def least_mean(self, present: Collection[Source]) -> float:
         """Returns the smallest mean of the newest values of the present sources without any one of them.
 
-        Sources of several principals count as one for each principal.
+        Sources of several principals count as one for each principal. Without one of N, the newest (N - 1) / N of the number
+        of a mean count: those of the same time, if all send alike, so that the answer comes no later than the mean.
 
         Args:
             present: The present sources, including those that have no value yet.
@@ -78,24 +79,8 @@ class SourcedValues:
             read.append(entry)
         # Without a source that has none of these values, the mean is that of all of them.
         outs = [None, *dict.fromkeys(key for _, key, _ in read)]
-        return min(self._mean_without(out, read, newest_first) for out in outs)
-
-    def _mean_without(
-        self, out: Hashable, read: list[tuple[int, Hashable, float]], rest: Iterator[tuple[int, Hashable, float]]
-    ) -> float:
-        total, number, at = 0.0, 0, 0
-        while number < self._kept:
-            if at == len(read):
-                entry = next(rest, None)
-                if entry is None:
-                    break
-                read.append(entry)
-            _, key, value = read[at]
-            at += 1
-            if key != out:
-                total += value
-                number += 1
-        return total / number if number else -math.inf
+        others = math.ceil(self._kept * (len(groups) - 1) / len(groups))
+        return min(_mean_without(out, self._kept if out is None else others, read, newest_first) for out in outs)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the values and their sources, oldest first, as plain values."""
@@ -128,3 +113,29 @@ def _groups(present: Collection[Source]) -> dict[Hashable, list[Source]]:
     if len(by_principal) > 1:
         return dict(by_principal)
     return {source: [source] for source in set(present)}
+
+
+def _mean_without(
+    out: Hashable, wanted: int, read: list[tuple[int, Hashable, float]], rest: Iterator[tuple[int, Hashable, float]]
+) -> float:
+    """Returns the mean of the newest values of all groups but one.
+
+    Args:
+        out: The group; None for none.
+        wanted: Most values.
+        read: The newest values, the newest first; grows as more are read.
+        rest: The values before them.
+    """
+    total, number, at = 0.0, 0, 0
+    while number < wanted:
+        if at == len(read):
+            entry = next(rest, None)
+            if entry is None:
+                break
+            read.append(entry)
+        _, key, value = read[at]
+        at += 1
+        if key != out:
+            total += value
+            number += 1
+    return total / number if number else -math.inf

@@ -60,27 +60,41 @@ def test_absent_sources_do_not_count() -> None:
     assert made.least_mean([HONEST, HOSTILE]) == 5.0
 
 
+@pytest.mark.parametrize("actors", [2, 3, 8])
+def test_it_comes_with_the_mean(actors: int) -> None:
+    """If actors send alike, the least mean rises when the mean does: it reads values of the same time."""
+    sources = [Source("", place) for place in range(actors)]
+    made = SourcedValues(120)
+    for number in range(240):
+        made.append(float(number >= 120), sources[number % actors])
+    assert made.least_mean(sources) == 1.0
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_it_equals_the_definition(seed: int) -> None:
-    """The result is the least mean, of the newest values, of all present sources and of all but each of them."""
+    """The result is the least of the mean of the newest values, and of those of their share without each that has some."""
     draw = random.Random(seed)
     sources = [Source(draw.choice(["a", "b", ""][: 1 + seed % 3]), place) for place in range(4)]
     kept = draw.choice([1, 3, 7])
     entries = [(draw.gauss(0, 1), draw.choice(sources)) for _ in range(draw.randrange(2, 60))]
     made = values(*entries, kept=kept)
     present = sources[: draw.randrange(2, 5)]
-    by_principal = len({source.principal for source in present}) > 1
+    principals = {source.principal for source in present}
+    by_principal = len(principals) > 1
+    groups = len(principals) if by_principal else len(present)
     own: dict[Source, list[int]] = {source: [] for source in sources}
     for number, (_, source) in enumerate(entries):
         own[source] = [*own[source], number][-kept:]
     means = []
-    for out in (None, *present):
+    window = sorted((n for source in present for n in own[source]), reverse=True)[:kept]
+    for out in (None, *{entries[number][1] for number in window}):
 
         def stays(source: Source, out: Source | None = out) -> bool:
             return out is None or (source.principal != out.principal if by_principal else source != out)
 
         numbers = sorted((n for source in present if stays(source) for n in own[source]), reverse=True)
-        newest = [entries[number][0] for number in islice(numbers, kept)]
+        wanted = kept if out is None else math.ceil(kept * (groups - 1) / groups)
+        newest = [entries[number][0] for number in islice(numbers, wanted)]
         means.append(sum(newest) / len(newest) if newest else -math.inf)
     assert made.least_mean(present) == pytest.approx(min(means))
 

@@ -1,15 +1,16 @@
-"""The command line of the bench: `python -m tests.bench` with `cpu`, `sessions`, `tls`, `updates`, `hostile`, `unity`, `profile` or nothing."""
+"""The command line of the bench: `python -m tests.bench` with `cpu`, `sessions`, `tls`, `updates`, `ranks`, `hostile`, `unity`, `profile` or nothing."""
 
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from tests.bench import (
     cpu_table,
+    rank_runs,
     report,
     session_runs,
     session_table,
@@ -37,7 +38,14 @@ RENDERERS = {
     "sessions": session_table.render,
     "tls": tls_table.render,
     "updates": update_table.render,
+    "ranks": rank_runs.render,
 }
+SIMPLE: Mapping[str, Callable[[Workplace], Sequence[Contestant]]] = {
+    "tls": tls_runs.contestants,
+    "updates": update_runs.contestants,
+    "ranks": rank_runs.contestants,
+}
+"""Measurements without options of their own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,10 +77,10 @@ def _parser() -> argparse.ArgumentParser:
         "compares. It takes about two minutes a round; nothing else should run meanwhile.",
     )
     parser.add_argument(
-        "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "updates", "hostile", "unity", "profile"), default="all",
+        "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "updates", "ranks", "hostile", "unity", "profile"), default="all",
         help="all: Gymnasium's CartPole; cpu: CPU seconds of the learner per 100,000 steps, in trainings of fixed length "
         "(three minutes a round, six with --against); sessions: many sessions at one service (twelve minutes a round); tls: "
-        "plain text and TLS in turns (three minutes a round); updates: what a load costs the trainers (three minutes a round); hostile: what a hostile client costs honest ones (a minute a "
+        "plain text and TLS in turns (three minutes a round); updates: what a load costs the trainers (three minutes a round); ranks: updates of one rank and of two (two minutes a round); hostile: what a hostile client costs honest ones (a minute a "
         "pair); unity: a Unity player trained by ML-Agents and by Rollcast, from the same run file with the same command line (ten minutes a round); profile: where Rollcast's time goes "
         "(default: all)",
     )  # fmt: skip
@@ -132,10 +140,8 @@ def _contestants(options: argparse.Namespace, workplace: Workplace) -> list[Cont
     if options.command == "sessions":
         load = session_runs.Load(options.sessions, options.session_seconds)
         return list(session_runs.contestants(workplace, options.modes, load))
-    if options.command == "tls":
-        return list(tls_runs.contestants(workplace))
-    if options.command == "updates":
-        return list(update_runs.contestants(workplace))
+    if options.command in SIMPLE:
+        return list(SIMPLE[options.command](workplace))
     if options.command == "unity":
         players: list[Contestant] = [rollcast_unity(workplace), ml_agents(workplace)]
         return [contestant for contestant in players if contestant.name not in options.skip]

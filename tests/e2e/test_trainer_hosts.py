@@ -98,5 +98,5 @@ def test_strangers_are_sent_away(processes: Processes, tmp_path: Path) -> None:
         line = ("-m", "learner", "trainer", "--front", front, *options)
         child = processes.python(f"stranger-{len(processes._children)}", *line)
         assert words in child.fails_with(ExitCode.UNREACHABLE)
-    assert len(learner.events("trainer_refused")) == 4
+    assert len(learner.events("trainer_refused")) == 3, "a failed handshake has no line: anyone could fill the log"
     assert learner.is_running

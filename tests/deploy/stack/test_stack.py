@@ -14,6 +14,8 @@ pytestmark = pytest.mark.timeout(1800)
 
 MIN_VERSIONS = 20
 MIN_PANELS = 20
+MATCHES = frozenset({"Self-play", "Evaluations against opponents"})
+"""Rows of the boards without series in a run of one agent."""
 
 
 def test_the_policy_is_published_again_and_again(training: Training) -> None:
@@ -51,10 +53,10 @@ def test_both_actors_swap_policies(training: Training) -> None:
 
 
 def test_every_query_of_the_boards_gives_series(training: Training) -> None:
-    """No panel of a board is empty but for self-play, and at least 20 show a value other than zero."""
+    """No panel of a board is empty but for matches, and at least 20 show a value other than zero."""
     asked = queries(training.stack.clone / "deploy" / "grafana" / "dashboards")
     assert {query.board for query in asked} == {"Is training healthy?", "Where is the bottleneck?"}
-    asked = [query for query in asked if query.row != "Self-play"]  # the players of a build play it
+    asked = [query for query in asked if query.row not in MATCHES]
     wait_for_series(asked, training.prometheus)
     lively = {
         (query.board, query.panel)

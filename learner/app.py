@@ -129,7 +129,7 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
 
     with contextlib.ExitStack() as processes:
         trainers: StartedTrainers | AwaitedTrainers | None = started
-        if started is None and (service.trainers > 1 or service.trainer_address is not None):
+        if started is None and service.has_ranks:
             trainers = start()
         if trainers is not None:
             processes.push(trainers)

@@ -420,7 +420,7 @@ def _serve(parsed: argparse.Namespace) -> int:
     with ExitStack() as stack:
         started = None
         service = loaded.options.rollcast
-        has_process = (service.trainer_process or service.trainers > 1) and service.trainer_address is None
+        has_process = (service.trainer_process or service.has_ranks) and service.trainer_address is None
         if has_process and not loaded.options.checkpoint_settings.inference:
             from learner.commands.trainer_start import StartedTrainers
 

@@ -47,7 +47,7 @@ class Source:
 
 
 class Share(NamedTuple):
-    """What a learner has of the steps, or sequences, of an update.
+    """A learner's share of the steps, or sequences, of an update.
 
     Attributes:
         own: Number of those of this learner; 0 if others stand in their place.

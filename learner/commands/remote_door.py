@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import structlog
@@ -46,7 +46,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a rank says of itself.
+    """The introduction of a rank to the service.
 
     Attributes:
         rank: Its number, from 0.
@@ -262,8 +262,7 @@ def _dial(address: str, security: ClientSecurity, introduction: Introduction) ->
         context = None if security.ca is None else security.context()
         connection = StreamConnection(handle, context, None if context is None else security.server_name or host)
         connection.handshake()
-        told = Introduction(introduction.rank, introduction.ranks, introduction.release, token)
-        connection.send_bytes(told.encode())
+        connection.send_bytes(replace(introduction, token=token).encode())
         connection.settimeout(None)  # until the last rank has come
         answer = _answer(connection.recv_bytes(_INTRODUCTION_BYTES))
         attempt = answer.get("attempt")

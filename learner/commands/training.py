@@ -148,8 +148,7 @@ def _open_trainers(
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
     """
-    service = loaded.options.rollcast
-    if started is not None and (service.trainers > 1 or service.trainer_address is not None):
+    if started is not None and loaded.options.rollcast.has_ranks:
         from learner.commands.rank_processes import RankProcesses  # noqa: PLC0415
 
         return RankProcesses(started, loaded, folder, link)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class TurnKind(enum.StrEnum):
-    """What all ranks do."""
+    """An action that all ranks take."""
 
     LOAD = "load"
     """Take over the state of rank 0."""

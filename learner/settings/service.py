@@ -255,6 +255,11 @@ class ServiceSettings(SettingsModel):
         return value
 
     @property
+    def has_ranks(self) -> bool:
+        """True if torchrun starts the trainers, here or on other machines."""
+        return self.trainers > 1 or self.trainer_address is not None
+
+    @property
     def identity_files(self) -> IdentityFiles:
         """The files of the learner's and the clients' identities."""
         return IdentityFiles.of(

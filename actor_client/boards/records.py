@@ -5,9 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from rollcast import limits
 from rollcast.chunks import GameRecord, GameResult
-from rollcast.game_records import SCORES, GameText, suffix_of
+from rollcast.game_records import SCORES, GameText, record_fault, suffix_of
 
 from actor_client.boards.positions import Position
 from actor_client.boards.shogi import ShogiGame
@@ -97,14 +96,9 @@ class BoardGame(NamedTuple):
     def record(self, match: int) -> GameRecord | None:
         """Returns the record of the game; None if it is beyond the limits of records."""
         name, moves = self.position.game.name, tuple(moves_of(self.position))
-        record = GameRecord(match, name, self.first_team, result_of(self.position), moves)
-        is_within = (
-            limits.GAME_PATTERN.fullmatch(name)
-            and len(moves) <= limits.MAX_RECORD_MOVES
-            and sum(map(len, moves)) + len(moves) <= limits.MAX_RECORD_CHARACTERS
-            and all(map(limits.MOVE_PATTERN.fullmatch, moves))
-        )
-        return record if is_within else None
+        if record_fault(name, "\n".join(moves)):
+            return None
+        return GameRecord(match, name, self.first_team, result_of(self.position), moves)
 
 
 def moves_of(position: Position) -> list[str]:

@@ -20,6 +20,7 @@ from rollcast.enums import (
     member,
 )
 from rollcast.errors import MalformedChunk
+from rollcast.game_records import record_fault
 from rollcast.v1 import trajectory_pb2
 
 _RESULTS: Final = f"-1, 0, 1 and {GameResult.UNKNOWN}"
@@ -75,21 +76,12 @@ def decode_game_record(message: trajectory_pb2.Chunk) -> GameRecord | None:
     found = message.game_record
     if not found.match:
         raise MalformedChunk("the game record names no match")
-    if limits.GAME_PATTERN.fullmatch(found.game) is None:
-        raise MalformedChunk(f"game {found.game[:80]!r} does not match {limits.GAME_PATTERN.pattern}")
     result = member(GameResult, found.result)
     if result is None:
         raise MalformedChunk(f"game record: result {found.result} is unknown; {_RESULTS} are allowed")
-    if len(found.moves) > limits.MAX_RECORD_CHARACTERS:
-        raise MalformedChunk(
-            f"game record: {len(found.moves)} characters; at most {limits.MAX_RECORD_CHARACTERS} are allowed"
-        )
+    if fault := record_fault(found.game, found.moves):
+        raise MalformedChunk(f"game record: {fault}")
     moves = found.moves.split("\n") if found.moves else []
-    if len(moves) > limits.MAX_RECORD_MOVES:
-        raise MalformedChunk(f"game record: {len(moves)} moves; at most {limits.MAX_RECORD_MOVES} are allowed")
-    for move in moves:
-        if limits.MOVE_PATTERN.fullmatch(move) is None:
-            raise MalformedChunk(f"game record: move {move[:80]!r} does not match {limits.MOVE_PATTERN.pattern}")
     return GameRecord(found.match, found.game, found.first_team, result, tuple(moves))
 
 

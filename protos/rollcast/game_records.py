@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from rollcast import limits
 from rollcast.chunks import GameResult
 from rollcast.kif import render_kif
 
@@ -11,6 +12,26 @@ SCORES: Final = {GameResult.WON: "1-0", GameResult.DRAWN: "1/2-1/2", GameResult.
 """Results of the first mover as in PGN."""
 _SAN: Final = re.compile(r"[KQRBNPOa-h][KQRBNOa-hx1-8=+#-]{1,15}")
 _PGN_WIDTH: Final = 80
+
+
+def record_fault(game: str, moves: str) -> str:
+    """Returns which limit of a `GameRecord` is exceeded, in words; empty if none is.
+
+    Args:
+        game: Name of the game.
+        moves: Its moves, one a line.
+    """
+    if limits.GAME_PATTERN.fullmatch(game) is None:
+        return f"game {game[:80]!r} does not match {limits.GAME_PATTERN.pattern}"
+    if len(moves) > limits.MAX_RECORD_CHARACTERS:
+        return f"{len(moves)} characters; at most {limits.MAX_RECORD_CHARACTERS} are allowed"
+    lines = moves.split("\n") if moves else []
+    if len(lines) > limits.MAX_RECORD_MOVES:
+        return f"{len(lines)} moves; at most {limits.MAX_RECORD_MOVES} are allowed"
+    for move in lines:
+        if limits.MOVE_PATTERN.fullmatch(move) is None:
+            return f"move {move[:80]!r} does not match {limits.MOVE_PATTERN.pattern}"
+    return ""
 
 
 class GameText(NamedTuple):

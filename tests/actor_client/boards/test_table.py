@@ -220,7 +220,7 @@ def test_a_game_beyond_the_limits_has_no_record(monkeypatch: pytest.MonkeyPatch)
         position.play(int(position.legal[0]))
     game = BoardGame(position, 1)
     assert game.record(7) == GameRecord(7, "tic_tac_toe", 1, GameResult.UNKNOWN, ("x(0,0)", "o(0,1)"))
-    for name, most in (("MAX_RECORD_MOVES", 1), ("MAX_RECORD_CHARACTERS", 13), ("MOVE_PATTERN", re.compile("x.*"))):
+    for name, most in (("MAX_RECORD_MOVES", 1), ("MAX_RECORD_CHARACTERS", 12), ("MOVE_PATTERN", re.compile("x.*"))):
         with monkeypatch.context() as changed:
             changed.setattr(limits, name, most)
             assert game.record(7) is None

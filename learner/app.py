@@ -23,7 +23,8 @@ from learner.front.stopping import SIGNAL
 from learner.link.channel import Transport, as_it_is
 from learner.observe import logs
 from learner.observe.logs import LogFile
-from learner.service.server import ADDRESS, CONTROL_ADDRESS, require_descriptors, require_free
+from learner.service.listening import ADDRESS, CONTROL_ADDRESS, HeldPorts, hold, require_free
+from learner.service.server import require_descriptors
 from learner.settings.load import LoadedRun
 from learner.web.status_site import check_http
 
@@ -127,7 +128,7 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
             return StartedTrainers(service.trainers)
         return AwaitedTrainers(service.trainer_address, service, folder.path)
 
-    with contextlib.ExitStack() as processes:
+    with HeldPorts() as held, contextlib.ExitStack() as processes:
         trainers: StartedTrainers | AwaitedTrainers | None = started
         if started is None and service.has_ranks:
             trainers = start()
@@ -136,13 +137,13 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
         while True:
             try:
                 run = TrainingRun(loaded, folder, transport, trainers, None if run is None else run.bound)
+                held.close()  # the service listens next
                 return run.serve()
             except UserError as error:
-                has_died = (
-                    error.exit_code is ExitCode.TRAINER_DIED and run is not None and run.front.stopping.is_by_error
-                )
-                if not has_died or not deaths.allow_another():
+                has_died = error.exit_code is ExitCode.TRAINER_DIED
+                if run is None or not has_died or not run.front.stopping.is_by_error or not deaths.allow_another():
                     raise
+                held.extend(hold([] if run.bound is None else run.bound.all))
                 log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, most=MOST_DEATHS)
             folder.resume()
             processes.close()  # of the dead process, which has a ring of shared memory

@@ -39,7 +39,8 @@ from learner.observe.display import Display, how_to_start
 from learner.run.context import RunContext
 from learner.run.run import Acting, Run
 from learner.run.statistics import Statistics
-from learner.service.server import require_descriptors, require_free
+from learner.service.listening import require_free
+from learner.service.server import require_descriptors
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
 from learner.settings.service import EvaluationSettings

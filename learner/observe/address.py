@@ -34,6 +34,11 @@ class BoundAddresses:
     ca: str = ""
     token: str = ""
 
+    @property
+    def all(self) -> list[str]:
+        """The addresses that are served."""
+        return [self.address, self.control, *([self.http] if self.http else [])]
+
 
 def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
     """Writes ``address.json`` into the run folder in one step and returns its path.

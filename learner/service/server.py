@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,13 +13,12 @@ from grpc_reflection.v1alpha import reflection
 from rollcast.auth import Role
 from rollcast.channels import server_options
 from rollcast.errors import Draining
-from rollcast.server_tls import ServerSecurity
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.common.exits import ExitCode, UserError
 from learner.common.garbage import LongCollections
-from learner.common.platform import raise_descriptor_limit, reuse_address
+from learner.common.platform import raise_descriptor_limit
 from learner.identity.setup import Identity
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.intake import ChunkIntake
@@ -38,18 +36,16 @@ from learner.service.form_faults import FormFaults
 from learner.service.guard import CallGuard
 from learner.service.hub import DRAIN_RETRY_SECONDS, Hub, StatusKeeper
 from learner.service.identity import IdentityGuard
+from learner.service.listening import ADDRESS, CONTROL_ADDRESS, listen
 from learner.service.methods import add_service
 from learner.service.policy_calls import PolicyService
 from learner.service.run_info import RunInfo
 from learner.service.session_calls import SessionService
 from learner.service.trajectory import TrajectoryService
-from learner.settings.addresses import split_address
 from learner.settings.service import SPARE_CONNECTIONS, ServiceSettings
 
 SERVICES: Final = (session_calls.NAME, trajectory.NAME, policy_calls.NAME)
 _ACTORS_PATHS: Final = tuple(f"/{name}/" for name in SERVICES)
-ADDRESS: Final = "--address (rollcast.address in the run file)"
-CONTROL_ADDRESS: Final = "--control-address (rollcast.control_address in the run file)"
 OTHER_DESCRIPTORS: Final = 512
 """Open files that are no connection of an actor: the HTTP port's and operators' connections, libraries, run files."""
 GRACE_SECONDS: Final = 1.0
@@ -257,8 +253,8 @@ class LearnerServer:
             reflection.enable_server_reflection(names, self._server)  # type: ignore[no-untyped-call]
         try:
             security = self._identity.security
-            self.port = _listen(self._server, self._address, ADDRESS, security)
-            self.control_port = _listen(self._control_server, self._control_address, CONTROL_ADDRESS, security)
+            self.port = listen(self._server, self._address, ADDRESS, security)
+            self.control_port = listen(self._control_server, self._control_address, CONTROL_ADDRESS, security)
         except UserError:
             await self._server.stop(None)  # frees the port that was bound
             await self._control_server.stop(None)
@@ -395,21 +391,6 @@ def _newest_version(store: PolicyStore, generation: int) -> Callable[[str], int 
     return newest
 
 
-def require_free(address: str, setting: str) -> None:
-    """Checks that an address is available before a run folder is created; `LearnerServer.start` binds it.
-
-    Raises:
-        UserError: The address is unavailable (PORT_IN_USE).
-    """
-    host, port = split_address(address)
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError:
-        found = []
-    if not any(_can_bind(family, where) for family, _, _, _, where in found):
-        raise _cannot_listen(address, setting)
-
-
 def require_descriptors(settings: ServiceSettings) -> None:
     """Raises the limit of open files for the connections of all actors, as far as the system allows.
 
@@ -426,34 +407,3 @@ def require_descriptors(settings: ServiceSettings) -> None:
             f"{name} {count} needs {needed} open files, but the system allows {allowed}: raise the limit (ulimit -Hn, or "
             f"ulimits in a compose file), or set {name} to at most {fits}",
         )
-
-
-def _can_bind(family: int, where: tuple[Any, ...]) -> bool:
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            reuse_address(probe)  # as gRPC does, so that old connections do not matter
-            probe.bind(where)
-    except OSError:
-        return False
-    return True
-
-
-def _listen(server: grpc.aio.Server, address: str, setting: str, security: ServerSecurity | None) -> int:
-    try:
-        if security is None:
-            port = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, security.credentials())
-    except RuntimeError:
-        port = 0
-    if port == 0:
-        raise _cannot_listen(address, setting)
-    return port
-
-
-def _cannot_listen(address: str, setting: str) -> UserError:
-    return UserError(
-        ExitCode.PORT_IN_USE,
-        f"cannot listen on {address}: the port is in use, or this machine has no such address. Stop the program "
-        f"that listens there, or choose another address with {setting}; port 0 takes any free port, as in 127.0.0.1:0",
-    )

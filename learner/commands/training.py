@@ -86,6 +86,8 @@ class TrainingRun:
                 session_key=session_key(folder.path),
                 history=open_learner_history(opened.generation),
             )
+            if isinstance(started, StartedTrainers):
+                self.front.metrics.watch_trainers(started.process.pid)
             if opened.books is not None:
                 with must_fit(folder.run_state):
                     self.front.restore(opened.books, opened.status, opened.trained)

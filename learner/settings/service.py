@@ -201,8 +201,8 @@ class ServiceSettings(SettingsModel):
     callbacks: tuple[str, ...] = ()
     """your code that is called on updates and other events: an entry point's name, or module:callable"""
 
-    trainer_process: bool = False
-    """train in a process of its own, whose work then does not wait for the service's"""
+    trainer_process: bool = True
+    """train in a process of its own, whose work does not wait for the service's; false trains in threads of the service"""
     trainers: PositiveWhole = Field(default=1, le=MAX_TRAINERS)
     """processes that train together, each with a part of the agents; more than one are started with torchrun"""
     collective_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)

@@ -148,7 +148,7 @@ class UpdatesUnderLoad:
         shutil.rmtree(self._workplace.runs / name, ignore_errors=True)
         run_file = self._workplace.root / f"{name}.yaml"
         never = {"max_steps": _NEVER, "checkpoint_interval": _NEVER, "time_horizon": _TIME_HORIZON}
-        block = {"trainer_process": True, "torch_threads": 1, "http": False}
+        block = {"torch_threads": 1, "http": False}
         document = {"behaviors": {key: {**value, **never} for key, value in _BEHAVIORS.items()}, "rollcast": block}
         run_file.write_text(yaml.safe_dump(document), encoding="utf-8")
         command: list[str | Path] = [

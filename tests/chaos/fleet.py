@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -128,15 +129,32 @@ class Fleet:
         self._end_learner(KILLED)
         self.learner = self._start_learner()
 
+    def kill_trainers(self) -> None:
+        """Kills the process of the trainers, and waits until the learner begins the run again."""
+        self.thaw_learner()
+        self.wait_until_it_serves()
+        learner = self.learner
+        deaths = len(learner.events("trainers_start_again"))
+        os.kill(learner.trainers[0], signal.SIGKILL)
+        wait_until(
+            lambda: len(learner.events("trainers_start_again")) > deaths,
+            "it starts other trainers",
+            seconds=START_SECONDS,
+            said=learner.said,
+        )
+        self._looks_before = self._looks()
+
     def freeze_learner(self) -> None:
-        """Stops the learner's process as a suspended machine would."""
-        self.learner.signal(signal.SIGSTOP)
+        """Stops the learner's processes as a suspended machine would."""
+        for pid in (self.learner.pid, *self.learner.trainers):
+            os.kill(pid, signal.SIGSTOP)
         self.learner_is_frozen = True
 
     def thaw_learner(self) -> None:
         """Resumes the learner; repeated calls are harmless."""
         if self.learner_is_frozen:
-            self.learner.signal(signal.SIGCONT)
+            for pid in (self.learner.pid, *self.learner.trainers):
+                os.kill(pid, signal.SIGCONT)
             self.learner_is_frozen = False
 
     def add_actor(self, name: str | None = None, behavior: str = CARTPOLE) -> Actor:
@@ -190,6 +208,7 @@ class Fleet:
     def pids(self) -> dict[str, list[int]]:
         """Returns the ids of the running processes, by role."""
         found: dict[str, list[int]] = {"learner": [self.learner.pid] if self.learner.is_running else []}
+        found["trainers"] = self.learner.trainers
         for actor in self.actors:
             if actor.child.is_running:
                 found.setdefault(actor.behavior, []).append(actor.child.pid)

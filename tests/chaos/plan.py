@@ -28,6 +28,7 @@ class What(enum.Enum):
     END_LEARNER = enum.auto()
     KILL_STARTING = enum.auto()
     FREEZE_LEARNER = enum.auto()
+    KILL_TRAINERS = enum.auto()
     KILL_ACTOR = enum.auto()
     FREEZE_ACTOR = enum.auto()
     REPLACE_ACTOR = enum.auto()
@@ -55,6 +56,7 @@ COUNTS = {
     What.END_LEARNER: 3,
     What.KILL_STARTING: 2,
     What.FREEZE_LEARNER: 2,
+    What.KILL_TRAINERS: 4,
     What.KILL_ACTOR: 14,
     What.FREEZE_ACTOR: 5,
     What.REPLACE_ACTOR: 3,

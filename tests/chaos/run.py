@@ -160,7 +160,7 @@ class _Conductor:
         limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 3.0, "checkpoint_seconds": 5.0}
         token = processes.folder / "operator"
         token.write_text("a-token-for-all-starts\n")
-        settings = {**limits, "summary_seconds": 1.0, "operator_token_file": str(token)}
+        settings = {**limits, "summary_seconds": 1.0, "operator_token_file": str(token), "trainer_process": True}
         run_file = write_run(processes.folder, {CARTPOLE: SETTINGS, MATCH: PLAYED}, **settings)
         self._scraper = Scraper(f"127.0.0.1:{self._ports.control}", f"127.0.0.1:{self._ports.http}")
         seen = self._scraper.seen
@@ -262,6 +262,7 @@ class _Conductor:
             What.KILL_LEARNER: lambda: self._restart(lambda: fleet.restart_learner(signal.SIGKILL, KILLED)),
             What.END_LEARNER: lambda: self._restart(lambda: fleet.restart_learner(signal.SIGTERM, 0)),
             What.KILL_STARTING: lambda: self._restart(fleet.kill_starting_learner),
+            What.KILL_TRAINERS: lambda: self._restart(fleet.kill_trainers),
             What.CUT: self._proxy.cut,
             What.STALL: lambda: self._for(event.amount, "flow", self._proxy.stall, self._proxy.flow),
             What.FILL_DISK: lambda: self._fill_disk(event.amount),

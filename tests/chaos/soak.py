@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.resources import MIB, rss_bytes, slope_per_second
-from tests.e2e.processes import Child, Processes, processes_in, wait_until
+from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, write_run
 
 SECONDS = 1800.0
@@ -47,28 +47,33 @@ class Growth:
 def soak(folder: Path, seconds: float, settle_seconds: float, say: Callable[[str], object]) -> list[Growth]:
     """Trains for some seconds, and returns the growth of each process after the first ones."""
     settings = cartpole(max_steps=10**12, summary_freq=20_000)
-    run_file = write_run(folder, {NAME: settings}, lease_seconds=15.0)
+    run_file = write_run(folder, {NAME: settings}, lease_seconds=15.0, trainer_process=True)
     with processes_in(folder) as processes:
-        children = _start(processes, run_file)
+        learner, *actors = children = _start(processes, run_file)
+        (trainers,) = learner.trainers
+        pids = {"service": learner.pid, "trainers": trainers, **{actor.name: actor.pid for actor in actors}}
         points: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
         began = time.monotonic()
         while (now := time.monotonic() - began) < seconds:
             for child in children:
                 assert child.is_running, child.said()
+            used = {name: rss_bytes(pid) / MIB for name, pid in pids.items()}
+            assert all(used.values()), f"a process has ended: {used}"
+            for name, mib in used.items():
                 if now >= settle_seconds:
-                    points[child.name].append((now, rss_bytes(child.pid) / MIB))
-            say(f"{now:6.0f} s  " + "  ".join(f"{each.name} {rss_bytes(each.pid) / MIB:.1f} MiB" for each in children))
+                    points[name].append((now, mib))
+            say(f"{now:6.0f} s  " + "  ".join(f"{name} {mib:.1f} MiB" for name, mib in used.items()))
             time.sleep(SAMPLE_SECONDS)
     return [_growth(name, measured) for name, measured in points.items()]
 
 
-def _start(processes: Processes, run_file: Path) -> list[Child]:
+def _start(processes: Processes, run_file: Path) -> tuple[LearnerProcess, *tuple[Child, ...]]:
     learner = processes.learner(run_file)
     wait_until((learner.folder / "address.json").exists, "it listens", seconds=START_SECONDS, said=learner.said)
     options = ("--num-envs", "4", "--behavior", NAME)
     actors = [processes.actor(learner.address, "CartPole-v1", *options, name=f"actor{n}") for n in range(ACTORS)]
     wait_until(lambda: learner.behavior(NAME).version > 1, "it trains", seconds=START_SECONDS, said=learner.said)
-    return [learner, *actors]
+    return learner, *actors
 
 
 def _growth(name: str, points: list[tuple[float, float]]) -> Growth:

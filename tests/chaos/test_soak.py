@@ -17,7 +17,7 @@ def test_the_slope_is_that_of_least_squares() -> None:
 
 @pytest.mark.timeout(600)
 def test_every_process_is_measured(tmp_path: Path) -> None:
-    """A short soak trains, and reports the memory of the learner and of each actor."""
+    """A short soak trains, and reports the memory of the service, of the trainers and of each actor."""
     found = soak(tmp_path, 25.0, 5.0, print)
-    assert len(found) == 1 + ACTORS
+    assert len(found) == 2 + ACTORS
     assert all(growth.mib > 20 for growth in found)

@@ -1,5 +1,6 @@
 """Tests that the page of metrics agrees with the code."""
 
+import os
 import re
 from typing import NamedTuple
 
@@ -85,6 +86,7 @@ def learner_text() -> bytes:
             counts=meters.counts(),
         )
     )
+    metrics.watch_trainers(os.getpid())
     return metrics.exposition()
 
 

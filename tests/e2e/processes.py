@@ -49,6 +49,14 @@ def wait_until(condition: Callable[[], T], what: str, *, seconds: float = SECOND
     return found
 
 
+def children_of(pid: int) -> list[int]:
+    """Returns the child processes of a process; none of one that has ended."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 def command_environment() -> dict[str, str]:
     """Returns this process's environment without settings of Rollcast."""
     return {name: value for name, value in os.environ.items() if not name.startswith("ROLLCAST_")}
@@ -187,6 +195,16 @@ class LearnerProcess(Child):
         wait_until(said, "the learner says where it listens", said=self.said)
         found = read_addresses(self.folder)
         assert found is not None
+        return found
+
+    @property
+    def trainers(self) -> list[int]:
+        """Returns the ids of the processes of its trainers that it has started itself; none for threads."""
+        found = []
+        for pid in children_of(self.pid):
+            with contextlib.suppress(OSError):  # it has just ended
+                if b"learner.commands.trainer" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
         return found
 
     @property

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from learner.commands.operator import Operator
 from learner.observe.address import read_addresses
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.books import by_reason
-from tests.e2e.processes import LearnerProcess, Processes, wait_until
+from tests.e2e.processes import LearnerProcess, Processes, children_of, wait_until
 from tests.e2e.runs import cartpole, write_run
 
 pytestmark = pytest.mark.slow
@@ -104,11 +103,6 @@ def test_outage_bytes_is_refused_where_steps_grow_old(processes: Processes) -> N
     assert "--outage-bytes 1000000" in last_line
     assert "CartPole" in last_line
     learner.wait_for(lambda: not learner.status().actors and not learner.status().actors_away, "it said goodbye")
-
-
-def children_of(pid: int) -> list[int]:
-    """Returns the child processes of a process."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def free_port() -> int:

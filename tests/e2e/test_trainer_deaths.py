@@ -12,16 +12,10 @@ from learner.common.exits import ExitCode
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import cartpole, write_run
-from tests.e2e.test_outages import children_of
 
 pytestmark = pytest.mark.slow
 
 NAME = "CartPole"
-
-
-def trainers_of(learner: LearnerProcess) -> int:
-    """Returns the process of its trainers."""
-    return children_of(learner.pid)[-1]
 
 
 def is_back(learner: LearnerProcess, generation: int, actors: int) -> bool:
@@ -44,14 +38,15 @@ def test_killed_trainers_are_replaced_twice(processes: Processes) -> None:
     for generation in (2, 3):
         learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", *actors)
         learner.wait_for_version(NAME, learner.behavior(NAME).version + 3, *actors)
-        victims.append(trainers_of(learner))
+        victims.extend(learner.trainers)
         os.kill(victims[-1], signal.SIGKILL)
         learner.wait_for(lambda: is_back(learner, generation, len(actors)), "all are back", *actors)  # noqa: B023
         learner.wait_for_version(NAME, learner.behavior(NAME).version + 3, *actors)
     assert learner.address == address
     assert learner.behavior(NAME).books.received > 0
+    assert len(victims) == 2
     assert not any(is_running(victim) for victim in victims)
     assert [len(actor.events("connected")) for actor in actors] == [3, 3]
-    os.kill(trainers_of(learner), signal.SIGKILL)
+    os.kill(learner.trainers[0], signal.SIGKILL)
     assert "the process of the trainers ended with signal SIGKILL" in learner.fails_with(ExitCode.TRAINER_DIED)
     assert [entry["deaths"] for entry in learner.events("trainers_start_again")] == [1, 2]

@@ -10,9 +10,9 @@ import pytest
 from rollcast.auth import Role
 
 from learner.common.exits import ExitCode
-from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
+from tests.e2e.processes import Child, LearnerProcess, Processes, children_of, wait_until
 from tests.e2e.runs import cartpole, write_run
-from tests.e2e.test_outages import children_of, free_port
+from tests.e2e.test_outages import free_port
 from tests.e2e.test_trainer_deaths import is_back
 from tests.learner.identity.certificates import Folder
 

@@ -13,6 +13,7 @@ from rollcast.errors import Unexpected
 
 from learner.observe.metrics.behaviors import HoldClock
 from learner.observe.metrics.state import MetricsSnapshot, StateCollector
+from learner.observe.metrics.trainers import TrainersCollector
 from learner.observe.metrics.values import (
     ACK_SECONDS,
     BOUNDS,
@@ -234,6 +235,10 @@ class LearnerMetrics:
     def watch(self, read: Callable[[], MetricsSnapshot]) -> None:
         """Adds the state, which is read at each scrape; from any thread."""
         self.registry.register(StateCollector(read, self._return_buckets))
+
+    def watch_trainers(self, pid: int) -> None:
+        """Adds what the process of the trainers uses."""
+        self.registry.register(TrainersCollector(pid))
 
     def exposition(self) -> bytes:
         """Returns all metrics in Prometheus' text format (`CONTENT_TYPE`)."""

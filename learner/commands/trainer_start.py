@@ -11,6 +11,8 @@ import threading
 from types import TracebackType
 from typing import Final, Self
 
+from rollcast.history import OWNER_VARIABLE
+
 from learner.link.door import Door, LocalConnection, send_ring
 from learner.link.ring import RingWriter
 
@@ -37,7 +39,7 @@ class StartedTrainers:
         program = PROGRAM if ranks == 1 else (*LAUNCHER, str(ranks))
         self.process = subprocess.Popen(  # noqa: S603 - this program
             [sys.executable, *program],
-            env={**os.environ, **door.environment()},
+            env={**os.environ, **door.environment(), OWNER_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's signals reach the service alone
             pass_fds=door.inherited,

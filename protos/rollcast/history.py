@@ -24,6 +24,8 @@ from rollcast.enums import ColumnRole
 
 VARIABLE: Final = "ROLLCAST_HISTORY"
 """Environment variable with the folder of the files; nothing is written without it."""
+OWNER_VARIABLE: Final = "ROLLCAST_HISTORY_OWNER"
+"""Environment variable with the id of a learner's service, for the process of its trainers."""
 DIGEST_BYTES: Final = 8
 _ROW_ROLES: Final = (ColumnRole.STEP, ColumnRole.FINAL, ColumnRole.MEMORY)
 # The learner replaces an unspecified value of these by the value that means the same, and drops the version offsets of chunks
@@ -79,7 +81,7 @@ def open_history(name: str) -> History | None:
 def open_learner_history(generation: int) -> History | None:
     """Opens the history of a start of a learner; None if none is wanted.
 
-    Service and trainers in one process append to one file, so that its lines are in the order of events.
+    Service and trainers append to one file, so that its lines are in the order of events: a process writes before it sends.
 
     Args:
         generation: Number of the start.
@@ -87,7 +89,7 @@ def open_learner_history(generation: int) -> History | None:
     Raises:
         OSError: The file cannot be opened.
     """
-    return open_history(f"learner-{generation}-{os.getpid()}")
+    return open_history(f"learner-{generation}-{os.environ.get(OWNER_VARIABLE) or os.getpid()}")
 
 
 @lru_cache(maxsize=4096)

@@ -35,15 +35,27 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 
 @pytest.mark.parametrize(
-    ("settings", "trains"),
-    [({}, "update_end"), ({"trainer_type": "sac", "hyperparameters": REPLAY}, "remembered")],
-    ids=["ppo", "sac"],
+    ("settings", "trains", "has_process"),
+    [
+        ({}, "update_end", False),
+        ({}, "update_end", True),
+        ({"trainer_type": "sac", "hyperparameters": REPLAY}, "remembered", False),
+    ],
+    ids=["ppo", "ppo-process", "sac"],
 )
-def test_the_history_of_a_restart(processes: Processes, settings: dict[str, Any], trains: str) -> None:
+def test_the_history_of_a_restart(
+    processes: Processes, settings: dict[str, Any], trains: str, has_process: bool
+) -> None:
     """Every chunk has its lines on both sides, over a kill of the learner, and they add up to the books."""
     folder = processes.folder / "histories"
     environment = {VARIABLE: str(folder)}
-    run_file = write_run(processes.folder, {NAME: small(**settings)}, lease_seconds=15.0, checkpoint_seconds=1.0)
+    run_file = write_run(
+        processes.folder,
+        {NAME: small(**settings)},
+        lease_seconds=15.0,
+        checkpoint_seconds=1.0,
+        trainer_process=has_process,
+    )
     learner = processes.learner(run_file, environment=environment)
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2", environment=environment)
     learner.wait_for_version(NAME, 5, actor)

@@ -36,7 +36,7 @@ def test_opponents_are_played_while_a_run_trains(processes: Processes) -> None:
     trained = train(processes)
     model = processes.folder / "rival.onnx"
     shutil.copy(trained / "Board.onnx", model)
-    file = run_file(processes.folder, 4000, opponents=["random", str(model), "@last"])
+    file = run_file(processes.folder, 10_000, opponents=["random", str(model), "@last"])
     learner = processes.learner(file, run="watched")
     players = [actor(processes, learner.address, name) for name in ("one", "two")]
     assert [child.wait() for child in (learner, *players)] == [0, 0, 0], learner.said()

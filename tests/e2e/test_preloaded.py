@@ -17,6 +17,12 @@ from tests.e2e.runs import small, write_run
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def _plain_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the learner be the one that is forked, whatever ROLLCAST_TEST_LEARNER says."""
+    monkeypatch.setattr("tests.e2e.processes.LEARNER", "learner")
+
+
 def test_a_fork_has_its_own_output_and_exit_code(processes: Processes, tmp_path: Path) -> None:
     """A fork's error and exit code arrive, and so does the signal that ends another."""
     refused = processes.learner(tmp_path / "none.yaml")

@@ -46,7 +46,8 @@ class StartedTrainers:
         )
         self._ring = door.ring()
         self._is_connected = False
-        threading.Thread(target=self._watch, name="trainer-watch", daemon=True).start()
+        self._watch_thread = threading.Thread(target=self._watch, name="trainer-watch", daemon=True)
+        self._watch_thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -56,10 +57,7 @@ class StartedTrainers:
     ) -> None:
         """Ends the process, if it has not ended by itself."""
         self._door.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(END_SECONDS if self._is_connected else 0.0)
-        self.process.kill()
-        self.process.wait()
+        self._wait(END_SECONDS if self._is_connected else 0.0)
 
     def kill(self) -> None:
         """Kills the process."""
@@ -67,11 +65,7 @@ class StartedTrainers:
 
     def how_it_ended(self) -> str:
         """Waits for the end of the process, and returns how it ended."""
-        try:
-            code = self.process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            code = self.process.wait()
+        code = self._wait(END_SECONDS)
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
         return f"the process of the trainers ended with {how}"
 
@@ -95,6 +89,12 @@ class StartedTrainers:
         self._door.close()  # so that a service that is killed leaves no address behind
         self._is_connected = len(found) == self._ranks
         return [found[rank] for rank in sorted(found)] if self._is_connected else None
+
+    def _wait(self, seconds: float) -> int:
+        """Returns the exit code of the process, which is killed if it has not ended in time."""
+        self._watch_thread.join(seconds)
+        self.process.kill()
+        return self.process.wait()
 
     def _watch(self) -> None:
         """Ends the wait for a process that ended before it connected."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -127,6 +128,7 @@ _RING_MAGIC: Final = b"RCR1"
 _ALIGNMENT: Final = 64
 """Each buffer begins at a multiple of this, as fast copies of arrays require."""
 _KINDS: Final = "biuf"
+_DTYPE: Final = re.compile(f"[<>|][{_KINDS}][1248]")
 """Kinds of the element types that arrays may have: booleans and numbers."""
 
 
@@ -476,7 +478,6 @@ def _only(content: list[Any]) -> Any:
 def _dtype(name: Any) -> np.dtype[Any]:
     if not isinstance(name, str):
         raise DamagedMessageError("an element type has no name")
-    dtype = np.dtype(name)
-    if dtype.kind not in _KINDS or dtype.subdtype is not None:
-        raise DamagedMessageError(f"{dtype} is no element type of the link")
-    return dtype
+    if _DTYPE.fullmatch(name) is None:  # numpy parses text of other forms as Python
+        raise DamagedMessageError(f"{name[:80]!r} is no element type of the link")
+    return np.dtype(name)

@@ -15,6 +15,7 @@ from tests.chaos import match
 from tests.chaos.faulty_actor import VARIABLE as FAULTS
 from tests.chaos.injection import CallFault, FaultFile, Kind
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wait_until
+from tests.e2e.runs import WITH_PROCESS
 
 ENV = "CartPole-v1"
 CARTPOLE, MATCH = "CartPole", "Match"
@@ -259,7 +260,9 @@ class Fleet:
         ports = self._ports
         options = ["--resume=auto", "--set", f"rollcast.control_address=127.0.0.1:{ports.control}"]
         options += ["--set", f"rollcast.http_address=127.0.0.1:{ports.http}"]
-        return self._processes.learner(self._run_file, *options, port=ports.actors, environment=self._environment)
+        return self._processes.learner(
+            self._run_file, *WITH_PROCESS, *options, port=ports.actors, environment=self._environment
+        )
 
     def _end_learner(self, code: int) -> None:
         learner = self.learner

@@ -160,7 +160,7 @@ class _Conductor:
         limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 3.0, "checkpoint_seconds": 5.0}
         token = processes.folder / "operator"
         token.write_text("a-token-for-all-starts\n")
-        settings = {**limits, "summary_seconds": 1.0, "operator_token_file": str(token), "trainer_process": True}
+        settings = {**limits, "summary_seconds": 1.0, "operator_token_file": str(token)}
         run_file = write_run(processes.folder, {CARTPOLE: SETTINGS, MATCH: PLAYED}, **settings)
         self._scraper = Scraper(f"127.0.0.1:{self._ports.control}", f"127.0.0.1:{self._ports.http}")
         seen = self._scraper.seen

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.chaos.resources import MIB, rss_bytes, slope_per_second
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in, wait_until
-from tests.e2e.runs import cartpole, write_run
+from tests.e2e.runs import WITH_PROCESS, cartpole, write_run
 
 SECONDS = 1800.0
 SETTLE_SECONDS = 600.0
@@ -47,7 +47,7 @@ class Growth:
 def soak(folder: Path, seconds: float, settle_seconds: float, say: Callable[[str], object]) -> list[Growth]:
     """Trains for some seconds, and returns the growth of each process after the first ones."""
     settings = cartpole(max_steps=10**12, summary_freq=20_000)
-    run_file = write_run(folder, {NAME: settings}, lease_seconds=15.0, trainer_process=True)
+    run_file = write_run(folder, {NAME: settings}, lease_seconds=15.0)
     with processes_in(folder) as processes:
         learner, *actors = children = _start(processes, run_file)
         (trainers,) = learner.trainers
@@ -68,7 +68,7 @@ def soak(folder: Path, seconds: float, settle_seconds: float, say: Callable[[str
 
 
 def _start(processes: Processes, run_file: Path) -> tuple[LearnerProcess, *tuple[Child, ...]]:
-    learner = processes.learner(run_file)
+    learner = processes.learner(run_file, *WITH_PROCESS)
     wait_until((learner.folder / "address.json").exists, "it listens", seconds=START_SECONDS, said=learner.said)
     options = ("--num-envs", "4", "--behavior", NAME)
     actors = [processes.actor(learner.address, "CartPole-v1", *options, name=f"actor{n}") for n in range(ACTORS)]

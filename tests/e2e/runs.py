@@ -8,6 +8,9 @@ from typing import Any
 
 import yaml
 
+WITH_PROCESS = ("--set", "rollcast.trainer_process=true")
+"""Arguments of a learner whose trainers have a process, so that the service is no fork that has loaded torch."""
+
 
 def small(**changes: Any) -> dict[str, Any]:
     """Returns the settings of a behavior that updates every 256 steps, and never ends by itself."""

@@ -13,7 +13,7 @@ from tests.chaos.checker.check import check_folder
 from tests.chaos.checker.reading import read
 from tests.chaos.checker.violations import report
 from tests.e2e.processes import Processes, processes_in
-from tests.e2e.runs import small, write_run
+from tests.e2e.runs import WITH_PROCESS, small, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -49,20 +49,15 @@ def test_the_history_of_a_restart(
     """Every chunk has its lines on both sides, over a kill of the learner, and they add up to the books."""
     folder = processes.folder / "histories"
     environment = {VARIABLE: str(folder)}
-    run_file = write_run(
-        processes.folder,
-        {NAME: small(**settings)},
-        lease_seconds=15.0,
-        checkpoint_seconds=1.0,
-        trainer_process=has_process,
-    )
-    learner = processes.learner(run_file, environment=environment)
+    run_file = write_run(processes.folder, {NAME: small(**settings)}, lease_seconds=15.0, checkpoint_seconds=1.0)
+    trainers = WITH_PROCESS if has_process else ()
+    learner = processes.learner(run_file, *trainers, environment=environment)
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2", environment=environment)
     learner.wait_for_version(NAME, 5, actor)
     learner.wait_for((learner.folder / "run_state.pt").exists, "a first run state", actor)
     port = int(learner.address.rpartition(":")[2])
     learner.kill()
-    again = processes.learner(run_file, "--resume=auto", environment=environment, port=port)
+    again = processes.learner(run_file, *trainers, "--resume=auto", environment=environment, port=port)
     again.wait_for_version(NAME, again.behavior(NAME).version + 3, actor)
     again.operator.drain(final=True)
     assert (again.wait(), actor.wait()) == (0, 0), again.said() + actor.said()

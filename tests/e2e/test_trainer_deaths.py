@@ -11,7 +11,7 @@ import pytest
 from learner.common.exits import ExitCode
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.processes import LearnerProcess, Processes
-from tests.e2e.runs import cartpole, write_run
+from tests.e2e.runs import WITH_PROCESS, cartpole, write_run
 
 pytestmark = pytest.mark.slow
 
@@ -30,8 +30,8 @@ def is_back(learner: LearnerProcess, generation: int, actors: int) -> bool:
 
 def test_killed_trainers_are_replaced_twice(processes: Processes) -> None:
     """Actors and learner outlive their trainers, each status balances, and the third death in ten minutes ends the run."""
-    run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0, trainer_process=True)
-    learner = processes.learner(run_file)
+    run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0)
+    learner = processes.learner(run_file, *WITH_PROCESS)
     actors = [processes.actor(learner.address, "CartPole-v1", "--num-envs", "2") for _ in range(2)]
     address = learner.address
     victims = []

@@ -4,6 +4,7 @@ import yaml
 
 from tests.gates import soft
 from tests.gates.benchmarks import BENCHMARKS
+from tests.gates.boards import shogi
 from tests.gates.connect_four import connect_four
 from tests.gates.continuous import STUDIES
 from tests.gates.duel import self_play
@@ -165,6 +166,7 @@ GATES: tuple[Gate, ...] = (
     _lessons(),
     self_play(),
     connect_four(),
+    shogi(),
     _mountaincar(),
     _explores("curiosity"),
     _explores("rnd"),

@@ -31,7 +31,7 @@ class Arm:
     Attributes:
         name: Within its gate.
         run_file: The run file as users have it.
-        env: What actors are told by ``--env``.
+        env: What actors are told by ``--env``, or by ``--game``.
         budget_steps: Environment steps of all actors, dropped ones included; the run's ``max_steps``.
         target: Of the mean return of the last 100 training episodes, which ends the run; None continues to the budget,
             whatever the run file says.
@@ -58,7 +58,7 @@ class Arm:
     settings: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    actor: Literal["gym", "pettingzoo"] = "gym"
+    actor: Literal["gym", "pettingzoo", "boards"] = "gym"
     actors: int = 2
     envs: int = 8
     actor_options: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import yaml
 from learner.app import MOST_DEATHS, Deaths, serve
 from learner.checkpoints.documents import read_document
 from learner.commands.evaluate_run import EvaluationRequest, evaluate
+from learner.common import platform
 from learner.common.exits import ExitCode, UserError
 from learner.observe.address import ADDRESS_FILE, read_addresses
 from learner.settings.load import LoadedRun, load_run_options
@@ -118,6 +120,15 @@ def test_a_taken_port_leaves_the_run_free(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
     assert serve(load(tmp_path)) == ExitCode.OK
     assert summary(tmp_path)["generation"] == 1
+
+
+def test_more_sessions_than_open_files_leave_the_run_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learner whose connections do not fit into the system's limit of open files says so before it writes anything."""
+    limits = SimpleNamespace(RLIMIT_NOFILE=7, RLIM_INFINITY=-1, getrlimit=lambda _: (1024, 1024), setrlimit=None)
+    monkeypatch.setattr(platform, "_limits", limits)
+    with pytest.raises(UserError, match="open files, but the system allows 1024"):
+        serve(load(tmp_path, max_sessions="1024"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_is_not_built_is_refused(tmp_path: Path) -> None:

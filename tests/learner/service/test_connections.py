@@ -64,6 +64,22 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
             task.cancel()
 
 
+@pytest.mark.slow
+@async_test
+async def test_silent_connections_make_room() -> None:
+    """Connections that fill the limit without a word end after five seconds, and a new actor joins."""
+    async with running(make_options(max_sessions=1)) as learner, Actor(learner.server.port) as actor:
+        most = learner.options.rollcast.connection_limit
+        opened = [await asyncio.open_connection("127.0.0.1", learner.server.port) for _ in range(most)]
+        ended = asyncio.gather(*(_ends(reader) for reader, _ in opened))
+        began = asyncio.get_running_loop().time()
+        await actor.join()
+        await ended
+        assert asyncio.get_running_loop().time() - began > 4.0
+        for _, writer in opened:
+            writer.close()
+
+
 async def _ends(reader: asyncio.StreamReader) -> None:
     try:
         while await reader.read(1024):

@@ -66,6 +66,25 @@ async def test_same_generation_goes_on_where_it_was() -> None:
 
 
 @async_test
+async def test_an_actor_that_returns_after_its_lease_sends_its_window_again() -> None:
+    """A partition longer than the lease ends the stream; the actor returns, sends what was not acked, and nothing is lost."""
+    async with running(make_options(lease_seconds=0.5)) as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        for sequence in (1, 2):
+            await upload.send(make_chunk(sequence=sequence))
+        await upload.ack(2)
+        assert (await upload.failure()).reason == "SESSION_EXPIRED"
+        assert learner.sessions.away == 1
+        opened = await actor.open(resume=resumption(actor, 1, 1, produced_steps=9, acked_steps=3, unacked_steps=6))
+        assert (opened.resumed, opened.next_sequence, learner.sessions.away) == (True, 3, 0)
+        upload = await actor.upload()
+        for sequence in (2, 3):
+            await upload.send(make_chunk(sequence=sequence))
+        await upload.ack(3)
+        assert_balanced(learner, received=9, queued=9, dropped={}, lost={}, duplicate=3)
+
+
+@async_test
 async def test_nothing_of_a_fenced_stream_is_received(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk that waits for its session's time on the loop is not taken once the session was opened again."""
     async with running() as learner, Actor(learner.server.port) as actor:

@@ -72,6 +72,8 @@ def serve(
         initialize_from=checkpoints.initialize_from,
     )
     with opened as folder, log_file.opened(folder.path):
+        # It listens once torch is loaded, which takes from seconds to minutes.
+        log.info("learner_starts", run=folder.run_id, resumed=folder.resuming)
         # With a process of trainers, this one works without torch.
         if checkpoints.inference:
             from learner.commands.inference import serve_inference  # noqa: PLC0415

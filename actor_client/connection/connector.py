@@ -234,12 +234,19 @@ class Connector:
             self._log.warning(
                 _event(error, is_opening=self._opening),
                 address=state.address,
-                reason=f"{state.last_failure}; trying again in {wait_seconds:.2g} s",
+                reason=f"{state.last_failure}; trying again in {wait_seconds:.2g} s{self._until(error)}",
                 attempt=self._backoff.attempts,
                 left_out=left_out,
                 **next_step,
             )
         return wait_seconds
+
+    def _until(self, error: WireError) -> str:
+        """Returns how long the actor tries again, if a refused token ends it then; empty otherwise."""
+        if error.code is not grpc.StatusCode.UNAUTHENTICATED or self._refused_since is None:
+            return ""
+        left_seconds = max(0.0, self._refused_since + REFUSED_SECONDS - time.monotonic())
+        return f", and the actor ends if it is refused for another {left_seconds:.0f} s"
 
     def _fatal(self, error: WireError, *, opening: bool) -> ActorError | None:
         """Returns the error that ends the actor; None if the actor should reconnect.

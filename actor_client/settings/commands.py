@@ -113,7 +113,9 @@ class CommonSettings(BaseSettings):
             raise ValueError("tls_cert and tls_key belong together; give both, or neither")
         security = self.security
         if security.ca is None and (security.cert is not None or security.server_name is not None):
-            raise ValueError("a certificate or server_name needs TLS; give --tls-ca FILE")
+            raise ValueError(
+                "a certificate or server_name needs TLS; give --certs DIR, made by rollcast-actor join DIR, or --tls-ca FILE"
+            )
         try:
             security.check()
             if self.metrics_token_file is not None:

@@ -1,20 +1,22 @@
 #!/bin/sh
 # Makes the certificate of a learner and the tokens of its containers for deploy/compose/tls.yml:
 #
-#   sh deploy/compose/secrets.sh HOST [FOLDER]
+#   sudo LEARNER="$(command -v rollcast-learner)" sh deploy/compose/secrets.sh HOST [FOLDER]
 #
 # HOST    the name by which other machines know this one, in the certificate next to `learner` and localhost
 # FOLDER  a new folder in place of deploy/secrets, as ROLLCAST_SECRETS
 #
-# It needs `rollcast-learner` with the extra `certs`, or LEARNER='docker run ...' that runs it, and root (sudo) for the owners:
-# each file can be read by the user of one container only. Run it again to add what is missing.
+# It needs `rollcast-learner` with the extra `certs`, which LEARNER names because sudo does not search a virtual environment, or
+# LEARNER='docker run ...' that runs it; and root for the owners: each file can be read by the user of one container only. Run it
+# again to add what is missing, and after `certs renew` and `certs token`, whose files belong to root and which need authority/.
 set -eu
 umask 077
 host="$1"
 folder="${2:-deploy/secrets}"
 learner="${LEARNER:-rollcast-learner}"
 
-[ -e "$folder/learner/ca.pem" ] || $learner certs init "$folder/learner" --host "$host" --host learner
+made=
+[ -e "$folder/learner/ca.pem" ] || made="$($learner certs init "$folder/learner" --host "$host" --host learner)"
 for service in actor prometheus; do
     role=actor
     [ "$service" = actor ] || role=viewer
@@ -34,3 +36,9 @@ fi
 chown -R 10001:10001 "$folder/learner" "$folder/actor"
 chown -R 65534:65534 "$folder/prometheus"
 chown 472 "$folder/grafana_admin_password"
+if [ -n "$made" ]; then # its last line is the join code; the others are for a learner without containers
+    echo "keep $folder/authority elsewhere: only \`certs client\` and \`certs renew\` need it"
+    echo "on other machines: rollcast-actor join certs, then rollcast-actor gym --env ID --certs certs"
+    echo "The join code of actors contains their token; treat it like a password:"
+    echo "$made" | tail -n 1
+fi

@@ -388,7 +388,7 @@ def _announce(request: EvaluationRequest, bound: BoundAddresses) -> None:
         "waiting_for_actors",
         address=bound.address,
         missing=missing,
-        start=how_to_start(bound.address),
+        start=how_to_start(bound.address, tls=bound.tls),
     )
 
 

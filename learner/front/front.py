@@ -233,7 +233,7 @@ class Front:
 
     def view(self) -> RunView:
         """Returns the current status; callable from any thread."""
-        return self.run_status.run_view(self.state, self._address)
+        return self.run_status.run_view(self.state, self._address, tls=self._identity.security is not None)
 
     async def run(self, assignment: policy_pb2.Assignment | None, begin: Begin, display: Display) -> Served:
         """Serves until the run is asked to end, and returns how it ended.

@@ -26,9 +26,15 @@ _LONGEST_WAIT_SECONDS: Final = 600.0
 """Longest time between two identical lines, in seconds."""
 
 
-def how_to_start(address: str) -> str:
-    """Returns the commands that start an actor for an address ``host:port``."""
-    return f"rollcast-actor gym --env ID --learner {address}   (or: rollcast-actor unity --env BUILD ...)"
+def how_to_start(address: str, *, tls: bool) -> str:
+    """Returns the commands that start an actor for an address ``host:port``.
+
+    With TLS they take the folder of a join code, which has the learner's address, too.
+    """
+    unity = "rollcast-actor unity --env BUILD ..."
+    if tls:
+        return f"rollcast-actor gym --env ID --certs DIR   (DIR: made by rollcast-actor join DIR; or: {unity})"
+    return f"rollcast-actor gym --env ID --learner {address}   (or: {unity})"
 
 
 class LineSurface:
@@ -64,7 +70,7 @@ class LineSurface:
         self._preparing.restart()
         is_first = self._waiting.is_first
         if self._waiting.passed():
-            how = {"start": how_to_start(view.address)} if is_first else {}
+            how = {"start": how_to_start(view.address, tls=view.tls)} if is_first else {}
             log.info("waiting_for_actors", **state, **how)
 
     def close(self) -> None:

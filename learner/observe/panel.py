@@ -231,9 +231,11 @@ def _lessons(lessons: Sequence[LessonView]) -> Text:
 def _invitation(view: RunView) -> Text:
     if view.actors:
         return _line((NOTHING_DECLARED, "dim"))
-    command = f"rollcast-actor gym --env ENVIRONMENT --learner {printable(view.address)}"
+    where = "--certs DIR" if view.tls else f"--learner {printable(view.address)}"
+    command = f"rollcast-actor gym --env ENVIRONMENT {where}"
     # The command has a separate line, so that it can be copied.
-    return _line(("no actor has connected yet; start one:\n", "dim"), (command, ""))
+    made = " (DIR: made by rollcast-actor join DIR)" if view.tls else ""
+    return _line((f"no actor has connected yet; start one{made}:\n", "dim"), (command, ""))
 
 
 def _steps(behavior: BehaviorState) -> RenderableType:

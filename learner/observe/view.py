@@ -141,6 +141,7 @@ class RunView:
         actors_opened: Sessions opened for new actors in this start.
         quarantined: Actors that are shut out.
         actors_away: Actors whose lease has run out, and that may still return to their sessions.
+        tls: Whether the address uses TLS.
     """
 
     run_id: str
@@ -157,6 +158,7 @@ class RunView:
     actors_opened: int = 0
     quarantined: tuple[QuarantineView, ...] = ()
     actors_away: int = 0
+    tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ class ServiceSettings(SettingsModel):
     max_streams: PositiveWhole = Field(default=MAX_STREAMS, le=MAX_SESSIONS)
     """calls and streams at once in one connection; raise it for a proxy that passes many actors through one"""
     lease_seconds: PositiveReal = Field(default=15.0, ge=MIN_SECONDS, le=DAY_SECONDS)
-    """seconds of silence after which a session ends; with more than 250 actors at least 60 ms for each"""
+    """seconds of silence after which an actor is away (see resume_grace_seconds); with more than 250 actors at least 60 ms for each"""
     resume_grace_seconds: Real = Field(default=300.0, ge=0, le=MAX_SILENT_SECONDS)
     """seconds after a lease, or after a restart of the learner, in which an actor may return to its session; lock-step has none"""
     drain_seconds: PositiveReal = Field(default=5.0, le=DAY_SECONDS)

@@ -214,7 +214,10 @@ def _uses_tls(host: str, port: int) -> str:
     with socket.create_connection((host, port), PROBE_SECONDS) as plain:
         try:
             with context.wrap_socket(plain, server_hostname=host):
-                return "the learner uses TLS, and this side plain text: give --tls-ca FILE"
+                return (
+                    "the learner uses TLS, and this side plain text: actors need --certs DIR, made by rollcast-actor join "
+                    "DIR; operators' commands --tls-ca FILE"
+                )
         except ssl.SSLError:
             return ""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from rollcast.auth import Role, parse_tokens
+from rollcast.auth import JoinCode, Role, parse_tokens
 from rollcast.tls import read_token
 
 from actor_client.exits import ExitCode
@@ -94,21 +94,47 @@ def test_every_service_is_limited() -> None:
 
 def made_by_script(tmp_path: Path) -> Path:
     """Returns a folder of secrets.sh, which this user owns; the file `chowned` has the owners that it would have."""
-    bin_folder, folder = tmp_path / "bin", tmp_path / "secrets"
-    bin_folder.mkdir(exist_ok=True)
-    chown = bin_folder / "chown"
-    chown.write_text('#!/bin/sh\necho "$@" >>"$CHOWNED"\n')
-    chown.chmod(0o755)
+    folder = tmp_path / "secrets"
+    done_by_shell(tmp_path, f"LEARNER='{sys.executable} -m learner' sh {SCRIPT} learner.example {folder}")
+    return folder
+
+
+def done_by_shell(tmp_path: Path, commands: str) -> str:
+    """Runs commands; returns what they print.
+
+    `sudo` gives no rights here, but forgets PATH, as the real one; `chown` writes into the file `chowned`.
+    """
+    tools, venv = tmp_path / "tools", tmp_path / "venv"
+    programs = {
+        tools / "chown": 'echo "$@" >>"$CHOWNED"',
+        tools / "sudo": f'exec env PATH="{tools}:/usr/bin:/bin" "$@"',
+        venv / "rollcast-learner": f'exec "{sys.executable}" -m learner "$@"',
+    }
+    for path, text in programs.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
     environment = {
         **os.environ,
-        "PATH": f"{bin_folder}:{os.environ['PATH']}",
-        "LEARNER": f"{sys.executable} -m learner",
+        "PATH": f"{tools}:{venv}:{os.environ['PATH']}",
         "CHOWNED": str(tmp_path / "chowned"),
     }
-    command = ["sh", str(SCRIPT), "learner.example", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["sh", "-euc", commands], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    return folder
+    return done.stdout
+
+
+def documented(folder: Path) -> tuple[str, str]:
+    """Returns the commands of deploy/README.md that make the secrets, and that renew them, for this folder."""
+    page = (ROOT / "deploy" / "README.md").read_text().partition("## TLS and tokens")[2].partition("\n## ")[0]
+    first, second = (block.partition("```")[0] for block in page.split("```sh\n")[1:])
+    made = "".join(line for line in first.splitlines(keepends=True) if not line.startswith("docker"))
+    return (
+        made.replace("HOST\n", f"learner.example {folder}\n"),
+        second.replace("deploy/secrets/", f"{folder}/").replace("HOST\n", f"learner.example {folder}\n"),
+    )
 
 
 def settings(service: str, replaced: Mapping[str, str]) -> dict[str, str]:
@@ -171,3 +197,23 @@ def test_the_script_makes_what_the_containers_need(tmp_path: Path) -> None:
     chowned = (tmp_path / "chowned").read_text()
     assert f"10001:10001 {folder}/learner {folder}/actor" in chowned
     assert f"65534:65534 {folder}/prometheus" in chowned
+
+
+@pytest.mark.slow
+def test_the_documented_commands_make_and_renew_the_secrets(tmp_path: Path) -> None:
+    """They say nothing that is wrong for containers; after a renewal the files have their owners, and the authority is away."""
+    folder, chowned = tmp_path / "secrets", tmp_path / "chowned"
+    make, renew = documented(folder)
+    said = done_by_shell(tmp_path, make)
+    assert JoinCode.decode(said.splitlines()[-1]).address == "learner.example:50051"
+    assert f"keep {folder}/authority elsewhere" in said
+    assert "serve" not in said
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    owners = chowned.read_text()
+    chowned.unlink()
+    done_by_shell(tmp_path, renew)
+    assert chowned.read_text() == owners, "the last command gives all files to their owners"
+    changed = {str(path.relative_to(folder)) for path, content in before.items() if path.read_bytes() != content}
+    assert changed == {"learner/server.pem", "learner/server.key", "learner/tokens", "actor/token", "prometheus/token"}
+    assert (folder / "authority" / "ca.key").exists()
+    assert not (folder / "learner" / "authority").exists()

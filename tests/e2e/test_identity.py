@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,9 @@ def test_two_commands_train(tmp_path: Path) -> None:
     kept = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.name != "operator_token"]
     outputs += [path.read_bytes().decode("latin1") for path in (*kept, *tmp_path.glob("learner.*"), certs / "tokens")]
     assert not [text for text in outputs if token in text or operator in text]
+    lines = map(json.loads, (tmp_path / "run" / "logs" / "learner.jsonl").read_text().splitlines())
+    advice = [line["start"] for line in lines if line["event"] == "waiting_for_actors" and "start" in line]
+    assert "--certs DIR" in advice[0], "a bare address would be refused"
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

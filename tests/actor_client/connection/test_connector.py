@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from pathlib import Path
@@ -226,8 +227,12 @@ def test_a_token_refused_after_a_success_is_tried_again(monkeypatch: pytest.Monk
     with ScriptedLearner() as learner:
         learner.lease_seconds = 0.3
         with acting(learner) as actor:
-            _refuse(learner, 2)
-            wait_until(lambda: not learner.fail_open and actor.port.may_step(1))
+            with capture_logs() as logs:
+                _refuse(learner, 2)
+                wait_until(lambda: not learner.fail_open and actor.port.may_step(1))
+            told = [entry["reason"] for entry in logs if "trying again" in entry.get("reason", "")]
+            assert told, "the log says when the actor gives up"
+            assert all(re.search(r"the actor ends if it is refused for another (599|600) s$", line) for line in told)
             actor.send(3)
             actor.wait_acked()
             assert actor.link.error is None

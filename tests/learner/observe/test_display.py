@@ -209,6 +209,15 @@ def test_without_a_behavior_the_line_says_what_is_awaited() -> None:
     ]
 
 
+def test_an_actor_of_a_learner_with_tls_is_started_with_its_certificates() -> None:
+    """The advice names the folder of a join code, as a bare address would be refused."""
+    with capture_logs() as lines:
+        LineSurface(for_machines=False).show(replace(run_view(state=RunState.WAITING), actors=0, tls=True))
+    assert "rollcast-actor gym --env ID --certs DIR" in lines[0]["start"]
+    assert "rollcast-actor join DIR" in lines[0]["start"]
+    assert "--learner" not in lines[0]["start"]
+
+
 def test_the_wait_for_actors_is_told_ever_less_often() -> None:
     """The wait for actors is logged at doubling intervals up to ten minutes, with advice once."""
     now = [0.0]

@@ -102,6 +102,9 @@ def test_odd_states_draw() -> None:
     assert "has not declared" in draw(run_view(state=RunState.WAITING), width=80)
     waiting = draw(replace(run_view(state=RunState.WAITING), actors=0), width=80)
     assert "rollcast-actor gym --env ENVIRONMENT --learner 127.0.0.1:50051" in waiting
+    waiting = draw(replace(run_view(state=RunState.WAITING), actors=0, tls=True), width=80)
+    assert "DIR: made by rollcast-actor join DIR" in waiting
+    assert "rollcast-actor gym --env ENVIRONMENT --certs DIR" in waiting
 
 
 def test_bars_span_the_range() -> None:

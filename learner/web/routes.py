@@ -162,8 +162,6 @@ def _actor(view: ActorView) -> dict[str, Any]:
 SAVE_SECONDS: Final = 120.0
 MAX_ACTOR_CHARACTERS: Final = 256
 """Longest name of an actor that is kept in the audit."""
-MAX_PATH_CHARACTERS: Final = 200
-"""Longest path of a request that is logged."""
 THREADS: Final = 2
 """Threads for all readers. They are separate, because the loop's own threads publish policies and end the run."""
 VIEWER_SECONDS: Final = 2.5
@@ -400,7 +398,7 @@ class Routes:
         if left_out is not None:
             log.warning(
                 "operator_refused",
-                path=request.path[:MAX_PATH_CHARACTERS],
+                path=request.path,
                 principal=principal,
                 caller=request.remote,
                 left_out=left_out,

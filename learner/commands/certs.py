@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -101,7 +99,7 @@ def token(parsed: argparse.Namespace) -> int:
     made = make_token()
     row = _row(principal, made, parsed.not_after)
     said = _join_code(folder, hosts_of(folder)[0], parsed.port or _port(folder), made) if parsed.join else made
-    with _locked(folder):
+    with locked_folder(folder):  # of two commands side by side, one would lose the line of the other
         content = _with_row(folder, row)
         if parsed.out is not None:  # before the line: a token that nobody has got must not be valid
             write(parsed.out, made.encode() + b"\n", private=True)
@@ -137,17 +135,6 @@ def _with_row(folder: Path, row: TokenRow) -> bytes:
     except ValueError as error:
         raise UserError(ExitCode.USAGE, f"{path}: {error}") from None
     return added.encode()
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other commands from changing the token file meanwhile, whose lines would be lost."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(locked_folder(folder))
-        except OSError as error:
-            raise _missing(folder, folder, error) from None
-        yield
 
 
 def _port(folder: Path) -> int:

@@ -176,21 +176,14 @@ def is_private(descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Lets one process at a time into the block, where folders can be locked (not on Windows and some network disks).
-
-    Raises:
-        OSError: The folder cannot be opened.
-    """
-    if _locks is None:
+    """Lets one process at a time into the block, if the folder can be locked; not on Windows and some network disks."""
+    with contextlib.ExitStack() as held:
+        if _locks is not None:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(folder, os.O_RDONLY)
+                held.callback(os.close, descriptor)
+                _locks.flock(descriptor, _locks.LOCK_EX)
         yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            _locks.flock(descriptor, _locks.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def replace_file(source: Path, target: Path) -> None:

@@ -364,7 +364,9 @@ class SessionService:
                 session=short_id(session.session_id),
                 actor=session.actor_name,
             )
-            self._hub.forget(session, Unauthenticated("the principal of this session has no valid token of an actor any more"))
+            self._hub.forget(
+                session, Unauthenticated("the principal of this session has no valid token of an actor any more")
+            )
 
     @property
     def _lease_ms(self) -> int:

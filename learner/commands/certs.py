@@ -10,7 +10,9 @@ from typing import Final
 
 from rollcast.auth import JoinCode, Principal, Role, TokenRow, check_name, make_token, moment, parse_tokens, token_hash
 
+from learner.commands.certs_flags import DEFAULT_PORT
 from learner.common.exits import ExitCode, UserError
+from learner.common.platform import locked_folder
 from learner.identity.authority import (
     CERTIFICATE_DAYS,
     Authority,
@@ -24,10 +26,11 @@ from learner.settings.addresses import AUTHORITY, TOKENS
 
 FIRST_ACTOR: Final = "actors"
 """Principal of the token that `certs init` makes."""
-_DAY_SECONDS: Final = 86400.0
+_PORT_FILE: Final = "port"
+"""Name of the file with the port of join codes."""
 _HEAD: Final = b"""\
 # Tokens of this learner's clients, one a line: PRINCIPAL ROLE sha256:HASH [max_sessions=N] [behaviors=A,B] [not_after=DATE]
-# Roles: actor, viewer, operator. Remove a line to revoke its token; a running learner notices within seconds.
+# Roles: actor, viewer, operator, trainer. Remove a line to revoke its token; a running learner notices within seconds.
 """
 
 
@@ -43,10 +46,12 @@ def init(parsed: argparse.Namespace) -> int:
     hosts = all_hosts(parsed.host)
     private_folder(folder)
     authority = Authority.make(f"Rollcast authority of {hosts[0]}")
-    authority.save(folder)
     save_server(folder, authority, hosts)
-    write(folder / TOKENS, _HEAD, private=True)
-    token = _add_token(folder, Principal(FIRST_ACTOR, Role.ACTOR), None)
+    token = make_token()
+    row = _row(Principal(FIRST_ACTOR, Role.ACTOR), token, None)
+    write(folder / TOKENS, _HEAD + f"{row.line()}\n".encode(), private=True)
+    write(folder / _PORT_FILE, f"{parsed.port}\n".encode())
+    authority.save(folder)  # the last one: without it, this command can be repeated
     _say(f"wrote {folder}: a certificate for {', '.join(hosts)}, valid for {CERTIFICATE_DAYS} days")
     _say(f"keep {folder / 'authority'} elsewhere: only `certs client` and `certs renew` need it")
     _say(f"1. here:              rollcast-learner serve RUN.yaml --certs {folder} --address 0.0.0.0:{parsed.port}")
@@ -86,14 +91,21 @@ def token(parsed: argparse.Namespace) -> int:
     folder: Path = parsed.folder
     limits = frozenset(parsed.behaviors.split(",")) if parsed.behaviors else None
     principal = Principal(_name(parsed.name), Role(parsed.role), parsed.max_sessions, limits)
-    made = _add_token(folder, principal, parsed.not_after)
-    if parsed.out is not None:
-        write(parsed.out, made.encode() + b"\n", private=True)
-        _say(f"wrote the token of {principal.role} {principal.name} to {parsed.out}")
-    elif parsed.join:
-        _say(_join_code(folder, hosts_of(folder)[0], parsed.port, made))
-    else:
-        _say(made)
+    if parsed.join and principal.role is not Role.ACTOR:
+        raise UserError(
+            ExitCode.USAGE,
+            f"--join is for actors, and --role is {principal.role}: give --out FILE, or neither to print the token",
+        )
+    made = make_token()
+    row = _row(principal, made, parsed.not_after)
+    said = _join_code(folder, hosts_of(folder)[0], parsed.port or _port(folder), made) if parsed.join else made
+    with locked_folder(folder):  # of two commands side by side, one would lose the line of the other
+        content = _with_row(folder, row)
+        if parsed.out is not None:  # before the line: a token that nobody has got must not be valid
+            write(parsed.out, made.encode() + b"\n", private=True)
+            said = f"wrote the token of {principal.role} {principal.name} to {parsed.out}"
+        write(folder / TOKENS, content, private=True)
+    _say(said)
     return ExitCode.OK
 
 
@@ -101,24 +113,43 @@ def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def _add_token(folder: Path, principal: Principal, not_after: str | None) -> str:
-    path, made = folder / TOKENS, make_token()
+def _row(principal: Principal, made: str, not_after: str | None) -> TokenRow:
     try:
         row = TokenRow(principal, token_hash(made), None if not_after is None else moment(not_after))
-        if not row.is_valid(time.time()):
-            raise ValueError(f"--not-after {not_after} is in the past")
-        text = path.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise UserError(ExitCode.USAGE, f"--not-after {not_after}: {error}") from None
+    if not row.is_valid(time.time()):
+        raise UserError(ExitCode.USAGE, f"--not-after {not_after} is in the past")
+    return row
+
+
+def _with_row(folder: Path, row: TokenRow) -> bytes:
+    """Returns the content of the token file with a further line."""
+    path = folder / TOKENS
+    try:
+        text = path.read_text(encoding="utf-8-sig")
         added = f"{text}{'' if text.endswith(chr(10)) else chr(10)}{row.line()}\n"
         parse_tokens(added)
     except OSError as error:
-        raise UserError(
-            ExitCode.USAGE,
-            f"{path} cannot be read: {error.strerror}; make it with rollcast-learner certs init {folder}",
-        ) from None
+        raise _missing(path, folder, error) from None
     except ValueError as error:
         raise UserError(ExitCode.USAGE, f"{path}: {error}") from None
-    write(path, added.encode(), private=True)
-    return made
+    return added.encode()
+
+
+def _port(folder: Path) -> int:
+    """Returns the port that `certs init` was given; folders of earlier versions have none."""
+    try:
+        return int((folder / _PORT_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return DEFAULT_PORT
+
+
+def _missing(path: Path, folder: Path, error: OSError) -> UserError:
+    return UserError(
+        ExitCode.USAGE,
+        f"{path} cannot be read: {error.strerror}; make it with rollcast-learner certs init {folder}",
+    )
 
 
 def _join_code(folder: Path, host: str, port: int, made: str) -> str:
@@ -130,10 +161,7 @@ def _authority(folder: Path) -> bytes:
     try:
         return (folder / AUTHORITY).read_bytes()
     except OSError as error:
-        raise UserError(
-            ExitCode.USAGE,
-            f"{folder / AUTHORITY} cannot be read: {error.strerror}; make it with rollcast-learner certs init {folder}",
-        ) from None
+        raise _missing(folder / AUTHORITY, folder, error) from None
 
 
 def _name(given: str) -> str:

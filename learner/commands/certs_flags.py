@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from rollcast.auth import Role
 
 _DAYS = 365.0
-_PORT = 50051
+DEFAULT_PORT: Final = 50051
 
 
 def add_certs(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
@@ -23,7 +24,7 @@ def add_certs(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     init = commands.add_parser("init", help="make an authority, the learner's certificate and a token for actors")
     _add_folder(init)
     _add_hosts(init)
-    _add_port(init)
+    _add_port(init, DEFAULT_PORT, "for join codes (default: %(default)s)")
     client = commands.add_parser("client", help="make a client's certificate, for --tls-client-ca")
     _add_folder(client)
     _add_principal(client)
@@ -37,13 +38,13 @@ def add_certs(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     )
     _add_folder(token)
     _add_principal(token)
-    _add_port(token)
+    _add_port(token, None, "for --join (default: that of certs init)")
     token.add_argument("--max-sessions", metavar="N", type=_count, help="most sessions at once")
     token.add_argument("--behaviors", metavar="A,B", help="behaviors that it may play (default: all)")
     token.add_argument("--not-after", metavar="DATE", help="when it expires, as in 2027-01-31 (default: never)")
     form = token.add_mutually_exclusive_group()
     form.add_argument("--out", metavar="FILE", type=Path, help="write it to this file instead")
-    form.add_argument("--join", action="store_true", help="print a join code that contains it")
+    form.add_argument("--join", action="store_true", help="print a join code of an actor that contains it")
     for each in (init, client, renew, token):
         each.set_defaults(run=run)
 
@@ -75,10 +76,8 @@ def _add_days(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--days", metavar="N", type=_days, default=_DAYS, help="days of validity (default: 365)")
 
 
-def _add_port(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--port", metavar="N", type=_port, default=_PORT, help="the learner's port, for the join code (default: 50051)"
-    )
+def _add_port(parser: argparse.ArgumentParser, default: int | None, use: str) -> None:
+    parser.add_argument("--port", metavar="N", type=_port, default=default, help=f"the learner's port, {use}")
 
 
 def _days(text: str) -> float:

@@ -5,6 +5,7 @@ Every call that some system lacks is made here or in a library, selected by what
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import io
@@ -14,7 +15,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,13 @@ except ImportError:  # Windows
     _limits: Any = None
 else:
     _limits = _resource
+
+try:
+    import fcntl as _fcntl
+except ImportError:  # Windows
+    _locks: Any = None
+else:
+    _locks = _fcntl
 
 OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """Flags of ``os.open`` for binary files: opening a pipe does not block, and children do not inherit the file."""
@@ -164,6 +172,18 @@ def make_private(descriptor: int) -> None:
 def is_private(descriptor: int) -> bool:
     """Returns whether only the owner can read an open file; True where files have no such modes (Windows)."""
     return not _HAS_FILE_MODES or not stat.S_IMODE(os.fstat(descriptor).st_mode) & _MAY_OTHERS
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lets one process at a time into the block, if the folder can be locked; not on Windows and some network disks."""
+    with contextlib.ExitStack() as held:
+        if _locks is not None:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(folder, os.O_RDONLY)
+                held.callback(os.close, descriptor)
+                _locks.flock(descriptor, _locks.LOCK_EX)
+        yield
 
 
 def replace_file(source: Path, target: Path) -> None:

@@ -25,6 +25,9 @@ OPERATOR: Final = "operator"
 CALLER: ContextVar[Principal] = ContextVar("caller", default=ANYONE)
 """The principal whose call is being answered."""
 
+_SETTLE_SECONDS: Final = 1.0
+"""A file that was changed less than so long ago may still be being written."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -56,7 +59,7 @@ class Access:
         self._own = TokenTable(own)
         self._clock = clock
         self._poll_seconds = poll_seconds
-        self._looked_at = time.monotonic()
+        self._look_at = time.monotonic() + poll_seconds
         self._problem = ""
         self._content = b""
         self._table = TokenTable()
@@ -78,17 +81,22 @@ class Access:
         return self._path is not None
 
     def poll(self) -> bool:
-        """Reads the token file again if the last look is long enough ago; returns whether its content changed.
+        """Reads the token file again if the last look is long enough ago; returns whether other tokens are valid now.
 
-        A file that cannot be used changes nothing, and is reported once: while it is being replaced, it may be missing.
+        A file counts a second after its last change: whoever writes it in its place empties it first. One that cannot be
+        used changes nothing, and is reported once: while it is being replaced, it may be missing.
         """
-        if self._path is None or time.monotonic() - self._looked_at < self._poll_seconds:
+        now = time.monotonic()
+        if self._path is None or now < self._look_at:
             return False
-        self._looked_at = time.monotonic()
+        self._look_at = now + self._poll_seconds
         try:
             content = read_file(self._path)
             if content == self._content:
                 self._problem = ""
+                return False
+            if _may_be_incomplete(self._path):
+                self._look_at = now + min(self._poll_seconds, _SETTLE_SECONDS)
                 return False
             table = _parse(self._path, content)
         except IdentityError as error:
@@ -144,19 +152,19 @@ class Access:
             )
         return principal
 
-    def is_valid(self, token: str | None) -> bool:
-        """Returns whether a call that began with this token may continue."""
+    def is_valid(self, token: str | None, needed: Role) -> bool:
+        """Returns whether a call that began with this token, and needs this role, may continue."""
         if token is None:
             return True
         now = self._clock()
-        return self._own.find(token, now) is not None or self._table.find(token, now) is not None
+        found = self._own.find(token, now) or self._table.find(token, now)
+        return found is not None and found.role.includes(needed)
 
     def knows(self, name: str) -> bool:
-        """Returns whether the sessions of a principal may continue."""
+        """Returns whether the sessions of a principal may continue: it still has the token of an actor."""
         if self._path is None or not name:
             return True
-        now = self._clock()
-        return self._table.holds(name, now) or self._own.holds(name, now)
+        return self._table.holds(name, Role.ACTOR, self._clock())
 
 
 def require(principal: Principal, needed: Role) -> None:
@@ -167,7 +175,7 @@ def require(principal: Principal, needed: Role) -> None:
     """
     if not principal.role.includes(needed):
         raise NotAllowed(
-            f"{principal.name} is {_a(principal.role)}, and this call needs {_a(needed)}: use a token of that role",
+            f"{principal.name} is {with_article(principal.role)}, and this call needs {with_article(needed)}: use a token of that role",
             metadata={"principal": principal.name, "role": principal.role.value, "needed": needed.value},
         )
 
@@ -185,7 +193,8 @@ def check_behavior(principal: Principal, behavior: str) -> None:
         )
 
 
-def _a(role: Role) -> str:
+def with_article(role: Role) -> str:
+    """Returns a role as words: ``an actor``."""
     return f"{'an' if role in {Role.ACTOR, Role.OPERATOR} else 'a'} {role}"
 
 
@@ -194,9 +203,17 @@ def own_row(name: str, role: Role, token: str) -> TokenRow:
     return TokenRow(Principal(name, role), token_hash(token))
 
 
+def _may_be_incomplete(path: Path) -> bool:
+    """Returns whether a file that was just read may have been read while it was written."""
+    try:
+        return 0.0 <= time.time() - path.stat().st_mtime < _SETTLE_SECONDS
+    except OSError:
+        return True
+
+
 def _parse(path: Path, content: bytes) -> TokenTable:
     try:
-        return parse_tokens(content.decode("utf-8"))
+        return parse_tokens(content.decode("utf-8-sig"))  # editors on Windows write a mark first
     except UnicodeDecodeError:
         raise IdentityError(f"{path} is not text in UTF-8") from None
     except ValueError as error:

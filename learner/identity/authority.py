@@ -28,6 +28,8 @@ ALWAYS: Final = ("localhost", "127.0.0.1", "::1")
 """Names that every certificate of a learner has."""
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 365
+_COMMON_NAME: Final = 64
+"""Most characters of a common name (RFC 5280, appendix A.1); clients read the alternative names."""
 _BACKDATED: Final = dt.timedelta(minutes=5)
 """Certificates are valid since then, because the clocks of two machines differ."""
 _UNREADABLE: Final = (
@@ -52,7 +54,7 @@ class Authority:
     def make(cls, name: str) -> Authority:
         """Returns a new authority."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:_COMMON_NAME])])
         usage = x509.KeyUsage(
             digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
             key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
@@ -86,14 +88,14 @@ class Authority:
         return cls(certificate, key)
 
     def save(self, folder: Path) -> None:
-        """Writes the certificate and, apart, the private key.
+        """Writes the private key, and then the certificate, by which others see that the folder has an authority.
 
         Raises:
             UserError: A file cannot be written.
         """
         private_folder((folder / AUTHORITY_KEY).parent)
-        write(folder / AUTHORITY, _pem(self.certificate))
         write(folder / AUTHORITY_KEY, _key_pem(self.key), private=True)
+        write(folder / AUTHORITY, _pem(self.certificate))
 
     def server(self, hosts: Sequence[str], days: float = CERTIFICATE_DAYS) -> tuple[bytes, bytes]:
         """Returns the certificate and private key of a learner, in PEM form.
@@ -119,7 +121,7 @@ class Authority:
         self, name: str, names: Iterable[x509.GeneralName], usage: x509.ObjectIdentifier, days: float
     ) -> tuple[bytes, bytes]:
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:_COMMON_NAME])])
         builder = _builder(subject, self.certificate.subject, key, days)
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -149,21 +151,23 @@ def _builder(
 def all_hosts(given: Iterable[str]) -> list[str]:
     """Returns the names of a learner's certificate: the given ones, this machine's name, and those of this machine only.
 
+    International names are in their form for certificates (RFC 3490).
+
     Raises:
         UserError: A name is not a host name or an IP address.
     """
-    hosts = list(dict.fromkeys((*given, socket.gethostname(), *ALWAYS)))
-    for host in hosts:
-        try:
-            if ":" in host:
-                ipaddress.ip_address(host)
-            else:
-                split_address(f"{host}:1")
-        except ValueError:
-            raise UserError(
-                ExitCode.USAGE, f"--host {host!r} is no host name or IP address; leave the port out"
-            ) from None
-    return hosts
+    return list(dict.fromkeys(_checked_host(host) for host in (*given, socket.gethostname(), *ALWAYS)))
+
+
+def _checked_host(host: str) -> str:
+    try:
+        if ":" in host:
+            ipaddress.ip_address(host)
+            return host
+        split_address(f"{host}:1")
+        return host.encode("idna").decode("ascii")
+    except ValueError:
+        raise UserError(ExitCode.USAGE, f"--host {host!r} is no host name or IP address; leave the port out") from None
 
 
 def hosts_of(folder: Path) -> list[str]:

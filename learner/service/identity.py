@@ -35,9 +35,9 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
         self._streams: set[_Stream] = set()
 
     def end_revoked(self) -> None:
-        """Ends the streams of callers whose token is no longer valid."""
+        """Ends the streams of callers whose token is no longer valid, or has another role."""
         for stream in self._streams:
-            if not self._access.is_valid(stream.token):
+            if not self._access.is_valid(stream.token, stream.needed):
                 stream.revoked.set()
 
     async def intercept_service(
@@ -72,22 +72,26 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
             if inner is not None:
                 make: Callable[..., Handler] = getattr(grpc, f"{kind}_rpc_method_handler")
                 wrap = self._writer if kind.endswith("stream") else _answerer
-                return make(wrap(inner, enter, token), handler.request_deserializer, handler.response_serializer)
+                return make(
+                    wrap(inner, enter, token, needed), handler.request_deserializer, handler.response_serializer
+                )
         return handler
 
     def _writer(
-        self, inner: Callable[..., Any], enter: Callable[[Context], None], token: str | None
+        self, inner: Callable[..., Any], enter: Callable[[Context], None], token: str | None, needed: Role
     ) -> Callable[..., Any]:
         async def write(request: Any, context: Context) -> None:
             enter(context)
-            stream = _Stream(token)
+            stream = _Stream(token, needed)
             self._streams.add(stream)
             work = asyncio.ensure_future(_run(inner, request, context))
             revoked = asyncio.ensure_future(stream.revoked.wait())
             try:
                 await asyncio.wait({work, revoked}, return_when=asyncio.FIRST_COMPLETED)
                 if not work.done():
-                    raise Unauthenticated("the token of this stream was revoked, or has expired: ask for a new one")
+                    raise Unauthenticated(
+                        "the token of this stream was revoked, has expired, or lost the stream's role: ask for a new one"
+                    )
                 work.result()
             finally:
                 self._streams.discard(stream)
@@ -101,10 +105,11 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
 
 
 class _Stream:
-    """An open call that writes: its token, and whether that was revoked."""
+    """An open call that writes: its token, the role that it needs, and whether the token was revoked."""
 
-    def __init__(self, token: str | None) -> None:
+    def __init__(self, token: str | None, needed: Role) -> None:
         self.token = token
+        self.needed = needed
         self.revoked = asyncio.Event()
 
 
@@ -117,7 +122,9 @@ async def _run(inner: Callable[..., Any], request: Any, context: Context) -> Non
         await result
 
 
-def _answerer(inner: Callable[..., Any], enter: Callable[[Context], None], _token: str | None) -> Callable[..., Any]:
+def _answerer(
+    inner: Callable[..., Any], enter: Callable[[Context], None], _token: str | None, _needed: Role
+) -> Callable[..., Any]:
     async def answer(request: Any, context: Context) -> Any:
         enter(context)
         return await inner(request, context)

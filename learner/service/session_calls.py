@@ -356,7 +356,7 @@ class SessionService:
                 actor=session.actor_name,
                 actor_index=session.actor_index,
                 principal=session.principal,
-                why="its principal has no valid token",
+                why="its principal has no valid token of an actor",
             )
             self._audit.note(
                 "revoke",
@@ -364,7 +364,9 @@ class SessionService:
                 session=short_id(session.session_id),
                 actor=session.actor_name,
             )
-            self._hub.forget(session, Unauthenticated("the principal of this session has no valid token any more"))
+            self._hub.forget(
+                session, Unauthenticated("the principal of this session has no valid token of an actor any more")
+            )
 
     @property
     def _lease_ms(self) -> int:

@@ -126,7 +126,7 @@ class ServiceSettings(SettingsModel):
     tls_client_ca: str | None = None
     """authority of clients' certificates; null accepts clients without a certificate"""
     token_file: str | None = None
-    """hashes of the tokens of actors, viewers and operators; null asks actors for none"""
+    """hashes of the tokens of actors, viewers, operators and trainers; null asks actors for none"""
     control_address: str = "127.0.0.1:0"
     """address for status, pause and stop commands; loopback, except with tls_cert and token_file"""
     http: bool = True

@@ -20,11 +20,12 @@ from aiohttp import hdrs, web
 from rollcast.auth import Principal, Role, bearer
 from rollcast.errors import WireError
 
-from learner.identity.access import OPERATOR, Access
+from learner.identity.access import OPERATOR, Access, with_article
 from learner.identity.audit import Audit, Source
 from learner.observe.behavior_state import BehaviorState
 from learner.observe.history import HistoryView
 from learner.observe.metrics.learner import CONTENT_TYPE
+from learner.observe.rates import Throttle
 from learner.observe.view import ActorView
 from learner.service.control_calls import MAX_QUARANTINED
 from learner.web.guard import RequestRefused, json_answer, to_json
@@ -198,6 +199,7 @@ class Routes:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
         self._metrics = SharedAnswer(hooks.metrics, self._threads)
         self._status = SharedAnswer(lambda: to_json(status_document(hooks.status())), self._threads)
+        self._refused = Throttle()
         self._acting = asyncio.Lock()
         self._asked_at = -math.inf
         self._last_look = asyncio.Event()
@@ -333,8 +335,10 @@ class Routes:
                 {"WWW-Authenticate": "Bearer"},
             )
         if caller.role is not Role.OPERATOR:
-            log.warning("operator_refused", path=request.path, principal=caller.name, caller=request.remote)
-            raise RequestRefused(403, "NOT_ALLOWED", "this is the token of a viewer, and only operators may do this")
+            self._log_refusal(request, caller.name)
+            raise RequestRefused(
+                403, "NOT_ALLOWED", f"this is the token of {with_article(caller.role)}, and only operators may do this"
+            )
         return caller
 
     def _require_viewer(self, request: web.Request) -> None:
@@ -354,7 +358,11 @@ class Routes:
                 {"WWW-Authenticate": "Bearer"},
             )
         if not caller.role.includes(Role.VIEWER):
-            raise RequestRefused(403, "NOT_ALLOWED", "this is the token of an actor, and only viewers may read this")
+            raise RequestRefused(
+                403,
+                "NOT_ALLOWED",
+                f"this is the token of {with_article(caller.role)}, and only viewers and operators may read this",
+            )
 
     def _caller(self, request: web.Request) -> Principal | None:
         """Returns the principal of a request's token; None without a token.
@@ -376,11 +384,25 @@ class Routes:
                 found = self._access.by_token(token)
                 if found is not None:
                     return found
-        log.warning("operator_refused", path=request.path, caller=request.remote)
+        self._log_refusal(request, None)
         told = "this is not the operator's token; `rollcast-learner page` prints it"
-        if self._access is not None:
+        if token is None:
+            told = "the header must be `Authorization: Bearer TOKEN`, with the whole token"
+        elif self._access is not None:
             told = "this token is unknown, was revoked, or has expired: ask for a new one"
         raise RequestRefused(403, "WRONG_TOKEN", told)
+
+    def _log_refusal(self, request: web.Request, principal: str | None) -> None:
+        """Logs a refused caller; one line at a time for all strangers, who could fill the log otherwise."""
+        left_out = self._refused.admit(principal)
+        if left_out is not None:
+            log.warning(
+                "operator_refused",
+                path=request.path,
+                principal=principal,
+                caller=request.remote,
+                left_out=left_out,
+            )
 
 
 def _peer(request: web.Request) -> str:

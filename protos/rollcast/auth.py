@@ -33,9 +33,11 @@ TOKEN_FORM: Final = re.compile(r"[\x21-\x7e]{16,512}")
 """Form of a token: it must fit into a header, and a short one can be guessed."""
 _TOKEN_BYTES: Final = 32
 _HASH_FORM: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_NAME_FORM: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAME: Final = r"(?=\.*[A-Za-z0-9_-])[A-Za-z0-9._-]{1,64}"
+"""Form of a principal's name, which also names a folder of `certs client`: not only dots."""
+_NAME_FORM: Final = re.compile(_NAME)
 _ADDRESS_FORM: Final = re.compile(r"[\x21-\x7e]{1,300}")
-_URI_FORM: Final = re.compile(r"rollcast://([a-z]+)/([A-Za-z0-9._-]{1,64})")
+_URI_FORM: Final = re.compile(rf"rollcast://([a-z]+)/({_NAME})")
 
 
 class Role(enum.StrEnum):
@@ -92,7 +94,7 @@ def check_name(name: str) -> str:
         ValueError: It has another form.
     """
     if _NAME_FORM.fullmatch(name) is None:
-        raise ValueError("a principal's name has 1 to 64 letters, digits, dots, dashes and underscores")
+        raise ValueError("a principal's name has 1 to 64 letters, digits, dots, dashes and underscores, not only dots")
     return name
 
 
@@ -175,9 +177,12 @@ class TokenTable:
         row = self._by_hash.get(token_hash(token))
         return row.principal if row is not None and row.is_valid(now) else None
 
-    def holds(self, name: str, now: float) -> bool:
-        """Returns whether a principal has a valid token."""
-        return any(row.principal.name == name and row.is_valid(now) for row in self.rows)
+    def holds(self, name: str, needed: Role, now: float) -> bool:
+        """Returns whether a principal has a valid token of a role that includes the needed one."""
+        return any(
+            row.principal.name == name and row.principal.role.includes(needed) and row.is_valid(now)
+            for row in self.rows
+        )
 
 
 def parse_tokens(text: str) -> TokenTable:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import grpc
 
@@ -14,6 +14,24 @@ from rollcast.tls import IdentityError, authorities, check_pair, load_pair, read
 
 POLL_SECONDS: Final = 5.0
 """Seconds after which a changed file is noticed."""
+
+_Content: TypeAlias = tuple[bytes, bytes, bytes | None]
+"""Certificate, key and authorities of client certificates."""
+
+
+class _NewestContext(ssl.SSLContext):
+    """A context each of whose connections is one of the newest context: one context cannot forget an authority.
+
+    A resumed session, whose certificate is not verified again, ends with its context, too.
+    """
+
+    def __init__(self, _protocol: int, *, newest: ssl.SSLContext, mode: ssl.VerifyMode) -> None:
+        self.newest = newest
+        self.mode = mode
+
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        """Returns a connection."""
+        return self.newest.wrap_bio(*args, **kwargs)
 
 
 class ServerSecurity:
@@ -46,7 +64,7 @@ class ServerSecurity:
         self._poll_seconds = poll_seconds
         self._lock = threading.Lock()
         self._looked_at = time.monotonic()
-        self._contexts: list[ssl.SSLContext] = []
+        self._contexts: list[_NewestContext] = []
         self._content = self._read()
         self._problem = ""
 
@@ -69,19 +87,20 @@ class ServerSecurity:
         )
 
     def http_context(self, *, require_certificate: bool) -> ssl.SSLContext:
-        """Returns the context of an HTTP server; `poll` loads new certificates into it.
+        """Returns the context of a server without gRPC; a connection gets the certificates of the latest `poll`.
+
+        Use it by its ``wrap_bio``, as asyncio does.
 
         Args:
             require_certificate: Whether clients without a certificate are refused, if there is an authority of client
                 certificates.
+
+        Raises:
+            IdentityError: A file cannot be used.
         """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        load_pair(context, self._cert, self._key)
-        if self._client_ca is not None:
-            context.load_verify_locations(cadata=authorities(self._client_ca))
-            context.verify_mode = ssl.CERT_REQUIRED if require_certificate else ssl.CERT_OPTIONAL
+        mode = ssl.CERT_REQUIRED if require_certificate else ssl.CERT_OPTIONAL
         with self._lock:
+            context = _NewestContext(ssl.PROTOCOL_TLS_SERVER, newest=self._context(self._content, mode), mode=mode)
             self._contexts.append(context)
         return context
 
@@ -99,18 +118,20 @@ class ServerSecurity:
             self._looked_at = now
             try:
                 content = self._read()
+                changed = content != self._content
+                made = [self._context(content, each.mode) for each in self._contexts] if changed else []
             except IdentityError as error:
                 if str(error) != self._problem:
                     self._problem = str(error)
                     self._on_problem(self._problem)
                 return
             self._problem = ""
-            if content != self._content:
+            if changed:
                 self._content = content
-                for context in self._contexts:
-                    load_pair(context, self._cert, self._key)
+                for context, newest in zip(self._contexts, made, strict=True):
+                    context.newest = newest
 
-    def _read(self) -> tuple[bytes, bytes, bytes | None]:
+    def _read(self) -> _Content:
         """Returns the content of the files, as it was both before and after it was checked."""
         content = self._contents()
         check_pair(self._cert, self._key)
@@ -121,7 +142,16 @@ class ServerSecurity:
             raise IdentityError(f"{self._cert} and {self._key} are being replaced")
         return content
 
-    def _contents(self) -> tuple[bytes, bytes, bytes | None]:
+    def _context(self, content: _Content, mode: ssl.VerifyMode) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        load_pair(context, self._cert, self._key)
+        if content[2] is not None:
+            context.load_verify_locations(cadata=content[2].decode("ascii", "replace"))
+            context.verify_mode = mode
+        return context
+
+    def _contents(self) -> _Content:
         client_ca = read_file(self._client_ca) if self._client_ca is not None else None
         return read_file(self._cert), read_file(self._key), client_ca
 

@@ -1,6 +1,7 @@
 """The TLS of channels: credentials from files that are read for each connection, and words about failed handshakes."""
 
 import contextlib
+import errno
 import os
 import socket
 import ssl
@@ -32,16 +33,23 @@ def read_file(path: Path) -> bytes:
     """Returns the content of a certificate, key or token file.
 
     Raises:
-        IdentityError: The file cannot be read, or is too large.
+        IdentityError: The file cannot be read, is not a regular file, or is too large.
     """
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_open_at_once) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise IdentityError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(content) > MAX_FILE_BYTES:
         raise IdentityError(f"{path} has more than {MAX_FILE_BYTES} bytes")
     return content
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens a file; a pipe in its place does not block."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def readable_by_others(path: Path) -> bool:
@@ -200,7 +208,7 @@ def authorities(ca: Path | None) -> str | None:
         return None
     text = read_file(ca).decode("ascii", "replace")
     try:
-        ssl.create_default_context(cadata=text)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
         raise IdentityError(f"{ca} holds no certificates in PEM form") from None
     return text
@@ -273,6 +281,8 @@ def load_pair(context: ssl.SSLContext, cert: Path, key: Path) -> None:
     Raises:
         IdentityError: They do not belong together, or a file cannot be read.
     """
+    for path in (cert, key):
+        read_file(path)  # OpenSSL would wait for a pipe
     try:
         context.load_cert_chain(cert, key, password=_no_password)
     except ssl.SSLError:

@@ -27,8 +27,9 @@ def test_a_token_names_its_principal() -> None:
     assert table.find(new, after) == Principal("lab", Role.ACTOR)
     assert table.find(old, after) is None
     assert table.find(stranger, before) is None
-    assert table.holds("lab", after)
-    assert not table.holds("ops", after)
+    assert table.holds("lab", Role.ACTOR, after)
+    assert not table.holds("lab", Role.VIEWER, after)
+    assert not table.holds("ops", Role.OPERATOR, after)
 
 
 def test_a_row_is_written_as_it_is_read() -> None:
@@ -43,6 +44,7 @@ def test_a_row_is_written_as_it_is_read() -> None:
         ("lab actor", "has 2 words"),
         ("lab king {hash}", "one of actor, viewer, operator"),
         ("a/b actor {hash}", "letters, digits"),
+        (".. actor {hash}", "not only dots"),
         ("lab actor SECRET-TOKEN-OF-MANY-LETTERS", "the token's hash and not the token"),
         ("lab actor {hash} max_sessions=0", "from 1 to"),
         ("lab actor {hash} max_sessions=99999999999999999999", "from 1 to"),
@@ -89,6 +91,7 @@ def test_names_in_certificates() -> None:
         "rollcast://actor/",
         "https://actor/x",
         "rollcast://actor/x/y",
+        "rollcast://actor/..",
         "rollcast://actor/x\n",
     ):
         assert principal_of_uri(uri) is None

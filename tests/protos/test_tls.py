@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from rollcast import server_tls
 from rollcast.auth import Principal, Role
 from rollcast.server_tls import ServerSecurity, expiry
 from rollcast.tls import ClientSecurity, IdentityError, read_token
@@ -106,6 +109,41 @@ def test_words_about_the_clients_certificate(tmp_path: Path) -> None:
         assert code(foreign, port) is grpc.StatusCode.UNAVAILABLE
 
 
+def test_a_certificate_that_is_replaced_while_it_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault after the check is reported, and the next look takes the new files."""
+    folder, problems = Folder.make(tmp_path), list[str]()
+    security = ServerSecurity(*folder.server, on_problem=problems.append, poll_seconds=0)
+    context, first = security.http_context(require_certificate=True), security.not_after
+
+    def fails(*_: object) -> None:
+        raise IdentityError("replaced")
+
+    folder.renew(days=2)
+    with monkeypatch.context() as patched:
+        patched.setattr(server_tls, "load_pair", fails)
+        security.poll()
+    assert (problems, security.not_after) == (["replaced"], first)
+    security.poll()
+    assert security.not_after < first
+    assert context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True).context is not context
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """A pipe, or a link to one, in place of a file is refused at once: nobody may ever write into it."""
+    folder = Folder.make(tmp_path, lab=Role.ACTOR)
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link, Path(os.devnull)):
+        with pytest.raises(IdentityError, match="not a regular file"):
+            read_token(path)
+        for files in ((path, folder.server[1]), (folder.server[0], path), (*folder.server, path)):
+            with pytest.raises(IdentityError, match="not a regular file"):
+                ServerSecurity(*files)
+        with pytest.raises(IdentityError, match="not a regular file"):
+            ClientSecurity(folder.ca, path).check()
+
+
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     """An unusable file is named, and its content is not shown."""
     folder = Folder.make(tmp_path, lab=Role.ACTOR)
@@ -118,8 +156,13 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match="must hold one token") as caught:
         read_token(secret)
     assert "SECRET" not in str(caught.value)
-    with pytest.raises(IdentityError, match="no certificates"):
-        ClientSecurity(ca=secret).check()
+    empty = tmp_path / "empty"
+    empty.touch()
+    for path in (secret, empty):
+        with pytest.raises(IdentityError, match="no certificates"):
+            ClientSecurity(ca=path).check()
+        with pytest.raises(IdentityError, match="no certificates"):
+            ServerSecurity(*folder.server, path)
     for broken in (b"", b"-----BEGIN CERTIFICATE-----\n\n-----END CERTIFICATE-----", b"\xff"):
         with pytest.raises(IdentityError, match="cannot be read"):
             expiry(broken)

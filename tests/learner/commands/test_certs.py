@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import stat
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from rollcast.server_tls import expiry
 from actor_client import cli as actor_cli
 from actor_client.exits import ExitCode as ActorCode
 from learner.cli import main
+from learner.commands import certs
+from learner.commands.certs_flags import add_certs
 from learner.common.exits import ExitCode
 from learner.identity.authority import ALWAYS, hosts_of
 
@@ -45,6 +49,28 @@ def test_init_replaces_no_authority(folder: Path, capsys: pytest.CaptureFixture[
     assert "certs renew" in capsys.readouterr().err
 
 
+def test_names_beyond_ascii_and_long_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An international name has its form for certificates, and a name may be longer than an authority's."""
+    long = f"{'learner-' * 7}.cluster.local"
+    assert main(["certs", "init", str(tmp_path / "c"), "--host", long, "bücher.example"]) == ExitCode.OK
+    assert hosts_of(tmp_path / "c")[:2] == [long, "xn--bcher-kva.example"]
+
+
+def test_an_init_that_failed_is_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An init that could not write one of its files can be repeated."""
+    folder = tmp_path / "certs"
+    for name in ("server.key", "tokens", "ca.pem"):
+        (folder / name).mkdir(parents=True)
+        assert main(["certs", "init", str(folder)]) in {ExitCode.NOT_SAVED, ExitCode.USAGE}
+        (folder / name).rmdir()
+    assert main(["certs", "init", str(folder)]) == ExitCode.OK
+    code = JoinCode.decode(capsys.readouterr().out.splitlines()[-1])
+    assert parse_tokens((folder / "tokens").read_text()).find(code.token, time.time()) == Principal(
+        "actors", Role.ACTOR
+    )
+    assert main(["certs", "renew", str(folder)]) == ExitCode.OK
+
+
 def test_renew_keeps_the_names(folder: Path) -> None:
     """A renewed certificate has the old names and further ones, and a key of its own."""
     old_key, old_names = (folder / "server.key").read_bytes(), set(hosts_of(folder))
@@ -73,6 +99,42 @@ def test_tokens_are_added(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert written not in text + capsys.readouterr().out
 
 
+def test_a_token_that_cannot_be_written_is_not_valid(folder: Path, tmp_path: Path) -> None:
+    """A token that its command could not hand over is not in the token file."""
+    before = (folder / "tokens").read_bytes()
+    assert main(["certs", "token", str(folder), "lab", "--out", str(tmp_path / "none" / "x")]) == ExitCode.NOT_SAVED
+    assert (folder / "tokens").read_bytes() == before
+
+
+def test_tokens_added_at_once(folder: Path) -> None:
+    """Commands that run side by side lose no token."""
+    names = [f"lab-{number}" for number in range(12)]
+    parser = argparse.ArgumentParser()
+    add_certs(parser, lambda _: 0)
+    commands = [parser.parse_args(["token", str(folder), name]) for name in names]
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert set(pool.map(certs.token, commands)) == {ExitCode.OK}
+    rows = parse_tokens((folder / "tokens").read_text()).rows
+    assert {row.principal.name for row in rows} == {"actors", *names}
+
+
+def test_a_token_file_with_a_mark_of_the_byte_order(folder: Path) -> None:
+    """A token is added to a file that an editor on Windows saved."""
+    tokens = folder / "tokens"
+    tokens.write_text(tokens.read_text(), encoding="utf-8-sig")
+    assert main(["certs", "token", str(folder), "lab"]) == ExitCode.OK
+    assert len(parse_tokens(tokens.read_text()).rows) == 2
+
+
+def test_a_join_code_has_the_port_of_init(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A join code has the port that `certs init` was given, unless another one is given."""
+    folder = str(tmp_path / "certs")
+    assert main(["certs", "init", folder, "--host", "learner.example", "--port", "6000"]) == ExitCode.OK
+    for further, port in (([], 6000), (["--port", "7000"], 7000)):
+        assert main(["certs", "token", folder, "lab", "--join", *further]) == ExitCode.OK
+        assert JoinCode.decode(capsys.readouterr().out.splitlines()[-1]).address == f"learner.example:{port}"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -81,6 +143,10 @@ def test_tokens_are_added(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
         (["token", "{}", "actors", "--role", "viewer"], "two roles"),
         (["renew", "{}", "--host", "a:1"], "leave the port out"),
         (["client", "{}/none", "lab"], "cannot be read"),
+        (["client", "{}", ".."], "not only dots"),
+        (["token", "{}", "."], "not only dots"),
+        (["token", "{}/none", "lab"], "cannot be read"),
+        (["token", "{}", "eyes", "--role", "viewer", "--join"], "--join is for actors"),
         (["renew", "{}", "--days", "0"], "number of days"),
     ],
 )

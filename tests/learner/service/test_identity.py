@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -44,6 +46,11 @@ def identity(folder: Folder, *, tls: bool = False, client_ca: bool = False, toke
 def folder(tmp_path: Path) -> Folder:
     """Returns a folder with two actors, a viewer and an operator."""
     return Folder.make(tmp_path, lab=Role.ACTOR, other=Role.ACTOR, eyes=Role.VIEWER, ops=Role.OPERATOR)
+
+
+def age(path: Path) -> None:
+    """Makes a file one that was written some seconds ago."""
+    os.utime(path, (time.time() - 5, time.time() - 5))
 
 
 @async_test
@@ -141,6 +148,30 @@ async def test_a_revoked_principal_ends(folder: Folder) -> None:
 
 
 @async_test
+async def test_a_principal_that_loses_its_role_ends(folder: Folder) -> None:
+    """A token that becomes one of another role ends what only its old role may do; an operator's view stays a viewer's."""
+    async with (
+        running(identity=identity(folder)) as learner,
+        Actor(learner.server.port, token=folder.tokens["lab"]) as demoted,
+        grpc.aio.insecure_channel(f"127.0.0.1:{learner.server.port}") as channel,
+    ):
+        stub: Any = health_pb2_grpc.HealthStub(channel)  # type: ignore[no-untyped-call]
+        watches = [
+            stub.Watch(health_pb2.HealthCheckRequest(), metadata=authorization(folder.tokens[name]))
+            for name in ("eyes", "ops")
+        ]
+        upload = await demoted.join()
+        for watch in watches:
+            await watch.read()
+        folder.write_tokens(lab=Role.VIEWER, eyes=Role.ACTOR, ops=Role.VIEWER)
+        assert (await failure(upload.until("drain"))).reason == "UNAUTHENTICATED"
+        await eventually(lambda: not learner.sessions.live())
+        assert (await failure(watches[0].read())).reason == "UNAUTHENTICATED"
+        assert not watches[1].done()
+        assert (await failure(demoted.open())).reason == "NOT_ALLOWED"
+
+
+@async_test
 async def test_a_token_is_replaced_without_losing_the_session(folder: Folder) -> None:
     """While a principal has another token, its session stays, and its streams on the old one end."""
     new = make_token()
@@ -152,6 +183,7 @@ async def test_a_token_is_replaced_without_losing_the_session(folder: Folder) ->
         rows = [TokenRow(Principal("lab", Role.ACTOR), token_hash(token)) for token in (folder.tokens["lab"], new)]
         (folder.path / "tokens").write_text("".join(f"{row.line()}\n" for row in rows))
         await old.renew()
+        await eventually(lambda: learner.server._identity.access.is_valid(new, Role.ACTOR))
         (folder.path / "tokens").write_text(f"{rows[1].line()}\n")
         assert (await failure(upload.until("drain"))).reason == "UNAUTHENTICATED"
         async with Actor(learner.server.port, token=new) as again:
@@ -162,16 +194,47 @@ async def test_a_token_is_replaced_without_losing_the_session(folder: Folder) ->
 
 @async_test
 async def test_an_unreadable_token_file_changes_nothing(folder: Folder) -> None:
-    """While the file is missing or wrong, the previous tokens stay valid."""
+    """While the file is missing, wrong, a pipe or just emptied, the previous tokens stay valid."""
     async with (
         running(identity=identity(folder)) as learner,
         Actor(learner.server.port, token=folder.tokens["lab"]) as actor,
     ):
         await actor.open()
+        tokens = folder.path / "tokens"
         for text in ("lab king sha256:0", None):
-            (folder.path / "tokens").unlink() if text is None else (folder.path / "tokens").write_text(text)
-            await asyncio.sleep(1.2)  # one tick
+            tokens.unlink() if text is None else tokens.write_text(text)
+            await asyncio.sleep(2.2)  # until it counts, and one tick
             await actor.renew()
+        os.mkfifo(tokens)
+        await asyncio.sleep(1.2)  # one tick
+        await actor.renew()
+
+
+def test_a_file_that_is_being_written_changes_nothing(folder: Folder) -> None:
+    """A file counts a second after its last change: before, it may be empty or half-written. A replaced one counts, too."""
+    tokens = folder.path / "tokens"
+    access = Access(tokens, poll_seconds=0)
+    valid = tokens.read_text()
+    for text in ("", valid.splitlines()[1] + "\n"):
+        tokens.write_text(text)
+        assert not access.poll()
+        assert access.knows("lab")
+    tokens.write_text(valid)
+    age(tokens)
+    assert not access.poll()
+    tokens.with_name("new").write_text(valid.splitlines()[1] + "\n")
+    tokens.with_name("new").replace(tokens)
+    assert not access.poll()
+    age(tokens)
+    assert access.poll()
+    assert not access.knows("lab")
+
+
+def test_a_mark_of_the_byte_order_is_no_content(folder: Folder) -> None:
+    """A token file that an editor on Windows saved, with a mark in front, is read."""
+    tokens = folder.path / "tokens"
+    tokens.write_text(tokens.read_text(), encoding="utf-8-sig")
+    assert Access(tokens).knows("lab")
 
 
 def test_a_mounted_token_file_is_read_when_its_link_changes(folder: Folder, tmp_path: Path) -> None:
@@ -187,6 +250,7 @@ def test_a_mounted_token_file_is_read_when_its_link_changes(folder: Folder, tmp_
     assert not access.poll()
     (mounted / "..new").symlink_to("second")
     (mounted / "..new").replace(data)
+    age(data / "tokens")
     assert access.poll()
     assert access.knows("other")
     assert not access.knows("lab")
@@ -307,7 +371,7 @@ async def test_a_client_that_leaves_while_its_stream_fails_leaves_no_error(folde
         raise BadRequest("a fault of form")
 
     guard = IdentityGuard(Access(folder.path / "tokens"), lambda _: Role.ACTOR)
-    stream = asyncio.ensure_future(guard._writer(inner, lambda _: None, None)(None, None))
+    stream = asyncio.ensure_future(guard._writer(inner, lambda _: None, None, Role.ACTOR)(None, None))
     await entered.wait()
     fails.set()
     stream.cancel()

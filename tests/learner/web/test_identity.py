@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +28,8 @@ ACT = ("/api/pause", "/api/resume", "/api/checkpoint", "/api/operator")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """Returns a folder with an actor, a viewer and an operator."""
-    return Folder.make(tmp_path, lab=Role.ACTOR, eyes=Role.VIEWER, ops=Role.OPERATOR)
+    """Returns a folder with a principal of each role."""
+    return Folder.make(tmp_path, lab=Role.ACTOR, eyes=Role.VIEWER, ops=Role.OPERATOR, farm=Role.TRAINER)
 
 
 @pytest.fixture
@@ -64,7 +67,13 @@ def test_readers_need_the_token_of_a_viewer(folder: Folder, site: Site) -> None:
     for path in READ:
         assert ask(folder, site, path).reason == "NO_TOKEN"
         assert ask(folder, site, path, headers=bearer(make_token())).reason == "WRONG_TOKEN"
-        assert ask(folder, site, path, headers=bearer(folder.tokens["lab"])).reason == "NOT_ALLOWED"
+        for name, role in (("lab", "an actor"), ("farm", "a trainer")):
+            answer = ask(folder, site, path, headers=bearer(folder.tokens[name]))
+            assert answer.reason == "NOT_ALLOWED"
+            assert f"token of {role}, and only viewers and operators" in answer.json["error"]["message"]
+        bare = ask(folder, site, path, headers={"authorization": folder.tokens["eyes"]})
+        assert bare.reason == "WRONG_TOKEN"
+        assert "Authorization: Bearer TOKEN" in bare.json["error"]["message"]
         for header in (bearer(folder.tokens["eyes"]), bearer(folder.tokens["ops"]), OPERATOR):
             assert ask(folder, site, path, headers=header).status == 200
 
@@ -79,8 +88,11 @@ def test_a_revoked_token_reads_nothing(folder: Folder, site: Site) -> None:
 
 
 def poll(site: Site) -> bool:
-    """Looks at the token file as the learner does every second; returns whether it has changed."""
-    return site.server._identity.access.poll()
+    """Looks at the token file, as the learner does when it is some seconds old; returns whether it has changed."""
+    access = site.server._identity.access
+    assert access._path is not None
+    os.utime(access._path, (time.time() - 5, time.time() - 5))
+    return access.poll()
 
 
 @pytest.mark.parametrize("path", ACT)
@@ -91,8 +103,10 @@ def test_only_a_header_makes_an_operator(folder: Folder, site: Site, path: str) 
     for headers in ({}, {"Cookie": f"authorization=Bearer {token}; token={token}"}, elsewhere):
         assert ask(folder, site, path, "POST", headers).reason == "NO_TOKEN"
         assert ask(folder, site, f"{path}?token={token}&authorization=Bearer+{token}", "POST", headers).status == 401
-    assert ask(folder, site, path, "POST", bearer(folder.tokens["eyes"])).reason == "NOT_ALLOWED"
-    assert ask(folder, site, path, "POST", bearer(folder.tokens["lab"])).reason == "NOT_ALLOWED"
+    for name, role in (("eyes", "a viewer"), ("lab", "an actor"), ("farm", "a trainer")):
+        answer = ask(folder, site, path, "POST", bearer(folder.tokens[name]))
+        assert answer.reason == "NOT_ALLOWED"
+        assert f"token of {role}, and only operators" in answer.json["error"]["message"]
     assert site.hooks.calls == []
     assert ask(folder, site, path, "POST", bearer(token)).status == 200
 
@@ -124,6 +138,34 @@ def test_client_certificates_alone_guard_the_port(folder: Folder) -> None:
             assert connection.getresponse().status == 200
         finally:
             connection.close()
+
+
+def test_a_removed_authority_is_forgotten_without_a_restart(folder: Folder, tmp_path: Path) -> None:
+    """New connections with the certificate of an authority that was removed from the file read nothing."""
+    other = Folder.make(tmp_path / "other")
+    both = tmp_path / "both.pem"
+    both.write_bytes(folder.ca.read_bytes() + other.ca.read_bytes())
+    access = Access(takes_certificates=True)
+    security = ServerSecurity(*folder.server, both, poll_seconds=0)
+    clients = [each.client(certificate=Principal("lab", Role.VIEWER)) for each in (folder, other)]
+    contexts = [replace(each, ca=folder.ca).context() for each in clients]
+    with serving(identity=Identity(access, security)) as site:
+
+        def health(context: ssl.SSLContext) -> int:
+            context.set_alpn_protocols(["http/1.1"])
+            connection = http.client.HTTPSConnection("127.0.0.1", site.port, timeout=SECONDS, context=context)
+            try:
+                connection.request("GET", "/healthz")
+                return connection.getresponse().status
+            finally:
+                connection.close()
+
+        assert [health(context) for context in contexts] == [200, 200]
+        both.write_bytes(folder.ca.read_bytes())
+        security.poll()
+        assert health(contexts[0]) == 200
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            health(contexts[1])
 
 
 def test_plain_text_gets_no_answer(site: Site) -> None:

@@ -15,6 +15,7 @@ from importlib import resources
 
 import pytest
 from rollcast.errors import CheckpointFailed, NothingToSave
+from structlog.testing import capture_logs
 
 from learner.observe.behavior_state import BehaviorState, LedgerNumbers
 from learner.observe.history import COLUMNS, History
@@ -115,6 +116,14 @@ def test_others_do_not(path: str) -> None:
         )
         assert site.ask(path, "POST", body=TOKEN.encode()).status == 401
         assert site.hooks.calls == []
+
+
+def test_wrong_tokens_do_not_fill_the_log() -> None:
+    """Many requests with a wrong token write one line."""
+    with serving() as site, capture_logs() as logs:
+        for _ in range(5):
+            site.ask("/api/operator", "POST", {"Authorization": f"Bearer {TOKEN}x"})
+    assert [entry["event"] for entry in logs].count("operator_refused") == 1
 
 
 def test_an_operator_is_known_before_he_acts() -> None:

@@ -31,6 +31,12 @@ RELEASE = "1.2.3"
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets introductions take longer than a test."""
+    monkeypatch.setattr(remote_door, "HANDSHAKE_SECONDS", 100.0)
+
+
+@pytest.fixture
 def door() -> Iterator[RemoteDoor]:
     """Opens a door for two ranks."""
     opened = RemoteDoor("127.0.0.1:0", Identity(), 2, RELEASE)
@@ -191,6 +197,7 @@ def drip(sockets: list[socket.socket], ended: threading.Event) -> None:
                 sockets.remove(each)
 
 
+@pytest.mark.usefixtures("patient")
 def test_slow_strangers_do_not_keep_ranks_out(ranks: Ranks) -> None:
     """Connections that go on sending byte by byte lose their places to ranks."""
     announced = (4000).to_bytes(4, "big")

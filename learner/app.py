@@ -143,10 +143,11 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
                 return run.serve()
             except UserError as error:
                 has_died = error.exit_code is ExitCode.TRAINER_DIED
-                if run is None or not has_died or not run.front.stopping.is_by_error or not deaths.allow_another():
+                is_ending = run is not None and not run.front.stopping.is_by_error
+                if not has_died or is_ending or not deaths.allow_another():
                     raise
-                held.extend(hold([] if run.bound is None else run.bound.all))
-                log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, most=MOST_DEATHS)
+                held.extend(hold([] if run is None or run.bound is None else run.bound.all))
+                log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, ends_at=MOST_DEATHS)
             folder.resume()
             processes.close()  # of the dead process, which has a ring of shared memory
             trainers = start()

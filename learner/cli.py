@@ -104,7 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
         ("save", "save a checkpoint now", _save),
         ("drain", "save and end a run; its actors exit", _drain),
         ("release", "let an actor that is shut out for faults of form in again", _release),
-        ("healthcheck", "exit with 0 if the learner accepts actors", _healthcheck),
+        ("healthcheck", "exit with 0 if the learner accepts actors, or waits for its trainers", _healthcheck),
     ):
         _add_operator_command(commands.add_parser(name, help=text), function)
     add_certs(
@@ -478,9 +478,17 @@ def _run_of(parsed: argparse.Namespace) -> str | None:
 
 
 def _status(parsed: argparse.Namespace) -> int:
+    from learner.commands.operator import WaitsForTrainersError
     from learner.commands.status_text import render_status, status_document, watch
 
-    with _operator(parsed) as operator:
+    try:
+        found = _operator(parsed)
+    except WaitsForTrainersError as waits:
+        if parsed.json:  # there is no status yet
+            raise
+        print(waits.message)
+        return ExitCode.OK
+    with found as operator:
 
         def shown() -> str:
             status = operator.status()
@@ -537,7 +545,14 @@ def _release(parsed: argparse.Namespace) -> int:
 
 
 def _healthcheck(parsed: argparse.Namespace) -> int:
-    with _operator(parsed) as operator:
+    from learner.commands.operator import WaitsForTrainersError
+
+    try:
+        found = _operator(parsed)
+    except WaitsForTrainersError as waits:  # killed for it, it could never wait as long as its trainers need
+        print(waits.message)
+        return ExitCode.OK
+    with found as operator:
         serving = operator.accepts_actors()
     print("serving" if serving else "not serving")
     return ExitCode.OK if serving else ExitCode.UNREACHABLE

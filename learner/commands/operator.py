@@ -20,12 +20,34 @@ from rollcast.v1 import control_pb2, control_pb2_grpc
 from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
 from learner.common.text import printable
-from learner.observe.address import ADDRESS_FILE, BoundAddresses, page_url, read_addresses
+from learner.observe.address import (
+    ADDRESS_FILE,
+    TRAINERS_FILE,
+    BoundAddresses,
+    page_url,
+    read_addresses,
+    read_awaited,
+)
 from learner.web.operator_token import TOKEN_FILE, read_token
 
 CALL_SECONDS = 5.0
 SAVE_SECONDS = 120.0
 _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE"})
+
+
+class WaitsForTrainersError(UserError):
+    """The learner runs, and listens for trainers only.
+
+    Args:
+        folder: Its run folder.
+        address: Where it listens.
+    """
+
+    def __init__(self, folder: Path, address: str) -> None:
+        super().__init__(
+            ExitCode.UNREACHABLE,
+            f"the learner of {folder} runs and waits for its trainers at {address}: start them with rollcast-learner trainer",
+        )
 
 
 class Operator:
@@ -156,15 +178,16 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         results_dir: Folder in which named runs are searched.
 
     Raises:
+        WaitsForTrainersError: The run waits for its trainers.
         UserError: UNREACHABLE if the run is not running, or none is; USAGE if more than one is running.
     """
     if run is not None:
         places = (Path(run), results_dir / run)
-        folder = next((place for place in places if (place / ADDRESS_FILE).is_file()), places[-1])
+        folder = next((place for place in places if _has_learner(place)), places[-1])
         if folder is places[-1] and not folder.is_dir():
             folder = next((place for place in places if place.is_dir()), folder)
     else:
-        found = sorted(results_dir.glob(f"*/{ADDRESS_FILE}"))
+        found = sorted(filter(_has_learner, results_dir.glob("*")))
         if not found:
             raise UserError(
                 ExitCode.UNREACHABLE,
@@ -177,15 +200,23 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
                 f"{len(found)} running learners found in {results_dir}; name the run (its folder or its id), or give "
                 "--control HOST:PORT",
             )
-        folder = found[0].parent
+        folder = found[0]
     addresses = read_addresses(folder)
     if addresses is None:
+        awaited = read_awaited(folder)
+        if awaited is not None:
+            _require_answer(page_url(awaited.address))
+            raise WaitsForTrainersError(folder, awaited.address)
         raise UserError(
             ExitCode.UNREACHABLE,
             f"{folder / ADDRESS_FILE} does not exist: no learner runs in that folder; start one with "
             f"rollcast-learner serve RUN.yaml --run-id {folder.name} --resume=auto",
         )
     return folder, addresses
+
+
+def _has_learner(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (ADDRESS_FILE, TRAINERS_FILE))
 
 
 def _newest(results_dir: Path) -> str:

@@ -1,4 +1,4 @@
-"""Lets the ranks of a torchrun on other machines find the service: it listens at a `RemoteDoor`, and each rank calls `dial_front`.
+"""Lets the ranks of a torchrun on other machines in: the service listens at a `RemoteDoor`, and each rank dials it.
 
 A rank introduces itself with its number and a token. When all have come, each gets the name of the attempt, which separates it
 from earlier ones in torchrun's store, and confirms it; when all have confirmed, they begin.
@@ -8,34 +8,38 @@ from __future__ import annotations
 
 import contextlib
 import json
-import queue
 import socket
-import ssl
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import structlog
 from rollcast.auth import Principal, Role
 from rollcast.errors import WireError
-from rollcast.tls import ClientSecurity, IdentityError, read_token
 
+from learner.commands.entrance import Entrance
 from learner.identity.access import require
+from learner.identity.audit import Source
 from learner.identity.setup import Identity
 from learner.link.stream import StreamConnection
+from learner.observe.rates import Throttle
 from learner.settings.addresses import split_address
 
 PROTOCOL: Final = 1
 """Version of the messages between a service and ranks on other machines, which must be of one release."""
 HANDSHAKE_SECONDS: Final = 10.0
+"""Seconds that a connection has for its handshake and its introduction together."""
 MOST_AT_ONCE: Final = 64
-"""Connections that introduce themselves at once; further ones wait in the system's queue."""
-_INTRODUCTION_BYTES: Final = 4096
-_REACH_SECONDS: Final = 1.0
-_READY: Final = b"ready"
-_BEGIN: Final = b"begin"
+"""Connections that introduce themselves at once."""
+INTRODUCTION_BYTES: Final = 4096
+READY: Final = b"ready"
+BEGIN: Final = b"begin"
+_WATCH_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 0.1
+"""Pause after a connection could not be accepted, as without free descriptors."""
+_KIND_LETTERS: Final = 20
+"""The messages of refusals differ in so many letters; what a stranger sent comes later, and must not make a kind of its own."""
 
 _log = structlog.get_logger(__name__)
 
@@ -80,8 +84,25 @@ class Introduction:
         return cls(rank, ranks, release, token if isinstance(token, str) else None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """A rank that was let in.
+
+    Attributes:
+        introduction: Its introduction.
+        connection: Its connection.
+        peer: Its address.
+        principal: Who it is; None if the service identifies nobody.
+    """
+
+    introduction: Introduction
+    connection: StreamConnection
+    peer: str
+    principal: Principal | None
+
+
 class RemoteDoor:
-    """Listens for ranks on other machines.
+    """Listens for ranks on other machines, and ends the connections of those whose token is revoked.
 
     Args:
         address: Where it listens.
@@ -107,10 +128,14 @@ class RemoteDoor:
         )
         bound = self._listener.getsockname()
         self.address = f"[{host}]:{bound[1]}" if ":" in host else f"{host}:{bound[1]}"
-        self._arrivals: queue.SimpleQueue[tuple[Introduction, StreamConnection] | None] = queue.SimpleQueue()
-        self._room = threading.Semaphore(MOST_AT_ONCE)
-        self._found: dict[int, StreamConnection] = {}
-        threading.Thread(target=self._listen, name="trainer-door", daemon=True).start()
+        self._entrance = Entrance(MOST_AT_ONCE, HANDSHAKE_SECONDS)
+        self._throttle = Throttle()
+        self._closed = threading.Event()
+        self._changed = threading.Condition()
+        self._waiting: dict[int, _Rank] = {}
+        self._present: list[_Rank] = []
+        for work in (self._listen, self._watch):
+            threading.Thread(target=work, name="trainer-door", daemon=True).start()
 
     def gather(self, attempt: str) -> list[StreamConnection] | None:
         """Waits until all ranks have come, and returns their connections; None after `close`.
@@ -119,43 +144,69 @@ class RemoteDoor:
             attempt: Name of this attempt; no other may have it.
         """
         while True:
-            arrival = self._arrivals.get()
-            if arrival is None:
-                return None
-            introduction, connection = arrival
-            earlier = self._found.pop(introduction.rank, None)  # of a rank that torchrun has started again
-            if earlier is not None:
-                earlier.close()
-            self._found[introduction.rank] = connection
-            _log.info("trainer_joined", rank=introduction.rank, present=len(self._found), ranks=self._ranks)
-            if len(self._found) == self._ranks:
-                found, self._found = self._found, {}
-                connections = [found[rank] for rank in range(self._ranks)]
-                if _are_ready(connections, attempt):
-                    return connections
-                for each in connections:  # those that live come again
-                    each.close()
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed.is_set() or len(self._waiting) == self._ranks)
+                if self._closed.is_set():
+                    return None
+                self._present = [self._waiting.pop(rank) for rank in range(self._ranks)]
+                connections = [each.connection for each in self._present]
+            if _are_ready(connections, attempt):
+                return connections
+            for each in connections:  # those that live come again
+                each.close()
 
     def close(self) -> None:
         """Stops listening, and ends a wait in `gather`."""
+        with self._changed:
+            self._closed.set()
+            for each in self._waiting.values():
+                each.connection.close()
+            self._changed.notify_all()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for each in self._found.values():
-            each.close()
-        self._arrivals.put(None)
 
     def _listen(self) -> None:
-        while True:
-            self._room.acquire()
+        while not self._closed.is_set():
             try:
                 handle, peer = self._listener.accept()
-            except OSError:
-                return
+            except OSError as error:
+                left_out = None if self._closed.is_set() else self._throttle.admit(error.errno)
+                if left_out is not None:
+                    _log.error("trainers_not_accepted", error=error.strerror, left_out=left_out)
+                self._closed.wait(_PAUSE_SECONDS)
+                continue
+            host, port = str(peer[0]), peer[1]
+            self._entrance.enter(handle, host)
+            where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            threading.Thread(target=self._welcome, args=(handle, where), daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_WATCH_SECONDS):
+            self._entrance.end_late()
             if self._identity.security is not None:
                 self._identity.security.poll()
             self._identity.access.poll()
-            threading.Thread(target=self._welcome, args=(handle, str(peer[0])), daemon=True).start()
+            with self._changed:
+                for number, each in list(self._waiting.items()):
+                    if not self._may_stay(each) or each.connection.has_news():  # it says nothing, unless it has ended
+                        self._waiting.pop(number).connection.close()
+                self._present = [
+                    each for each in self._present if each.connection.fileno() >= 0 and self._may_stay(each)
+                ]
+
+    def _may_stay(self, rank: _Rank) -> bool:
+        """Returns whether a rank would still be let in; otherwise ends its connection."""
+        try:
+            self._identify(rank.introduction, rank.connection)
+        except WireError as error:
+            _log.warning("trainer_revoked", rank=rank.introduction.rank, peer=rank.peer, reason=str(error))
+            source = Source("token_file", rank.peer, rank.principal)
+            self._identity.audit.note("revoke", source, rank=rank.introduction.rank)
+            self._identity.audit.close()  # the service, too, writes into the file
+            rank.connection.shut()
+            return False
+        return True
 
     def _welcome(self, handle: socket.socket, peer: str) -> None:
         """Lets a rank in, or sends a stranger away."""
@@ -164,34 +215,61 @@ class RemoteDoor:
             connection = StreamConnection(handle, self._context)
             connection.handshake()
             try:
-                introduction = Introduction.decode(connection.recv_bytes(_INTRODUCTION_BYTES))
-                self._check(introduction, connection)
+                introduction = Introduction.decode(connection.recv_bytes(INTRODUCTION_BYTES))
+                principal = self._check(introduction, connection)
             except RefusedError as error:
-                _log.warning("trainer_refused", peer=peer, reason=str(error))
+                left_out = self._throttle.admit(str(error)[:_KIND_LETTERS])
+                if left_out is not None:
+                    _log.warning("trainer_refused", peer=peer, reason=str(error), left_out=left_out)
                 connection.send_bytes(json.dumps({"refused": str(error)}).encode())
                 connection.close()
             else:
-                self._arrivals.put((introduction, connection))
+                self._let_in(_Rank(introduction, connection, peer, principal))
         except (OSError, EOFError) as error:
             # At most a debug line: anyone who reaches the address could fill the log.
             _log.debug("trainer_refused", peer=peer, reason=str(error) or type(error).__name__)
             handle.close()
         finally:
-            self._room.release()
+            self._entrance.leave(handle)
 
-    def _check(self, introduction: Introduction, connection: StreamConnection) -> None:
-        """Checks a rank.
+    def _let_in(self, rank: _Rank) -> None:
+        """Lets a rank wait for the others, in place of an earlier one of its number that torchrun has started again."""
+        number = rank.introduction.rank
+        with self._changed:
+            if self._closed.is_set():
+                rank.connection.close()
+                return
+            earlier = self._waiting.get(number)
+            self._waiting[number] = rank
+            if earlier is not None:
+                earlier.connection.close()
+            else:
+                _log.info("trainer_joined", rank=number, present=len(self._waiting), ranks=self._ranks)
+            self._changed.notify_all()
+
+    def _identify(self, introduction: Introduction, connection: StreamConnection) -> Principal | None:
+        """Returns who a rank is; None if the service identifies nobody.
+
+        Raises:
+            WireError: It may not train here.
+        """
+        access = self._identity.access
+        if not access.identifies_actors:
+            return None
+        principal = access.agree(access.by_token(introduction.token), connection.certificate_names)
+        require(principal, Role.TRAINER)
+        return principal
+
+    def _check(self, introduction: Introduction, connection: StreamConnection) -> Principal | None:
+        """Checks a rank, and returns who it is.
 
         Raises:
             RefusedError: It may not train here, or does not fit.
         """
-        access = self._identity.access
-        if access.identifies_actors:
-            try:
-                principal: Principal | None = access.by_token(introduction.token)
-                require(access.agree(principal, connection.certificate_names), Role.TRAINER)
-            except WireError as error:
-                raise RefusedError(str(error)) from None
+        try:
+            principal = self._identify(introduction, connection)
+        except WireError as error:
+            raise RefusedError(str(error)) from None
         if introduction.release != self._release:
             raise RefusedError(
                 f"the learner is rollcast {self._release}, and this rank {introduction.release}: install one release"
@@ -201,6 +279,7 @@ class RemoteDoor:
                 f"the learner waits for {self._ranks} trainers (--trainers), and torchrun started {introduction.ranks}: "
                 "--nnodes times --nproc-per-node must be as many"
             )
+        return principal
 
 
 def _are_ready(connections: Sequence[StreamConnection], attempt: str) -> bool:
@@ -208,77 +287,11 @@ def _are_ready(connections: Sequence[StreamConnection], attempt: str) -> bool:
     try:
         for each in connections:
             each.send_bytes(json.dumps({"attempt": attempt}).encode())
-        if any(each.recv_bytes(len(_READY)) != _READY for each in connections):
+        if any(each.recv_bytes(len(READY)) != READY for each in connections):
             return False
         for each in connections:
-            each.send_bytes(_BEGIN)
+            each.send_bytes(BEGIN)
             each.settimeout(None)
     except (OSError, EOFError):
         return False
     return True
-
-
-def dial_front(
-    address: str, security: ClientSecurity, introduction: Introduction, seconds: float, say: Callable[[str], object]
-) -> tuple[StreamConnection, str]:
-    """Connects a rank to the service, and waits until all ranks have.
-
-    Args:
-        address: Where the service listens for trainers.
-        security: How to connect; its token replaces that of the introduction.
-        introduction: What the service is told.
-        seconds: How long the service may be unreachable.
-        say: Called with a line when the wait begins, and when its reason changes.
-
-    Returns:
-        The connection, and the name of the attempt.
-
-    Raises:
-        RefusedError: The service does not take this rank, its certificate is not accepted, or it was not reached.
-    """
-    deadline, told = time.monotonic() + seconds, ""
-    while True:
-        try:
-            return _dial(address, security, introduction)
-        except IdentityError as error:
-            raise RefusedError(str(error)) from None
-        except ssl.SSLCertVerificationError as error:
-            raise RefusedError(f"the learner's certificate is refused: {error.verify_message}") from None
-        except (OSError, EOFError) as error:
-            reason = str(error) or "it closed the connection"
-            if time.monotonic() > deadline:
-                raise RefusedError(f"the learner at {address} was not reached for {seconds:.0f} s: {reason}") from None
-            if reason != told:
-                told = reason
-                say(f"waits for the learner at {address}: {reason}")
-            time.sleep(_REACH_SECONDS)
-
-
-def _dial(address: str, security: ClientSecurity, introduction: Introduction) -> tuple[StreamConnection, str]:
-    host, port = split_address(address)
-    token = None if security.token_file is None else read_token(security.token_file)
-    handle = socket.create_connection((host, port), HANDSHAKE_SECONDS)
-    try:
-        context = None if security.ca is None else security.context()
-        connection = StreamConnection(handle, context, None if context is None else security.server_name or host)
-        connection.handshake()
-        connection.send_bytes(replace(introduction, token=token).encode())
-        connection.settimeout(None)  # until the last rank has come
-        answer = _answer(connection.recv_bytes(_INTRODUCTION_BYTES))
-        attempt = answer.get("attempt")
-        if not isinstance(attempt, str):
-            raise RefusedError(str(answer.get("refused", "the learner answers in another form")))
-        connection.send_bytes(_READY)
-        connection.recv_bytes(len(_BEGIN))
-    except BaseException:
-        handle.close()
-        raise
-    return connection, attempt
-
-
-def _answer(content: bytes) -> Mapping[str, Any]:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {}

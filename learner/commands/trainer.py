@@ -39,6 +39,7 @@ from learner.link.to_trainers import Declared, Experience, ToTrainers
 from learner.link.turns import Follow, Over
 from learner.link.wire import Wire
 from learner.observe import logs
+from learner.observe.address import read_awaited
 
 if TYPE_CHECKING:
     from learner.optimizers.ranks import RankGroup
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from learner.run.training import TrainingSide
     from learner.settings.options import RunOptions
 
-MARK = ".trainers"
-"""A file in the run folder by which rank 0 on another machine knows that it has the folder of the service."""
 _SEND_SECONDS = 10.0
 """Seconds that the service has to take the last messages."""
 
@@ -179,10 +178,8 @@ def place_among_ranks() -> tuple[int, int]:
 
 def is_shared(folder: Path, attempt: str) -> bool:
     """Returns whether a folder is that of the service that named the attempt."""
-    try:
-        return (folder / MARK).read_text(encoding="ascii") == attempt
-    except (OSError, ValueError):
-        return False
+    awaited = read_awaited(folder)
+    return awaited is not None and awaited.attempt == attempt
 
 
 def prepare() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from importlib.metadata import version
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Self
 import structlog
 
 from learner.commands.remote_door import RemoteDoor
-from learner.commands.trainer import MARK
 from learner.common.exits import ExitCode, UserError
 from learner.identity.setup import identity_of
 from learner.link.stream import StreamConnection
+from learner.observe.address import TRAINERS_FILE, AwaitedAddress, remove_addresses, write_awaited
 from learner.settings.service import ServiceSettings
 
 log = structlog.get_logger(__name__)
@@ -35,9 +34,9 @@ class AwaitedTrainers:
 
     def __init__(self, address: str, service: ServiceSettings, folder: Path) -> None:
         self._ranks = service.trainers
-        self._mark = folder / MARK
+        self._folder = folder
         try:
-            self._door = RemoteDoor(address, identity_of(service), service.trainers, version("rollcast"))
+            self._door = RemoteDoor(address, identity_of(service, folder=folder), service.trainers, version("rollcast"))
         except OSError as error:
             raise UserError(
                 ExitCode.PORT_IN_USE, f"cannot listen for trainers on {address}: {error.strerror or error}"
@@ -51,13 +50,13 @@ class AwaitedTrainers:
     ) -> None:
         """Stops listening."""
         self._door.close()
-        self._mark.unlink(missing_ok=True)
+        (self._folder / TRAINERS_FILE).unlink(missing_ok=True)
 
     def connect(self) -> list[tuple[StreamConnection, None]] | None:
         """Waits until all trainers have come, and returns their connections; None after the end of the block."""
         attempt = secrets.token_hex(8)
-        with contextlib.suppress(OSError):  # rank 0 then says what is missing
-            self._mark.write_text(attempt, encoding="ascii")
+        remove_addresses(self._folder)  # of a learner that was killed: operators' commands would look for it there
+        write_awaited(self._folder, AwaitedAddress(attempt, self._door.address))
         log.info("waiting_for_trainers", address=self._door.address, trainers=self._ranks)
         found = self._door.gather(attempt)
         return None if found is None else [(connection, None) for connection in found]

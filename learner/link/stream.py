@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
@@ -113,6 +114,25 @@ class StreamConnection:
     def fileno(self) -> int:
         """Returns the descriptor of the socket."""
         return self._socket.fileno()
+
+    def has_news(self) -> bool:
+        """Returns whether bytes wait to be received, or the connection has ended; nothing else may use it meanwhile."""
+        seconds = self._socket.gettimeout()
+        self._socket.settimeout(0.0)
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        finally:
+            self._socket.settimeout(seconds)
+        return True
+
+    def shut(self) -> None:
+        """Ends the connection for both sides, and with it what another thread waits for; it remains to be closed."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Closes the connection."""

@@ -11,6 +11,8 @@ from learner.common.files import read_regular
 from learner.observe.jsonfile import write_json
 
 ADDRESS_FILE = "address.json"
+TRAINERS_FILE = ".trainers"
+"""Where a learner waits for trainers on other machines; by it, rank 0 also knows that it has the folder of the service."""
 _MAX_BYTES = 2**16
 
 
@@ -88,6 +90,35 @@ def page_url(http: str, *, tls: bool = False) -> str:
 
 
 def remove_addresses(run_folder: Path) -> None:
-    """Removes the file when the learner ends; does nothing if it is missing or cannot be removed."""
+    """Removes ``address.json`` and ``.trainers`` when the learner ends; does nothing if they are missing or cannot be removed."""
+    for name in (ADDRESS_FILE, TRAINERS_FILE):
+        with contextlib.suppress(OSError):
+            (run_folder / name).unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedAddress:
+    """Where a learner waits for trainers on other machines.
+
+    Attributes:
+        attempt: Name of the attempt that they begin.
+        address: ``host:port``.
+    """
+
+    attempt: str
+    address: str
+
+
+def write_awaited(run_folder: Path, awaited: AwaitedAddress) -> None:
+    """Writes ``.trainers`` into the run folder; without it, rank 0 says what is missing."""
     with contextlib.suppress(OSError):
-        (run_folder / ADDRESS_FILE).unlink()
+        (run_folder / TRAINERS_FILE).write_text(f"{awaited.attempt} {awaited.address}", encoding="ascii")
+
+
+def read_awaited(run_folder: Path) -> AwaitedAddress | None:
+    """Returns what :func:`write_awaited` wrote, or None if it is missing or invalid."""
+    try:
+        words = read_regular(run_folder / TRAINERS_FILE, _MAX_BYTES).decode("ascii").split()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return AwaitedAddress(*words) if len(words) == 2 else None

@@ -21,11 +21,15 @@ class LostRankError(UserError):
 
     Args:
         error: The error of the collective operation.
+        seconds: How long this rank has waited for the others to join; None for an operation after that.
     """
 
-    def __init__(self, error: RuntimeError) -> None:
+    def __init__(self, error: RuntimeError, seconds: float | None = None) -> None:
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        super().__init__(ExitCode.TRAINER_DIED, f"a rank of the trainers does not answer: {first}")
+        reason = f"a rank of the trainers does not answer: {first}"
+        if seconds is not None and isinstance(error, dist.DistStoreError):  # which names only keys of torch's store
+            reason = f"not all ranks of the trainers came within {seconds:g} s: if they are slow, raise rollcast.collective_seconds"
+        super().__init__(ExitCode.TRAINER_DIED, reason)
 
 
 class RankGroup:
@@ -139,7 +143,7 @@ def join_ranks(device: torch.device, seconds: float, rank: int, ranks: int, stor
             timeout=timedelta(seconds=seconds),
         )
     except RuntimeError as error:
-        raise LostRankError(error) from error
+        raise LostRankError(error, seconds) from error
     return RankGroup(device)
 
 
@@ -158,7 +162,7 @@ def store_of(attempt: str, seconds: float, rank: int, ranks: int) -> Store:
     try:
         store, _, _ = next(iter(rendezvous("env://", rank, ranks, timeout=timedelta(seconds=seconds))))
     except RuntimeError as error:
-        raise LostRankError(error) from error
+        raise LostRankError(error, seconds) from error
     return PrefixStore(attempt, store)
 
 

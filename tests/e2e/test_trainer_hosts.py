@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from rollcast.auth import Role
+from rollcast.tls import ClientSecurity
 
+from learner.commands.remote_dial import dial_front
+from learner.commands.remote_door import Introduction
 from learner.common.exits import ExitCode
+from learner.identity.audit import AUDIT_FILE
 from tests.e2e.processes import Child, LearnerProcess, Processes, children_of, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_outages import free_port
@@ -78,6 +84,44 @@ def test_one_trainer_elsewhere_outlives_the_learner(processes: Processes) -> Non
     again.wait_for_version(NAME, again.behavior(NAME).version + 2, actor, trainers)
     again.signal(signal.SIGTERM)
     assert [again.wait(), trainers.wait()] == [0, 0], again.said() + trainers.said()
+
+
+def test_a_death_at_the_first_start_is_one_of_three(processes: Processes) -> None:
+    """A trainer that ends before the run has begun is waited for again."""
+    front = f"127.0.0.1:{free_port()}"
+    learner = started(processes, 1, front)
+    waits(learner)
+    said = processes.python("status", "-m", "learner", "status", str(learner.folder))
+    assert said.wait() == ExitCode.OK
+    assert f"waits for its trainers at {front}" in said.said()
+    introduction = Introduction(0, 1, version("rollcast"))
+    connection, _ = dial_front(front, ClientSecurity(), introduction, 20.0, lambda _: None)
+    connection.close()
+    waits(learner, 2)
+    (line,) = learner.events("trainers_start_again")
+    assert (line["deaths"], line["ends_at"]) == (1, 3)
+    trainers = torchrun(processes, 1, front)
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
+    learner.wait_for_version(NAME, 2, actor, trainers)
+
+
+def test_a_revoked_token_ends_its_trainer(processes: Processes, tmp_path: Path) -> None:
+    """Soon after its token was removed, a trainer is gone, the audit says so, and the learner waits for others."""
+    folder = Folder.make(tmp_path / "certs", lab=Role.ACTOR, farm=Role.TRAINER)
+    front = f"127.0.0.1:{free_port()}"
+    learner = started(processes, 1, front, "--certs", str(folder.path))
+    identity = ("--tls-ca", str(folder.ca), "--token-file", str(folder.path / "farm.token"))
+    line = ("-m", "learner", "trainer", "--front", front, *identity)
+    trainer = processes.python("trainer", *line)
+    learner.wait_for(lambda: learner.events("listening"), "it serves", trainer)
+    folder.write_tokens(lab=Role.ACTOR)
+    waits(learner, 2)
+    assert trainer.wait() == ExitCode.TRAINER_FAILED
+    assert learner.events("trainer_revoked")[0]["rank"] == 0
+    (noted,) = [json.loads(text) for text in (learner.folder / AUDIT_FILE).read_text().splitlines()]
+    assert (noted["action"], noted["principal"], noted["role"]) == ("revoke", "farm", "trainer")
+    again = processes.python("again", *line)
+    assert "the token is unknown, was revoked, or has expired" in again.fails_with(ExitCode.UNREACHABLE)
 
 
 def test_strangers_are_sent_away(processes: Processes, tmp_path: Path) -> None:

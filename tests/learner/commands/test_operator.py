@@ -20,7 +20,7 @@ from learner.commands.operator import Operator, page_link
 from learner.commands.status_text import render_status, status_document
 from learner.common.exits import ExitCode, UserError
 from learner.ingest.quarantine import MAX_FAULTS
-from learner.observe.address import ADDRESS_FILE, BoundAddresses, write_addresses
+from learner.observe.address import ADDRESS_FILE, AwaitedAddress, BoundAddresses, write_addresses, write_awaited
 from learner.web.operator_token import TOKEN_FILE, token_of_run
 from tests.learner.commands.run_folders import run_folder
 from tests.learner.service.harness import Actor, Learner, async_test, running
@@ -129,6 +129,27 @@ def test_the_address_is_found(results: Path) -> None:
     assert Operator.find(None, "second", results).address == "127.0.0.1:11"
     assert Operator.find(None, None, results).address == "127.0.0.1:11"
     assert Operator.find(None, str(results / "second"), Path("elsewhere")).address == "127.0.0.1:11"
+
+
+@pytest.mark.parametrize("which", [["first"], []], ids=["named", "only"])
+def test_a_learner_that_waits_for_its_trainers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], which: list[str]
+) -> None:
+    """Status and health check say that it runs, so that nothing kills it; other commands fail with the same line."""
+    (tmp_path / "first").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+        write_awaited(tmp_path / "first", AwaitedAddress("name", address))
+        line = ["--results-dir", str(tmp_path)]
+        said = f"the learner of {tmp_path / 'first'} runs and waits for its trainers at {address}"
+        for command in ("status", "healthcheck"):
+            assert main([command, *which, *line]) == ExitCode.OK
+            assert said in capsys.readouterr().out
+        for other in (["pause", *which], ["status", "--json", *which]):
+            assert main([*other, *line]) == ExitCode.UNREACHABLE
+            assert said in capsys.readouterr().err
+    assert main(["healthcheck", *which, *line]) == ExitCode.UNREACHABLE
+    assert "no learner answers at" in capsys.readouterr().err
 
 
 def test_no_address_is_found(results: Path) -> None:

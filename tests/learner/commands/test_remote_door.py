@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
+from rollcast.auth import Role
 from rollcast.tls import ClientSecurity
 
-from learner.commands.remote_door import MOST_AT_ONCE, Introduction, RefusedError, RemoteDoor, dial_front
+from learner.commands import remote_door
+from learner.commands.remote_dial import dial_front
+from learner.commands.remote_door import MOST_AT_ONCE, Introduction, RefusedError, RemoteDoor
+from learner.identity.access import Access
+from learner.identity.audit import AUDIT_FILE, Audit
 from learner.identity.setup import Identity
 from learner.link.stream import StreamConnection
+from learner.settings.addresses import TOKENS
+from tests.learner.identity.certificates import Folder
 
 RELEASE = "1.2.3"
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets introductions take longer than a test."""
+    monkeypatch.setattr(remote_door, "HANDSHAKE_SECONDS", 100.0)
 
 
 @pytest.fixture
@@ -33,10 +50,12 @@ class Ranks:
     Args:
         door: The door.
         on_end: Closes them.
+        token: File with their token; None for none.
     """
 
-    def __init__(self, door: RemoteDoor, on_end: ExitStack) -> None:
+    def __init__(self, door: RemoteDoor, on_end: ExitStack, token: Path | None = None) -> None:
         self.door = door
+        self._security = ClientSecurity(token_file=token)
         self._on_end = on_end
         self.attempts: dict[int, str] = {}
         self.connections: dict[int, StreamConnection] = {}
@@ -44,7 +63,7 @@ class Ranks:
     def dial(self, rank: int, *, ranks: int = 2, release: str = RELEASE) -> None:
         """Dials as a rank, and waits until all have come."""
         introduction = Introduction(rank, ranks, release)
-        connection, attempt = dial_front(self.door.address, ClientSecurity(), introduction, 20.0, lambda _: None)
+        connection, attempt = dial_front(self.door.address, self._security, introduction, 20.0, lambda _: None)
         self._on_end.callback(connection.close)
         self.connections[rank], self.attempts[rank] = connection, attempt
 
@@ -88,6 +107,11 @@ def ranks(door: RemoteDoor) -> Iterator[Ranks]:
 INTRODUCTION = Introduction(0, 2, RELEASE).encode()
 
 
+def have_come(found: list[list[StreamConnection] | None]) -> bool:
+    """Returns whether a wait ended with both ranks."""
+    return [len(connections or ()) for connections in found] == [2]
+
+
 def test_ranks_come_in_any_order(ranks: Ranks) -> None:
     """All get the name of the attempt, and the connections are in the order of the ranks."""
     gathering, found = ranks.gather("one")
@@ -110,21 +134,21 @@ def test_a_rank_that_is_started_again_replaces_the_earlier_one(ranks: Ranks) -> 
     assert earlier.recv(1) == b""
     for thread in (ranks.arrive(1), again, gathering):
         thread.join(20.0)
-    assert found != [None]
+    assert have_come(found)
     assert ranks.attempts == {0: "two", 1: "two"}
 
 
 def test_who_does_not_confirm_starts_the_wait_again(ranks: Ranks) -> None:
     """If a rank has died while it waited for the others, all must come again."""
     dead = ranks.raw(INTRODUCTION)
-    dead.shutdown(socket.SHUT_WR)
     gathering, found = ranks.gather("three")
     other = ranks.arrive(1)
     assert dead.makefile("rb").read(24).endswith(b'"three"}')
+    dead.shutdown(socket.SHUT_WR)
     ranks.arrive(0).join(20.0)
     for thread in (other, gathering):
         thread.join(20.0)
-    assert found != [None]
+    assert have_come(found)
     assert ranks.attempts == {0: "three", 1: "three"}
 
 
@@ -160,7 +184,160 @@ def test_silent_strangers_do_not_keep_ranks_out(ranks: Ranks) -> None:
     for thread in [ranks.arrive(rank) for rank in (0, 1)]:
         thread.join(20.0)
     gathering.join(20.0)
-    assert found != [None]
+    assert have_come(found)
+
+
+def drip(sockets: list[socket.socket], ended: threading.Event) -> None:
+    """Sends a part of an endless message on each connection now and then."""
+    while not ended.wait(0.3):
+        for each in list(sockets):
+            try:
+                each.sendall(b"\0")
+            except OSError:
+                sockets.remove(each)
+
+
+@pytest.mark.usefixtures("patient")
+def test_slow_strangers_do_not_keep_ranks_out(ranks: Ranks) -> None:
+    """Connections that go on sending byte by byte lose their places to ranks."""
+    announced = (4000).to_bytes(4, "big")
+    slow = [ranks.raw() for _ in range(MOST_AT_ONCE + 8)]
+    for each in slow:
+        each.sendall(announced)
+    ended = threading.Event()
+    dripping = threading.Thread(target=drip, args=(list(slow), ended))
+    dripping.start()
+    gathering, found = ranks.gather("slow")
+    try:
+        for thread in [*(ranks.arrive(rank) for rank in (0, 1)), gathering]:
+            thread.join(15.0)
+        assert have_come(found)
+    finally:
+        ended.set()
+        dripping.join()
+
+
+def test_an_introduction_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that sends a byte now and then is ended all the same."""
+    monkeypatch.setattr(remote_door, "HANDSHAKE_SECONDS", 1.0)
+    with ExitStack() as on_end:
+        ranks = Ranks(RemoteDoor("127.0.0.1:0", Identity(), 2, RELEASE), on_end)
+        on_end.callback(ranks.door.close)
+        slow = ranks.raw()
+        slow.sendall((4000).to_bytes(4, "big"))
+        slow.settimeout(0.2)
+        began = time.monotonic()
+        while time.monotonic() - began < 10.0:
+            try:
+                slow.sendall(b"\0")
+                assert slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                pass
+            return
+        pytest.fail("it may go on for ever")
+
+
+def test_one_connection_of_a_rank_waits(ranks: Ranks) -> None:
+    """While nobody gathers, a newer connection of a rank replaces the older one, and one that has ended is closed."""
+    connections = [ranks.raw(INTRODUCTION) for _ in range(5)]
+    time.sleep(0.5)  # they are let in by threads of their own, in any order
+    for each in connections:
+        each.settimeout(0.2)
+    alive = []
+    for each in connections:
+        try:
+            assert each.recv(1) == b""
+        except TimeoutError:
+            alive.append(each)
+    (newest,) = alive
+    newest.settimeout(20.0)
+    newest.shutdown(socket.SHUT_WR)
+    assert newest.recv(1) == b"", "the door closes its side, too"
+
+
+def test_the_door_outlives_a_lack_of_descriptors(ranks: Ranks) -> None:
+    """What cannot be accepted now is accepted later."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    address = ranks.door.address.split(":")
+    waiting = [socket.socket() for _ in range(3)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        for each in waiting:
+            each.settimeout(20.0)
+            each.connect((address[0], int(address[1])))
+            each.sendall((2).to_bytes(4, "big") + b"{}")
+        time.sleep(0.5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for each in waiting:
+        assert each.recv(4) != b""
+        each.close()
+
+
+def test_strangers_do_not_fill_the_log(ranks: Ranks) -> None:
+    """Refusals of a kind are one line in ten seconds, whatever the strangers call themselves."""
+    with structlog.testing.capture_logs() as lines:
+        for number in range(20):
+            with pytest.raises(RefusedError):
+                ranks.dial(0, release=f"{number}.0")
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["trainer_refused"]
+
+
+@pytest.fixture
+def certs(tmp_path: Path) -> Folder:
+    """Makes a folder with tokens."""
+    return Folder.make(tmp_path / "certs", farm=Role.TRAINER, other=Role.TRAINER)
+
+
+@pytest.fixture
+def known(certs: Folder, tmp_path: Path) -> Iterator[Ranks]:
+    """Dials a door that asks for tokens."""
+    access = Access(certs.path / TOKENS, poll_seconds=0.0)
+    door = RemoteDoor("127.0.0.1:0", Identity(access, audit=Audit(tmp_path)), 2, RELEASE)
+    with ExitStack() as on_end:
+        yield Ranks(door, on_end, certs.path / "farm.token")
+    door.close()
+
+
+@pytest.mark.parametrize("roles", [{"other": Role.TRAINER}, {"farm": Role.ACTOR}], ids=["removed", "demoted"])
+def test_a_revoked_token_ends_the_ranks(known: Ranks, certs: Folder, tmp_path: Path, roles: dict[str, Role]) -> None:
+    """The connections of ranks that train end when their token loses its role, and the audit has it."""
+    gathering, found = known.gather("revoked")
+    for thread in [*(known.arrive(rank) for rank in (0, 1)), gathering]:
+        thread.join(20.0)
+    assert have_come(found)
+    certs.write_tokens(**roles)
+    for each in known.connections.values():
+        each.settimeout(20.0)
+        with pytest.raises(EOFError):
+            each.recv_bytes(1)
+    lines = [json.loads(line) for line in (tmp_path / AUDIT_FILE).read_text().splitlines()]
+    assert [(line["action"], line["principal"], line["via"], line["rank"]) for line in lines] == [
+        ("revoke", "farm", "token_file", rank) for rank in (0, 1)
+    ]
+
+
+def test_a_revoked_token_ends_a_rank_that_waits(known: Ranks, certs: Folder) -> None:
+    """A rank that waits for the others is sent away, and its next introduction is refused."""
+    errors: list[str] = []
+
+    def wait() -> None:
+        try:
+            known.dial(0)
+        except RefusedError as error:
+            errors.append(str(error))
+
+    waiting = threading.Thread(target=wait)
+    with structlog.testing.capture_logs() as lines:
+        waiting.start()
+        while not any(line["event"] == "trainer_joined" for line in lines):
+            time.sleep(0.05)
+        certs.write_tokens(other=Role.TRAINER)
+        waiting.join(20.0)
+    assert "the token is unknown, was revoked, or has expired" in errors[0]
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["trainer_revoked", "trainer_refused"]
 
 
 def test_closing_ends_the_wait(ranks: Ranks) -> None:

@@ -75,6 +75,17 @@ def test_an_empty_message_and_the_end(ends: list[StreamConnection]) -> None:
         near.recv_bytes(MOST)
 
 
+def test_an_end_is_noticed_without_a_wait(ends: list[StreamConnection]) -> None:
+    """A connection says nothing until the other side sends or ends; one that is shut ends for both."""
+    far, near = ends
+    assert not far.has_news()
+    near.shut()
+    with pytest.raises(EOFError):
+        far.recv_bytes(MOST)
+    assert far.has_news()
+    assert near.has_news()
+
+
 def test_a_longer_message_is_not_read(ends: list[StreamConnection]) -> None:
     """What announces more than is allowed is refused before its content arrives."""
     far, near = ends

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
+from torch._C._distributed_c10d import TCPStore
 
 from learner.buffers.batches import Share, parts_of
 from learner.common.exits import ExitCode
+from learner.optimizers.ranks import LostRankError, join_ranks
 from tests.learner.optimizers.rank_updates import UNEQUAL, alone, in_ranks, lose
 
 
@@ -43,3 +46,13 @@ def test_ranks_compute_the_update_of_one(tmp_path: Path, ranks: int) -> None:
 def test_a_lost_rank_ends_the_wait_of_the_others(tmp_path: Path) -> None:
     """The others fail with the exit code after which all start again."""
     assert in_ranks(tmp_path / "ranks", 2, UNEQUAL, lose) == [ExitCode.TRAINER_DIED] * 2
+
+
+def test_ranks_that_come_late_are_told_in_our_words() -> None:
+    """Who waits for the others in vain names the setting, and no key of torch's store."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=1))
+    with pytest.raises(
+        LostRankError, match=r"came within 1 s: if they are slow, raise rollcast\.collective_seconds$"
+    ) as caught:
+        join_ranks(torch.device("cpu"), 1.0, 0, 2, store)
+    assert caught.value.exit_code is ExitCode.TRAINER_DIED

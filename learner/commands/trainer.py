@@ -5,6 +5,7 @@ The service starts it as ``python -m learner.commands.trainer``, and torchrun on
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
@@ -204,7 +205,9 @@ def main() -> int:
         ring = receive_ring(connection)
     for name in (ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE):
         os.environ.pop(name, None)  # not for processes that packages start
-    return TrainerProgram(connection, ring).run()
+    code = TrainerProgram(connection, ring).run()
+    gc.freeze()  # at its end the interpreter would search all objects of torch for cycles, for half a second
+    return code
 
 
 if __name__ == "__main__":

@@ -126,6 +126,34 @@ def raise_descriptor_limit(needed: int) -> int | None:
     return max(int(soft), wanted)
 
 
+def usage_with_children(pid: int) -> tuple[float, int] | None:
+    """Returns the processor seconds and the resident bytes of a process and all its children; None without ``/proc``."""
+    sysconf: Callable[[str], int] | None = getattr(os, "sysconf", None)
+    if sysconf is None:
+        return None
+    try:
+        used = [_usage(each) for each in _with_children(pid)]
+    except OSError:  # it has ended, or this system has no such files
+        return None
+    return sum(ticks for ticks, _ in used) / sysconf("SC_CLK_TCK"), sum(pages for _, pages in used) * sysconf(
+        "SC_PAGE_SIZE"
+    )
+
+
+def _with_children(pid: int) -> Iterator[int]:
+    yield pid
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text(encoding="ascii").split():
+            yield from _with_children(int(child))
+
+
+def _usage(pid: int) -> tuple[int, int]:
+    """Returns the processor time of a process in ticks, and its resident memory in pages; see proc(5)."""
+    stat_line = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    fields = stat_line.rpartition(")")[2].split()  # the name of the program may have spaces and brackets
+    return int(fields[11]) + int(fields[12]), int(fields[21])
+
+
 class _MemoryStatus(ctypes.Structure):
     """MEMORYSTATUSEX of sysinfoapi.h."""
 

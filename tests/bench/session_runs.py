@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from learner.common.platform import usage_with_children
 from tests.bench.measurement import Figures, MeasurementFailed, Unavailable
 from tests.bench.processes import Child
 from tests.bench.rollcast_run import RUN_FILE, START_SECONDS
@@ -43,6 +44,7 @@ CHECKPOINT_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 5.0
 """Time between the last join and the first figure."""
 _NEVER: Final = 1_000_000_000
+_ENDED: Final = "the measured process ended; its log says why"
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,15 +344,25 @@ def require_proc() -> None:
 
 
 def measure_shares(pid: int, seconds: float) -> dict[str, float]:
-    """Waits, and returns which share of one core a process and its event loop, in its main thread, used meanwhile."""
-    paths = {CPU_SHARE: Path(f"/proc/{pid}/stat"), LOOP_SHARE: Path(f"/proc/{pid}/task/{pid}/stat")}
-    before, began = {name: cpu_seconds(path) for name, path in paths.items()}, time.monotonic()
+    """Waits, and returns which share of one core a process with its children and its event loop used meanwhile."""
+    loop = Path(f"/proc/{pid}/task/{pid}/stat")  # its main thread
+    began, whole_before, loop_before = time.monotonic(), _with_children(pid), cpu_seconds(loop)
     time.sleep(seconds)
     waited = time.monotonic() - began
-    after = {
-        name: cpu_seconds(path) for name, path in reversed(paths.items())
-    }  # the time of the part within the whole's
-    return {name: (after[name] - before[name]) / waited for name in paths}
+    loop_after, whole_after = cpu_seconds(loop), _with_children(pid)  # the time of the part within the whole's
+    return {CPU_SHARE: (whole_after - whole_before) / waited, LOOP_SHARE: (loop_after - loop_before) / waited}
+
+
+def _with_children(pid: int) -> float:
+    """Returns the CPU time of a process and its children.
+
+    Raises:
+        MeasurementFailed: It has ended.
+    """
+    used = usage_with_children(pid)
+    if used is None:
+        raise MeasurementFailed(_ENDED)
+    return used[0]
 
 
 def cpu_seconds(path: Path) -> float:
@@ -362,7 +374,7 @@ def cpu_seconds(path: Path) -> float:
     try:
         fields = path.read_text(encoding="ascii").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        raise MeasurementFailed("the measured process ended; its log says why") from None
+        raise MeasurementFailed(_ENDED) from None
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -141,7 +141,7 @@ class UpdatesUnderLoad:
             shares = measure_shares(learner.pid, self._seconds)
             after = [sender.report() for sender in senders]
             used = cpu_seconds(Path(f"/proc/{trainers}/stat")) - used
-        return figures_of(before, after, shares[CPU_SHARE], used)
+        return figures_of(before, after, shares[CPU_SHARE] - used / self._seconds, used)
 
     def _learner(self, name: str, core: int) -> Child:
         """Returns the learner, which is not started yet; its trainers begin on its core."""

@@ -181,7 +181,7 @@ def test_the_script_makes_what_the_containers_need(tmp_path: Path) -> None:
     assert made[0] == made[1]
     assert set(made[0]) == {
         "authority/ca.key", "grafana_admin_password",
-        "learner/ca.pem", "learner/server.pem", "learner/server.key", "learner/tokens",
+        "learner/ca.pem", "learner/server.pem", "learner/server.key", "learner/tokens", "learner/port",
         "actor/ca.pem", "actor/token", "actor/metrics_token",
         "prometheus/ca.pem", "prometheus/token", "prometheus/metrics_token",
     }  # fmt: skip

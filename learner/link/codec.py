@@ -245,7 +245,7 @@ class Encoded:
             case tuple():
                 return ["t", *map(plain, value)]
             case frozenset():
-                return ["f", *map(plain, sorted(value))]
+                return ["f", *sorted(value)]
             case np.bool_() | np.integer() | np.floating():
                 return ["v", plain(value.item())]
             case np.dtype() if value.kind in _KINDS:
@@ -363,7 +363,7 @@ class _Reader:
             "b": lambda content: bytes(self._buffer(_only(content))),
             "d": self._dict,
             "e": self._enum,
-            "f": lambda content: frozenset(map(self._value, content)),
+            "f": self._words,
             "l": lambda content: [self._value(each) for each in content],
             "m": lambda content: policy_pb2.Assignment.FromString(bytes(self._buffer(_only(content)))),
             "n": lambda content: _dtype(_only(content)),
@@ -434,6 +434,11 @@ class _Reader:
     def _dict(self, content: list[Any]) -> dict[Any, Any]:
         values = [self._value(each) for each in content]
         return dict(zip(values[::2], values[1::2], strict=True))
+
+    def _words(self, content: list[Any]) -> frozenset[str]:
+        if not all(isinstance(each, str) for each in content):
+            raise DamagedMessageError("a set holds more than text")
+        return frozenset(content)
 
     def _enum(self, content: list[Any]) -> enum.Enum:
         name, value = content

@@ -157,7 +157,9 @@ def _parts(data: bytes, at: int) -> tuple[list[memoryview], int]:
             break
         length, kind = _HEADER.unpack_from(data, at)
         end = at + _HEADER.size + length + _CHECKSUM_BYTES
-        if end > len(data) or (not number and (kind, length) != (b"IHDR", _SIZE_PART_BYTES)):
+        is_size = (kind, length) == (b"IHDR", _SIZE_PART_BYTES)
+        # Pillow would take the size of a second header, which nothing has compared.
+        if end > len(data) or (not is_size if number == 0 else kind == b"IHDR"):
             break
         if kind in _PICTURE_PARTS:
             parts.append(view[at:end])

@@ -121,6 +121,13 @@ def test_a_file_of_another_size() -> None:
         read(png(pixels(5, 6)), 3)
 
 
+def test_a_second_header_is_damage() -> None:
+    """Pillow would take the size of a file's second header, and its memory."""
+    second = part(b"IHDR", struct.pack(">IIBBBBB", 10_000, 10_000, 8, 2, 0, 0, 0))
+    with pytest.raises(BadPicture, match="cut short or damaged"):
+        read(png(pixels(6, 5), second), 3)
+
+
 def test_announced_sizes_are_bounded() -> None:
     """Too many announced pixels or files are refused before decoding."""
     reader = PictureReader(1, MAX_PIXELS, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,17 @@ class ThreadRank(RankGroup):
         values.copy_(self.gather(values).sum(0))
 
 
+class _Counted(Follower):
+    """A follower that tells the number of the turn that it has ended last."""
+
+    played = 0
+
+    def play(self, turn: Turn) -> None:
+        """Does what rank 0 does, and counts it."""
+        super().play(turn)
+        self.played = turn.number
+
+
 class ThreadRanks:
     """A service, rank 0 with its loop, and its followers.
 
@@ -86,24 +98,34 @@ class ThreadRanks:
         self.trainers: dict[int, ActorCriticTrainer] = {}
         self.errors: list[BaseException] = []
         fan = Fan(bench.link.to_trainers, ranks)
-        bench.link.to_front.divert(Turn, fan.follow)
+        self._sent = 0
+
+        def follow(turn: Turn) -> None:
+            self._sent = turn.number
+            fan.follow(turn)
+
+        bench.link.to_front.divert(Turn, follow)
         links = [Link() for _ in range(ranks)]
         for rank, link in enumerate(links):
             link.to_trainers = fan.channels[rank]
             link.to_trainers._transport = _joining(rank, ranks)
         links[0].to_front = bench.link.to_front
         self.loop = TrainerLoop(links[0], self._builder(0), on_failure=self.errors.append)
-        followers = [Follower(links[rank], self._builder(rank), _queue, _release) for rank in range(1, ranks)]
+        self._followers = [_Counted(links[rank], self._builder(rank), _queue, _release) for rank in range(1, ranks)]
         self._thread = threading.Thread(target=self.loop.run, daemon=True)
-        for follower in followers:
+        for follower in self._followers:
             threading.Thread(target=self._run, args=(follower,), daemon=True).start()
         self._thread.start()
         fan.start()
 
     def stop(self) -> None:
-        """Ends the loop of rank 0."""
+        """Ends the loop of rank 0, and waits until the others have done all that it did."""
         self.loop.stop()
         self._thread.join(WAIT_SECONDS)
+        end = time.monotonic() + WAIT_SECONDS
+        while not self.errors and any(follower.played < self._sent for follower in self._followers):
+            assert time.monotonic() < end
+            time.sleep(0.01)
 
     def _run(self, follower: Follower) -> None:
         try:

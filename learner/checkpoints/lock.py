@@ -1,9 +1,11 @@
-"""A lock that allows only one learner in a run folder."""
+"""Locks on folders: one learner in a run folder, and one writer at a time."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
@@ -72,6 +74,17 @@ class FolderLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lets one process at a time into the block, if the folder can be locked; not on Windows and some network disks."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, descriptor)
+            lock_descriptor(descriptor)
+        yield
 
 
 def _open_to_look(path: Path) -> int:

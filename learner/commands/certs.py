@@ -10,9 +10,9 @@ from typing import Final
 
 from rollcast.auth import JoinCode, Principal, Role, TokenRow, check_name, make_token, moment, parse_tokens, token_hash
 
+from learner.checkpoints.lock import locked_folder
 from learner.commands.certs_flags import DEFAULT_PORT
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import locked_folder
 from learner.identity.authority import (
     CERTIFICATE_DAYS,
     Authority,

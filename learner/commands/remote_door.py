@@ -248,7 +248,7 @@ class RemoteDoor:
             self._changed.notify_all()
 
     def _identify(self, introduction: Introduction, connection: StreamConnection) -> Principal | None:
-        """Returns who a rank is; None if the service identifies nobody.
+        """Returns the principal of a rank; None if the service identifies nobody.
 
         Raises:
             WireError: It may not train here.

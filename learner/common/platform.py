@@ -5,7 +5,6 @@ Every call that some system lacks is made here or in a library, selected by what
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import io
@@ -25,13 +24,6 @@ except ImportError:  # Windows
     _limits: Any = None
 else:
     _limits = _resource
-
-try:
-    import fcntl as _fcntl
-except ImportError:  # Windows
-    _locks: Any = None
-else:
-    _locks = _fcntl
 
 OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """Flags of ``os.open`` for binary files: opening a pipe does not block, and children do not inherit the file."""
@@ -135,9 +127,8 @@ def usage_with_children(pid: int) -> tuple[float, int] | None:
         used = [_usage(each) for each in _with_children(pid)]
     except OSError:  # it has ended, or this system has no such files
         return None
-    return sum(ticks for ticks, _ in used) / sysconf("SC_CLK_TCK"), sum(pages for _, pages in used) * sysconf(
-        "SC_PAGE_SIZE"
-    )
+    seconds = sum(ticks for ticks, _ in used) / sysconf("SC_CLK_TCK")
+    return seconds, sum(pages for _, pages in used) * sysconf("SC_PAGE_SIZE")
 
 
 def _with_children(pid: int) -> Iterator[int]:
@@ -200,18 +191,6 @@ def make_private(descriptor: int) -> None:
 def is_private(descriptor: int) -> bool:
     """Returns whether only the owner can read an open file; True where files have no such modes (Windows)."""
     return not _HAS_FILE_MODES or not stat.S_IMODE(os.fstat(descriptor).st_mode) & _MAY_OTHERS
-
-
-@contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Lets one process at a time into the block, if the folder can be locked; not on Windows and some network disks."""
-    with contextlib.ExitStack() as held:
-        if _locks is not None:
-            with contextlib.suppress(OSError):
-                descriptor = os.open(folder, os.O_RDONLY)
-                held.callback(os.close, descriptor)
-                _locks.flock(descriptor, _locks.LOCK_EX)
-        yield
 
 
 def replace_file(source: Path, target: Path) -> None:

@@ -98,7 +98,7 @@ def remove_addresses(run_folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedAddress:
-    """Where a learner waits for trainers on other machines.
+    """The address at which a learner waits for trainers on other machines.
 
     Attributes:
         attempt: Name of the attempt that they begin.

@@ -11,6 +11,7 @@ import queue
 import signal
 import sys
 import threading
+from multiprocessing import AuthenticationError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -193,16 +194,27 @@ def prepare() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun ends the other ranks if one has died
 
 
-def main() -> int:
-    """Runs the trainers' side for the service that has started this process, and returns the exit code."""
-    prepare()
+def connect() -> tuple[LocalConnection, RingReader | None]:
+    """Connects to the service that has started this process, and returns the connection and the ring for large messages.
+
+    Raises:
+        OSError, EOFError, multiprocessing.AuthenticationError: The service has ended.
+    """
     connection = dial()
     rank, ranks = place_among_ranks()
     if ranks == 1:
-        ring = inherited_ring()
-    else:
-        connection.send_bytes(str(rank).encode())
-        ring = receive_ring(connection)
+        return connection, inherited_ring()
+    connection.send_bytes(str(rank).encode())
+    return connection, receive_ring(connection)
+
+
+def main() -> int:
+    """Runs the trainers' side for the service that has started this process, and returns the exit code."""
+    prepare()
+    try:
+        connection, ring = connect()
+    except (AuthenticationError, EOFError, OSError):
+        return ExitCode.TRAINER_FAILED  # the service has ended, and has said why
     for name in (ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE):
         os.environ.pop(name, None)  # not for processes that packages start
     code = TrainerProgram(connection, ring).run()

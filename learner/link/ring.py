@@ -14,6 +14,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -51,8 +52,8 @@ def make_memory(size: int) -> int | None:
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("rollcast-link")
     else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
+        descriptor, path = tempfile.mkstemp(prefix="rollcast-")
+        Path(path).unlink()
     os.ftruncate(descriptor, size)
     return descriptor
 

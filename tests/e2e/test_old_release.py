@@ -151,7 +151,9 @@ def run(old: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.Fix
     """Runs an old learner with an old and a new actor."""
     folder = tmp_path_factory.mktemp(request.param)
     with processes_in(folder) as processes:
-        run_file = write_run(folder, {NAME: BEHAVIORS[request.param]}, http=False, lease_seconds=5.0)
+        run_file = write_run(
+            folder, {NAME: BEHAVIORS[request.param]}, http=False, lease_seconds=5.0, trainer_process=None
+        )
         learner = processes.learner(run_file, python=old)
         env, options = ENVS[request.param], ("--num-envs", "2", "--behavior", NAME)
         actors = {
@@ -249,7 +251,8 @@ def test_what_only_new_ones_can_do_is_refused_by_name(old: Path, processes: Proc
     assert refused.wait() != 0
     assert "the learner requires a token" in refused.said()
     (tmp_path / "old").mkdir()
-    earlier = processes.learner(write_run(tmp_path / "old", behaviors, http=False), run="old", python=old)
+    run_file = write_run(tmp_path / "old", behaviors, http=False, trainer_process=None)
+    earlier = processes.learner(run_file, run="old", python=old)
     secure = ("--tls-ca", str(certs.ca))
     newcomer = processes.actor(earlier.address, ENVS["ppo"], "--behavior", NAME, *secure, name="newcomer")
     assert "the learner uses plain text, and this side TLS" in newcomer.fails_with(ActorExitCode.UNTRUSTED)

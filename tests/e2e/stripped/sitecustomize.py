@@ -30,6 +30,7 @@ def _is_product() -> bool:
 def _strip() -> None:
     # First what looks at the system once, when it is imported.
     import asyncio
+    import multiprocessing.connection
     import multiprocessing.context
     import random
     import signal
@@ -37,7 +38,10 @@ def _strip() -> None:
     import subprocess
     import tempfile
     import time
+    import types
 
+    # Pipes of Windows do not exist here.
+    vars(multiprocessing.connection)["socket"] = types.SimpleNamespace(**vars(socket))
     pair = functools.partial(socket.socketpair, socket.AF_UNIX)  # this system has no pairs of another family
     lists = json.loads(Path(os.environ["STRIPPED_NAMES"]).read_text(encoding="utf-8"))
     modules = {"os": os, "signal": signal, "socket": socket, "asyncio": asyncio, "time": time}

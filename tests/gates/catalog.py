@@ -14,6 +14,7 @@ from tests.gates.lag.training import train_appo, train_control
 from tests.gates.plate import group_rewards, poca
 from tests.gates.rules import (
     all_of,
+    as_soon_as,
     at_least,
     better_by,
     greedy,
@@ -41,6 +42,23 @@ def _solved(name: str, title: str, arm: Arm, *, far_off: float, seeds: tuple[int
 def _cartpole(trainer: str, run_file: str, target: float, budget_steps: int, far_off: float) -> Gate:
     arm = Arm(trainer, SHIPPED / run_file, "CartPole-v1", budget_steps, target)
     return _solved(f"cartpole-{trainer}", f"CartPole-v1, `{trainer}`", arm, far_off=far_off)
+
+
+def _cartpole_ranks() -> Gate:
+    """Returns a gate whose arms divide the same updates among one, two and three trainer processes."""
+    target, budget = 475.0, 95_000
+    arms = [
+        Arm(name, SHIPPED / "cartpole.yaml", "CartPole-v1", budget, target, options=("--trainers", str(ranks)))
+        for ranks, name in ((1, "one"), (2, "two"), (3, "three"))
+    ]
+    one, two, three = (arm.name for arm in arms)
+    reached = [reaches(arm.name, target, budget, far_off=400.0) for arm in arms]
+    rule = all_of(*reached, as_soon_as(two, one), as_soon_as(three, one))
+    asks = f"{target:g} train in {budget:,} each; two and three in the median within the range of one's seeds"
+    return Gate(
+        "cartpole-ranks", "CartPole-v1, `ppo` in one, two and three trainer processes", asks, tuple(arms), rule,
+        seeds=(1, 2, 3, 4, 5),
+    )  # fmt: skip
 
 
 def _lag() -> Gate:
@@ -153,6 +171,7 @@ GATES: tuple[Gate, ...] = (
     _cartpole("ppo", "cartpole.yaml", 475.0, 95_000, 400.0),
     _cartpole("appo", "cartpole-appo.yaml", 475.0, 200_000, 400.0),
     _cartpole("impala", "cartpole-impala.yaml", 450.0, 500_000, 350.0),
+    _cartpole_ranks(),
     _lag(),
     _pendulum_sac(),
     poca(),

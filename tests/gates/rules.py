@@ -239,6 +239,22 @@ def no_later_than(arm: str, control: str) -> Rule:
     return rule
 
 
+def as_soon_as(arm: str, control: str) -> Rule:
+    """Requires that the median seed of an arm reaches its target within the range of the seeds of its control.
+
+    A seed that does not reach the target counts with the steps that it took.
+    """
+
+    def rule(results: Results) -> Verdict:
+        own, others = ([run.steps_to_target or run.steps for run in results[name]] for name in (arm, control))
+        middle, low, high = median(own), min(others), max(others)
+        steps = " / ".join(f"{value:,}" for value in own)
+        text = f"{arm} after {steps}, {middle:,.0f} in the median; {control} after {low:,} to {high:,}"
+        return Verdict(low <= middle <= high, text)
+
+    return rule
+
+
 def _number(value: float | None) -> float:
     return NOTHING if value is None else value
 

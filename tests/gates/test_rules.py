@@ -7,6 +7,7 @@ import pytest
 from tests.gates.gate import Trained, Verdict
 from tests.gates.rules import (
     all_of,
+    as_soon_as,
     at_least,
     better_by,
     compares,
@@ -203,3 +204,14 @@ def test_all_of_several_rules(train: float, passed: bool) -> None:
     verdict = both({"a": [run(1, train)]})
     assert verdict.passed is passed
     assert verdict.text.count("asked for") == 2
+
+
+def test_an_arm_must_be_neither_sooner_nor_later_than_its_control() -> None:
+    """The median seed lies within the range of the control's; one that misses the target counts with its steps."""
+    rule = as_soon_as("two", "one")
+    control = [hit(1, 900), hit(2, 1200), hit(3, 1000)]
+    assert rule({"two": [hit(1, 100), hit(2, 1150), run(3, 300.0, steps=2000)], "one": control}) == Verdict(
+        passed=True, text="two after 100 / 1,150 / 2,000, 1,150 in the median; one after 900 to 1,200"
+    )
+    assert not rule({"two": [hit(1, 1201)] * 3, "one": control}).passed
+    assert not rule({"two": [hit(1, 899)] * 3, "one": control}).passed

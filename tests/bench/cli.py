@@ -1,4 +1,4 @@
-"""The command line of the bench: `python -m tests.bench` with `cpu`, `sessions`, `tls`, `updates`, `ranks`, `hostile`, `unity`, `profile` or nothing."""
+"""The command line of the bench: `python -m tests.bench` with `cpu`, `sessions`, `tls`, `updates`, `ranks`, `pairs`, `hostile`, `unity`, `profile` or nothing."""
 
 import argparse
 import signal
@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from tests.bench import (
     cpu_table,
+    pair_runs,
     rank_runs,
     report,
     session_runs,
@@ -39,11 +40,13 @@ RENDERERS = {
     "tls": tls_table.render,
     "updates": update_table.render,
     "ranks": rank_runs.render,
+    "pairs": pair_runs.render,
 }
 SIMPLE: Mapping[str, Callable[[Workplace], Sequence[Contestant]]] = {
     "tls": tls_runs.contestants,
     "updates": update_runs.contestants,
     "ranks": rank_runs.contestants,
+    "pairs": pair_runs.contestants,
 }
 """Measurements without options of their own."""
 
@@ -77,10 +80,10 @@ def _parser() -> argparse.ArgumentParser:
         "compares. It takes about two minutes a round; nothing else should run meanwhile.",
     )
     parser.add_argument(
-        "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "updates", "ranks", "hostile", "unity", "profile"), default="all",
+        "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "updates", "ranks", "pairs", "hostile", "unity", "profile"), default="all",
         help="all: Gymnasium's CartPole; cpu: CPU seconds of the learner per 100,000 steps, in trainings of fixed length "
         "(three minutes a round, six with --against); sessions: many sessions at one service (twelve minutes a round); tls: "
-        "plain text and TLS in turns (three minutes a round); updates: what a load costs the trainers (three minutes a round); ranks: updates of one rank and of two (two minutes a round); hostile: what a hostile client costs honest ones (a minute a "
+        "plain text and TLS in turns (three minutes a round); updates: what a load costs the trainers (three minutes a round); ranks: updates of one rank and of two (two minutes a round); pairs: trainings with and without a process of trainers, and opponents of evaluations (three minutes a round); hostile: what a hostile client costs honest ones (a minute a "
         "pair); unity: a Unity player trained by ML-Agents and by Rollcast, from the same run file with the same command line (ten minutes a round); profile: where Rollcast's time goes "
         "(default: all)",
     )  # fmt: skip

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from tests.bench.callback.learner_clock import CLOCK_PATH, FILE, LearnerClock, clock_by_updates
 from tests.bench.measurement import STEPS_PER_SECOND, Figures, MeasurementFailed
@@ -47,12 +47,13 @@ class Row:
         title: For the table.
         run_file: Its settings, below the repository's root.
         behavior: The only one of the run file.
-        env: What actors get by ``--env``.
+        env: What the only actor plays: an environment of Gymnasium, or a game.
         steps: The run's ``max_steps``.
-        envs: Environments of the only actor.
+        envs: Environments or games of the actor.
         settings: Values that replace those of the run file, below ``behaviors.<the only one>``.
         steps_per_update: Those of the run file, with a replay memory: a step counts as trained there once it is in the
             memory, some updates before its own, so the steps that count follow from the updates. None elsewhere.
+        actor: Kind of actor: the command after `rollcast-actor`.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Row:
     envs: int = 16
     settings: tuple[str, ...] = ()
     steps_per_update: int | None = None
+    actor: Literal["gym", "boards"] = "gym"
 
 
 _WIDE = ("network_settings.hidden_units=256",)
@@ -262,7 +264,8 @@ def learner_command(row: Row, side: Side, *, seed: int) -> tuple[str, ...]:
 
 def actor_command(row: Row, side: Side) -> tuple[str, ...]:
     """Returns the actor's command line but for the learner's address; its seed comes from the learner."""
-    return (str(side.python), "-m", "actor_client", "gym", "--env", row.env, "--num-envs", str(row.envs))
+    names = ("--env", "--num-envs") if row.actor == "gym" else ("--game", "--num-games")
+    return (str(side.python), "-m", "actor_client", row.actor, names[0], row.env, names[1], str(row.envs))
 
 
 def split_cores() -> tuple[frozenset[int], frozenset[int]] | tuple[None, None]:

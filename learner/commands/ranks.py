@@ -28,11 +28,12 @@ def main(arguments: Sequence[str]) -> int:
     (ranks,) = arguments
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun warns without it; each rank sets its threads later
     if sys.platform in LOOPBACK:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])  # all are on this machine
+        os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK[sys.platform]  # all are on this machine
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the service says what has ended
     try:
         # By default it leaves a folder for logs behind.
-        torchrun(["--standalone", "--nproc-per-node", ranks, "--log-dir", os.devnull, "--module", PROGRAM])
+        here = ["--standalone", "--local-addr", "127.0.0.1"]  # the name of this machine need not resolve
+        torchrun([*here, "--nproc-per-node", ranks, "--log-dir", os.devnull, "--module", PROGRAM])
     except ChildFailedError:  # the service knows more than its traceback would say
         return ExitCode.TRAINER_FAILED
     return ExitCode.OK

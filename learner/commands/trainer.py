@@ -174,8 +174,17 @@ class TrainerProgram:
 
 
 def place_among_ranks() -> tuple[int, int]:
-    """Returns the number of this process among the ranks of torchrun, and how many there are; 0 and 1 without torchrun."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    """Returns the number of this process among the ranks of torchrun, and how many there are; 0 and 1 without torchrun.
+
+    Raises:
+        UserError: The variables of torchrun are not numbers.
+    """
+    try:
+        return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    except ValueError:
+        raise UserError(
+            ExitCode.USAGE, "the variables RANK and WORLD_SIZE, which torchrun sets, are not numbers; unset them"
+        ) from None
 
 
 def is_shared(folder: Path, attempt: str) -> bool:

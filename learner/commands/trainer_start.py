@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from rollcast.history import OWNER_VARIABLE
 
+from learner.common.exits import ExitCode, UserError
 from learner.link.door import Door, LocalConnection, send_ring
 from learner.link.ring import RingWriter
 
@@ -21,6 +23,10 @@ PROGRAM: Final = ("-m", "learner.commands.trainer")
 LAUNCHER: Final = ("-m", "learner.commands.ranks")
 END_SECONDS: Final = 10.0
 """Seconds that the process has to end after its connection was closed."""
+_OF_TORCHRUN: Final = frozenset(
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
+)
+_OPTIONS_OF_TORCHRUN: Final = ("PET_", "TORCHELASTIC_")
 
 
 class StartedTrainers:
@@ -31,15 +37,25 @@ class StartedTrainers:
 
     Attributes:
         process: The process.
+
+    Raises:
+        UserError: There is no place for the link to the process.
     """
 
     def __init__(self, ranks: int = 1) -> None:
         self._ranks = ranks
-        self._door = door = Door(inherits_ring=ranks == 1)
+        try:
+            self._door = door = Door(inherits_ring=ranks == 1)
+        except OSError as error:
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"the trainers cannot be started: {error.strerror or error}; the folder for temporary files (TMPDIR) must have a "
+                "path of at most 80 characters and must be writable",
+            ) from None
         program = PROGRAM if ranks == 1 else (*LAUNCHER, str(ranks))
         self.process = subprocess.Popen(  # noqa: S603 - this program
             [sys.executable, *program],
-            env={**os.environ, **door.environment(), OWNER_VARIABLE: str(os.getpid())},
+            env={**environment(), **door.environment(), OWNER_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's signals reach the service alone
             pass_fds=door.inherited,
@@ -100,3 +116,17 @@ class StartedTrainers:
         """Ends the wait for a process that ended before it connected."""
         self.process.wait()
         self._door.give_up()
+
+
+def environment() -> dict[str, str]:
+    """Returns the variables of this process as its trainers get them.
+
+    Variables that torchrun sets for someone else's program, and its options, say nothing about these trainers. Modules of the
+    current folder hide others there only if they do so here.
+    """
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _OF_TORCHRUN and not name.startswith(_OPTIONS_OF_TORCHRUN)
+    }
+    return found if {"", str(Path.cwd())} & set(sys.path) else {**found, "PYTHONSAFEPATH": "1"}

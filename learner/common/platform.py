@@ -61,8 +61,14 @@ def _signals(*names: str) -> tuple[signal.Signals, ...]:
 def prepare_streams() -> None:
     """Replaces standard streams that the caller closed, and makes the others escape characters they cannot encode.
 
-    On Windows, output to a file or a pipe uses an encoding of 256 characters.
+    The descriptors of closed streams are taken, too: a later file must not have the number that a child gets as its stream. On
+    Windows, output to a file or a pipe uses an encoding of 256 characters.
     """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is free
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed, as in `... >&-`

@@ -47,12 +47,12 @@ class Door:
 
     Attributes:
         inherited: Descriptors that the process must inherit.
+
+    Raises:
+        OSError: The folder for temporary files cannot be used, or its path is too long for a socket; or there is no memory.
     """
 
     def __init__(self, ring_bytes: int = RING_BYTES, *, inherits_ring: bool = True) -> None:
-        self._ring_bytes = ring_bytes
-        self._ring = make_memory(ring_bytes) if inherits_ring else None
-        self.inherited = () if self._ring is None else (self._ring,)
         self._folder: str | None = None
         if sys.platform == "win32":
             address = rf"\\.\pipe\rollcast-{secrets.token_hex(16)}"
@@ -61,8 +61,16 @@ class Door:
             address = str(Path(self._folder) / "front")
         self._address = address
         self._key = secrets.token_bytes(_KEY_BYTES)
-        self._listener = Listener(address, backlog=_BACKLOG, authkey=self._key)
         self._is_given_up = False
+        self._ring_bytes = ring_bytes
+        self._ring: int | None = None
+        try:
+            self._ring = make_memory(ring_bytes) if inherits_ring else None
+            self._listener = Listener(address, backlog=_BACKLOG, authkey=self._key)
+        except OSError:
+            self._remove()
+            raise
+        self.inherited = () if self._ring is None else (self._ring,)
 
     def environment(self) -> Mapping[str, str]:
         """Returns the variables with which a process finds this door."""
@@ -89,6 +97,9 @@ class Door:
     def close(self) -> None:
         """Stops listening, and removes the address and the descriptor of the ring."""
         self._listener.close()
+        self._remove()
+
+    def _remove(self) -> None:
         if self._ring is not None:
             os.close(self._ring)
             self._ring = None

@@ -45,6 +45,9 @@ def make_memory(size: int) -> int | None:
 
     Args:
         size: In bytes.
+
+    Raises:
+        OSError: The system has no memory of this size for this process.
     """
     if os.name == "nt":
         return None
@@ -54,7 +57,11 @@ def make_memory(size: int) -> int | None:
     else:
         descriptor, path = tempfile.mkstemp(prefix="rollcast-")
         Path(path).unlink()
-    os.ftruncate(descriptor, size)
+    try:
+        os.ftruncate(descriptor, size)
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

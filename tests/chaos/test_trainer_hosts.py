@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from learner.common.exits import ExitCode
 from tests.chaos.namespaces import Namespace, namespaces
-from tests.e2e.processes import Child, Processes, processes_in
+from tests.e2e.processes import Child, Processes, command_environment, processes_in
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_outages import free_port
 from tests.e2e.test_trainer_deaths import is_back
@@ -81,3 +83,16 @@ def test_two_machines_train_together(processes: Processes, machine: Namespace) -
     learner.signal(signal.SIGTERM)
     assert learner.wait() == ExitCode.OK, learner.said()
     assert [each.wait() for each in nodes] == [0, 0], "".join(each.said() for each in nodes)
+
+
+def test_ranks_on_a_machine_whose_name_does_not_resolve(tmp_path: Path) -> None:
+    """Ranks of one machine find each other by its loopback address."""
+    run_file = write_run(tmp_path, {NAME: cartpole()}, trainers=2, trainer_process=None)
+    options = ["--address=127.0.0.1:0", "--max-wall-seconds=1", f"--results-dir={tmp_path}"]
+    renamed = ["unshare", "--uts", "sh", "-c", 'hostname no-such-name && exec "$@"', "sh"]
+    done = subprocess.run(
+        [*renamed, sys.executable, "-m", "learner", "serve", run_file, *options],
+        capture_output=True, text=True, timeout=100, check=False, env=command_environment(),
+    )  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stdout + done.stderr
+    assert "trainers_start_again" not in done.stdout + done.stderr

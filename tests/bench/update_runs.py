@@ -34,21 +34,21 @@ SERVICE_SHARE: Final = "service_cpu_share"
 TRAINERS_SHARE: Final = "trainers_cpu_share"
 
 TRAINED: Final = "Trained"
-"""The behavior that updates without a pause: one session sends it rows as fast as credit allows."""
+"""The behavior that updates without a pause: one session sends it rows as fast as credit allows, and its actors do not wait
+for the version of an update, so that the time between two updates is none of the service's."""
 FILLED: Final = "Filled"
 """The behavior with the load: its pictures go into a replay memory, from which nothing is drawn."""
 PICTURE_SIDE: Final = 84
-CHUNK_STEPS: Final = 16
+CHUNK_STEPS: Final = 64
 CHUNK_BYTES: Final = CHUNK_STEPS * PICTURE_SIDE**2
 SESSIONS: Final = 300
 SECONDS: Final = 40.0
-_TIME_HORIZON: Final = 64
 _NEVER: Final = 1_000_000_000
 _TRAINERS: Final = "learner.commands.trainer"
 _MILLION: Final = 1_000_000
 _BEHAVIORS: Final[Mapping[str, Mapping[str, Any]]] = {
     TRAINED: {
-        "trainer_type": "ppo",
+        "trainer_type": "appo",
         "hyperparameters": {"batch_size": 64, "buffer_size": 512, "num_epoch": 32},
         "network_settings": {"hidden_units": 64, "num_layers": 2},
     },
@@ -119,7 +119,7 @@ class UpdatesUnderLoad:
             address = wait_for_address(learner, self._workplace.runs / name)
             trainers = _trainers_of(learner)
             _move(trainers, trainers_core)
-            loads = [(TRAINED, Load(1, chunk_steps=_TIME_HORIZON, period_seconds=0.0), 0)]
+            loads = [(TRAINED, Load(1, chunk_steps=CHUNK_STEPS, period_seconds=0.0), 0)]
             if self._rate:
                 period = self._sessions * CHUNK_BYTES / self._rate
                 loads.append(
@@ -147,7 +147,7 @@ class UpdatesUnderLoad:
         """Returns the learner, which is not started yet; its trainers begin on its core."""
         shutil.rmtree(self._workplace.runs / name, ignore_errors=True)
         run_file = self._workplace.root / f"{name}.yaml"
-        never = {"max_steps": _NEVER, "checkpoint_interval": _NEVER, "time_horizon": _TIME_HORIZON}
+        never = {"max_steps": _NEVER, "checkpoint_interval": _NEVER, "time_horizon": CHUNK_STEPS}
         block = {"torch_threads": 1, "http": False}
         document = {"behaviors": {key: {**value, **never} for key, value in _BEHAVIORS.items()}, "rollcast": block}
         run_file.write_text(yaml.safe_dump(document), encoding="utf-8")

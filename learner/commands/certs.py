@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from rollcast.auth import JoinCode, Principal, Role, TokenRow, check_name, make_token, moment, parse_tokens, token_hash
+from rollcast.server_tls import POLL_SECONDS
 
 from learner.checkpoints.lock import locked_folder
 from learner.commands.certs_flags import DEFAULT_PORT
 from learner.common.exits import ExitCode, UserError
+from learner.identity.access import SETTLE_SECONDS
 from learner.identity.authority import (
     CERTIFICATE_DAYS,
     Authority,
@@ -106,6 +108,9 @@ def token(parsed: argparse.Namespace) -> int:
             said = f"wrote the token of {principal.role} {principal.name} to {parsed.out}"
         write(folder / TOKENS, content, private=True)
     _say(said)
+    sys.stderr.write(
+        f"a running learner takes it within {POLL_SECONDS + SETTLE_SECONDS:.0f} s\n"
+    )  # no part of the token
     return ExitCode.OK
 
 

@@ -24,7 +24,8 @@ training. The episodes are divided equally among the actors connected once --act
 episodes of each actor to begin count, so that short ones are not favoured. Nothing is written into the run's folder.
 The results are printed; --json FILE also writes them as JSON, and --json - prints JSON instead.
 
-With --env, evaluate itself starts an actor and ends it afterwards. It then uses a free port, unless --address is given:
+With --env, evaluate itself starts an actor and ends it afterwards. It then listens on a free port of this machine alone, in
+plain text also for a run with --certs. With --address, certificates and tokens are the run's: --actor-args --certs DIR.
 
   rollcast-learner evaluate RUN --env CartPole-v1 --episodes 10 --video videos
   rollcast-learner evaluate RUN --env mine:Maze --actor-args --frame-stack 4 --num-envs 8
@@ -37,6 +38,9 @@ MODEL.onnx, RUN@WHICH (a step, last or best), or actor:NAME, the script of actor
 """
 SEATS = 2
 """Seats of a game."""
+_IDENTITY = ("certs", "tls_cert", "tls_key", "tls_ca", "tls_client_ca", "token_file", "trainer_address")
+_OWN_SERVICE = ("rollcast.address=127.0.0.1:0", *(f"rollcast.{name}=null" for name in _IDENTITY))
+"""Settings for an actor that evaluate starts, which has no identity: only this machine reaches the learner, in plain text."""
 _OF_OWN_ACTOR = ("boards", "pettingzoo", "video", "video_every", "actor_args")
 
 
@@ -142,7 +146,8 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         _check_against(parsed)
         folder = run_folder(parsed.which, Path(parsed.results_dir))
         over = ("address", "insecure", "torch_device", "max_wall_seconds", "log_format")
-        loaded = load_run(parsed, folder, over, {} if parsed.env is None else {"address": "127.0.0.1:0"})
+        is_alone = parsed.env is not None and parsed.address is None
+        loaded = load_run(parsed, folder, over, _OWN_SERVICE if is_alone else ())
         from learner.commands.evaluate_run import EvaluationRequest, evaluate  # noqa: PLC0415 - torch takes seconds to load
         from learner.commands.own_actor import ActorRequest  # noqa: PLC0415 - see above
         from learner.tournament.players import ACTOR  # noqa: PLC0415 - see above

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from learner.common.exits import ExitCode, UserError
+from learner.settings.problems import did_you_mean
 from learner.settings.schema import run_file_schema
 
 SCHEMA_FILE: Final = "rollcast.schema.json"
@@ -35,8 +36,9 @@ def write_run_file(name: str, folder: Path) -> Path:
     Raises:
         UserError: No example has this name, or a file of this name exists or cannot be written (RUN_FILE).
     """
-    if name not in examples():
-        raise UserError(ExitCode.RUN_FILE, f"there is no example {name!r}; the examples are {', '.join(examples())}")
+    if name not in (known := examples()):
+        listed = f"the examples are {', '.join(known)}{did_you_mean(name, known)}"
+        raise UserError(ExitCode.RUN_FILE, f"there is no example {name!r}; {listed}")
     path = folder / f"{name}{_SUFFIX}"
     try:
         with path.open("x", encoding="utf-8") as file:

@@ -8,19 +8,15 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from rollcast.tls import ClientSecurity, IdentityError, read_token
 
-from learner.commands.remote_door import (
-    BEGIN,
-    HANDSHAKE_SECONDS,
-    INTRODUCTION_BYTES,
-    READY,
-    Introduction,
-    RefusedError,
-)
+from learner.commands.introduction import APART, BEGIN, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
+from learner.commands.remote_door import HANDSHAKE_SECONDS
 from learner.link.stream import StreamConnection
+from learner.observe.address import read_awaited
 from learner.settings.addresses import split_address
 
 _REACH_SECONDS: Final = 1.0
@@ -42,7 +38,8 @@ def dial_front(
         The connection, and the name of the attempt.
 
     Raises:
-        RefusedError: The service does not take this rank, its certificate is not accepted, or it was not reached.
+        RefusedError: The service does not take this rank, its certificate is not accepted, or it was not reached; or this is rank 0
+            and does not see the run folder.
     """
     deadline, told = time.monotonic() + seconds, ""
     while True:
@@ -76,12 +73,22 @@ def _dial(address: str, security: ClientSecurity, introduction: Introduction) ->
         attempt = answer.get("attempt")
         if not isinstance(attempt, str):
             raise RefusedError(str(answer.get("refused", "the learner answers in another form")))
+        folder = Path(str(answer.get("folder")))
+        if not introduction.rank and not _is_shared(folder, attempt):
+            connection.send_bytes(APART)
+            raise RefusedError(not_seen(folder))
         connection.send_bytes(READY)
         connection.recv_bytes(len(BEGIN))
     except BaseException:
         handle.close()
         raise
     return connection, attempt
+
+
+def _is_shared(folder: Path, attempt: str) -> bool:
+    """Returns whether a folder is that of the service that named the attempt."""
+    awaited = read_awaited(folder)
+    return awaited is not None and awaited.attempt == attempt
 
 
 def _answer(content: bytes) -> Mapping[str, Any]:

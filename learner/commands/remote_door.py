@@ -1,7 +1,7 @@
 """Lets the ranks of a torchrun on other machines in: the service listens at a `RemoteDoor`, and each rank dials it.
 
 A rank introduces itself with its number and a token. When all have come, each gets the name of the attempt, which separates it
-from earlier ones in torchrun's store, and confirms it; when all have confirmed, they begin.
+from earlier ones in torchrun's store, and confirms it, rank 0 after a look into the run folder; when all have confirmed, they begin.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -19,6 +20,7 @@ from rollcast.auth import Principal, Role
 from rollcast.errors import WireError
 
 from learner.commands.entrance import Entrance
+from learner.commands.introduction import APART, BEGIN, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
 from learner.identity.access import require
 from learner.identity.audit import Source
 from learner.identity.setup import Identity
@@ -26,15 +28,10 @@ from learner.link.stream import StreamConnection
 from learner.observe.rates import Throttle
 from learner.settings.addresses import split_address
 
-PROTOCOL: Final = 1
-"""Version of the messages between a service and ranks on other machines, which must be of one release."""
 HANDSHAKE_SECONDS: Final = 10.0
 """Seconds that a connection has for its handshake and its introduction together."""
 MOST_AT_ONCE: Final = 64
 """Connections that introduce themselves at once."""
-INTRODUCTION_BYTES: Final = 4096
-READY: Final = b"ready"
-BEGIN: Final = b"begin"
 _WATCH_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.1
 """Pause after a connection could not be accepted, as without free descriptors."""
@@ -42,46 +39,6 @@ _KIND_LETTERS: Final = 20
 """The messages of refusals differ in so many letters; what a stranger sent comes later, and must not make a kind of its own."""
 
 _log = structlog.get_logger(__name__)
-
-
-class RefusedError(Exception):
-    """Raised if the service does not take a rank; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Introduction:
-    """The introduction of a rank to the service.
-
-    Attributes:
-        rank: Its number, from 0.
-        ranks: How many torchrun has started.
-        release: Version of its package.
-        token: Its token; None for none.
-    """
-
-    rank: int
-    ranks: int
-    release: str
-    token: str | None = None
-
-    def encode(self) -> bytes:
-        """Returns it as bytes."""
-        return json.dumps([PROTOCOL, self.rank, self.ranks, self.release, self.token]).encode()
-
-    @classmethod
-    def decode(cls, content: bytes) -> Introduction:
-        """Reads it.
-
-        Raises:
-            RefusedError: It has another form.
-        """
-        try:
-            protocol, rank, ranks, release, token = json.loads(content)
-        except (ValueError, TypeError, RecursionError):
-            raise RefusedError("this is not a rank of rollcast-learner trainer") from None
-        if protocol != PROTOCOL or type(rank) is not int or type(ranks) is not int or not isinstance(release, str):
-            raise RefusedError("this rank is of another release: install the learner's")
-        return cls(rank, ranks, release, token if isinstance(token, str) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +94,12 @@ class RemoteDoor:
         for work in (self._listen, self._watch):
             threading.Thread(target=work, name="trainer-door", daemon=True).start()
 
-    def gather(self, attempt: str) -> list[StreamConnection] | None:
+    def gather(self, attempt: str, folder: Path) -> list[StreamConnection] | None:
         """Waits until all ranks have come, and returns their connections; None after `close`.
 
         Args:
             attempt: Name of this attempt; no other may have it.
+            folder: The run folder, in which rank 0 finds that name.
         """
         while True:
             with self._changed:
@@ -149,11 +107,11 @@ class RemoteDoor:
                 if self._closed.is_set():
                     return None
                 self._present = [self._waiting.pop(rank) for rank in range(self._ranks)]
-                connections = [each.connection for each in self._present]
-            if _are_ready(connections, attempt):
-                return connections
-            for each in connections:  # those that live come again
-                each.close()
+                present = self._present
+            if self._are_ready(present, attempt, folder):
+                return [each.connection for each in present]
+            for each in present:  # those that live come again
+                each.connection.close()
 
     def close(self) -> None:
         """Stops listening, and ends a wait in `gather`."""
@@ -218,9 +176,7 @@ class RemoteDoor:
                 introduction = Introduction.decode(connection.recv_bytes(INTRODUCTION_BYTES))
                 principal = self._check(introduction, connection)
             except RefusedError as error:
-                left_out = self._throttle.admit(str(error)[:_KIND_LETTERS])
-                if left_out is not None:
-                    _log.warning("trainer_refused", peer=peer, reason=str(error), left_out=left_out)
+                self._tell_refusal(peer, str(error))
                 connection.send_bytes(json.dumps({"refused": str(error)}).encode())
                 connection.close()
             else:
@@ -281,17 +237,26 @@ class RemoteDoor:
             )
         return principal
 
-
-def _are_ready(connections: Sequence[StreamConnection], attempt: str) -> bool:
-    """Tells the ranks that all have come, and returns whether each confirms; one may have died while it waited."""
-    try:
-        for each in connections:
-            each.send_bytes(json.dumps({"attempt": attempt}).encode())
-        if any(each.recv_bytes(len(READY)) != READY for each in connections):
+    def _are_ready(self, present: Sequence[_Rank], attempt: str, folder: Path) -> bool:
+        """Tells the ranks that all have come, and returns whether each confirms; one may have died while it waited."""
+        told = json.dumps({"attempt": attempt, "folder": str(folder)}).encode()
+        try:
+            for each in present:
+                each.connection.send_bytes(told)
+            for each in present:
+                answer = each.connection.recv_bytes(len(READY))
+                if answer == APART:
+                    self._tell_refusal(each.peer, not_seen(folder))
+                if answer != READY:
+                    return False
+            for each in present:
+                each.connection.send_bytes(BEGIN)
+                each.connection.settimeout(None)
+        except (OSError, EOFError):
             return False
-        for each in connections:
-            each.send_bytes(BEGIN)
-            each.settimeout(None)
-    except (OSError, EOFError):
-        return False
-    return True
+        return True
+
+    def _tell_refusal(self, peer: str, reason: str) -> None:
+        left_out = self._throttle.admit(reason[:_KIND_LETTERS])
+        if left_out is not None:
+            _log.warning("trainer_refused", peer=peer, reason=reason, left_out=left_out)

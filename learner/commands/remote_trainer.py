@@ -52,8 +52,8 @@ def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
     Raises:
         UserError: The learner was not reached, or does not take this trainer.
     """
+    from learner.commands.introduction import Introduction, RefusedError  # noqa: PLC0415 - heavy
     from learner.commands.remote_dial import dial_front  # noqa: PLC0415 - heavy
-    from learner.commands.remote_door import Introduction, RefusedError  # noqa: PLC0415 - heavy
     from learner.commands.trainer import TrainerProgram, place_among_ranks, prepare  # noqa: PLC0415 - heavy
 
     security = _security(parsed)

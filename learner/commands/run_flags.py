@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from learner.common.exits import ExitCode, UserError
@@ -93,7 +92,7 @@ def load_run(
     parsed: argparse.Namespace,
     folder: Path,
     over: Collection[str],
-    defaults: Mapping[str, str] = MappingProxyType({}),
+    set_items: Sequence[str] = (),
 ) -> LoadedRun:
     """Returns the settings of a finished run, without a status page.
 
@@ -101,7 +100,7 @@ def load_run(
         parsed: The command line.
         folder: Folder of the run.
         over: Names of flags that replace settings of the run.
-        defaults: Values of such flags that were not given.
+        set_items: Further settings, as of ``--set``.
 
     Raises:
         UserError: The settings cannot be used.
@@ -110,8 +109,8 @@ def load_run(
 
     return load_run_options(
         folder / "configuration.yaml",
-        cli={**defaults, **{name: value for name in over if (value := getattr(parsed, name)) is not None}},
-        set_items=["rollcast.http=false", "rollcast.control_address=127.0.0.1:0"],
+        cli={name: value for name in over if (value := getattr(parsed, name)) is not None},
+        set_items=["rollcast.http=false", "rollcast.control_address=127.0.0.1:0", *set_items],
         environ=dict(os.environ),
     )
 

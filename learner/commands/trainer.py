@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 from multiprocessing import AuthenticationError
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -41,7 +40,6 @@ from learner.link.to_trainers import Declared, Experience, ToTrainers
 from learner.link.turns import Follow, Over
 from learner.link.wire import Wire
 from learner.observe import logs
-from learner.observe.address import read_awaited
 
 if TYPE_CHECKING:
     from learner.optimizers.ranks import RankGroup
@@ -62,8 +60,8 @@ class TrainerProgram:
     Args:
         connection: The connection to the service.
         ring: This side of the ring for large messages; None without one.
-        attempt: Name of this attempt, by which ranks on other machines find each other and rank 0 knows the run folder;
-            None if the service has started this process.
+        attempt: Name of this attempt, by which ranks on other machines find each other; None if the service has started this
+            process.
     """
 
     def __init__(
@@ -94,12 +92,6 @@ class TrainerProgram:
             lambda level, event, fields: send(Logged(level, event, fields)),
             "debug" if hello.loaded.options.debug else "info",
         )
-        if self._attempt is not None and not self._rank and not is_shared(hello.folder, self._attempt):
-            return self._refuse(
-                ExitCode.RUN_FILE,
-                f"rank 0 does not see the run folder {hello.folder}, into which it saves: start it on the learner's machine "
-                "(torchrun --node-rank 0), or share the folder",
-            )
         folder = RunFolder(hello.folder, None, resuming=hello.resuming, initialize_from=hello.initialize_from)
         try:
             reduce = None if self._ranks == 1 else self._join(hello.loaded.options)
@@ -185,12 +177,6 @@ def place_among_ranks() -> tuple[int, int]:
         raise UserError(
             ExitCode.USAGE, "the variables RANK and WORLD_SIZE, which torchrun sets, are not numbers; unset them"
         ) from None
-
-
-def is_shared(folder: Path, attempt: str) -> bool:
-    """Returns whether a folder is that of the service that named the attempt."""
-    awaited = read_awaited(folder)
-    return awaited is not None and awaited.attempt == attempt
 
 
 def prepare() -> None:

@@ -58,7 +58,7 @@ class AwaitedTrainers:
         remove_addresses(self._folder)  # of a learner that was killed: operators' commands would look for it there
         write_awaited(self._folder, AwaitedAddress(attempt, self._door.address))
         log.info("waiting_for_trainers", address=self._door.address, trainers=self._ranks)
-        found = self._door.gather(attempt)
+        found = self._door.gather(attempt, self._folder.absolute())
         return None if found is None else [(connection, None) for connection in found]
 
     def kill(self) -> None:

@@ -25,7 +25,7 @@ OPERATOR: Final = "operator"
 CALLER: ContextVar[Principal] = ContextVar("caller", default=ANYONE)
 """The principal whose call is being answered."""
 
-_SETTLE_SECONDS: Final = 1.0
+SETTLE_SECONDS: Final = 1.0
 """A file that was changed less than so long ago may still be being written."""
 
 _log = structlog.get_logger(__name__)
@@ -96,7 +96,7 @@ class Access:
                 self._problem = ""
                 return False
             if _may_be_incomplete(self._path):
-                self._look_at = now + min(self._poll_seconds, _SETTLE_SECONDS)
+                self._look_at = now + min(self._poll_seconds, SETTLE_SECONDS)
                 return False
             table = _parse(self._path, content)
         except IdentityError as error:
@@ -121,7 +121,9 @@ class Access:
         now = self._clock()
         found = self._own.find(token, now) or self._table.find(token, now)
         if found is None:
-            raise Unauthenticated("the token is unknown, was revoked, or has expired: ask for a new one")
+            raise Unauthenticated(
+                "the token is unknown, was revoked, or has expired: ask for a new one; one just made is known within seconds"
+            )
         return found
 
     def agree(self, principal: Principal | None, names: Iterable[str]) -> Principal:
@@ -206,7 +208,7 @@ def own_row(name: str, role: Role, token: str) -> TokenRow:
 def _may_be_incomplete(path: Path) -> bool:
     """Returns whether a file that was just read may have been read while it was written."""
     try:
-        return 0.0 <= time.time() - path.stat().st_mtime < _SETTLE_SECONDS
+        return 0.0 <= time.time() - path.stat().st_mtime < SETTLE_SECONDS
     except OSError:
         return True
 

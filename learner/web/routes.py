@@ -389,7 +389,7 @@ class Routes:
         if token is None:
             told = "the header must be `Authorization: Bearer TOKEN`, with the whole token"
         elif self._access is not None:
-            told = "this token is unknown, was revoked, or has expired: ask for a new one"
+            told = "this token is unknown, was revoked, or has expired: ask for a new one; one just made is known within seconds"
         raise RequestRefused(403, "WRONG_TOKEN", told)
 
     def _log_refusal(self, request: web.Request, principal: str | None) -> None:

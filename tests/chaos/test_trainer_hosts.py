@@ -19,6 +19,11 @@ from tests.e2e.test_outages import free_port
 from tests.e2e.test_trainer_deaths import is_back
 
 NAME = "CartPole"
+_RENAMED = """
+import os, sys
+os.execvp("unshare", ["unshare", "--uts", "sh", "-c", 'hostname a && exec "$@"', "sh", sys.executable, *sys.argv[1:]])
+"""
+"""Gives the other machine a name that comes first: torchrun's rendezvous c10d numbers machines by their names."""
 
 
 @pytest.fixture
@@ -39,23 +44,11 @@ def node(processes: Processes, machine: Namespace, number: int, front: int, meet
     """Starts torchrun with one rank on this machine (node 0) or on the other one."""
     address = f"{machine.host}:{front}"
     launch = (
-        *(
-            "--nnodes",
-            "2",
-            "--nproc-per-node",
-            "1",
-            "--rdzv-backend",
-            "c10d",
-            "--rdzv-id",
-            "run",
-            "--max-restarts",
-            "3",
-        ),
-        *("--rdzv-endpoint", f"{machine.host}:{meeting}", "--rdzv-conf", f"is_host={str(not number).lower()}"),
-        *("--local-addr", machine.host if number == 0 else machine.address, "--log-dir", os.devnull),
+        *("--nnodes", "2", "--node-rank", str(number), "--nproc-per-node", "1", "--max-restarts", "3"),
+        *("--master-addr", machine.host, "--master-port", str(meeting), "--log-dir", os.devnull),
     )
     line = ("-m", "torch.distributed.run", *launch, "-m", "learner", "trainer", "--front", address, "--insecure")
-    inside = machine.inside if number else ()
+    inside = ("-c", _RENAMED, *machine.inside) if number else ()
     device = "eth0" if number else machine.cable
     environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": device, "TP_SOCKET_IFNAME": device}
     return processes.python(f"node-{number}", *inside, *line, environment=environment)
@@ -72,6 +65,7 @@ def test_two_machines_train_together(processes: Processes, machine: Namespace) -
     nodes = [node(processes, machine, number, front, meeting) for number in range(2)]
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4")
     learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor, *nodes)
+    assert all(f"rank {number} of 2" in each.said() for number, each in enumerate(nodes))
     learner.wait_for_version(NAME, 4, actor, *nodes)
     machine.cut()
     learner.wait_for(lambda: learner.events("trainers_start_again"), "the loss is noticed", actor)

@@ -70,7 +70,7 @@ def gym(address: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_two_commands_train(tmp_path: Path) -> None:
-    """`certs init` and `join` are all that a run over TLS with tokens needs, and no secret is in any output or file."""
+    """`certs init` and `join` are all that a run over TLS with tokens needs, also to evaluate it, and no secret is in any output or file."""
     certs, joined = tmp_path / "certs", tmp_path / "joined"
     made = command("learner", "certs", "init", str(certs))
     assert command("actor_client", "join", str(joined), words=made.stdout.splitlines()[-1] + "\n").returncode == 0
@@ -83,11 +83,12 @@ def test_two_commands_train(tmp_path: Path) -> None:
         actor = gym(addresses.address, "--certs", str(joined), "--num-envs", "4")
         assert actor.returncode == ExitCode.OK, actor.stderr
         assert learner.process.wait(60) == LearnerCode.OK
-        for done in (status, checked):
+        evaluated = command("learner", "evaluate", str(tmp_path / "run"), "--env", "CartPole-v1", "--episodes", "2")
+        for done in (status, checked, evaluated):
             assert done.returncode == LearnerCode.OK, done.stderr
     finally:
         learner.process.kill()
-    outputs = [each.stdout + each.stderr for each in (status, checked, actor)]
+    outputs = [each.stdout + each.stderr for each in (status, checked, evaluated, actor)]
     kept = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.name != "operator_token"]
     outputs += [path.read_bytes().decode("latin1") for path in (*kept, *tmp_path.glob("learner.*"), certs / "tokens")]
     assert not [text for text in outputs if token in text or operator in text]
@@ -108,7 +109,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             ("--tls-ca", str(other.ca)): (ExitCode.UNTRUSTED, "authority that is not in --tls-ca"),
             ("--tls-ca", str(folder.ca), "--server-name", "elsewhere"): (ExitCode.UNTRUSTED, "other names than"),
             ("--tls-ca", str(folder.ca)): (ExitCode.UNAUTHENTICATED, "requires a token"),
-            ("--tls-ca", str(folder.ca), "--token-file", str(token)): (ExitCode.UNAUTHENTICATED, "unknown"),
+            ("--tls-ca", str(folder.ca), "--token-file", str(token)): (ExitCode.UNAUTHENTICATED, "one just made"),
             ("--tls-ca", str(folder.ca), "--token-file", str(viewer)): (ExitCode.NOT_ALLOWED, "watcher is a viewer"),
             ("--tls-ca", str(tmp_path / "none")): (ExitCode.USAGE, "cannot be read"),
         }

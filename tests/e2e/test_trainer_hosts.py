@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import pytest
 from rollcast.auth import Role
 from rollcast.tls import ClientSecurity
 
+from learner.commands.introduction import Introduction
 from learner.commands.remote_dial import dial_front
-from learner.commands.remote_door import Introduction
 from learner.common.exits import ExitCode
 from learner.identity.audit import AUDIT_FILE
 from tests.e2e.processes import Child, LearnerProcess, Processes, children_of, wait_until
@@ -28,9 +29,11 @@ NAME = "CartPole"
 RESTARTS = ("--max-restarts", "3", "--monitor-interval", "0.2")
 
 
-def torchrun(processes: Processes, ranks: int, front: str, *options: str) -> Child:
+def torchrun(
+    processes: Processes, ranks: int, front: str, *options: str, place: Sequence[str] = ("--standalone",)
+) -> Child:
     """Starts ranks that train for a learner."""
-    launch = ("--standalone", "--nproc-per-node", str(ranks), "--log-dir", os.devnull, *RESTARTS)
+    launch = (*place, "--nproc-per-node", str(ranks), "--log-dir", os.devnull, *RESTARTS)
     name = f"torchrun-{len(processes._children)}"
     line = ("-m", "torch.distributed.run", *launch, "-m", "learner", "trainer", "--front", front, *options)
     return processes.python(name, *line, environment={"OMP_NUM_THREADS": "1"})
@@ -68,6 +71,26 @@ def test_ranks_train_over_tls_and_come_back(processes: Processes, tmp_path: Path
     assert learner.wait() == ExitCode.OK, learner.said()
     assert trainers.wait() == ExitCode.OK, trainers.said()
     assert not (learner.folder / ".trainers").exists()
+
+
+def test_a_lost_machine_may_come_back(processes: Processes) -> None:
+    """After the death of one machine's torchrun, its next start joins those of the others."""
+    front, meeting = f"127.0.0.1:{free_port()}", str(free_port())
+    learner = started(processes, 2, front)
+
+    def node(number: int) -> Child:
+        place = ("--nnodes=2", f"--node-rank={number}", "--master-addr=127.0.0.1", f"--master-port={meeting}")
+        return torchrun(processes, 1, front, place=place)
+
+    first, lost = node(0), node(1)
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
+    learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor, first, lost)
+    lost.kill()
+    waits(learner, 2)
+    again = node(1)
+    learner.wait_for(lambda: is_back(learner, 2, 1), "all are back", actor, first, again)
+    learner.signal(signal.SIGTERM)
+    assert [learner.wait(), first.wait(), again.wait()] == [0, 0, 0], learner.said() + first.said() + again.said()
 
 
 def test_one_trainer_elsewhere_outlives_the_learner(processes: Processes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from learner.commands.remote_door import Introduction, RefusedError
+from learner.commands.introduction import Introduction, RefusedError
 from learner.link.codec import Assembler, DamagedMessageError, Encoded
 from tests.fuzz.target import Target
 from tests.learner.link.test_messages import MESSAGES

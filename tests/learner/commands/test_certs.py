@@ -85,7 +85,9 @@ def test_tokens_are_added(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
     limits = ["--max-sessions", "2", "--behaviors", "A,B", "--not-after", "2999-01-01"]
     assert main(["certs", "token", str(folder), "lab", *limits]) == ExitCode.OK
-    printed = capsys.readouterr().out.strip()
+    said = capsys.readouterr()
+    printed = said.out.strip()
+    assert said.err == "a running learner takes it within 6 s\n", "the token alone is on standard output"
     assert (
         main(["certs", "token", str(folder), "eyes", "--role", "viewer", "--out", str(tmp_path / "t")]) == ExitCode.OK
     )

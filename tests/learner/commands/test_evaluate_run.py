@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from learner.cli import build_parser
+from learner.commands import evaluate_run
 from learner.commands.evaluate_run import EvaluationRequest, evaluate, table
 from learner.commands.own_actor import ActorRequest, OwnActor
 from learner.common.exits import ExitCode, UserError
@@ -59,6 +60,24 @@ def test_flags_of_an_own_actor_need_their_partners(flags: list[str], line: str) 
     with pytest.raises(UserError, match=line) as caught:
         parsed.run(parsed)
     assert caught.value.exit_code is ExitCode.USAGE
+
+
+@pytest.mark.parametrize("address", [None, "127.0.0.1:7"])
+def test_an_own_actor_needs_no_identity(address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --address only this machine reaches the learner, in plain text, whatever files the run was served with."""
+    (tmp_path / "configuration.yaml").write_text(
+        "default_settings: {trainer_type: ppo}\n"
+        "rollcast: {address: 10.0.0.5:7, certs: certs, tls_client_ca: ca.pem, trainer_address: 10.0.0.5:8}\n"
+    )
+    asked: list[EvaluationRequest] = []
+    monkeypatch.setattr(evaluate_run, "evaluate", lambda request, **_: asked.append(request))
+    flags = [] if address is None else ["--address", address]
+    parsed = build_parser().parse_args(["evaluate", str(tmp_path), "--env", "CartPole-v1", *flags])
+    parsed.run(parsed)
+    service = asked[0].loaded.options.rollcast
+    assert service.address == (address or "127.0.0.1:0")
+    assert (service.identity_files.cert is None) == (address is None)
+    assert service.identity_files.identifies_clients == (address is not None)
 
 
 def test_the_command_of_an_own_actor(monkeypatch: pytest.MonkeyPatch) -> None:

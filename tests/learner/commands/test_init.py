@@ -69,6 +69,8 @@ def test_init_overwrites_nothing(
     assert (tmp_path / "cartpole.yaml").read_text() == "mine"
     assert main(["init", "../cartpole"]) == 11
     assert "there is no example '../cartpole'; the examples are bipedalwalker, cartpole, " in capsys.readouterr().err
+    assert main(["init", "connect_four"]) == 11
+    assert capsys.readouterr().err.endswith("; did you mean 'connect-four'?\n")
 
 
 @pytest.mark.parametrize("path", RUN_FILES, ids=lambda path: path.stem)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,12 +19,14 @@ from rollcast.auth import Role
 from rollcast.tls import ClientSecurity
 
 from learner.commands import remote_door
+from learner.commands.introduction import Introduction, RefusedError
 from learner.commands.remote_dial import dial_front
-from learner.commands.remote_door import MOST_AT_ONCE, Introduction, RefusedError, RemoteDoor
+from learner.commands.remote_door import MOST_AT_ONCE, RemoteDoor
 from learner.identity.access import Access
 from learner.identity.audit import AUDIT_FILE, Audit
 from learner.identity.setup import Identity
 from learner.link.stream import StreamConnection
+from learner.observe.address import AwaitedAddress, write_awaited
 from learner.settings.addresses import TOKENS
 from tests.learner.identity.certificates import Folder
 
@@ -51,10 +54,14 @@ class Ranks:
         door: The door.
         on_end: Closes them.
         token: File with their token; None for none.
+
+    Attributes:
+        folder: The run folder.
     """
 
     def __init__(self, door: RemoteDoor, on_end: ExitStack, token: Path | None = None) -> None:
         self.door = door
+        self.folder = Path(on_end.enter_context(TemporaryDirectory()))
         self._security = ClientSecurity(token_file=token)
         self._on_end = on_end
         self.attempts: dict[int, str] = {}
@@ -82,12 +89,17 @@ class Ranks:
             found.sendall(len(content).to_bytes(4, "big") + content)
         return found
 
+    def note(self, attempt: str) -> None:
+        """Writes the name of an attempt into the run folder."""
+        write_awaited(self.folder, AwaitedAddress(attempt, self.door.address))
+
     def gather(self, attempt: str) -> tuple[threading.Thread, list[list[StreamConnection] | None]]:
         """Waits for the ranks in a thread."""
         found: list[list[StreamConnection] | None] = []
+        self.note(attempt)
 
         def wait() -> None:
-            connections = self.door.gather(attempt)
+            connections = self.door.gather(attempt, self.folder)
             found.append(connections)
             for each in connections or ():
                 self._on_end.callback(each.close)
@@ -143,13 +155,30 @@ def test_who_does_not_confirm_starts_the_wait_again(ranks: Ranks) -> None:
     dead = ranks.raw(INTRODUCTION)
     gathering, found = ranks.gather("three")
     other = ranks.arrive(1)
-    assert dead.makefile("rb").read(24).endswith(b'"three"}')
+    assert b'"three"' in dead.recv(4096)
     dead.shutdown(socket.SHUT_WR)
     ranks.arrive(0).join(20.0)
     for thread in (other, gathering):
         thread.join(20.0)
     assert have_come(found)
     assert ranks.attempts == {0: "three", 1: "three"}
+
+
+def test_a_rank_0_without_the_run_folder_is_sent_away(ranks: Ranks) -> None:
+    """It learns why, the log has it, and the service waits on for one that sees the folder."""
+    with structlog.testing.capture_logs() as lines:
+        gathering, found = ranks.gather("apart")
+        ranks.note("of another learner")
+        other = ranks.arrive(1)
+        with pytest.raises(RefusedError, match="rank 0 does not see the run folder"):
+            ranks.dial(0)
+        ranks.note("apart")
+        for thread in (ranks.arrive(0), other, gathering):
+            thread.join(20.0)
+    assert have_come(found)
+    (line,) = (line for line in lines if line["log_level"] == "warning")
+    assert line["event"] == "trainer_refused"
+    assert str(ranks.folder) in line["reason"]
 
 
 @pytest.mark.parametrize(

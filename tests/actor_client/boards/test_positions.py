@@ -144,6 +144,7 @@ def test_chess_reads_both_notations() -> None:
         ("dark_chess", "dark_chess hides information"),
         ("connect_four(nonsense=1)", "Unknown parameter 'nonsense'"),
         ("go(board_size=", "Missing closing bracket"),
+        ("go(board_size=99)", "supports board size up to 19"),
     ],
 )
 def test_other_games_are_refused(name: str, said: str) -> None:

@@ -41,7 +41,7 @@ def make_game(name: str, max_plies: int | None = None) -> Game:
         spiel = pyspiel.load_game(name)
         fault = _fault(pyspiel, spiel)
         if not fault:
-            return _made(short, name, spiel, max_plies)  # OpenSpiel refuses some parameters only with the first position
+            return _made(short, name, spiel, max_plies)  # whose first position some parameters do not allow
     except Exception as error:
         raise UnknownEnvironment(f"{name}: {one_line(error)}") from error
     raise UnknownEnvironment(f"{short} {fault}; a game of two players who move in turns and see everything is needed")

@@ -338,7 +338,7 @@ def _play(
 
     def listening(bound: BoundAddresses, _page: str) -> None:
         if own is None:
-            _announce(request, bound)
+            _announce(request, bound, games=options.plays_games)
         else:
             own.start(bound.address)
 
@@ -382,13 +382,13 @@ def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:
     return options.model_copy(update={"behaviors": behaviors, "default_settings": None})
 
 
-def _announce(request: EvaluationRequest, bound: BoundAddresses) -> None:
+def _announce(request: EvaluationRequest, bound: BoundAddresses, *, games: bool) -> None:
     missing = f"{request.actors} actors" if request.actors > 1 else "an actor"
     log.info(
         "waiting_for_actors",
         address=bound.address,
         missing=missing,
-        start=how_to_start(bound.address, tls=bound.tls),
+        start=how_to_start(bound.address, tls=bound.tls, games=games),
     )
 
 

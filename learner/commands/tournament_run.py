@@ -239,7 +239,7 @@ def _play(
             address=bound.address,
             players=[player.name for player in plan.players],
             games=tournament.games,
-            start=how_to_start(bound.address, tls=bound.tls),
+            start=how_to_start(bound.address, tls=bound.tls, games=True),
         )
 
     play(front, run, listening, Display(None, options.rollcast.summary_seconds))

@@ -233,7 +233,8 @@ class Front:
 
     def view(self) -> RunView:
         """Returns the current status; callable from any thread."""
-        return self.run_status.run_view(self.state, self._address, tls=self._identity.security is not None)
+        tls, games = self._identity.security is not None, self._options.plays_games
+        return self.run_status.run_view(self.state, self._address, tls=tls, games=games)
 
     async def run(self, assignment: policy_pb2.Assignment | None, begin: Begin, display: Display) -> Served:
         """Serves until the run is asked to end, and returns how it ended.

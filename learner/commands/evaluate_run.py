@@ -320,7 +320,9 @@ def _play(
     states.restore_lessons(context.lessons)
     task = policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE))
     snapshots = None if folder is None else SnapshotFiles(folder)
-    front = Front(options, link, run_id=run_id, generation=1, seed=request.seed, task=task, snapshots=snapshots)
+    front = Front(
+        options, link, run_id=run_id, generation=1, seed=request.seed, task=task, trains=False, snapshots=snapshots
+    )
     if states.behaviors_table is not None:
         restore_behaviors(front, states.behaviors_table)
     records = GameRecords(None, context.meters)

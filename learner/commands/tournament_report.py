@@ -38,7 +38,9 @@ class Standing:
 
 
 def table(standing: Standing) -> str:
-    """Returns the ratings as a table, the strongest player first."""
+    """Returns the ratings as a table, the strongest player first; without games there are none."""
+    if not standing.games:
+        return "no game was played"
     found, ratings = records(len(standing.players), standing.results), standing.standings
     rows: list[tuple[str, ...]] = [_HEADINGS]
     for number, place in enumerate(ratings.order(), 1):

@@ -36,6 +36,11 @@ def test_the_table_has_results_by_seat() -> None:
     assert last.startswith("30 games; the first seat is worth ")
 
 
+def test_a_tournament_without_games_has_no_table() -> None:
+    """Ratings of players that have not played would be a table of nothing."""
+    assert table(Standing(PLAYERS, {}, rate(3, {}))) == "no game was played"
+
+
 def test_the_plot_has_a_row_for_each_player() -> None:
     """Each row has a point within its interval; stronger players are higher and further right."""
     root = ET.fromstring(plot(standing(), "Board"))  # noqa: S314 - we wrote it

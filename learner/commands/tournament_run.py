@@ -159,7 +159,16 @@ def _plan(request: TournamentRequest, names: Sequence[str]) -> Plan:
         )
     players = players_of_run(request.folder, behavior, request.checkpoints)
     players += [opponent(text, behavior, request.results_dir, request.folder) for text in request.against]
-    chosen = distinct(players)
+    try:
+        chosen = distinct(players)
+    except UserError as error:
+        if request.loaded.options.settings_for(behavior).self_play is not None:
+            raise
+        raise UserError(
+            error.exit_code,
+            f"{error.message}. The run file has no self_play for {behavior}: its environment needs two teams to play one "
+            "another",
+        ) from error
     pairs = len(chosen) * (len(chosen) - 1) // 2
     return Plan(
         players=chosen,

@@ -142,8 +142,8 @@ class Position:
 
     def text(self) -> str:
         """Returns the position for a terminal, in several lines."""
-        text, name = str(self.state).rstrip("\n"), self.game.name.partition("(")[0]
-        return _with_coordinates(text, has_rows=_GRIDS[name]) if name in _GRIDS else text
+        text, has_rows = str(self.state).rstrip("\n"), _GRIDS.get(self.game.name.partition("(")[0])
+        return text if has_rows is None else _with_coordinates(text, has_rows=has_rows)
 
 
 def _form(text: str) -> str:
@@ -154,13 +154,11 @@ def _form(text: str) -> str:
 def _with_coordinates(text: str, *, has_rows: bool) -> str:
     """Returns a board with the numbers of its columns, and of its rows if moves name them, both from 0."""
     lines = text.split("\n")
-    width = max(map(len, lines))
-    first = next(place for place, line in enumerate(lines) if len(line) == width)
-    margin = " " * 4 if has_rows else ""
-    found = [*lines[:first], margin + "".join(f"{column:3}" for column in range(width))]
-    for row, line in enumerate(lines[first:]):
-        found.append((f"{row:4}" if has_rows else "") + "".join(f"  {cell}" for cell in line))
-    return "\n".join(found)
+    top = lines.index(max(lines, key=len))
+    head = "    " * has_rows + "".join(f"{column:3}" for column in range(len(lines[top])))
+    rows = ("".join(f"  {cell}" for cell in line) for line in lines[top:])
+    numbered = (f"{number:4}{row}" if has_rows else row for number, row in enumerate(rows))
+    return "\n".join([*lines[:top], head, *numbered])
 
 
 class Game:

@@ -40,12 +40,14 @@ def make_game(name: str, max_plies: int | None = None) -> Game:
     try:
         spiel = pyspiel.load_game(name)
         fault = _fault(pyspiel, spiel)
+        if not fault:
+            return _made(short, name, spiel, max_plies)  # whose first position some parameters do not allow
     except Exception as error:
         raise UnknownEnvironment(f"{name}: {one_line(error)}") from error
-    if fault:
-        raise UnknownEnvironment(
-            f"{short} {fault}; a game of two players who move in turns and see everything is needed"
-        )
+    raise UnknownEnvironment(f"{short} {fault}; a game of two players who move in turns and see everything is needed")
+
+
+def _made(short: str, name: str, spiel: Any, max_plies: int | None) -> Game:
     if short == "shogi":
         return ShogiGame(spiel, max_plies)
     if short == "chess":

@@ -4,6 +4,7 @@ A *seat* is 0 for the player who moves first, 1 for the other.
 """
 
 import importlib
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -20,6 +21,9 @@ OBSERVATION: Final = "board"
 _NONE: Final[Numbers] = np.zeros(0, np.int64)
 _RELATIVE_PLIES: Final = 2
 """Plies after which the tensors of both seats are compared; before them a board may look the same to both."""
+
+_GRIDS: Final = {"connect_four": False, "gomoku": True, "mnk": True, "tic_tac_toe": True}
+"""Games whose boards OpenSpiel writes without coordinates although moves name them; whether they name rows."""
 
 
 class BadNotation(Exception):  # noqa: N818 - says what the text is
@@ -124,14 +128,37 @@ class Position:
         Raises:
             BadNotation: The text is no legal move.
         """
-        number = self.notations().get(text)
-        if number is None:
-            raise BadNotation(f"{text[:40]!r} is not a legal move here")
-        return number
+        names = self.readable()
+        if text in names:
+            return names[text]
+        said = f"{text[:40]!r} is not a legal move here"
+        if names and _form(text) not in {_form(name) for name in names}:
+            said += f", and not written like one, such as {' or '.join(list(self.notations())[:2])}"
+        raise BadNotation(said)
+
+    def readable(self) -> dict[str, int]:
+        """Returns the numbers of all legal moves by all texts that `read_move` takes."""
+        return self.notations()
 
     def text(self) -> str:
         """Returns the position for a terminal, in several lines."""
-        return str(self.state).rstrip("\n")
+        text, has_rows = str(self.state).rstrip("\n"), _GRIDS.get(self.game.name.partition("(")[0])
+        return text if has_rows is None else _with_coordinates(text, has_rows=has_rows)
+
+
+def _form(text: str) -> str:
+    """Returns how a move is written: its kinds of letters, and its signs."""
+    return re.sub("[0-9]+", "0", re.sub("[a-z]", "a", re.sub("[A-Z]", "A", text)))
+
+
+def _with_coordinates(text: str, *, has_rows: bool) -> str:
+    """Returns a board with the numbers of its columns, and of its rows if moves name them, both from 0."""
+    lines = text.split("\n")
+    top = lines.index(max(lines, key=len))
+    head = "    " * has_rows + "".join(f"{column:3}" for column in range(len(lines[top])))
+    rows = ("".join(f"  {cell}" for cell in line) for line in lines[top:])
+    numbered = (f"{number:4}{row}" if has_rows else row for number, row in enumerate(rows))
+    return "\n".join([*lines[:top], head, *numbered])
 
 
 class Game:
@@ -259,10 +286,9 @@ class ChessPosition(Position):
 
     __slots__ = ()
 
-    def read_move(self, text: str) -> int:
-        """Returns the number of a legal move; see `Position.read_move`."""
-        number = self.coordinates().get(text)
-        return super().read_move(text) if number is None else number
+    def readable(self) -> dict[str, int]:
+        """Returns the numbers of all legal moves in both notations."""
+        return {**self.notations(), **self.coordinates()}
 
     def coordinates(self) -> dict[str, int]:
         """Returns the numbers of all legal moves by their coordinates."""

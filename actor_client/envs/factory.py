@@ -3,6 +3,7 @@
 import importlib
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,6 +137,10 @@ def _gymnasium_maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> 
             raise UnknownEnvironment(
                 f"{env}: no environment is registered under this name; for a class in {module}.py, write {module}:CLASS"
             ) from error
+        if _is_board_game(env):
+            raise UnknownEnvironment(
+                f"{env} is a board game: use rollcast-actor boards --game {env}, or evaluate --env {env} --boards"
+            ) from error
         raise UnknownEnvironment(
             f"{env}: {one_line(error)} If a package registers it, write package:{env}; for your own code, write "
             "module:callable"
@@ -148,6 +153,13 @@ def _gymnasium_maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> 
     return lambda more: gymnasium.make_vec(
         spec, num_envs, vectorization_mode="vector_entry_point", **{**kwargs, **more}
     )
+
+
+def _is_board_game(name: str) -> bool:
+    """Returns whether OpenSpiel, if it is installed, has a game of this name."""
+    with suppress(ImportError):
+        return name.partition("(")[0] in importlib.import_module("pyspiel").registered_names()
+    return False
 
 
 def _missing_part(error: Exception) -> str:

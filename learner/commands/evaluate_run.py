@@ -20,6 +20,7 @@ from rollcast.v1 import policy_pb2
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.commands.finished_run import SavedPolicies, restore_behaviors, with_self_play, without_training_limits
 from learner.commands.own_actor import ActorRequest, OwnActor
+from learner.commands.tournament_report import SEATS
 from learner.commands.two_sides import play
 from learner.common.exits import ExitCode, UserError
 from learner.common.text import printable
@@ -283,6 +284,8 @@ def _games(result: EvaluationResult) -> Iterator[str]:
             for name, seat in (("first", each.first), ("second", each.second))
         )
         yield f"  against {printable(each.name)}: score {each.score:.1%}; {'; '.join(seats)}"
+    if result.opponents:
+        yield f"  {SEATS}"
     if result.rating is not None and result.rating_error is not None:
         origin = printable(result.opponents[0].name)
         yield f"  rating  {result.rating:+.0f} ± {result.rating_error:.0f} points above {origin}"
@@ -320,7 +323,9 @@ def _play(
     states.restore_lessons(context.lessons)
     task = policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE))
     snapshots = None if folder is None else SnapshotFiles(folder)
-    front = Front(options, link, run_id=run_id, generation=1, seed=request.seed, task=task, snapshots=snapshots)
+    front = Front(
+        options, link, run_id=run_id, generation=1, seed=request.seed, task=task, trains=False, snapshots=snapshots
+    )
     if states.behaviors_table is not None:
         restore_behaviors(front, states.behaviors_table)
     records = GameRecords(None, context.meters)
@@ -338,7 +343,7 @@ def _play(
 
     def listening(bound: BoundAddresses, _page: str) -> None:
         if own is None:
-            _announce(request, bound)
+            _announce(request, bound, games=options.plays_games)
         else:
             own.start(bound.address)
 
@@ -382,13 +387,13 @@ def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:
     return options.model_copy(update={"behaviors": behaviors, "default_settings": None})
 
 
-def _announce(request: EvaluationRequest, bound: BoundAddresses) -> None:
+def _announce(request: EvaluationRequest, bound: BoundAddresses, *, games: bool) -> None:
     missing = f"{request.actors} actors" if request.actors > 1 else "an actor"
     log.info(
         "waiting_for_actors",
         address=bound.address,
         missing=missing,
-        start=how_to_start(bound.address, tls=bound.tls),
+        start=how_to_start(bound.address, tls=bound.tls, games=games),
     )
 
 

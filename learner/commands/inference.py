@@ -143,6 +143,7 @@ def serve_inference(loaded: LoadedRun, folder: RunFolder, transport: Transport =
         task=policy_pb2.BehaviorAssignment(
             role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.LEARN), purpose=Purpose.EVALUATE
         ),
+        trains=False,
         site=Site(folder.path, falls_back=http_address_is_default(loaded)),
     )
     if state is not None:

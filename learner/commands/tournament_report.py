@@ -14,6 +14,8 @@ from learner.tournament.players import Player
 from learner.tournament.standings import Pair, Standings, records
 
 _MAX_NAME: Final = 40
+SEATS: Final = "first and second are the seats of the teams with the smaller and the larger number, whoever moves first"
+"""Legend of results by seat."""
 _HEADINGS: Final = ("place", "player", "rating", "95 %", "games", "score", "first: W", "D", "L", "second: W", "D", "L")
 
 
@@ -38,7 +40,9 @@ class Standing:
 
 
 def table(standing: Standing) -> str:
-    """Returns the ratings as a table, the strongest player first."""
+    """Returns the ratings as a table, the strongest player first; without games there are none."""
+    if not standing.games:
+        return "no game was played"
     found, ratings = records(len(standing.players), standing.results), standing.standings
     rows: list[tuple[str, ...]] = [_HEADINGS]
     for number, place in enumerate(ratings.order(), 1):
@@ -56,7 +60,9 @@ def table(standing: Standing) -> str:
             )
         )
     seat = f"{ratings.advantage:+.0f} ± {ratings.advantage_error:.0f}"
-    return "\n".join([*aligned(rows, {"player"}), f"{standing.games} games; the first seat is worth {seat} points"])
+    return "\n".join(
+        [*aligned(rows, {"player"}), SEATS, f"{standing.games} games; the first seat is worth {seat} points"]
+    )
 
 
 def plot(standing: Standing, behavior: str) -> str:

@@ -113,6 +113,7 @@ def hold(request: TournamentRequest, *, json_file: str | None, transport: Transp
     _write(request.output / PLOT_FILE, plot(standing, plan.behavior))
     for script in missing_scripts(plan, tournament.results):
         log.warning("script_did_not_play", opponent=script, start=f"rollcast-actor ... --opponent {script}")
+    _tell_end(request, plan, tournament)
     if json_file == "-":
         sys.stdout.write(f"{text}\n")
     else:
@@ -120,6 +121,22 @@ def hold(request: TournamentRequest, *, json_file: str | None, transport: Transp
         if json_file is not None:
             _write(Path(json_file), f"{text}\n")
     return ExitCode.OK if is_done else ExitCode.EVALUATION_CUT_SHORT
+
+
+def _tell_end(request: TournamentRequest, plan: Plan, tournament: Tournament) -> None:
+    """Logs that a tournament was stopped, or that it played all its games without reaching its goal."""
+    if not tournament.is_done:
+        log.info(
+            "tournament_unfinished", games=tournament.games, most=plan.games, action="the same command continues it"
+        )
+    elif not tournament.is_narrow:
+        log.warning(
+            "interval_not_reached",
+            widest_interval=round(tournament.standings.widest, 1),
+            interval=request.interval,
+            games=tournament.games,
+            action="the same command with more --games continues it",
+        )
 
 
 def _plan(request: TournamentRequest, names: Sequence[str]) -> Plan:
@@ -142,7 +159,16 @@ def _plan(request: TournamentRequest, names: Sequence[str]) -> Plan:
         )
     players = players_of_run(request.folder, behavior, request.checkpoints)
     players += [opponent(text, behavior, request.results_dir, request.folder) for text in request.against]
-    chosen = distinct(players)
+    try:
+        chosen = distinct(players)
+    except UserError as error:
+        if request.loaded.options.settings_for(behavior).self_play is not None:
+            raise
+        raise UserError(
+            error.exit_code,
+            f"{error.message}. The run file has no self_play for {behavior}: its environment needs two teams to play one "
+            "another",
+        ) from error
     pairs = len(chosen) * (len(chosen) - 1) // 2
     return Plan(
         players=chosen,
@@ -226,7 +252,7 @@ def _play(
     if tournament.is_done:
         log.info("tournament_is_done", games=tournament.games, widest_interval=round(tournament.standings.widest, 1))
         return tournament
-    front = Front(options, link, run_id=run_id, generation=journal.start, seed=seed, snapshots=snapshots)
+    front = Front(options, link, run_id=run_id, generation=journal.start, seed=seed, trains=False, snapshots=snapshots)
     known = [row for row in behaviors.values() if row is not None]
     if known:
         restore_behaviors(front, {"behaviors": known})
@@ -239,7 +265,7 @@ def _play(
             address=bound.address,
             players=[player.name for player in plan.players],
             games=tournament.games,
-            start=how_to_start(bound.address, tls=bound.tls),
+            start=how_to_start(bound.address, tls=bound.tls, games=True),
         )
 
     play(front, run, listening, Display(None, options.rollcast.summary_seconds))

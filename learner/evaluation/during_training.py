@@ -340,7 +340,9 @@ class Evaluator:
             mean_length=round(result.lengths.mean, 1),
             best=is_best,
             **{f"score_against_{each.name}": round(each.score, 3) for each in result.opponents},
-            **{} if result.rating is None else {"rating": round(result.rating)},
+            **{}
+            if result.rating is None
+            else {"rating": round(result.rating), "rating_error": round(result.rating_error or 0)},
             **{} if result.is_complete else {"cut_short": True},
         )
         self._on_result(result, least_mean)

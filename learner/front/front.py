@@ -69,7 +69,7 @@ _SHOWN_SECONDS = 1.0
 _STOP_SECONDS = 600.0
 """Seconds that the end of a run waits for the current update; updates of large networks on slow machines take minutes.
 """
-_SIGNALLED = {"action": "the current update finishes and everything is saved; a second signal skips waiting for actors"}
+_SECOND_SIGNAL = "a second signal skips waiting for actors"
 
 Begin = Callable[[BoundAddresses, str], None]
 
@@ -110,6 +110,7 @@ class Front:
         generation: Number of this start; grows with each start of the learner.
         seed: Seed from which the environments' seeds are derived.
         task: Returns what actors do until they receive an order; None lets them learn.
+        trains: Whether the run trains.
         site: The status page; None for none.
         snapshots: Policies that are kept for matches; None for a run without a folder.
         session_key: Secret with which the ids of sessions are made; None makes one for this start alone.
@@ -132,6 +133,7 @@ class Front:
         generation: int,
         seed: int,
         task: policy_pb2.BehaviorAssignment | None = None,
+        trains: bool = True,
         site: Site | None = None,
         snapshots: SnapshotFiles | None = None,
         session_key: bytes | None = None,
@@ -145,6 +147,7 @@ class Front:
         self._generation = generation
         self._seed = seed
         self._task = task
+        self._trains = trains
         self._site = site
         # Without a folder no command finds the token, so only operators of a token file change the run.
         self._token = unkept_token() if site is None else operator_token(options.rollcast, site.folder)
@@ -227,13 +230,10 @@ class Front:
             return RunState.PAUSED
         return RunState.TRAINING if self._trains and self.run_status.stats.trainers else RunState.WAITING
 
-    @property
-    def _trains(self) -> bool:
-        return self._task is None
-
     def view(self) -> RunView:
         """Returns the current status; callable from any thread."""
-        return self.run_status.run_view(self.state, self._address, tls=self._identity.security is not None)
+        tls, games = self._identity.security is not None, self._options.plays_games
+        return self.run_status.run_view(self.state, self._address, tls=tls, games=games)
 
     async def run(self, assignment: policy_pb2.Assignment | None, begin: Begin, display: Display) -> Served:
         """Serves until the run is asked to end, and returns how it ended.
@@ -334,7 +334,9 @@ class Front:
         stop = stopping.stop or Stop(SIGNAL, final=False)
         if stop.reason == SIGNAL:
             self._identity.audit.note("stop", Source("signal", stopping.signal_name))
-        log.info("stopping", reason=stop.reason, final=stop.final, **_SIGNALLED if stop.reason == SIGNAL else {})
+        saves = "the current update finishes and everything is saved; " if self._trains else ""
+        signalled = {"action": f"{saves}{_SECOND_SIGNAL}"} if stop.reason == SIGNAL else {}
+        log.info("stopping", reason=stop.reason, final=stop.final, **signalled)
         self._show()
         self._link.to_trainers.send(StopTurns())
         await server.drain(
@@ -371,7 +373,8 @@ class Front:
             case Finished(reason):
                 self.stopping.ask(reason, final=True)
             case Failed(exit_code, text):
-                self.stopping.ask("trainer_failed", final=False, error=UserError(exit_code, text))
+                reason = "trainer_failed" if self._trains else "error"
+                self.stopping.ask(reason, final=False, error=UserError(exit_code, text))
             case Stopped():
                 self._has_stopped.set()
                 self.control.close()

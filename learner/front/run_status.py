@@ -145,7 +145,7 @@ class RunStatus:
         """Seconds since this start of the learner."""
         return self._clock() - self._started
 
-    def run_view(self, state: RunState, address: str, *, tls: bool = False) -> RunView:
+    def run_view(self, state: RunState, address: str, *, tls: bool = False, games: bool = False) -> RunView:
         """Returns the current status. Its error is the trainers', or that of the last actor while none is left."""
         actors = len(self._sessions.live())
         return RunView(
@@ -155,6 +155,7 @@ class RunStatus:
             uptime_seconds=self.uptime_seconds,
             address=address,
             tls=tls,
+            games=games,
             actors=actors,
             quarantined=self._sessions.quarantine.view(),
             actors_opened=self._sessions.opened,

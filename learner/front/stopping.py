@@ -35,7 +35,8 @@ class Stop:
     """The end of a run, with its reason.
 
     Attributes:
-        reason: ``target_return``, ``target_rating``, ``max_steps``, ``max_wall_seconds``, ``signal``, ``operator`` or ``trainer_failed``.
+        reason: ``target_return``, ``target_rating``, ``max_steps``, ``max_wall_seconds``, ``signal``, ``operator``,
+            ``trainer_failed``, or ``error`` of a run that does not train.
         final: True if actors exit, False if they wait to come back.
         error: Why the trainers failed, or why the service could not carry out one of their messages.
     """

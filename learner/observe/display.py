@@ -26,15 +26,21 @@ _LONGEST_WAIT_SECONDS: Final = 600.0
 """Longest time between two identical lines, in seconds."""
 
 
-def how_to_start(address: str, *, tls: bool) -> str:
+def how_to_start(address: str, *, tls: bool, games: bool = False) -> str:
     """Returns the commands that start an actor for an address ``host:port``.
 
     With TLS they take the folder of a join code, which has the learner's address, too.
+
+    Args:
+        address: The learner's address.
+        tls: Whether it uses TLS.
+        games: Whether all behaviors have self-play, which the single agent of `rollcast-actor gym` cannot take part in.
     """
-    unity = "rollcast-actor unity --env BUILD ..."
+    command = "rollcast-actor boards --game NAME" if games else "rollcast-actor gym --env ID"
+    others = f"{'rollcast-actor pettingzoo --env ID ..., ' if games else ''}rollcast-actor unity --env BUILD ..."
     if tls:
-        return f"rollcast-actor gym --env ID --certs DIR   (DIR: made by rollcast-actor join DIR; or: {unity})"
-    return f"rollcast-actor gym --env ID --learner {address}   (or: {unity})"
+        return f"{command} --certs DIR   (DIR: made by rollcast-actor join DIR; or: {others})"
+    return f"{command} --learner {address}   (or: {others})"
 
 
 class LineSurface:
@@ -70,7 +76,7 @@ class LineSurface:
         self._preparing.restart()
         is_first = self._waiting.is_first
         if self._waiting.passed():
-            how = {"start": how_to_start(view.address, tls=view.tls)} if is_first else {}
+            how = {"start": how_to_start(view.address, tls=view.tls, games=view.games)} if is_first else {}
             log.info("waiting_for_actors", **state, **how)
 
     def close(self) -> None:

@@ -232,7 +232,8 @@ def _invitation(view: RunView) -> Text:
     if view.actors:
         return _line((NOTHING_DECLARED, "dim"))
     where = "--certs DIR" if view.tls else f"--learner {printable(view.address)}"
-    command = f"rollcast-actor gym --env ENVIRONMENT {where}"
+    kind = "boards --game NAME" if view.games else "gym --env ENVIRONMENT"
+    command = f"rollcast-actor {kind} {where}"
     # The command has a separate line, so that it can be copied.
     made = " (DIR: made by rollcast-actor join DIR)" if view.tls else ""
     return _line((f"no actor has connected yet; start one{made}:\n", "dim"), (command, ""))

@@ -18,6 +18,8 @@ from learner.observe.summary import BehaviorSummary, Summary
 
 _FOLDS = frozenset({"model"})
 """Rows that remain readable in a narrow column."""
+_MEANINGS = {"not_training": ": left over at the end of training"}
+"""What is said of reasons that look like a loss in the middle of a run."""
 _NOTHING = frozenset({"-", "0"})
 _INDENT_COLUMNS = 2
 _STOPPED = frozenset({"signal", "operator"})
@@ -123,5 +125,7 @@ def _seconds(seconds: float | None) -> str:
 
 def _by_reason(counts: dict[str, int]) -> str:
     total = f"{sum(counts.values()):,}"
-    reasons = ", ".join(f"{printable(reason)} {count:,}" for reason, count in counts.items() if count)
+    reasons = ", ".join(
+        f"{printable(reason)} {count:,}{_MEANINGS.get(reason, '')}" for reason, count in counts.items() if count
+    )
     return f"{total} ({reasons})" if reasons else total

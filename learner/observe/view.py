@@ -142,6 +142,7 @@ class RunView:
         quarantined: Actors that are shut out.
         actors_away: Actors whose lease has run out, and that may still return to their sessions.
         tls: Whether the address uses TLS.
+        games: Whether all behaviors of the run file have self-play.
     """
 
     run_id: str
@@ -159,6 +160,7 @@ class RunView:
     quarantined: tuple[QuarantineView, ...] = ()
     actors_away: int = 0
     tls: bool = False
+    games: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,12 @@ class RunOptions(SettingsModel):
             return {name: as_curriculum(str(name), settings) for name, settings in value.items()}
         return value
 
+    @property
+    def plays_games(self) -> bool:
+        """True if all behaviors that the run file allows have self-play."""
+        allowed = [*self.behaviors.values(), *([self.default_settings] if self.default_settings is not None else [])]
+        return bool(allowed) and all(each.self_play is not None for each in allowed)
+
     def settings_for(self, behavior_id: str) -> TrainerSettings:
         """Returns the settings of a behavior that an actor declares.
 

@@ -141,10 +141,14 @@ class Tournament(RunPart):
         return int(sum(each.games for each in self.results.values()))
 
     @property
+    def is_narrow(self) -> bool:
+        """True if the intervals are narrow enough."""
+        return narrow_enough(self.standings, self.results.values(), self._plan.interval)
+
+    @property
     def is_done(self) -> bool:
         """True if the intervals are narrow enough, or all games are played."""
-        is_narrow = narrow_enough(self.standings, self.results.values(), self._plan.interval)
-        return is_narrow or self.games >= self._plan.games
+        return self.is_narrow or self.games >= self._plan.games
 
     def trainer_added(self, trainer: Trainer) -> None:
         """Converts the models of the players, and keeps them where actors fetch them.

@@ -10,11 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import structlog
 from rollcast.limits import MAX_POLICY_BYTES, SCRIPT_PATTERN
 
 from learner.checkpoints.names import safe_name
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import read_regular
+
+log = structlog.get_logger(__name__)
 
 MAX_PLAYERS: Final = 64
 """Most players of a tournament: the estimate of the ratings takes the cube of their number."""
@@ -156,17 +159,21 @@ def distinct(players: Sequence[Player]) -> tuple[Player, ...]:
 
 
 def distinct_names(players: Sequence[Player]) -> tuple[Player, ...]:
-    """Returns the players without repetitions, with names that differ."""
+    """Returns the players without repetitions, with names that differ; logs which are the same."""
     known: dict[str, Player] = {}
     names: set[str] = set()
+    repeated: list[str] = []
     for each in players:
         if each.identity in known:
+            repeated.append(f"{each.name} = {known[each.identity].name}")
             continue
         name, number = each.name, 2
         while name in names:
             name, number = f"{each.name} ({number})", number + 1
         names.add(name)
         known[each.identity] = replace(each, name=name)
+    if repeated:
+        log.info("same_players", players=repeated, reason="they play once, since their content is the same")
     return tuple(known.values())
 
 

@@ -335,7 +335,8 @@ class TrainerLoop:
         trainer.share_state()
         trainer.start()
         self._trainers[declared.name] = trainer
-        log.info("trainer_started", behavior=declared.name, version=trainer.version, step=trainer.get_step)
+        started = "trainer_started" if trainer.is_training else "policy_loaded"
+        log.info(started, behavior=declared.name, version=trainer.version, step=trainer.get_step)
         self._finish_if_done(declared.name, trainer, is_new=True)
         self.report()
 

@@ -1,4 +1,4 @@
-"""Tests the ratings of self-play on the page."""
+"""Tests what the page shows of runs with self-play."""
 
 from __future__ import annotations
 
@@ -84,3 +84,20 @@ def test_ratings_have_curves_and_rows(browser: Browser, picture: Callable[[str],
         assert not browser.run("return document.querySelector('#game').offsetParent !== null")
         assert browser.run("return document.images.length") == 0
         assert browser.complaints() == []
+
+
+class Waiting(Hooks):
+    """A learner of games that no actor has joined."""
+
+    def status(self) -> StatusView:
+        """Returns it."""
+        return StatusView(RunView("run", RunState.WAITING, 1, 1.0, "127.0.0.1:1", games=True), (), "1.2.3")
+
+
+def test_actors_of_games_are_invited(browser: Browser) -> None:
+    """Where all behaviors have self-play, the page names an actor whose agents can play one another."""
+    with serving(Waiting()) as site:
+        browser.open(site.server.url)
+        browser.wait_for(
+            lambda: "rollcast-actor boards --game" in browser.text("#invite"), "what to do without an actor"
+        )

@@ -117,6 +117,7 @@ def test_an_evaluation_starts_and_films_an_actor_of_its_own(processes: Processes
     assert sum(frames) / 3 - 1 == pytest.approx(found["lengths"]["mean"])  # the first frame is of no step
     wrong = processes.python("wrong", "-m", LEARNER, *command, "--env", "CartPol-v1", "--actor-args", "--num-envs", "2")
     assert "the actor of --env CartPol-v1 ended with exit code 11" in wrong.fails_with(ExitCode.EVALUATION_CUT_SHORT)
+    assert [line["reason"] for line in wrong.events("stopping")] == ["error"]  # no trainer has failed
     assert "CartPole" in wrong.events("actor_ended")[0]["error"]
 
 

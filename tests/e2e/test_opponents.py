@@ -100,7 +100,9 @@ def test_games_of_evaluations_are_in_no_count_of_training(processes: Processes) 
     learner.wait_for(lambda: len(learner.events("evaluation")) >= 4, "four evaluations", player)
     status, row = learner.status(), learner.behavior("Board")
     # After the status, because a loaded machine may train for a while between the fourth evaluation and that.
-    played = sum(line["episodes"] * line["mean_length"] for line in learner.events("evaluation"))
+    lines = learner.events("evaluation")
+    assert all(line["rating_error"] > 0 for line in lines)  # without it, a rating looks exact
+    played = sum(line["episodes"] * line["mean_length"] for line in lines)
     taken, ghosts, episodes = row.env_steps_taken, row.numbers["ghost_steps"], row.numbers["episodes"]
     assert played > taken > 0  # steps of the policy's seat alone
     assert ghosts < 1.5 * taken + 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -116,11 +117,28 @@ def _is_over_at_once(processes: Processes, folder: Path, against: list[str]) -> 
     assert done.wait() == ExitCode.OK, done.said()
     assert f"{GAMES} games; the first seat is worth" in done.out()
     assert not done.events("waiting_for_actors")
+    (missed,) = done.events("interval_not_reached")
+    assert missed["widest_interval"] > missed["interval"] == 1
+
+
+def _stops_at_once(processes: Processes, folder: Path) -> None:
+    """A tournament that is stopped before its first game says that it continues, and nothing of training."""
+    stopped = tournament(processes, folder, "--against", "random")
+    address_of(stopped)
+    stopped.signal(signal.SIGINT)
+    assert stopped.wait() == ExitCode.EVALUATION_CUT_SHORT, stopped.said()
+    assert stopped.out() == "no game was played\n"
+    (line,) = stopped.events("tournament_unfinished")
+    assert (line["games"], line["action"]) == (0, "the same command continues it")
+    (line,) = stopped.events("stopping")
+    assert "update" not in line["action"]
+    assert not stopped.events("trainer_started")
 
 
 def test_mistakes_are_one_line(processes: Processes) -> None:
     """What cannot be played ends the command with one line, before it waits for actors."""
     folder = train(processes)
+    _stops_at_once(processes, folder)
     model = processes.folder / "no-model.onnx"
     model.write_bytes(b"no model")
     for arguments, code, message in (

@@ -16,6 +16,9 @@ from actor_client.policy.graph import open_session
 FloatArray = NDArray[np.float32]
 
 _OBSERVATION: Final = "obs_0"
+_MODEL: Final = ".onnx"
+_NEAR: Final = 3
+"""Most models that a message names."""
 
 
 class Model:
@@ -26,7 +29,7 @@ class Model:
         game: The game.
 
     Raises:
-        ActorError: The file cannot be read, or the model is for another game (POLICY_FAILED).
+        ActorError: The file cannot be read or is no export (USAGE), or the model is for another game (POLICY_FAILED).
     """
 
     def __init__(self, path: Path, game: Game) -> None:
@@ -76,17 +79,26 @@ class Model:
             if self._path.stat().st_size > MAX_POLICY_BYTES:
                 raise self._failed(f"the file has more than {MAX_POLICY_BYTES} bytes")
             model = self._path.read_bytes()
+            if self._path.suffix == ".pt":
+                raise self._no_file("the file is a checkpoint to train on, not an exported model")
             if DISCRETE_LOG_PROBS.encode() not in model:
                 raise self._failed(
                     f"the file is not a model with {DISCRETE_LOG_PROBS}: export it by a run of rollcast-actor boards"
                 )
             return open_session(model + declared_output(DISCRETE_LOG_PROBS))
         except OSError as error:
-            raise self._failed(f"the file cannot be read: {error.strerror or error}") from None
+            raise self._no_file(f"the file cannot be read: {error.strerror or error}") from None
         except ActorError:
             raise
         except Exception as error:
             raise self._failed(f"the file is not a model that can be run: {one_line(error)}") from error
+
+    def _no_file(self, reason: str) -> ActorError:
+        """Returns the error of a path that is no exported model; it names those beside it, or in it."""
+        folder, same = self._path if self._path.is_dir() else self._path.parent, self._path.with_suffix(_MODEL)
+        near = [same] if same.is_file() else sorted(folder.glob(f"*{_MODEL}"))[:_NEAR]
+        hint = f"; there is {', '.join(map(str, near))}" if near else ""
+        return ActorError(ExitCode.USAGE, f"{self._path}: {reason}{hint}")
 
     def _failed(self, reason: str) -> ActorError:
         return ActorError(ExitCode.POLICY_FAILED, f"{self._path}: {reason}")

@@ -17,7 +17,8 @@ HELP: Final = """\
   board     show the board again
   resign    give up
   new       begin another game; sides change
-  quit      leave"""
+  help, ?   show this
+  quit      leave; q and exit do the same"""
 _HINTS: Final = 5
 _COLUMNS: Final = 12
 SEATS: Final = ("first", "second")
@@ -61,7 +62,8 @@ class Terminal:
             "resign": self._resign,
             "new": self._new,
             "help": self._help,
-            "quit": lambda: False,
+            "?": self._help,
+            **dict.fromkeys(("quit", "q", "exit"), lambda: False),
         }
 
     def run(self) -> None:

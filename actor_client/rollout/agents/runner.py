@@ -81,7 +81,7 @@ class BehaviorRunner:
         self.rests = False
         self.role: AssignmentRole | None = None
         self._stale = tuple(stale)
-        self._script = script
+        self._script = self._untold = script
         self._observer = observer
         self._newest: ActingPolicy | None = None
         self._evaluation: AgentEvaluationRound | None = None
@@ -231,13 +231,6 @@ class BehaviorRunner:
         port = self._port = self._declaration.port
         if port is not None:
             self._recorder = AgentRecorder(self.spec, port, clock=self._clock)
-            if self._script is not None and not port.awaits_assignment:
-                _log.warning(
-                    "opponent_unused",
-                    behavior=self.spec.name,
-                    opponent=self._script.name,
-                    reason="the run file has no self_play for this behavior, so none of its agents is an opponent",
-                )
             self._take_seat()
             self._begin_evaluation()
         return port
@@ -311,9 +304,22 @@ class BehaviorRunner:
         """Notes the actions of the waiting agents, one row per agent in their order."""
         if actions.memory_out is not None:
             self._memories.keep(self.waiting, actions.memory_out)
+        if self._untold is not None and self._active is self._recorder:
+            self._tell_unused(self._untold)
         self._acted.append(_Acted(self.waiting, actions))
         self.waiting = []
         self.unrecorded = True
+
+    def _tell_unused(self, script: ScriptedOpponent) -> None:
+        """Warns once of a script that has nobody to play for; where games are evaluated, no agent learns before them."""
+        self._untold = None
+        if self._port is not None and not self._port.awaits_assignment:
+            _log.warning(
+                "opponent_unused",
+                behavior=self.spec.name,
+                opponent=script.name,
+                reason="the run file has no self_play for this behavior, so none of its agents is an opponent",
+            )
 
     def record(self) -> None:
         """Records new reports and actions if the learner knows the behavior."""

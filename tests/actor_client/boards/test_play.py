@@ -57,12 +57,11 @@ def test_a_model_knows_only_legal_moves(tmp_path: Path) -> None:
 
 
 def test_a_model_of_another_game_is_refused(tmp_path: Path) -> None:
-    """A file that is missing, no model, of another game, or without log-probabilities ends with one line."""
+    """A file that is no model, of another game, or without log-probabilities ends with one line."""
     (tmp_path / "text.onnx").write_bytes(b"text")
     write_model(tmp_path / "other.onnx", SHOGI)
     write_model(tmp_path / "old.onnx", FOUR, output="scores")
     for name, said in [
-        ("none.onnx", "cannot be read: No such file"),
         ("text.onnx", "not a model"),
         ("other.onnx", "takes boards of [47, 9, 9] and [2187] moves; connect_four has [3, 6, 7] and [7]: export it"),
         ("old.onnx", "not a model with discrete_log_probs"),
@@ -72,6 +71,26 @@ def test_a_model_of_another_game_is_refused(tmp_path: Path) -> None:
         assert caught.value.exit_code is ExitCode.POLICY_FAILED
         assert said in caught.value.message
         assert "\n" not in caught.value.message
+
+
+def test_a_path_that_is_no_model_names_those_near_it(tmp_path: Path) -> None:
+    """A missing file, a folder and a checkpoint are mistakes of the command line, whose remedy is a model beside or in it."""
+    for name in ("run/Four.onnx", "run/Four/best.onnx", "run/Four/Four-5.onnx"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_model(tmp_path / name, FOUR)
+    for name in ("best.pt", "checkpoint.pt"):
+        (tmp_path / "run/Four" / name).write_bytes(b"state")
+    best, step = tmp_path / "run/Four/best.onnx", tmp_path / "run/Four/Four-5.onnx"
+    for name, said in [
+        ("none.onnx", "the file cannot be read: No such file or directory"),
+        ("run", f"the file cannot be read: Is a directory; there is {tmp_path / 'run/Four.onnx'}"),
+        ("run/Four/best.pt", f"a checkpoint to train on, not an exported model; there is {best}"),
+        ("run/Four/checkpoint.pt", f"not an exported model; there is {step}, {best}"),
+    ]:
+        with pytest.raises(ActorError) as caught:
+            Model(tmp_path / name, FOUR)
+        assert caught.value.exit_code is ExitCode.USAGE
+        assert caught.value.message.endswith(said)
 
 
 def test_greedy_and_drawn_moves(tmp_path: Path) -> None:
@@ -167,6 +186,15 @@ def test_the_model_moves_first_and_sides_change(tmp_path: Path) -> None:
     assert said.count("You have resigned. The model wins.") == 1
     assert said.endswith("move 1> ")
     assert "You move first." in said
+
+
+@pytest.mark.parametrize("leave", ["quit", "q", "exit", "Q"])
+def test_what_people_type_first(leave: str, tmp_path: Path) -> None:
+    """A question mark is a request for help, and there are several words to leave; other words are answered by examples."""
+    said = converse(tmp_path, ["?", "three", leave, "x1"])
+    assert "list the legal moves" in said
+    assert "'three' is not a legal move here, and not written like one, such as x0 or x1; `moves` lists" in said
+    assert said.endswith("move 1> ")
 
 
 def test_resigning_can_be_taken_back(tmp_path: Path) -> None:

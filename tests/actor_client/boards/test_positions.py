@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -144,6 +145,7 @@ def test_chess_reads_both_notations() -> None:
         ("dark_chess", "dark_chess hides information"),
         ("connect_four(nonsense=1)", "Unknown parameter 'nonsense'"),
         ("go(board_size=", "Missing closing bracket"),
+        ("go(board_size=99)", "supports board size up to 19"),
     ],
 )
 def test_other_games_are_refused(name: str, said: str) -> None:
@@ -153,6 +155,37 @@ def test_other_games_are_refused(name: str, said: str) -> None:
     assert caught.value.exit_code is ExitCode.UNKNOWN_ENVIRONMENT
     assert said in caught.value.message
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["tic_tac_toe", "mnk", "gomoku", "connect_four"])
+def test_boards_have_the_coordinates_of_moves(name: str) -> None:
+    """The row and the column of a move are those of the stone that it sets."""
+    position = make_game(name).start()
+    before = position.text().splitlines()
+    for text in list(position.notations())[:20]:
+        after = position.copy()
+        after.play(after.read_move(text))
+        lines = after.text().splitlines()
+        numbers = re.findall("[0-9]+", text)
+        ((row, line),) = [(row, line) for row, line in enumerate(lines) if line != before[row] and len(line) > 2]
+        (place,) = [place for place, cell in enumerate(line) if cell != before[row][place]]
+        head = next(each for each in lines if len(each) > 2)
+        assert head[: place + 1].split()[-1] == numbers[-1]
+        assert len(head[: place + 1].split()) == int(numbers[-1]) + 1
+        assert name == "connect_four" or line.split()[0] == numbers[0]
+
+
+def test_a_move_that_cannot_be_read_is_answered_by_examples() -> None:
+    """A field that is taken is not legal; another text is also not written like a move."""
+    position = make_game("tic_tac_toe").start()
+    position.play(position.read_move("x(0,0)"))
+    with pytest.raises(BadNotation, match=r"^'o\(0,0\)' is not a legal move here$"):
+        position.read_move("o(0,0)")
+    with pytest.raises(BadNotation, match=r"^'0,1' is .* not written like one, such as o\(0,1\) or o\(0,2\)$"):
+        position.read_move("0,1")
+    chess = make_game("chess").start()
+    with pytest.raises(BadNotation, match=r"^'e2e5' is not a legal move here$"):
+        chess.read_move("e2e5")
 
 
 @pytest.mark.parametrize("name", NAMES)

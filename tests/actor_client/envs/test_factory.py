@@ -103,6 +103,17 @@ def test_a_file_in_the_working_directory_is_suggested(
         make_env_batch(env, num_envs=1)
 
 
+def test_a_board_game_is_told() -> None:
+    """A name that only OpenSpiel knows comes with the command that plays it; one that nobody knows, without."""
+    with pytest.raises(
+        UnknownEnvironment, match=r"tic_tac_toe is a board game: .*boards --game tic_tac_toe, or evaluate"
+    ):
+        make_env_batch("tic_tac_toe", num_envs=1)
+    with pytest.raises(UnknownEnvironment) as caught:
+        make_env_batch("tic_tac_toad", num_envs=1)
+    assert "board game" not in caught.value.message
+
+
 def test_wrong_arguments_are_told() -> None:
     """An unknown argument of the environment is named."""
     with pytest.raises(UnknownEnvironment, match=r"cannot be created: TypeError.*colour"):

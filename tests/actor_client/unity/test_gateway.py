@@ -68,6 +68,24 @@ def test_a_script_of_opponents_that_nobody_needs_is_named() -> None:
     assert "no self_play" in line["reason"]
 
 
+def test_a_script_is_not_called_useless_where_agents_wait_for_games() -> None:
+    """An evaluation lets agents idle until their matches begin, in which the script may play."""
+    part = policy_pb2.BehaviorAssignment(behavior="Ball", role=policy_pb2.ASSIGNMENT_ROLE_IDLE)
+    with (
+        ScriptedLearner() as learner,
+        capture_logs() as logs,
+        serving(learner, script=ScriptedOpponent("tests.e2e.toys:to_the_middle")) as served,
+        served.player() as player,
+    ):
+        learner.assign(policy_pb2.Assignment(behaviors=[part]))
+        player.begin()
+        coming = player.soon(player.report({"Ball": [ball(3)]}))
+        served.declared()
+        served.publish()
+        assert is_held(served, coming)
+    assert [line for line in logs if line["event"] == "opponent_unused"] == []
+
+
 def test_rows_reach_the_learner_with_rewards_and_ends() -> None:
     """Each observation, action and reward is one row; an ended episode is reported with its return."""
     with ScriptedLearner() as learner, ExitStack() as stack:

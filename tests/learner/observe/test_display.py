@@ -218,6 +218,17 @@ def test_an_actor_of_a_learner_with_tls_is_started_with_its_certificates() -> No
     assert "--learner" not in lines[0]["start"]
 
 
+def test_actors_of_games_are_named_where_all_behaviors_have_self_play() -> None:
+    """The advice has commands whose agents can play one another, and not the one whose agent cannot."""
+    with capture_logs() as lines:
+        LineSurface(for_machines=False).show(replace(run_view(state=RunState.WAITING), actors=0, games=True))
+    start = lines[0]["start"]
+    assert start.startswith("rollcast-actor boards --game NAME --learner")
+    assert "rollcast-actor pettingzoo" in start
+    assert "rollcast-actor unity" in start
+    assert "rollcast-actor gym" not in start
+
+
 def test_the_wait_for_actors_is_told_ever_less_often() -> None:
     """The wait for actors is logged at doubling intervals up to ten minutes, with advice once."""
     now = [0.0]

@@ -154,6 +154,14 @@ def test_the_table_shows_the_same_numbers() -> None:
         assert cell in [part.strip() for part in rows[label]], f"{label}\n{shown}"
 
 
+def test_steps_that_are_left_over_at_the_end_are_called_so() -> None:
+    """Their number may be large in a short run, and none of them was lost before the end."""
+    one = summary_of("A")
+    one = replace(one, ledger={**one.ledger, "dropped": {"not_training": 3664, "stale": 1}})
+    shown = printed(Summary("run", 1, "max_steps", {"A": one}))
+    assert "3,665 (not_training 3,664: left over at the end of training, stale 1)" in " ".join(shown.split())
+
+
 def test_names_from_outside_are_text() -> None:
     """Markup and control characters in names are shown as text."""
     shown = printed(Summary("run", 1, "signal", {"[red]x\x1b[2J": summary_of("A")}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -27,6 +29,20 @@ def test_an_unlisted_behavior_without_defaults_is_refused() -> None:
     options = RunOptions(behaviors={"A": TrainerSettings(), "B": TrainerSettings()})
     with pytest.raises(UnknownBehaviorError, match="'C', only A, B"):
         options.settings_for("C")
+
+
+def test_a_run_plays_games_if_all_its_behaviors_have_self_play() -> None:
+    """Self-play of one behavior of several is not enough, and defaults count like a listed behavior."""
+    plain, game = {"trainer_type": "ppo"}, {"trainer_type": "ppo", "self_play": {}}
+
+    def plays(**blocks: Any) -> bool:
+        return RunOptions.model_validate(blocks).plays_games
+
+    assert plays(default_settings=game)
+    assert plays(behaviors={"A": game, "B": game})
+    assert not plays(behaviors={"A": game, "B": plain})
+    assert not plays(behaviors={"A": game}, default_settings=plain)
+    assert not plays()
 
 
 def test_a_run_without_a_file_takes_every_behavior() -> None:

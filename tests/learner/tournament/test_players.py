@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from learner.common.exits import ExitCode, UserError
 from learner.tournament.players import Kind, Player, checkpoints, distinct, opponent, players_of_run, spread
@@ -92,8 +93,10 @@ def test_what_names_nothing_is_an_error(text: str, message: str, tmp_path: Path)
 
 
 def test_equal_players_play_once_and_names_differ() -> None:
-    """A file that is named twice is one player; two files of one name are told apart."""
-    found = distinct([Player("a", "1", Kind.MODEL), Player("a", "2", Kind.MODEL), Player("b", "1", Kind.MODEL)])
+    """A file that is named twice is one player, which is told; two files of one name are told apart."""
+    with capture_logs() as logs:
+        found = distinct([Player("a", "1", Kind.MODEL), Player("a", "2", Kind.MODEL), Player("b", "1", Kind.MODEL)])
+    assert [(line["event"], line["players"]) for line in logs] == [("same_players", ["b = a"])]
     assert [(player.name, player.identity) for player in found] == [("a", "1"), ("a (2)", "2")]
     with pytest.raises(UserError, match="this one has 1 different ones"):
         distinct([Player("a", "1", Kind.MODEL), Player("b", "1", Kind.MODEL)])

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
+from learner.commands.early_end import EarlyEnd
 from learner.commands.preflight import check_folder, check_supported
 from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_start import StartedTrainers
@@ -40,6 +41,7 @@ def serve(
     transport: Transport = as_it_is,
     started: StartedTrainers | None = None,
     stopped_code: int = ExitCode.OK,
+    early_end: EarlyEnd | None = None,
 ) -> int:
     """Runs a learner until its run ends, and returns the exit code.
 
@@ -48,6 +50,7 @@ def serve(
         transport: Function through which messages between the service and the trainers pass.
         started: The process of the trainers; None if they are threads of this one.
         stopped_code: Exit code if a signal ended the run before its end and everything was saved.
+        early_end: Handles signals while no run does; None if nothing handles them.
 
     Raises:
         UserError: The run cannot start, or a trainer failed.
@@ -84,7 +87,7 @@ def serve(
 
             if is_over(options, folder):
                 return ExitCode.OK
-        ending = _train(loaded, folder, transport, started)
+        ending = _train(loaded, folder, transport, started, early_end or EarlyEnd(ExitCode.INTERRUPTED))
         if not ending.is_complete:
             return ExitCode.NOT_SAVED
         return stopped_code if ending.reason == SIGNAL else ExitCode.OK
@@ -113,7 +116,9 @@ class Deaths:
         return self.count < MOST_DEATHS
 
 
-def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: StartedTrainers | None) -> Served:
+def _train(
+    loaded: LoadedRun, folder: RunFolder, transport: Transport, started: StartedTrainers | None, early_end: EarlyEnd
+) -> Served:
     """Trains until the run ends.
 
     If the process of the trainers is killed, another one resumes the run at the same addresses. For actors this is a restart of the
@@ -127,8 +132,9 @@ def _train(loaded: LoadedRun, folder: RunFolder, transport: Transport, started: 
 
     def start() -> StartedTrainers | AwaitedTrainers:
         if service.trainer_address is None:
-            return StartedTrainers(service.trainers)
-        return AwaitedTrainers(service.trainer_address, service, folder.path)
+            return early_end.start(lambda: StartedTrainers(service.trainers))
+        address = service.trainer_address
+        return early_end.start(lambda: AwaitedTrainers(address, service, folder.path))
 
     with HeldPorts() as held, contextlib.ExitStack() as processes:
         trainers: StartedTrainers | AwaitedTrainers | None = started

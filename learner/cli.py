@@ -22,6 +22,7 @@ from rollcast.console import add_completion
 
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
+from learner.commands.early_end import EarlyEnd
 from learner.commands.evaluate import add_evaluate
 from learner.commands.remote_trainer import add_trainer
 from learner.commands.run_flags import add_address
@@ -129,11 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code. Call it once, in the main thread, because it configures the process."""
     for number in operator_signal_numbers():  # a signal sent too early must not end the process; see operator_signals
         signal.signal(number, signal.SIG_IGN)
-    # Until `serve` handles signals, each ends the process at once: an exception could be raised during an import that
-    # catches everything, and be lost.
     ending = stop_signal_numbers()
-    for number in ending:
-        signal.signal(number, lambda *_: os._exit(ExitCode.INTERRUPTED))
+    EarlyEnd(ExitCode.INTERRUPTED).listen()
     # The learner logs in place of gRPC's own log lines. Set this before gRPC is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     prepare_streams()
@@ -407,10 +405,13 @@ def _flags(parsed: argparse.Namespace) -> dict[str, object]:
 
 
 def _serve(parsed: argparse.Namespace) -> int:
+    early_end = EarlyEnd(parsed.stopped_code or ExitCode.INTERRUPTED)
+    early_end.listen()
     if parsed.restarts:
         from learner.commands.restarting import supervise
 
-        return supervise(parsed.arguments, parsed.restarts, resume_words=_RESUME_WORDS)
+        words = _RESUME_WORDS
+        return supervise(parsed.arguments, parsed.restarts, resume_words=words, stopped_code=parsed.stopped_code)
     with _learner_extra("serve"):
         from learner.settings.load import load_run_options
 
@@ -425,10 +426,10 @@ def _serve(parsed: argparse.Namespace) -> int:
             from learner.commands.trainer_start import StartedTrainers
 
             # They load torch while this process loads the service.
-            started = stack.enter_context(StartedTrainers(service.trainers))
+            started = stack.enter_context(early_end.start(lambda: StartedTrainers(service.trainers)))
         with _learner_extra("serve"):
             from learner.app import serve
-        return serve(loaded, started=started, stopped_code=parsed.stopped_code)
+        return serve(loaded, started=started, stopped_code=parsed.stopped_code, early_end=early_end)
 
 
 def _trainer(parsed: argparse.Namespace) -> int:

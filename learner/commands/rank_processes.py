@@ -11,6 +11,7 @@ from learner.checkpoints.runfolder import RunFolder
 from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_process import Connections, TrainerProcess, log_again
 from learner.commands.trainer_start import END_SECONDS, StartedTrainers
+from learner.common.exits import UserError
 from learner.link.channel import Channel, Link
 from learner.link.control import Failed
 from learner.link.opening import Hello, Logged, NotOpened
@@ -92,6 +93,7 @@ class RankProcesses(TrainerProcess):
         self, started: StartedTrainers | AwaitedTrainers, loaded: LoadedRun, folder: RunFolder, link: Link
     ) -> None:
         self._fan = Fan(link.to_trainers, loaded.options.rollcast.trainers)
+        self._wires = []  # until all are open
         super().__init__(started, loaded, folder, link)
         self._fan.follow(Follow(self.opened.generation, self.opened.seed))
 
@@ -102,6 +104,12 @@ class RankProcesses(TrainerProcess):
 
     def _tell_all(self, message: Over) -> None:
         self._fan.tell_all(message)
+
+    def _error(self) -> UserError:
+        """Ends the other ranks, which would wait for the one that has died; torchrun's signal does not end them."""
+        for wire in self._wires:
+            wire.cut()
+        return super()._error()
 
     def _open_wires(self, link: Link, on_end: Callable[[str], None]) -> list[Wire] | None:
         found: Connections | None = self._started.connect()

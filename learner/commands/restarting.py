@@ -26,6 +26,7 @@ def supervise(
     restarts: int,
     *,
     resume_words: frozenset[str],
+    stopped_code: int = ExitCode.OK,
     program: Sequence[str] = (sys.executable, "-m", "learner"),
     first_wait_seconds: float = FIRST_WAIT_SECONDS,
 ) -> int:
@@ -42,6 +43,7 @@ def supervise(
         arguments: Arguments of the command line, from ``serve`` on.
         restarts: Most restarts.
         resume_words: Words that may follow ``--resume``.
+        stopped_code: Exit code if a signal to stop comes before a restart; 0 for that of the last failure.
         program: Command to which the arguments are added.
         first_wait_seconds: Time before the first restart.
     """
@@ -56,6 +58,7 @@ def supervise(
         how = f"signal {-code}" if code < 0 else f"code {code}"
         sys.stderr.write(f"restart {done + 1} of {restarts} in {seconds:g} s: the learner ended with {how}\n")
         if child.stops_within(seconds):
+            code = stopped_code or code
             break
         given = [*_without_resume(given, resume_words), "--resume=auto"]
     if code == ExitCode.SUPERSEDED:

@@ -87,6 +87,10 @@ class TrainerProgram:
 
         self._wire.start()
         hello = self._hellos.get()
+        if self._attempt is None:
+            signal.signal(
+                signal.SIGTERM, signal.SIG_IGN
+            )  # a signal to all; if a rank dies, the service ends the others
         send = self._link.to_front.send
         logs.forward(
             lambda level, event, fields: send(Logged(level, event, fields)),
@@ -183,10 +187,13 @@ def prepare() -> None:
     """Prepares this process: it ends with its parent, and the service alone decides when the run ends."""
     die_with_parent()
     prepare_streams()
-    for number in (*stop_signal_numbers(), *operator_signal_numbers()):
+    stops = stop_signal_numbers()
+    for number in (*stops, *operator_signal_numbers()):
         signal.signal(number, signal.SIG_IGN)
     if "RANK" in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun ends the other ranks if one has died
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)  # `learner.commands.ranks` blocks them
 
 
 def connect() -> tuple[LocalConnection, RingReader | None]:

@@ -2,7 +2,8 @@
 
 Only requests by the user count: signals, and requests by an operator. When a run ends by itself (``max_steps``, a
 target, a time limit), the first signal still counts as the first. A terminal that closes (SIGHUP) counts as a first
-signal, never as a second.
+signal, never as a second. The same signal again within a second is no other request: a signal to all processes of a
+service or a job reaches the learner itself, and once more through ``serve --restarts``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -27,6 +29,8 @@ OPERATOR: Final = "operator"
 """Reason of a stop that an operator requested."""
 SIGNAL: Final = "signal"
 """Reason of a stop by a signal."""
+ECHO_SECONDS: Final = 1.0
+"""Time in which the same signal counts once."""
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -65,6 +69,7 @@ class Stopping:
         self.signal_name = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals_count = 0
+        self._newest: tuple[int, float] | None = None
 
     def ask(self, reason: str, *, final: bool, error: UserError | None = None) -> None:
         """Asks the run to end. The first reason counts, unless a later one is an error."""
@@ -97,6 +102,10 @@ class Stopping:
         """Handles a signal. Takes no lock and writes no log: it runs between two instructions of the main thread."""
         if signal.Signals(number).name == "SIGHUP" and (self.stop is not None or self._signals_count):
             return  # a closing terminal may send several, and none is a request to hurry
+        now = time.monotonic()
+        if self._newest is not None and self._newest[0] == number and now - self._newest[1] < ECHO_SECONDS:
+            return
+        self._newest = number, now
         if self.stop is not None and self.stop.reason == OPERATOR and self._signals_count == 0:
             self._signals_count = 1
         self._signals_count += 1

@@ -83,6 +83,10 @@ class Wire:
         self._reader.join(seconds)
         self._connection.close()
 
+    def cut(self) -> None:
+        """Ends the connection at once, for both sides; from any thread."""
+        _shut(self._connection)
+
     def _write(self) -> None:
         with contextlib.suppress(OSError):  # the reader notices the end, too
             while True:

@@ -17,7 +17,7 @@ from learner.checkpoints.store import read_run_state
 from learner.common.exits import ExitCode
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.lockstep import Actor, differences, meanwhile, playing, stop_at_round
-from tests.e2e.processes import LearnerProcess, Processes, children_of, wait_until
+from tests.e2e.processes import TRACEBACK, LearnerProcess, Processes, children_of, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_lockstep import EVERY, left_behind, run_in, updates
 from tests.e2e.test_trainer_deaths import is_back
@@ -74,12 +74,30 @@ def test_a_killed_rank_starts_all_again(processes: Processes) -> None:
         victims += ranks_of(learner)
         os.kill(victims[rank - 2], signal.SIGKILL)
         learner.wait_for(lambda: is_back(learner, generation, len(actors)), "all are back", *actors)  # noqa: B023
-    assert [entry["deaths"] for entry in learner.events("trainers_start_again")] == [1, 2]
+    restarts = learner.events("trainers_start_again")
+    assert [entry["deaths"] for entry in restarts] == [1, 2]
+    assert all("ended with code 40" in entry["reason"] for entry in restarts), "the other rank ended by itself, in time"
     assert not any(is_running(victim) for victim in victims)
     found = [*children_of(learner.pid), *ranks_of(learner)]
     learner.kill()
     learner.wait()
     wait_until(lambda: not any(is_running(each) for each in found), "the trainers end")
+
+
+def test_a_signal_to_all_processes_saves(processes: Processes) -> None:
+    """A signal that reaches torchrun and the ranks, too, as that of a scheduler, ends the run as one to the service does."""
+    run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=600.0, trainers=2)
+    learner = processes.learner(run_file, "--stopped-code", "143")
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
+    version = learner.wait_for_version(NAME, 3, actor).version
+    for pid in (*ranks_of(learner), *children_of(learner.pid), learner.pid):
+        os.kill(pid, signal.SIGTERM)
+    assert learner.wait() == 143, learner.said()
+    assert TRACEBACK not in learner.err(), learner.said()
+    state = read_run_state(learner.folder)
+    assert state is not None
+    assert state.trainers[NAME]["version"] >= version
+    assert (learner.folder / f"{NAME}.onnx").exists()
 
 
 @pytest.mark.parametrize(

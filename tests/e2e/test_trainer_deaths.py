@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 import grpc
 import pytest
 
 from learner.common.exits import ExitCode
 from tests.actor_client.unity.players.programs import is_running
-from tests.e2e.processes import LearnerProcess, Processes
+from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import WITH_PROCESS, cartpole, write_run
 
 pytestmark = pytest.mark.slow
@@ -50,3 +52,35 @@ def test_killed_trainers_are_replaced_twice(processes: Processes) -> None:
     os.kill(learner.trainers[0], signal.SIGKILL)
     assert "the process of the trainers ended with signal SIGKILL" in learner.fails_with(ExitCode.TRAINER_DIED)
     assert [entry["deaths"] for entry in learner.events("trainers_start_again")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("trainers", "code"), [(WITH_PROCESS, ExitCode.INTERRUPTED), (WITH_PROCESS, 143), (("--trainers", "2"), 143)]
+)
+def test_a_signal_during_the_start(processes: Processes, trainers: tuple[str, ...], code: int) -> None:
+    """A signal before there is a run ends at once, with the code of `--stopped-code` if it is given, and leaves nothing behind."""
+    with tempfile.TemporaryDirectory() as temporary:  # short, as the paths of sockets must be
+        given = () if code == ExitCode.INTERRUPTED else ("--stopped-code", str(code))
+        learner = processes.learner(
+            write_run(processes.folder, {NAME: cartpole()}), *trainers, *given, environment={"TMPDIR": temporary}
+        )
+        (folder,) = wait_until(lambda: [*Path(temporary).glob("rollcast-*")], "its door", said=learner.said)
+        learner.signal(signal.SIGTERM)
+        learner.fails_with(code)
+        assert not folder.exists()
+
+
+def test_a_signal_while_trainers_start_again(processes: Processes) -> None:
+    """A signal between two starts of the trainers ends at once with the given code, and leaves what was saved, and nothing else."""
+    with tempfile.TemporaryDirectory() as temporary:
+        run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0)
+        learner = processes.learner(run_file, *WITH_PROCESS, "--stopped-code", "143", environment={"TMPDIR": temporary})
+        actor = processes.actor(learner.address, "CartPole-v1")
+        learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor)
+        os.kill(learner.trainers[0], signal.SIGKILL)
+        learner.wait_for(lambda: learner.events("trainers_start_again"), "they start again", actor)
+        learner.signal(signal.SIGTERM)
+        learner.fails_with(143)
+        assert [*Path(temporary).glob("rollcast-*")] == []
+        assert (learner.folder / "run_state.pt").exists()
+        assert not (learner.folder / "address.json").exists()

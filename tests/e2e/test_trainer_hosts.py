@@ -128,6 +128,16 @@ def test_a_death_at_the_first_start_is_one_of_three(processes: Processes) -> Non
     learner.wait_for_version(NAME, 2, actor, trainers)
 
 
+def test_a_signal_while_it_waits(processes: Processes) -> None:
+    """A learner that waits for its trainers ends at once with the given code, and says no more that it waits."""
+    learner = started(processes, 1, f"127.0.0.1:{free_port()}", "--stopped-code", "143")
+    waits(learner)
+    assert (learner.folder / ".trainers").exists()
+    learner.signal(signal.SIGTERM)
+    learner.fails_with(143)
+    assert not (learner.folder / ".trainers").exists()
+
+
 def test_a_revoked_token_ends_its_trainer(processes: Processes, tmp_path: Path) -> None:
     """Soon after its token was removed, a trainer is gone, the audit says so, and the learner waits for others."""
     folder = Folder.make(tmp_path / "certs", lab=Role.ACTOR, farm=Role.TRAINER)

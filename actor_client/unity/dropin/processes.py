@@ -27,6 +27,8 @@ from actor_client.settings.addresses import split_address
 from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
 
 _LOOK_SECONDS: Final = 0.05
+_ASK_SECONDS: Final = 1.1
+"""Time between two requests to the learner, which takes two within a second for one."""
 _LISTEN_SECONDS: Final = 5.0
 """Seconds to wait for the gateway's first port before the learner is started, which takes much CPU time."""
 _FAREWELL_SECONDS: Final = 30.0
@@ -185,15 +187,15 @@ class RunProcesses:
 
     def _stop_learner(self, learner: Child) -> bool:
         """Asks the learner to end, and again for each signal after the user's first; False if it was killed."""
-        asked = 0
+        asked, asked_at = 0, -_ASK_SECONDS
         while learner.code is None:
             insisted = max(self._signals.count - 1, 0)
             if insisted >= 2:
                 learner.end()
                 return False
-            if asked < 1 + insisted:  # one signal at a time: two at once would count as one
+            if asked < 1 + insisted and time.monotonic() - asked_at >= _ASK_SECONDS:
                 learner.ask()
-                asked += 1
+                asked, asked_at = asked + 1, time.monotonic()
             time.sleep(_LOOK_SECONDS)
         return True
 

@@ -39,13 +39,21 @@ import sys
 from learner.commands.restarting import supervise
 words = frozenset({"auto", "true", "false"})
 program = (sys.executable, "-c", sys.argv[1], sys.argv[2], sys.argv[3])
-sys.exit(supervise(sys.argv[5:], int(sys.argv[4]), resume_words=words, program=program, first_wait_seconds=0.01))
+wait, code = float(sys.argv[5]), int(sys.argv[6])
+given = {"resume_words": words, "program": program, "first_wait_seconds": wait, "stopped_code": code}
+sys.exit(supervise(sys.argv[7:], int(sys.argv[4]), **given))
 """
+STOPPED = 143
+LONG_SECONDS = 900.0
+"""Longer than any test may take."""
 
 
-def start(folder: Path, codes: list[object], restarts: int, *arguments: str) -> subprocess.Popen[bytes]:
+def start(
+    folder: Path, codes: list[object], restarts: int, *arguments: str, wait: float = 0.01
+) -> subprocess.Popen[bytes]:
     """Starts a supervisor of a program that ends with one code after the other."""
-    command = [sys.executable, "-c", SUPERVISOR, PROGRAM, str(folder), json.dumps(codes), str(restarts), *arguments]
+    line = [SUPERVISOR, PROGRAM, str(folder), json.dumps(codes), str(restarts), str(wait), str(STOPPED)]
+    command = [sys.executable, "-c", *line, *arguments]
     with (folder / "said").open("w") as said:
         return subprocess.Popen(command, stderr=said)
 
@@ -93,6 +101,17 @@ def test_a_signal_reaches_the_learner(tmp_path: Path) -> None:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(60) == 0
+    assert len(starts(tmp_path)) == 1
+
+
+def test_a_signal_between_two_starts(tmp_path: Path) -> None:
+    """SIGTERM during the wait for a restart ends with the code for a stopped run, since the run is neither over nor failed."""
+    process = start(tmp_path, [44, 0], 5, wait=LONG_SECONDS)
+    until = time.monotonic() + 60
+    while "restart 1 of 5" not in (tmp_path / "said").read_text() and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(60) == STOPPED
     assert len(starts(tmp_path)) == 1
 
 

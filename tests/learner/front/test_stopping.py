@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ import pytest
 from learner.checkpoints.store import read_run_state
 from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
-from learner.front.stopping import SIGNAL, Stopping
-from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, processes_in
+from learner.front.stopping import ECHO_SECONDS, SIGNAL, Stopping
+from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, children_of, processes_in
 from tests.e2e.runs import small, write_run
 
 pytestmark = pytest.mark.slow
@@ -38,6 +39,7 @@ def _asked_twice(learner: LearnerProcess, *others: Child) -> None:
     (event,) = learner.wait_for(lambda: learner.events("stopping"), "the run ends", *others)
     assert "saved" in event["action"]
     assert "a second signal" in event["action"]
+    time.sleep(ECHO_SECONDS)
     learner.signal(signal.SIGINT)
 
 
@@ -77,6 +79,22 @@ def test_a_second_signal_does_not_wait_for_actors(processes: Processes, final: b
     summary = json.loads((learner.folder / "summary.json").read_text())
     assert summary["stop_reason"] == ("operator" if final else "signal")
     assert summary["onnx_path"] is not None
+
+
+def test_a_signal_to_supervisor_and_learner_is_one(processes: Processes) -> None:
+    """A signal that reaches the learner itself and through `--restarts` counts once: its actors are awaited."""
+    limits = {"drain_seconds": LONG_SECONDS, "lease_seconds": LONG_SECONDS}
+    learner = processes.learner(write_run(processes.folder, {NAME: small()}, **limits), "--restarts", "1")
+    actor = processes.actor(learner.address, "CartPole-v1")
+    learner.wait_for_version(NAME, 2, actor)
+    actor.signal(signal.SIGSTOP)
+    for pid in (*children_of(learner.pid), learner.pid):
+        os.kill(pid, signal.SIGTERM)
+    learner.wait_for(lambda: learner.events("stopping"), "the run ends", actor)
+    time.sleep(0.2)
+    actor.signal(signal.SIGCONT)
+    assert learner.wait() == ExitCode.OK, learner.said()
+    assert not learner.events("second_signal")
 
 
 def test_a_third_signal_ends_it_at_once(processes: Processes) -> None:
@@ -146,7 +164,7 @@ def test_two_signals_after_the_end_of_training_lose_nothing(processes: Processes
     learner = _finishes_behind_a_hanging_actor(processes)
     learner.signal(signal.SIGINT)
     time.sleep(0.02)
-    learner.signal(signal.SIGINT)
+    learner.signal(signal.SIGTERM)
     assert learner.wait() == ExitCode.OK, learner.said()
     assert learner.events("second_signal")
     (told,) = learner.events("already_stopping")
@@ -158,8 +176,8 @@ def test_two_signals_after_the_end_of_training_lose_nothing(processes: Processes
 def test_a_third_signal_after_the_end_of_training_loses_no_model(processes: Processes) -> None:
     """A third signal after the end of training keeps the saved model."""
     learner = _finishes_behind_a_hanging_actor(processes)
-    for _ in range(3):
-        learner.signal(signal.SIGINT)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        learner.signal(number)
         time.sleep(0.02)
     learner.wait()
     _is_saved(learner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Final
 from rollcast.parents import end_with_parent
 
 from learner.common.exits import ExitCode
-from learner.common.platform import operator_signal_numbers, stop_signal_numbers
+from learner.common.platform import operator_signal_numbers, same_modules, stop_signal_numbers
 
 FIRST_WAIT_SECONDS: Final = 1.0
 LONGEST_WAIT_SECONDS: Final = 60.0
@@ -83,6 +84,7 @@ class _Child:
         # A session of its own: Ctrl-C in a terminal would reach it twice, and twice means to hurry.
         with subprocess.Popen(  # noqa: S603 - this program and the own arguments
             command,
+            env={**os.environ, **same_modules()},
             start_new_session=True,
             preexec_fn=end_with_parent(),  # noqa: PLW1509 - this process has one thread
         ) as process:

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from rollcast.history import OWNER_VARIABLE
 
 from learner.common.exits import ExitCode, UserError
+from learner.common.platform import same_modules
 from learner.link.door import Door, LocalConnection, send_ring
 from learner.link.ring import RingWriter
 
@@ -129,4 +129,4 @@ def environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name not in _OF_TORCHRUN and not name.startswith(_OPTIONS_OF_TORCHRUN)
     }
-    return found if {"", str(Path.cwd())} & set(sys.path) else {**found, "PYTHONSAFEPATH": "1"}
+    return {**found, **same_modules()}

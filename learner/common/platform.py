@@ -77,6 +77,11 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def same_modules() -> dict[str, str]:
+    """Returns variables with which a started ``python -m`` finds modules in the current folder only if this program does."""
+    return {} if {"", str(Path.cwd())} & set(sys.path) else {"PYTHONSAFEPATH": "1"}
+
+
 def processors() -> int:
     """Returns the number of processors that this process may use; all of the machine if there is no limit."""
     if hasattr(os, "sched_getaffinity"):

@@ -18,15 +18,21 @@ pytestmark = pytest.mark.slow
 PROGRAM = Path(sys.executable).with_name("rollcast-learner")
 
 
-@pytest.mark.parametrize("trainers", [1, 2])
-def test_a_strange_folder_and_environment(trainers: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("trainers", "restarts"), [(1, 0), (2, 0), (1, 1)])
+def test_a_strange_folder_and_environment(trainers: int, restarts: int, tmp_path: Path) -> None:
     """A run starts in a folder with modules of the same names, in a job of torchrun, and without an input."""
     folder = tmp_path / "here"
     (folder / "learner").mkdir(parents=True)
     (folder / "learner" / "__init__.py").touch()
     (folder / "random.py").write_text("raise SystemExit('a module of this folder was imported')")
     run_file = write_run(tmp_path, {"Behavior": small()}, trainer_process=None, trainers=trainers)
-    options = ["--address=127.0.0.1:0", "--max-wall-seconds=1", f"--results-dir={tmp_path}", "--run-id=run"]
+    options = [
+        "--address=127.0.0.1:0",
+        "--max-wall-seconds=1",
+        f"--results-dir={tmp_path}",
+        "--run-id=run",
+        f"--restarts={restarts}",
+    ]
     ranks = {"RANK": "1", "WORLD_SIZE": "4", "PET_NNODES": "2", "GLOO_SOCKET_IFNAME": "no-such-link"}
     done = subprocess.run(
         ["sh", "-c", 'exec "$@" <&-', "sh", PROGRAM, "serve", run_file, *options],

@@ -94,10 +94,12 @@ class Served:
     Attributes:
         reason: Why the run stopped.
         is_complete: Whether everything that had to be saved was saved.
+        is_final: Whether the run is over; otherwise actors and trainers wait for another start.
     """
 
     reason: str
     is_complete: bool
+    is_final: bool
 
 
 class Front:
@@ -274,7 +276,7 @@ class Front:
             raise UserError(
                 ExitCode.TRAINER_FAILED, f"the run ended with an error: {closed.fault}; the traceback is in the log"
             )
-        return Served(stop.reason, closed.is_complete)
+        return Served(stop.reason, closed.is_complete, stop.final)
 
     def _bound(self, server: LearnerServer, site: StatusSite | None) -> tuple[BoundAddresses, str]:
         self._address = with_port(self._service.address, server.port)

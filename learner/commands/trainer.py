@@ -185,7 +185,9 @@ class TrainerProgram:
     def _code(self) -> ExitCode:
         if self._is_over:
             return ExitCode.OK
-        self._say("the learner was lost, or stopped before the end of its run; a trainer that is started again waits for it")
+        self._say(
+            "the learner was lost, or stopped before the end of its run; a trainer that is started again waits for it"
+        )
         return ExitCode.TRAINER_FAILED
 
     def _note_over(self, message: Over) -> None:

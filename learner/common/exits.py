@@ -45,7 +45,10 @@ class ExitCode(enum.IntEnum):
 
     TRAINER_DIED = 46, "the process of the trainers was killed or crashed; the last checkpoint is kept"
 
-    INTERRUPTED = 130, "a signal ended the learner at once: any signal during the start, or the third during the end; or a trainer without torchrun"
+    INTERRUPTED = (
+        130,
+        "a signal ended the learner at once: any signal during the start, or the third during the end; or a trainer without torchrun",
+    )
 
     def __new__(cls, value: int, help_text: str) -> Self:
         """Creates a member from its number and its help text."""

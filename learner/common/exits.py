@@ -47,7 +47,7 @@ class ExitCode(enum.IntEnum):
 
     INTERRUPTED = (
         130,
-        "a signal ended the learner at once: any signal during the start, or the third during the end; or a trainer without torchrun",
+        "a signal ended it at once: a learner during its start, or at the third during its end; a trainer without torchrun",
     )
 
     def __new__(cls, value: int, help_text: str) -> Self:

@@ -23,6 +23,7 @@ from learner.front.front import Served
 from learner.front.stopping import SIGNAL
 from learner.link.channel import Transport, as_it_is
 from learner.observe import logs
+from learner.observe.address import STARTS_AGAIN, remove_addresses, write_awaited
 from learner.observe.logs import LogFile
 from learner.service.listening import ADDRESS, CONTROL_ADDRESS, HeldPorts, hold, require_free
 from learner.service.server import require_descriptors
@@ -87,7 +88,12 @@ def serve(
 
             if is_over(options, folder):
                 return ExitCode.OK
-        ending = _train(loaded, folder, transport, started, early_end or EarlyEnd(ExitCode.INTERRUPTED))
+        try:
+            ending = _train(loaded, folder, transport, started, early_end or EarlyEnd(ExitCode.INTERRUPTED))
+        finally:
+            with contextlib.suppress(UserError):  # the files may be another learner's
+                folder.require_newest()
+                remove_addresses(folder.path)
         if not ending.is_complete:
             return ExitCode.NOT_SAVED
         return stopped_code if ending.reason == SIGNAL else ExitCode.OK
@@ -144,7 +150,7 @@ def _train(
             processes.push(trainers)
         while True:
             try:
-                run = TrainingRun(loaded, folder, transport, trainers, None if run is None else run.bound)
+                run = TrainingRun(loaded, folder, transport, trainers, run)
                 held.close()  # the service listens next
                 return run.serve()
             except UserError as error:
@@ -154,6 +160,7 @@ def _train(
                     raise
                 held.extend(hold([] if run is None or run.bound is None else run.bound.all))
                 log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, ends_at=MOST_DEATHS)
+                write_awaited(folder.path, STARTS_AGAIN)
             folder.resume()
             processes.close()  # of the dead process, which has a ring of shared memory
             trainers = start()

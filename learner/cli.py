@@ -345,10 +345,9 @@ _RESUME_WORDS = frozenset({"auto", "true", "false"})
 
 def _restarts(text: str) -> int:
     """Parses the number of restarts."""
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of restarts: 0 or more")
+    return int(text)
 
 
 def _seconds(text: str) -> float:

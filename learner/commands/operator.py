@@ -17,6 +17,7 @@ from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.tls import ClientSecurity, IdentityError
 from rollcast.v1 import control_pb2, control_pb2_grpc
 
+from learner.checkpoints.lock import FolderLock
 from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
 from learner.common.text import printable
@@ -36,17 +37,18 @@ _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE
 
 
 class WaitsForTrainersError(UserError):
-    """The learner runs, and listens for trainers only.
+    """The learner runs, and serves nobody before its trainers have come.
 
     Args:
         folder: Its run folder.
-        address: Where it listens.
+        address: Where it listens for them; empty if it starts them itself.
     """
 
     def __init__(self, folder: Path, address: str) -> None:
+        waits = f"waits for its trainers at {address}: start them with rollcast-learner trainer"
         super().__init__(
             ExitCode.UNREACHABLE,
-            f"the learner of {folder} runs and waits for its trainers at {address}: start them with rollcast-learner trainer",
+            f"the learner of {folder} runs and {waits if address else 'starts its trainers again: ask it when they are back'}",
         )
 
 
@@ -204,8 +206,9 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
     addresses = read_addresses(folder)
     if addresses is None:
         awaited = read_awaited(folder)
-        if awaited is not None:
+        if awaited is not None and awaited.address:
             _require_answer(page_url(awaited.address))
+        if awaited is not None and (awaited.address or FolderLock.is_held(folder)):
             raise WaitsForTrainersError(folder, awaited.address)
         raise UserError(
             ExitCode.UNREACHABLE,

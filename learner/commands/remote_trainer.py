@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import signal
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from learner.common.exits import ExitCode, UserError
+from learner.common.platform import stop_signal_numbers
 from learner.settings.addresses import AUTHORITY, is_loopback, split_address
 
 if TYPE_CHECKING:
@@ -58,23 +63,35 @@ def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
 
     security = _security(parsed)
     rank, ranks = place_among_ranks()
-    prepare()
+    if "RANK" in os.environ:
+        prepare()  # it is torchrun's
+    else:
+        for number in stop_signal_numbers():
+            signal.signal(number, _end)
     introduction = Introduction(rank, ranks, version("rollcast"))
     try:
         connection, attempt = dial_front(parsed.front, security, introduction, REACH_SECONDS, say)
     except RefusedError as error:
         raise UserError(ExitCode.UNREACHABLE, str(error)) from None
     say(f"trains as rank {rank} of {ranks} for the learner at {parsed.front}, whose log has what happens")
-    return TrainerProgram(connection, None, attempt).run()
+    return TrainerProgram(connection, None, attempt, say).run()
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    """Ends the process at once, as a kill would: each file of the run folder is written whole or not at all."""
+    line = f"rollcast-learner trainer: {signal.Signals(number).name} received: the learner continues with another trainer\n"
+    with contextlib.suppress(OSError):
+        os.write(2, line.encode())
+    os._exit(ExitCode.INTERRUPTED)
 
 
 def _security(parsed: argparse.Namespace) -> ClientSecurity:
     """Returns how to connect.
 
     Raises:
-        UserError: The address is malformed, or in plain text on another machine.
+        UserError: The address is malformed, or in plain text on another machine, or a file cannot be used.
     """
-    from rollcast.tls import ClientSecurity  # noqa: PLC0415 - heavy
+    from rollcast.tls import ClientSecurity, IdentityError  # noqa: PLC0415 - heavy
 
     try:
         split_address(parsed.front)
@@ -89,4 +106,13 @@ def _security(parsed: argparse.Namespace) -> ClientSecurity:
             f"the connection to {parsed.front} is plain text: give --certs DIR or --tls-ca FILE, or --insecure on a network "
             "you trust",
         )
-    return ClientSecurity(ca, parsed.tls_cert, parsed.tls_key, token, parsed.server_name)
+    if (parsed.tls_cert is None) is not (parsed.tls_key is None):
+        raise UserError(ExitCode.USAGE, "--tls-cert and --tls-key belong together: give both, or neither")
+    if ca is None and (parsed.tls_cert is not None or parsed.server_name is not None):
+        raise UserError(ExitCode.USAGE, "--tls-cert and --server-name need TLS: give --certs DIR or --tls-ca FILE")
+    security = ClientSecurity(ca, parsed.tls_cert, parsed.tls_key, token, parsed.server_name)
+    try:
+        security.check()
+    except IdentityError as error:
+        raise UserError(ExitCode.USAGE, str(error)) from None
+    return security

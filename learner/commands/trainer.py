@@ -11,7 +11,9 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing import AuthenticationError
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -62,13 +64,20 @@ class TrainerProgram:
         ring: This side of the ring for large messages; None without one.
         attempt: Name of this attempt, by which ranks on other machines find each other; None if the service has started this
             process.
+        say: Called with a line when this process ends before the run.
     """
 
     def __init__(
-        self, connection: LocalConnection | StreamConnection, ring: RingReader | None, attempt: str | None = None
+        self,
+        connection: LocalConnection | StreamConnection,
+        ring: RingReader | None,
+        attempt: str | None = None,
+        say: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._rank, self._ranks = place_among_ranks()
         self._attempt = attempt
+        self._say = say
+        self._is_refusing = False
         self._is_over = False
         self._splitter = Splitter(self._ranks)
         self._link = link = Link() if self._ranks == 1 else Link(self._made_whole)
@@ -96,6 +105,8 @@ class TrainerProgram:
             lambda level, event, fields: send(Logged(level, event, fields)),
             "debug" if hello.loaded.options.debug else "info",
         )
+        if hello.directory is not None:
+            enter(hello.directory)
         folder = RunFolder(hello.folder, None, resuming=hello.resuming, initialize_from=hello.initialize_from)
         try:
             reduce = None if self._ranks == 1 else self._join(hello.loaded.options)
@@ -109,7 +120,7 @@ class TrainerProgram:
             return self._refuse(ExitCode.TRAINER_FAILED, f"the trainers cannot start: {in_one_line(error)}")
         send(self._side.opened)
         self._over.wait()
-        return ExitCode.OK if self._is_over else ExitCode.TRAINER_FAILED
+        return self._code()
 
     def _made_whole(self, message: ToTrainers) -> ToTrainers:
         """Gives this rank's part of a chunk the form of a whole one; the trainers know which segments are their own."""
@@ -153,6 +164,8 @@ class TrainerProgram:
         return ExitCode.OK
 
     def _refuse(self, code: ExitCode, message: str) -> int:
+        self._say(message)
+        self._is_refusing = True
         self._link.to_front.send(NotOpened(code, message))
         self._wire.close(_SEND_SECONDS)
         return code
@@ -160,9 +173,19 @@ class TrainerProgram:
     def _note_end(self, fault: str) -> None:
         """Ends the process; called in the thread that reads."""
         del fault
+        if self._is_refusing:
+            return
         if self._rank or self._side is None or not self._side.run.has_finished:
-            os._exit(ExitCode.OK if self._is_over else ExitCode.TRAINER_FAILED)
+            os._exit(self._code())
         self._over.set()
+
+    def _code(self) -> ExitCode:
+        if self._is_over:
+            return ExitCode.OK
+        self._say(
+            "the learner was lost, or stopped before the end of its run; a trainer that is started again waits for it"
+        )
+        return ExitCode.TRAINER_FAILED
 
     def _note_over(self, message: Over) -> None:
         del message
@@ -181,6 +204,16 @@ def place_among_ranks() -> tuple[int, int]:
         raise UserError(
             ExitCode.USAGE, "the variables RANK and WORLD_SIZE, which torchrun sets, are not numbers; unset them"
         ) from None
+
+
+def enter(directory: Path) -> None:
+    """Makes the folder in which the service works this process's own, so that relative paths mean the same; a missing one is logged."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        structlog.get_logger(__name__).warning(
+            "learner_folder_not_seen", error=str(error), action=f"relative paths of the run file begin in {Path.cwd()}"
+        )
 
 
 def prepare() -> None:

@@ -14,7 +14,7 @@ from learner.commands.remote_door import RemoteDoor
 from learner.common.exits import ExitCode, UserError
 from learner.identity.setup import identity_of
 from learner.link.stream import StreamConnection
-from learner.observe.address import TRAINERS_FILE, AwaitedAddress, remove_addresses, write_awaited
+from learner.observe.address import AwaitedAddress, write_awaited
 from learner.settings.service import ServiceSettings
 
 log = structlog.get_logger(__name__)
@@ -50,12 +50,10 @@ class AwaitedTrainers:
     ) -> None:
         """Stops listening."""
         self._door.close()
-        (self._folder / TRAINERS_FILE).unlink(missing_ok=True)
 
     def connect(self) -> list[tuple[StreamConnection, None]] | None:
         """Waits until all trainers have come, and returns their connections; None after the end of the block."""
         attempt = secrets.token_hex(8)
-        remove_addresses(self._folder)  # of a learner that was killed: operators' commands would look for it there
         write_awaited(self._folder, AwaitedAddress(attempt, self._door.address))
         log.info("waiting_for_trainers", address=self._door.address, trainers=self._ranks)
         found = self._door.gather(attempt, self._folder.absolute())

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import structlog
@@ -65,7 +66,8 @@ class TrainerProcess:
         self._wires = wires
         for wire in wires:
             wire.start()
-        link.to_trainers.send(Hello(loaded, folder.path, folder.resuming, folder.initialize_from))
+        directory = Path.cwd() if isinstance(started, AwaitedTrainers) else None
+        link.to_trainers.send(Hello(loaded, folder.path, folder.resuming, folder.initialize_from, directory))
         answer = self._answers.get()
         if isinstance(answer, NotOpened):
             self.close()

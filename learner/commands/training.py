@@ -16,11 +16,10 @@ from learner.checkpoints.snapshots import SnapshotFiles
 from learner.commands.announcing import announce
 from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_start import StartedTrainers
-from learner.common.exits import UserError
 from learner.front.front import Front, Served, Site
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.opening import Begin, GiveUp, Opened
-from learner.observe.address import BoundAddresses, remove_addresses
+from learner.observe.address import BoundAddresses
 from learner.observe.display import open_display
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
@@ -48,7 +47,8 @@ class TrainingRun:
         folder: The run folder, open.
         transport: Function through which messages between the service and the trainers pass.
         started: The process of the trainers; None if they are threads of this one.
-        bound: Where an earlier start of this run listened, so that its actors find this one; None for the run file's addresses.
+        before: The start whose trainers died: this one listens where it did, so that its actors find it, counts its time
+            and stays paused; None for the first.
 
     Raises:
         UserError: The state to resume from cannot be read or does not fit.
@@ -56,7 +56,7 @@ class TrainingRun:
     Attributes:
         trainers: The trainers' side.
         front: Front that serves the run.
-        bound: Where it listens; before `serve`, as given.
+        bound: Where it listens; before `serve`, where the start before did.
     """
 
     def __init__(
@@ -65,9 +65,12 @@ class TrainingRun:
         folder: RunFolder,
         transport: Transport = as_it_is,
         started: StartedTrainers | AwaitedTrainers | None = None,
-        bound: BoundAddresses | None = None,
+        before: TrainingRun | None = None,
     ) -> None:
-        self.bound = bound
+        bound = None if before is None else before.bound
+        self.bound: BoundAddresses | None = bound
+        self._is_paused = before is not None and before.front.control.is_paused
+        self._has_own_trainers = not isinstance(started, AwaitedTrainers)
         self._options = options = loaded.options if bound is None else _listening_at(bound, loaded.options)
         self._folder = folder
         self._link = link = Link(transport)
@@ -75,7 +78,7 @@ class TrainingRun:
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(self.trainers.close)
             self._opened = opened = self.trainers.opened
-            self.front = Front(
+            self.front: Front = Front(
                 options,
                 link,
                 run_id=folder.run_id,
@@ -85,6 +88,7 @@ class TrainingRun:
                 snapshots=SnapshotFiles(folder.path),
                 session_key=session_key(folder.path),
                 history=open_learner_history(opened.generation),
+                since=None if before is None else before.front.since,
             )
             if isinstance(started, StartedTrainers):
                 self.front.metrics.watch_trainers(started.process.pid)
@@ -111,18 +115,14 @@ class TrainingRun:
             self._link.to_trainers.send(GiveUp(str(error)))
             raise
         finally:
-            self.trainers.close(is_over=served is not None)
+            self.trainers.close(is_over=served is not None and (served.is_final or self._has_own_trainers))
             self._received.close()
-            self._remove_addresses()
-
-    def _remove_addresses(self) -> None:
-        with contextlib.suppress(UserError):  # the file may be another learner's
-            self._folder.require_newest()
-            remove_addresses(self._folder.path)
 
     def _begin(self, bound: BoundAddresses, page: str) -> None:
         self.bound = bound
         self._link.to_trainers.send(Begin(bound))
+        if self._is_paused:
+            self.front.control.stay_paused()
         opened = self._opened
         announce(
             self._folder,

@@ -45,7 +45,10 @@ class ExitCode(enum.IntEnum):
 
     TRAINER_DIED = 46, "the process of the trainers was killed or crashed; the last checkpoint is kept"
 
-    INTERRUPTED = 130, "a signal ended it at once: any during the start (or --stopped-code), or the third at the end"
+    INTERRUPTED = (
+        130,
+        "a signal ended it at once: a learner at its start (without --stopped-code) or at the third, a trainer without torchrun",
+    )
 
     def __new__(cls, value: int, help_text: str) -> Self:
         """Creates a member from its number and its help text."""

@@ -75,6 +75,13 @@ class RunControl:
         answer = self._requested(RequestKind.PAUSE).result(_PAUSE_SECONDS)
         self._refuse_at_end("paused", is_refused=bool(answer.reason))
 
+    def stay_paused(self) -> None:
+        """Pauses trainers that have just started, as those before them were; does not wait for their answer."""
+        self._is_paused = True
+        self._send(SetHold(HoldReason.PAUSED, active=True))
+        self._requested(RequestKind.PAUSE)
+        log.info("paused", action=_ACTION)
+
     def resume(self) -> None:
         """Lets trainers and actors continue.
 

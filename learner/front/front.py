@@ -94,10 +94,12 @@ class Served:
     Attributes:
         reason: Why the run stopped.
         is_complete: Whether everything that had to be saved was saved.
+        is_final: Whether the run is over; otherwise actors and trainers wait for another start.
     """
 
     reason: str
     is_complete: bool
+    is_final: bool
 
 
 class Front:
@@ -115,6 +117,7 @@ class Front:
         snapshots: Policies that are kept for matches; None for a run without a folder.
         session_key: Secret with which the ids of sessions are made; None makes one for this start alone.
         history: Records what happens to each chunk; None without a history.
+        since: Monotonic time from which the time limit counts; None for now.
 
     Attributes:
         ledger, behaviors, sessions: The ledger, the declared behaviors and the actors.
@@ -122,6 +125,7 @@ class Front:
         metrics, run_status: The status shown for the run.
         stopping: Whether and why the run ends.
         control: Requests of operators.
+        since: Monotonic time from which the time limit counts.
     """
 
     def __init__(
@@ -138,7 +142,9 @@ class Front:
         snapshots: SnapshotFiles | None = None,
         session_key: bytes | None = None,
         history: History | None = None,
+        since: float | None = None,
     ) -> None:
+        self.since = time.monotonic() if since is None else since
         self._snapshots = snapshots
         self._options = options
         self._service = options.rollcast
@@ -274,7 +280,7 @@ class Front:
             raise UserError(
                 ExitCode.TRAINER_FAILED, f"the run ended with an error: {closed.fault}; the traceback is in the log"
             )
-        return Served(stop.reason, closed.is_complete)
+        return Served(stop.reason, closed.is_complete, stop.final)
 
     def _bound(self, server: LearnerServer, site: StatusSite | None) -> tuple[BoundAddresses, str]:
         self._address = with_port(self._service.address, server.port)
@@ -310,7 +316,7 @@ class Front:
                 is_preparing = bool(live) and not any(session.accounts for session in live)
                 found = meter.update(self.state, status.busy_seconds, is_preparing=is_preparing)
                 status.note_bottleneck(found)
-            if limit is not None and status.uptime_seconds >= limit:
+            if limit is not None and time.monotonic() - self.since >= limit:
                 stopping.ask("max_wall_seconds", final=True)
             elif self.behaviors.has_ended_training:
                 stopping.ask("max_steps", final=True)

@@ -23,12 +23,14 @@ class Hello:
         folder: The run folder, which the service has locked.
         resuming: Whether the run continues from its run state.
         initialize_from: Folder of the run whose weights this run starts from; None for none.
+        directory: The service's working folder, in which relative paths begin; None if the process was started there.
     """
 
     loaded: LoadedRun
     folder: Path
     resuming: bool
     initialize_from: Path | None
+    directory: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

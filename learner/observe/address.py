@@ -6,13 +6,14 @@ import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from learner.common.files import read_regular
 from learner.observe.jsonfile import write_json
 
 ADDRESS_FILE = "address.json"
 TRAINERS_FILE = ".trainers"
-"""Where a learner waits for trainers on other machines; by it, rank 0 also knows that it has the folder of the service."""
+"""Says that a learner waits for its trainers, and where; by it, rank 0 also knows that it has the folder of the service."""
 _MAX_BYTES = 2**16
 
 
@@ -102,17 +103,23 @@ class AwaitedAddress:
 
     Attributes:
         attempt: Name of the attempt that they begin.
-        address: ``host:port``.
+        address: ``host:port``; empty if the learner starts its trainers again itself.
     """
 
     attempt: str
-    address: str
+    address: str = ""
+
+
+STARTS_AGAIN: Final = AwaitedAddress("-")
+"""Trainers that the learner starts again itself."""
 
 
 def write_awaited(run_folder: Path, awaited: AwaitedAddress) -> None:
-    """Writes ``.trainers`` into the run folder; without it, rank 0 says what is missing."""
+    """Writes ``.trainers`` in place of ``address.json``, where nothing answers; without it, rank 0 says what is missing."""
     with contextlib.suppress(OSError):
         (run_folder / TRAINERS_FILE).write_text(f"{awaited.attempt} {awaited.address}", encoding="ascii")
+    with contextlib.suppress(OSError):
+        (run_folder / ADDRESS_FILE).unlink()
 
 
 def read_awaited(run_folder: Path) -> AwaitedAddress | None:
@@ -121,4 +128,4 @@ def read_awaited(run_folder: Path) -> AwaitedAddress | None:
         words = read_regular(run_folder / TRAINERS_FILE, _MAX_BYTES).decode("ascii").split()
     except (OSError, UnicodeDecodeError):
         return None
-    return AwaitedAddress(*words) if len(words) == 2 else None
+    return AwaitedAddress(*words) if len(words) == 2 or words == [STARTS_AGAIN.attempt] else None

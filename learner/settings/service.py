@@ -309,6 +309,18 @@ class ServiceSettings(SettingsModel):
         return self
 
     @model_validator(mode="after")
+    def _trainers_have_an_address(self) -> Self:
+        others = {"address": self.address, "control_address": self.control_address}
+        if self.http and self.http_address != DEFAULT_HTTP_ADDRESS:  # without that, the page takes a free port
+            others["http_address"] = self.http_address
+        for name, address in others.items() if self.trainer_address is not None else ():
+            if split_address(address) == split_address(self.trainer_address or "") and not address.endswith(":0"):
+                raise invalid_as_told(
+                    f"trainer_address {self.trainer_address} is that of {name}, too: choose another port"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _sizes_nest(self) -> Self:
         if self.target_chunk_bytes > self.max_chunk_bytes:
             raise invalid_as_told(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,7 +73,7 @@ def test_two_machines_train_together(processes: Processes, machine: Namespace) -
     learner.wait_for_version(NAME, learner.behavior(NAME).version + 2, actor, *nodes)
     numbers = learner.behavior(NAME).numbers
     assert min(numbers[f"rank_steps/{rank}"] for rank in range(2)) > 0
-    learner.signal(signal.SIGTERM)
+    learner.operator.drain(final=True)
     assert learner.wait() == ExitCode.OK, learner.said()
     assert [each.wait() for each in nodes] == [0, 0], "".join(each.said() for each in nodes)
 

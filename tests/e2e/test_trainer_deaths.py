@@ -9,8 +9,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from rollcast.v1 import control_pb2
 
+from learner.cli import main
 from learner.common.exits import ExitCode
+from learner.observe.address import ADDRESS_FILE, TRAINERS_FILE
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import WITH_PROCESS, cartpole, write_run
@@ -84,3 +87,40 @@ def test_a_signal_while_trainers_start_again(processes: Processes) -> None:
         assert [*Path(temporary).glob("rollcast-*")] == []
         assert (learner.folder / "run_state.pt").exists()
         assert not (learner.folder / "address.json").exists()
+
+
+LIMIT_SECONDS = 25.0
+
+
+def test_what_a_restart_of_the_trainers_leaves_as_it_was(
+    processes: Processes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Meanwhile status and health check say that it runs; then it is paused as before, and the limit of time has not moved."""
+    run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0)
+    learner = processes.learner(run_file, *WITH_PROCESS, "--max-wall-seconds", str(LIMIT_SECONDS))
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
+    learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor)
+    learner.operator.pause()
+    learner.wait_for(lambda: learner.status().uptime_seconds > 5.0, "some time passes", actor)
+    os.kill(learner.trainers[0], signal.SIGKILL)
+    addresses = learner.folder / ADDRESS_FILE
+    learner.wait_for(lambda: (learner.folder / TRAINERS_FILE).exists() and not addresses.exists(), "a restart", actor)
+    said = f"the learner of {learner.folder} runs and starts its trainers again"
+    for command, code in (("status", 0), ("healthcheck", 0), ("save", 21), ("drain", 21)):
+        assert main([command, str(learner.folder)]) == code
+        assert said in "".join(capsys.readouterr())
+    learner.wait_for(lambda: is_back(learner, 2, 1), "it is back", actor)
+    assert learner.status().state == control_pb2.RUN_STATE_PAUSED
+    uptimes = [0.0]
+
+    def has_ended() -> bool:
+        try:
+            uptimes.append(learner.status().uptime_seconds)
+        except grpc.RpcError:
+            return not learner.is_running
+        return False
+
+    wait_until(has_ended, "the limit ends it", said=learner.said)
+    assert learner.wait() == ExitCode.OK, learner.said()
+    assert max(uptimes) < LIMIT_SECONDS - 4.0
+    assert not (learner.folder / TRAINERS_FILE).exists()

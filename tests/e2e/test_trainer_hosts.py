@@ -17,7 +17,7 @@ from learner.commands.introduction import Introduction
 from learner.commands.remote_dial import dial_front
 from learner.common.exits import ExitCode
 from learner.identity.audit import AUDIT_FILE
-from tests.e2e.processes import Child, LearnerProcess, Processes, children_of, wait_until
+from tests.e2e.processes import Child, LearnerProcess, Processes, children_of, processes_in, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_outages import free_port
 from tests.e2e.test_trainer_deaths import is_back
@@ -67,7 +67,7 @@ def test_ranks_train_over_tls_and_come_back(processes: Processes, tmp_path: Path
     learner.wait_for_version(NAME, learner.behavior(NAME).version + 3, *everyone)
     numbers = learner.behavior(NAME).numbers
     assert min(numbers[f"rank_steps/{rank}"] for rank in range(2)) > 0
-    learner.signal(signal.SIGTERM)
+    learner.operator.drain(final=True)
     assert learner.wait() == ExitCode.OK, learner.said()
     assert trainers.wait() == ExitCode.OK, trainers.said()
     assert not (learner.folder / ".trainers").exists()
@@ -94,7 +94,7 @@ def test_a_lost_machine_may_come_back(processes: Processes) -> None:
 
 
 def test_one_trainer_elsewhere_outlives_the_learner(processes: Processes) -> None:
-    """A trainer without torchrun's ranks trains too; after a kill of the learner it waits for the next start."""
+    """One rank trains too; after a kill of the learner, and after a signal, it waits for the next start; the end ends it."""
     front = f"127.0.0.1:{free_port()}"
     learner = started(processes, 1, front)
     trainers = torchrun(processes, 1, front)
@@ -106,7 +106,48 @@ def test_one_trainer_elsewhere_outlives_the_learner(processes: Processes) -> Non
     again.wait_for(lambda: is_back(again, 2, 1), "it is back", actor, trainers)
     again.wait_for_version(NAME, again.behavior(NAME).version + 2, actor, trainers)
     again.signal(signal.SIGTERM)
-    assert [again.wait(), trainers.wait()] == [0, 0], again.said() + trainers.said()
+    assert again.wait() == ExitCode.OK, again.said()
+    assert trainers.is_running, trainers.said()
+    last = processes.learner(processes.folder / "run.yaml", "--trainer-address", front, "--resume", port=int(port))
+    last.wait_for(lambda: is_back(last, 3, 1), "it is back again", actor, trainers)
+    last.operator.drain(final=True)
+    assert [last.wait(), trainers.wait()] == [0, 0], last.said() + trainers.said()
+
+
+def test_a_lone_trainer_in_another_folder(processes: Processes, tmp_path: Path) -> None:
+    """Relative paths are those of the learner; a signal, or the end of the learner, ends the trainer with one line."""
+    front = f"127.0.0.1:{free_port()}"
+    (tmp_path / "learner").mkdir()
+    with processes_in(tmp_path, tmp_path / "learner") as there:
+        run_file = write_run(tmp_path, {NAME: cartpole()}, checkpoint_seconds=1.0)
+        (tmp_path / "results").symlink_to(tmp_path / "learner" / "results")
+        learner = there.learner(run_file, "--trainer-address", front, "--results-dir", "results")
+        waits(learner)
+        line = ("-m", "learner", "trainer", "--front", front)
+        first = processes.python("first", *line)
+        actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
+        learner.wait_for_version(NAME, 1, first, actor)
+        assert Path(f"/proc/{first.pid}/cwd").resolve() == tmp_path / "learner"
+        first.signal(signal.SIGTERM)
+        said = first.fails_with(ExitCode.INTERRUPTED)
+        assert "SIGTERM received: the learner continues with another trainer" in said
+        waits(learner, 2)
+        second = processes.python("second", *line)
+        learner.wait_for(lambda: is_back(learner, 2, 1), "it is back", second, actor)
+        learner.kill()
+        assert "a trainer that is started again waits for it" in second.fails_with(ExitCode.TRAINER_FAILED)
+
+
+def test_a_rank_without_the_run_folder_says_so(processes: Processes) -> None:
+    """Rank 0 ends with the reason and its code, as the learner does."""
+    front = f"127.0.0.1:{free_port()}"
+    learner = started(processes, 1, front)
+    waits(learner)
+    (learner.folder / ".trainers").unlink()
+    trainer = processes.python("trainer", "-m", "learner", "trainer", "--front", front)
+    said = f"rank 0 does not see the run folder {learner.folder}, into which it saves"
+    assert said in trainer.fails_with(ExitCode.RUN_FILE)
+    assert said in learner.fails_with(ExitCode.RUN_FILE)
 
 
 def test_a_death_at_the_first_start_is_one_of_three(processes: Processes) -> None:

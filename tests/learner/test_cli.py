@@ -174,6 +174,13 @@ def test_operators_signals_end_nothing_from_the_first_moment() -> None:
     assert result.returncode == 7, result.stderr
 
 
+@pytest.mark.parametrize("number", ["-1", "many"])
+def test_a_number_of_restarts_that_is_none(capsys: pytest.CaptureFixture[str], number: str) -> None:
+    """The line says what is expected."""
+    assert main(["serve", "--restarts", number]) == ExitCode.USAGE
+    assert f"{number!r} is not a number of restarts: 0 or more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["serve", "check-config"])
 def test_a_run_file_behind_resume(capsys: pytest.CaptureFixture[str], run_file: Path, command: str) -> None:
     """A file name after --resume is an error that says where it belongs."""

@@ -15,12 +15,20 @@ import pytest
 from rollcast.errors import CheckpointFailed, MalformedChunk
 from rollcast.v1 import control_pb2, session_pb2
 
+from learner.checkpoints.lock import FolderLock
 from learner.cli import main
 from learner.commands.operator import Operator, page_link
 from learner.commands.status_text import render_status, status_document
 from learner.common.exits import ExitCode, UserError
 from learner.ingest.quarantine import MAX_FAULTS
-from learner.observe.address import ADDRESS_FILE, AwaitedAddress, BoundAddresses, write_addresses, write_awaited
+from learner.observe.address import (
+    ADDRESS_FILE,
+    STARTS_AGAIN,
+    AwaitedAddress,
+    BoundAddresses,
+    write_addresses,
+    write_awaited,
+)
 from learner.web.operator_token import TOKEN_FILE, token_of_run
 from tests.learner.commands.run_folders import run_folder
 from tests.learner.service.harness import Actor, Learner, async_test, running
@@ -150,6 +158,19 @@ def test_a_learner_that_waits_for_its_trainers(
             assert said in capsys.readouterr().err
     assert main(["healthcheck", *which, *line]) == ExitCode.UNREACHABLE
     assert "no learner answers at" in capsys.readouterr().err
+
+
+def test_a_learner_that_starts_its_trainers_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status and health check say so while a learner has the folder; what a killed one left says nothing."""
+    write_addresses(tmp_path, BoundAddresses("127.0.0.1:10", "127.0.0.1:11"))
+    write_awaited(tmp_path, STARTS_AGAIN)
+    lock = FolderLock(tmp_path)
+    for command, code in (("status", 0), ("healthcheck", 0), ("save", 21), ("drain", 21)):
+        assert main([command, str(tmp_path)]) == code
+        assert "runs and starts its trainers again" in "".join(capsys.readouterr())
+    lock.release()
+    assert main(["healthcheck", str(tmp_path)]) == ExitCode.UNREACHABLE
+    assert "no learner runs in that folder" in capsys.readouterr().err
 
 
 def test_no_address_is_found(results: Path) -> None:

@@ -1,9 +1,10 @@
-"""Tests the start of the trainers' process."""
+"""Tests the start of the trainers' process, and trainers without a service."""
 
 from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from learner.cli import main
 from learner.commands.trainer import place_among_ranks
 from learner.commands.trainer_start import PROGRAM, StartedTrainers, environment
 from learner.common.exits import ExitCode, UserError
 from learner.link.door import Door
+from tests.actor_client.unity.players.programs import is_running
+from tests.e2e.processes import wait_until
 
 
 @pytest.mark.parametrize("rank", [None, "0"])
@@ -72,3 +76,35 @@ def test_a_link_without_a_place_is_an_error_in_words(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(folder.iterdir()) == []
+
+
+def test_a_lone_trainer_outlives_its_shell_and_ends_at_a_signal(tmp_path: Path) -> None:
+    """A trainer that no torchrun started, and that waits for its learner, belongs to nobody."""
+    said = tmp_path / "said"
+    script = f"{sys.executable} -m learner trainer --front 127.0.0.1:1 > {said} 2>&1 <&- & echo $!; read -r _"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
+        assert shell.stdout is not None
+        trainer = int(shell.stdout.readline())
+        wait_until(lambda: said.exists() and "waits for the learner" in said.read_text(), "it dials")
+        shell.communicate(b"\n", 20.0)
+    assert is_running(trainer)
+    os.kill(trainer, signal.SIGINT)
+    wait_until(lambda: not is_running(trainer), "it ends")
+    assert "SIGINT received" in said.read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--tls-cert", "a"), "--tls-cert and --tls-key belong together"),
+        (("--tls-cert", "a", "--tls-key", "b"), "--tls-cert and --server-name need TLS"),
+        (("--server-name", "a"), "--tls-cert and --server-name need TLS"),
+        (("--tls-ca", "a"), "a cannot be read"),
+    ],
+)
+def test_an_identity_that_cannot_be_used(
+    options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A trainer with half an identity does not dial."""
+    assert main(["trainer", "--front", "127.0.0.1:1", *options]) == ExitCode.USAGE
+    assert words in capsys.readouterr().err

@@ -71,6 +71,14 @@ def test_plain_text_for_other_machines_needs_consent() -> None:
     assert ServiceSettings(address="0.0.0.0:50051", insecure=True).insecure
 
 
+@pytest.mark.parametrize("other", ["address", "control_address", "http_address"])
+def test_trainers_dial_an_address_of_their_own(other: str) -> None:
+    """An address that another server has is refused by name at once; port 0 is a free one each time."""
+    with pytest.raises(ValidationError, match=f"trainer_address 127.0.0.1:7 is that of {other}, too"):
+        ServiceSettings.model_validate({other: "127.0.0.1:7", "trainer_address": "127.0.0.1:7"})
+    assert ServiceSettings.model_validate({other: "127.0.0.1:0", "trainer_address": "127.0.0.1:0"}).has_ranks
+
+
 def test_the_page_for_other_machines_needs_consent() -> None:
     """The page's address needs insecure too, unless the page is off."""
     with pytest.raises(ValidationError, match=r"http_address 0\.0\.0\.0:9464"):

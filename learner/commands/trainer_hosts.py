@@ -14,7 +14,7 @@ from learner.commands.remote_door import RemoteDoor
 from learner.common.exits import ExitCode, UserError
 from learner.identity.setup import identity_of
 from learner.link.stream import StreamConnection
-from learner.observe.address import AwaitedAddress, write_awaited
+from learner.observe.address import TRAINERS_FILE, AwaitedAddress, write_awaited
 from learner.settings.service import ServiceSettings
 
 log = structlog.get_logger(__name__)
@@ -60,7 +60,8 @@ class AwaitedTrainers:
         return None if found is None else [(connection, None) for connection in found]
 
     def kill(self) -> None:
-        """Does nothing: the trainers end with their connections."""
+        """Ends the wait for operators; the trainers end with their connections."""
+        (self._folder / TRAINERS_FILE).unlink(missing_ok=True)
 
     def how_it_ended(self) -> str:
         """Returns what the loss of a connection means."""

@@ -149,9 +149,7 @@ class Front:
         self._options = options
         self._service = options.rollcast
         self._link = link
-        self._run_id = run_id
-        self._generation = generation
-        self._seed = seed
+        self._run_id, self._generation, self._seed = run_id, generation, seed
         self._task = task
         self._trains = trains
         self._site = site
@@ -175,15 +173,8 @@ class Front:
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation, ids=ids)
         self.store = PolicyStore()
         self.metrics = make_metrics(self._service.return_buckets or EPISODE_RETURN)
-        self.run_status = RunStatus(
-            self.behaviors,
-            self.sessions,
-            self.ledger,
-            self.store,
-            self._service,
-            run_id=run_id,
-            generation=generation,
-        )
+        tables = self.behaviors, self.sessions, self.ledger, self.store
+        self.run_status = RunStatus(*tables, self._service, run_id=run_id, generation=generation)
         self.control = RunControl(
             link.to_trainers.send,
             view=self.view,

@@ -89,7 +89,7 @@ def test_a_lost_machine_may_come_back(processes: Processes) -> None:
     waits(learner, 2)
     again = node(1)
     learner.wait_for(lambda: is_back(learner, 2, 1), "all are back", actor, first, again)
-    learner.signal(signal.SIGTERM)
+    learner.operator.drain(final=True)
     assert [learner.wait(), first.wait(), again.wait()] == [0, 0, 0], learner.said() + first.said() + again.said()
 
 
@@ -139,15 +139,17 @@ def test_a_lone_trainer_in_another_folder(processes: Processes, tmp_path: Path) 
 
 
 def test_a_rank_without_the_run_folder_says_so(processes: Processes) -> None:
-    """Rank 0 ends with the reason and its code, as the learner does."""
+    """Rank 0 ends with the reason, and the learner waits for another."""
     front = f"127.0.0.1:{free_port()}"
     learner = started(processes, 1, front)
     waits(learner)
     (learner.folder / ".trainers").unlink()
     trainer = processes.python("trainer", "-m", "learner", "trainer", "--front", front)
     said = f"rank 0 does not see the run folder {learner.folder}, into which it saves"
-    assert said in trainer.fails_with(ExitCode.RUN_FILE)
-    assert said in learner.fails_with(ExitCode.RUN_FILE)
+    assert said in trainer.fails_with(ExitCode.UNREACHABLE)
+    learner.wait_for(lambda: learner.events("trainer_refused"), "it says so")
+    assert said in learner.events("trainer_refused")[0]["reason"]
+    assert learner.is_running
 
 
 def test_a_death_at_the_first_start_is_one_of_three(processes: Processes) -> None:

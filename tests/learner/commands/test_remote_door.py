@@ -155,7 +155,8 @@ def test_who_does_not_confirm_starts_the_wait_again(ranks: Ranks) -> None:
     dead = ranks.raw(INTRODUCTION)
     gathering, found = ranks.gather("three")
     other = ranks.arrive(1)
-    assert b'"three"' in dead.recv(4096)
+    length = int.from_bytes(dead.recv(4), "big")
+    assert b'"three"' in dead.recv(length)
     dead.shutdown(socket.SHUT_WR)
     ranks.arrive(0).join(20.0)
     for thread in (other, gathering):

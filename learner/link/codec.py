@@ -130,6 +130,8 @@ _ALIGNMENT: Final = 64
 _KINDS: Final = "biuf"
 _DTYPE: Final = re.compile(f"[<>|][{_KINDS}][1248]")
 """Kinds of the element types that arrays may have: booleans and numbers."""
+_DTYPES: Final[dict[str, np.dtype[Any]]] = {}
+"""Element types by name, as far as they have been read; there are few."""
 
 
 class DamagedMessageError(ValueError):
@@ -147,6 +149,7 @@ _NAMES: Final = {record: _field_names(record) for record in (*MESSAGES, *_PARTS)
 _RECORDS: Final[dict[str, type]] = {record.__name__: record for record in _NAMES}
 _ENUM_KINDS: Final = frozenset(_ENUMS)
 _ENUM_NAMES: Final = {kind.__name__: kind for kind in _ENUMS}
+_MEMBERS: Final = {kind.__name__: {member.value: member for member in kind} for kind in _ENUMS}
 
 
 class Encoded:
@@ -358,22 +361,6 @@ class _Reader:
         self._offsets = list(_offsets(sizes))
         self._memory = np.empty(buffer_bytes, np.uint8) if taken is None else taken
         self._filled = 0 if taken is None else buffer_bytes
-        self._readers: Mapping[str, Callable[[list[Any]], Any]] = {
-            "a": self._array,
-            "b": lambda content: bytes(self._buffer(_only(content))),
-            "d": self._dict,
-            "e": self._enum,
-            "f": self._words,
-            "l": lambda content: [self._value(each) for each in content],
-            "m": lambda content: policy_pb2.Assignment.FromString(bytes(self._buffer(_only(content)))),
-            "n": lambda content: _dtype(_only(content)),
-            "o": self._record,
-            "p": lambda content: Path(_only(content)),
-            "r": lambda content: RunOptions.model_validate(json.loads(_only(content))),
-            "s": lambda content: TrainerSettings.model_validate(json.loads(_only(content))),
-            "t": lambda content: tuple(map(self._value, content)),
-            "v": lambda content: self._value(_only(content)),
-        }
 
     @property
     def is_full(self) -> bool:
@@ -412,42 +399,83 @@ class _Reader:
             if isinstance(plain, dict):
                 raise DamagedMessageError("a header holds an object")
             return plain
-        if not plain or not isinstance(plain[0], str) or plain[0] not in self._readers:
+        if not plain or not isinstance(plain[0], str) or plain[0] not in _READERS:
             raise DamagedMessageError("a header has an unknown tag")
-        return self._readers[plain[0]](plain[1:])
+        return _READERS[plain[0]](self, plain[1:])
 
-    def _buffer(self, number: Any) -> NDArray[np.uint8]:
+    def values(self, content: list[Any]) -> list[Any]:
+        """Returns the values of a list; most are plain, and cost no call."""
+        return [each if type(each) in _PLAIN else self._value(each) for each in content]
+
+    def value(self, content: list[Any]) -> Any:
+        """Returns the only value of a list."""
+        return self._value(_only(content))
+
+    def _place(self, number: Any) -> int:
+        """Returns where a buffer begins."""
         if type(number) is not int or not 0 <= number < len(self._sizes):
             raise DamagedMessageError("a header names a buffer that does not exist")
-        at = self._offsets[number]
-        return self._memory[at : at + self._sizes[number]]
+        return self._offsets[number]
 
-    def _array(self, content: list[Any]) -> NDArray[Any]:
+    def content(self, content: list[Any]) -> bytes:
+        """Returns the bytes of the only buffer of a list."""
+        number = _only(content)
+        at = self._place(number)
+        return self._memory[at : at + self._sizes[number]].tobytes()
+
+    def array(self, content: list[Any]) -> NDArray[Any]:
+        """Returns an array."""
         number, name, *shape = content
-        dtype, data = _dtype(name), self._buffer(number)
-        if not all(type(length) is int and length >= 0 for length in shape):
-            raise DamagedMessageError("an array has an invalid shape")
-        if math.prod(shape) * dtype.itemsize != data.nbytes:
-            raise DamagedMessageError(f"an array of {dtype} and shape {shape} has {data.nbytes} bytes")
-        return data.view(dtype).reshape(shape)
+        dtype, at = _dtype(name), self._place(number)
+        for length in shape:
+            if type(length) is not int or length < 0:
+                raise DamagedMessageError("an array has an invalid shape")
+        if math.prod(shape) * dtype.itemsize != self._sizes[number]:
+            raise DamagedMessageError(f"an array of {dtype} and shape {shape} has {self._sizes[number]} bytes")
+        return np.ndarray(shape, dtype, self._memory, at)
 
-    def _dict(self, content: list[Any]) -> dict[Any, Any]:
-        values = [self._value(each) for each in content]
+    def dictionary(self, content: list[Any]) -> dict[Any, Any]:
+        """Returns a dictionary, whose keys and values alternate."""
+        values = self.values(content)
         return dict(zip(values[::2], values[1::2], strict=True))
 
-    def _words(self, content: list[Any]) -> frozenset[str]:
+    def words(self, content: list[Any]) -> frozenset[str]:
+        """Returns a set of text."""
         if not all(isinstance(each, str) for each in content):
             raise DamagedMessageError("a set holds more than text")
         return frozenset(content)
 
-    def _enum(self, content: list[Any]) -> enum.Enum:
+    def member(self, content: list[Any]) -> enum.Enum:
+        """Returns a member of an enumeration, or several of flags."""
         name, value = content
-        return _ENUM_NAMES[name](value)
+        found = _MEMBERS[name].get(value)
+        return _ENUM_NAMES[name](value) if found is None else found
 
-    def _record(self, content: list[Any]) -> Any:
+    def record(self, content: list[Any]) -> Any:
+        """Returns a record."""
         name, *values = content
         record = _RECORDS[name]
-        return record(**dict(zip(_NAMES[record], map(self._value, values), strict=True)))
+        return record(**dict(zip(_NAMES[record], self.values(values), strict=True)))
+
+
+_PLAIN: Final = frozenset({bool, int, float, str, type(None)})
+_READERS: Final[Mapping[str, Callable[[_Reader, list[Any]], Any]]] = {
+    "a": _Reader.array,
+    "b": _Reader.content,
+    "d": _Reader.dictionary,
+    "e": _Reader.member,
+    "f": _Reader.words,
+    "l": _Reader.values,
+    "m": lambda reader, content: policy_pb2.Assignment.FromString(reader.content(content)),
+    "n": lambda _, content: _dtype(_only(content)),
+    "o": _Reader.record,
+    "p": lambda _, content: Path(_only(content)),
+    "r": lambda _, content: RunOptions.model_validate(json.loads(_only(content))),
+    "s": lambda _, content: TrainerSettings.model_validate(json.loads(_only(content))),
+    "t": lambda reader, content: tuple(reader.values(content)),
+    "v": _Reader.value,
+}
+"""What makes a value of the content of each tag."""
 
 
 def _taken(ring: RingReader, position: int, extent: int) -> NDArray[np.uint8]:
@@ -483,6 +511,11 @@ def _only(content: list[Any]) -> Any:
 def _dtype(name: Any) -> np.dtype[Any]:
     if not isinstance(name, str):
         raise DamagedMessageError("an element type has no name")
+    found = _DTYPES.get(name)
+    return _new_dtype(name) if found is None else found
+
+
+def _new_dtype(name: str) -> np.dtype[Any]:
     if _DTYPE.fullmatch(name) is None:  # numpy parses text of other forms as Python
         raise DamagedMessageError(f"{name[:80]!r} is no element type of the link")
-    return np.dtype(name)
+    return _DTYPES.setdefault(name, np.dtype(name))

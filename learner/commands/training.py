@@ -88,8 +88,9 @@ class TrainingRun:
                 snapshots=SnapshotFiles(folder.path),
                 session_key=session_key(folder.path),
                 history=open_learner_history(opened.generation),
-                since=None if before is None else before.front.since,
             )
+            if before is not None:
+                self.front.run_status.since = before.front.run_status.since
             if isinstance(started, StartedTrainers):
                 self.front.metrics.watch_trainers(started.process.pid)
             if opened.books is not None:

@@ -117,7 +117,6 @@ class Front:
         snapshots: Policies that are kept for matches; None for a run without a folder.
         session_key: Secret with which the ids of sessions are made; None makes one for this start alone.
         history: Records what happens to each chunk; None without a history.
-        since: Monotonic time from which the time limit counts; None for now.
 
     Attributes:
         ledger, behaviors, sessions: The ledger, the declared behaviors and the actors.
@@ -125,7 +124,6 @@ class Front:
         metrics, run_status: The status shown for the run.
         stopping: Whether and why the run ends.
         control: Requests of operators.
-        since: Monotonic time from which the time limit counts.
     """
 
     def __init__(
@@ -142,9 +140,7 @@ class Front:
         snapshots: SnapshotFiles | None = None,
         session_key: bytes | None = None,
         history: History | None = None,
-        since: float | None = None,
     ) -> None:
-        self.since = time.monotonic() if since is None else since
         self._snapshots = snapshots
         self._options = options
         self._service = options.rollcast
@@ -307,7 +303,7 @@ class Front:
                 is_preparing = bool(live) and not any(session.accounts for session in live)
                 found = meter.update(self.state, status.busy_seconds, is_preparing=is_preparing)
                 status.note_bottleneck(found)
-            if limit is not None and time.monotonic() - self.since >= limit:
+            if limit is not None and status.command_seconds >= limit:
                 stopping.ask("max_wall_seconds", final=True)
             elif self.behaviors.has_ended_training:
                 stopping.ask("max_steps", final=True)

@@ -48,6 +48,7 @@ class RunStatus:
         stats: Last statistics of the trainers. Replaced as a whole, so any thread may read it.
         history: The curves of the run.
         bottleneck: What limits the run.
+        since: Time of the clock from which the time limit counts: this start, or an earlier one of the same command.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class RunStatus:
         self._run_id = run_id
         self._generation = generation
         self._clock = clock
-        self._started = clock()
+        self._started = self.since = clock()
         # Replaced as a whole and never changed, because another thread may be iterating over it.
         self._notes: Mapping[str, _BehaviorNotes] = {}
         self._adding = threading.Lock()
@@ -144,6 +145,11 @@ class RunStatus:
     def uptime_seconds(self) -> float:
         """Seconds since this start of the learner."""
         return self._clock() - self._started
+
+    @property
+    def command_seconds(self) -> float:
+        """Seconds since the first start of the command."""
+        return self._clock() - self.since
 
     def run_view(self, state: RunState, address: str, *, tls: bool = False, games: bool = False) -> RunView:
         """Returns the current status. Its error is the trainers', or that of the last actor while none is left."""

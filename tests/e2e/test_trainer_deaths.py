@@ -89,7 +89,7 @@ def test_a_signal_while_trainers_start_again(processes: Processes) -> None:
         assert not (learner.folder / "address.json").exists()
 
 
-LIMIT_SECONDS = 25.0
+LIMIT_SECONDS = 40.0
 
 
 def test_what_a_restart_of_the_trainers_leaves_as_it_was(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main as torchrun
 
 from learner.common.exits import ExitCode
-from learner.common.platform import stop_signal_numbers
+from learner.common.platform import block_stop_signals
 
 PROGRAM: Final = "learner.commands.trainer"
 LOOPBACK: Final = {"linux": "lo", "darwin": "lo0"}
@@ -27,8 +26,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments: Number of ranks.
     """
     die_with_parent()
-    if sys.platform != "win32":  # a signal to the whole group must not end torchrun before the service has saved
-        signal.pthread_sigmask(signal.SIG_BLOCK, stop_signal_numbers())
+    block_stop_signals(blocked=True)  # one to the whole group must not end torchrun before the service has saved
     (ranks,) = arguments
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun warns without it; each rank sets its threads later
     if sys.platform in LOOPBACK:

@@ -21,7 +21,7 @@ from rollcast.parents import die_with_parent
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
+from learner.common.platform import block_stop_signals, operator_signal_numbers, prepare_streams, stop_signal_numbers
 from learner.common.plugins import in_one_line
 from learner.link.channel import Link
 from learner.link.control import Failed
@@ -220,13 +220,11 @@ def prepare() -> None:
     """Prepares this process: it ends with its parent, and the service alone decides when the run ends."""
     die_with_parent()
     prepare_streams()
-    stops = stop_signal_numbers()
-    for number in (*stops, *operator_signal_numbers()):
+    for number in (*stop_signal_numbers(), *operator_signal_numbers()):
         signal.signal(number, signal.SIG_IGN)
     if "RANK" in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun ends the other ranks if one has died
-    if sys.platform != "win32":
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)  # `learner.commands.ranks` blocks them
+    block_stop_signals(blocked=False)  # `learner.commands.ranks` blocks them
 
 
 def connect() -> tuple[LocalConnection, RingReader | None]:

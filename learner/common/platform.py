@@ -49,6 +49,13 @@ def stop_signal_numbers() -> tuple[signal.Signals, ...]:
     return tuple(each for each in found if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN)
 
 
+def block_stop_signals(*, blocked: bool) -> None:
+    """Holds signals to stop back from this thread and from processes that it starts, or lets them through; not on Windows."""
+    mask: Callable[[int, tuple[signal.Signals, ...]], object] | None = getattr(signal, "pthread_sigmask", None)
+    if mask is not None:
+        mask(getattr(signal, "SIG_BLOCK" if blocked else "SIG_UNBLOCK"), stop_signal_numbers())
+
+
 def operator_signal_numbers() -> tuple[signal.Signals, ...]:
     """Returns the signals that save a checkpoint and that pause or resume; none on Windows, which lacks them."""
     return _signals("SIGUSR1", "SIGUSR2")

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from learner.commands.introduction import Introduction, RefusedError
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import stop_signal_numbers
 from learner.settings.addresses import AUTHORITY, is_loopback, split_address
@@ -57,7 +58,6 @@ def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
     Raises:
         UserError: The learner was not reached, or does not take this trainer.
     """
-    from learner.commands.introduction import Introduction, RefusedError  # noqa: PLC0415 - heavy
     from learner.commands.remote_dial import dial_front  # noqa: PLC0415 - heavy
     from learner.commands.trainer import TrainerProgram, place_among_ranks, prepare  # noqa: PLC0415 - heavy
 

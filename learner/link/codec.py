@@ -10,6 +10,7 @@ see `_Reader`.
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import math
 import re
@@ -130,8 +131,6 @@ _ALIGNMENT: Final = 64
 _KINDS: Final = "biuf"
 _DTYPE: Final = re.compile(f"[<>|][{_KINDS}][1248]")
 """Kinds of the element types that arrays may have: booleans and numbers."""
-_DTYPES: Final[dict[str, np.dtype[Any]]] = {}
-"""Element types by name, as far as they have been read; there are few."""
 
 
 class DamagedMessageError(ValueError):
@@ -511,11 +510,11 @@ def _only(content: list[Any]) -> Any:
 def _dtype(name: Any) -> np.dtype[Any]:
     if not isinstance(name, str):
         raise DamagedMessageError("an element type has no name")
-    found = _DTYPES.get(name)
-    return _new_dtype(name) if found is None else found
+    return _known_dtype(name)
 
 
-def _new_dtype(name: str) -> np.dtype[Any]:
+@functools.cache  # of the few names that match; an error is not kept
+def _known_dtype(name: str) -> np.dtype[Any]:
     if _DTYPE.fullmatch(name) is None:  # numpy parses text of other forms as Python
         raise DamagedMessageError(f"{name[:80]!r} is no element type of the link")
-    return _DTYPES.setdefault(name, np.dtype(name))
+    return np.dtype(name)

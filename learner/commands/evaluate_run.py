@@ -20,7 +20,7 @@ from rollcast.v1 import policy_pb2
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.commands.finished_run import SavedPolicies, restore_behaviors, with_self_play, without_training_limits
 from learner.commands.own_actor import ActorRequest, OwnActor
-from learner.commands.tournament_report import SEATS
+from learner.commands.tournament_report import SEATS_LEGEND
 from learner.commands.two_sides import play
 from learner.common.exits import ExitCode, UserError
 from learner.common.text import printable
@@ -285,7 +285,7 @@ def _games(result: EvaluationResult) -> Iterator[str]:
         )
         yield f"  against {printable(each.name)}: score {each.score:.1%}; {'; '.join(seats)}"
     if result.opponents:
-        yield f"  {SEATS}"
+        yield f"  {SEATS_LEGEND}"
     if result.rating is not None and result.rating_error is not None:
         origin = printable(result.opponents[0].name)
         yield f"  rating  {result.rating:+.0f} ± {result.rating_error:.0f} points above {origin}"

@@ -37,7 +37,7 @@ _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE
 
 
 class WaitsForTrainersError(UserError):
-    """The learner runs, and serves nobody before its trainers have come.
+    """Raised while a running learner waits for its trainers, because it serves nobody until they have come.
 
     Args:
         folder: Its run folder.

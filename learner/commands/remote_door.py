@@ -204,7 +204,7 @@ class RemoteDoor:
             self._changed.notify_all()
 
     def _identify(self, introduction: Introduction, connection: StreamConnection) -> Principal | None:
-        """Returns the principal of a rank; None if the service identifies nobody.
+        """Returns the principal of a rank, or None if the run has no tokens or certificates.
 
         Raises:
             WireError: It may not train here.

@@ -14,7 +14,9 @@ from learner.tournament.players import Player
 from learner.tournament.standings import Pair, Standings, records
 
 _MAX_NAME: Final = 40
-SEATS: Final = "first and second are the seats of the teams with the smaller and the larger number, whoever moves first"
+SEATS_LEGEND: Final = (
+    "first and second are the seats of the teams with the smaller and the larger number, whoever moves first"
+)
 """Legend of results by seat."""
 _HEADINGS: Final = ("place", "player", "rating", "95 %", "games", "score", "first: W", "D", "L", "second: W", "D", "L")
 
@@ -61,7 +63,7 @@ def table(standing: Standing) -> str:
         )
     seat = f"{ratings.advantage:+.0f} ± {ratings.advantage_error:.0f}"
     return "\n".join(
-        [*aligned(rows, {"player"}), SEATS, f"{standing.games} games; the first seat is worth {seat} points"]
+        [*aligned(rows, {"player"}), SEATS_LEGEND, f"{standing.games} games; the first seat is worth {seat} points"]
     )
 
 

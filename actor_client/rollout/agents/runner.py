@@ -311,7 +311,7 @@ class BehaviorRunner:
         self.unrecorded = True
 
     def _tell_unused(self, script: ScriptedOpponent) -> None:
-        """Warns once of a script that has nobody to play for; where games are evaluated, no agent learns before them."""
+        """Warns once about a script that no agent uses. Where games are evaluated, no agent learns before them."""
         self._untold = None
         if self._port is not None and not self._port.awaits_assignment:
             _log.warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,7 +122,7 @@ class RankGroup:
 
 
 def join_ranks(device: torch.device, seconds: float, rank: int, ranks: int, store: Store | None = None) -> RankGroup:
-    """Joins the process group and returns the `Reduce` over it; waits for all ranks.
+    """Joins the process group, which the end of the process leaves, and returns the `Reduce` over it; waits for all ranks.
 
     Args:
         device: The training device.
@@ -144,6 +145,7 @@ def join_ranks(device: torch.device, seconds: float, rank: int, ranks: int, stor
         )
     except RuntimeError as error:
         raise LostRankError(error, seconds) from error
+    atexit.register(leave_ranks)  # a process that ends in a group is sometimes aborted: threads of the group still run
     return RankGroup(device)
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import json
 import math
+import operator
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -128,6 +130,9 @@ _RING_START: Final = struct.Struct("<4sIQQ")
 _RING_MAGIC: Final = b"RCR1"
 _ALIGNMENT: Final = 64
 """Each buffer begins at a multiple of this, as fast copies of arrays require."""
+_SMALL_BYTES: Final = 4096
+"""A copy of a smaller array is cheaper than a view of its bytes."""
+_in_json: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _KINDS: Final = "biuf"
 _DTYPE: Final = re.compile(f"[<>|][{_KINDS}][1248]")
 """Kinds of the element types that arrays may have: booleans and numbers."""
@@ -137,6 +142,13 @@ class DamagedMessageError(ValueError):
     """The bytes are no message of the link."""
 
 
+@functools.cache  # of the few names that match; an error is not kept
+def _dtype(name: str) -> np.dtype[Any]:
+    if _DTYPE.fullmatch(name) is None:  # numpy parses text of other forms as Python
+        raise DamagedMessageError(f"{name[:80]!r} is no element type of the link")
+    return np.dtype(name)
+
+
 def _field_names(record: type) -> tuple[str, ...]:
     if is_dataclass(record):
         return tuple(field.name for field in fields(record))
@@ -144,7 +156,16 @@ def _field_names(record: type) -> tuple[str, ...]:
     return names
 
 
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Returns what reads all fields of a record at once."""
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda record: tuple(getattr(record, name) for name in names)
+
+
 _NAMES: Final = {record: _field_names(record) for record in (*MESSAGES, *_PARTS)}
+_GETTERS: Final = {record: _getter(names) for record, names in _NAMES.items()}
+_PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 _RECORDS: Final[dict[str, type]] = {record.__name__: record for record in _NAMES}
 _ENUM_KINDS: Final = frozenset(_ENUMS)
 _ENUM_NAMES: Final = {kind.__name__: kind for kind in _ENUMS}
@@ -173,7 +194,7 @@ class Encoded:
         plain = self._plain(message)
         sizes = [buffer.nbytes for buffer in self.buffers]
         self._extent = _extent(sizes)
-        self.header = json.dumps([sizes, plain], separators=(",", ":")).encode("ascii")
+        self.header = _in_json([sizes, plain]).encode("ascii")
 
     def pieces(self, most_bytes: int = PIECE_BYTES, ring: RingWriter | None = None) -> Iterator[bytes | memoryview]:
         """Yields the message in pieces of at most a number of bytes; `Assembler` joins them.
@@ -183,6 +204,9 @@ class Encoded:
             ring: Takes the buffers if they are large; waits for room.
         """
         position = None if ring is None else ring.put(self._padded(), self._extent)
+        if position is None and _START.size + len(self.header) + self._extent <= most_bytes:
+            yield b"".join(self._parts(None))
+            return
         cut: list[bytes | memoryview] = []
         room = most_bytes
         for part in self._parts(position):
@@ -216,11 +240,11 @@ class Encoded:
 
     def _plain(self, value: Any) -> Any:
         kind = type(value)
-        if value is None or kind in {bool, int, float, str}:
+        if kind in _PLAIN:
             return value
-        names = _NAMES.get(kind)
-        if names is not None:
-            return ["o", kind.__name__, *(self._plain(getattr(value, name)) for name in names)]
+        getter = _GETTERS.get(kind)
+        if getter is not None:
+            return ["o", kind.__name__, *self._plains(getter(value))]
         if kind in _ENUM_KINDS:
             return ["e", kind.__name__, value._value_]
         if kind is dict:
@@ -229,27 +253,27 @@ class Encoded:
             return self._array(value)
         return self._other(value)
 
+    def _plains(self, values: Iterable[Any]) -> list[Any]:
+        """Returns the plain form of several values; most are plain, and cost no call."""
+        return [each if type(each) in _PLAIN else self._plain(each) for each in values]
+
     def _dict(self, value: Mapping[Any, Any]) -> list[Any]:
-        found: list[Any] = ["d"]
-        for key, content in value.items():
-            found += (self._plain(key), self._plain(content))
-        return found
+        return ["d", *self._plains(itertools.chain.from_iterable(value.items()))]
 
     def _other(self, value: Any) -> list[Any]:  # noqa: PLR0911 - one line for each type
-        plain = self._plain
         match value:
             case bytes():
                 return ["b", self._buffer(memoryview(value))]
             case Mapping():
                 return self._dict(value)
             case list():
-                return ["l", *map(plain, value)]
+                return ["l", *self._plains(value)]
             case tuple():
-                return ["t", *map(plain, value)]
+                return ["t", *self._plains(value)]
             case frozenset():
                 return ["f", *sorted(value)]
             case np.bool_() | np.integer() | np.floating():
-                return ["v", plain(value.item())]
+                return ["v", self._plain(value.item())]
             case np.dtype() if value.kind in _KINDS:
                 return ["n", value.str]
             case TrainerSettings():
@@ -263,10 +287,15 @@ class Encoded:
         raise TypeError(f"a {type(value).__name__} cannot be sent over the link")
 
     def _array(self, value: NDArray[Any]) -> list[Any]:
-        if value.dtype.kind not in _KINDS:
-            raise TypeError(f"an array of {value.dtype} cannot be sent over the link")
-        sound = value if value.flags.c_contiguous else np.ascontiguousarray(value)
-        return ["a", self._buffer(sound.reshape(-1).view(np.uint8).data), value.dtype.str, *value.shape]
+        dtype = value.dtype
+        if dtype.kind not in _KINDS:
+            raise TypeError(f"an array of {dtype} cannot be sent over the link")
+        if value.nbytes <= _SMALL_BYTES:
+            data = memoryview(value.tobytes())
+        else:
+            sound = value if value.flags.c_contiguous else np.ascontiguousarray(value)
+            data = sound.reshape(-1).view(np.uint8).data
+        return ["a", self._buffer(data), dtype.str, *value.shape]
 
     def _buffer(self, data: memoryview) -> int:
         self.buffers.append(data)
@@ -394,11 +423,9 @@ class _Reader:
         return found
 
     def _value(self, plain: Any) -> Any:
-        if not isinstance(plain, list):
-            if isinstance(plain, dict):
-                raise DamagedMessageError("a header holds an object")
+        if type(plain) in _PLAIN:
             return plain
-        if not plain or not isinstance(plain[0], str) or plain[0] not in _READERS:
+        if not isinstance(plain, list) or not plain or plain[0] not in _READERS:
             raise DamagedMessageError("a header has an unknown tag")
         return _READERS[plain[0]](self, plain[1:])
 
@@ -426,9 +453,6 @@ class _Reader:
         """Returns an array."""
         number, name, *shape = content
         dtype, at = _dtype(name), self._place(number)
-        for length in shape:
-            if type(length) is not int or length < 0:
-                raise DamagedMessageError("an array has an invalid shape")
         if math.prod(shape) * dtype.itemsize != self._sizes[number]:
             raise DamagedMessageError(f"an array of {dtype} and shape {shape} has {self._sizes[number]} bytes")
         return np.ndarray(shape, dtype, self._memory, at)
@@ -457,7 +481,6 @@ class _Reader:
         return record(**dict(zip(_NAMES[record], self.values(values), strict=True)))
 
 
-_PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 _READERS: Final[Mapping[str, Callable[[_Reader, list[Any]], Any]]] = {
     "a": _Reader.array,
     "b": _Reader.content,
@@ -505,16 +528,3 @@ def _extent(sizes: list[int]) -> int:
 def _only(content: list[Any]) -> Any:
     (value,) = content
     return value
-
-
-def _dtype(name: Any) -> np.dtype[Any]:
-    if not isinstance(name, str):
-        raise DamagedMessageError("an element type has no name")
-    return _known_dtype(name)
-
-
-@functools.cache  # of the few names that match; an error is not kept
-def _known_dtype(name: str) -> np.dtype[Any]:
-    if _DTYPE.fullmatch(name) is None:  # numpy parses text of other forms as Python
-        raise DamagedMessageError(f"{name[:80]!r} is no element type of the link")
-    return np.dtype(name)

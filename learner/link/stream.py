@@ -1,4 +1,4 @@
-"""Carries the messages of the link over TCP, in plain text or with TLS."""
+"""Carries the messages of the link over a socket: of this machine, or of TCP in plain text or with TLS."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from typing import Any, Final
 
 _LENGTH: Final = struct.Struct(">I")
 _TAKE_BYTES: Final = 2**18
+_JOINED_BYTES: Final = 2**16
+"""A message of at most so many bytes is copied behind its length."""
 _SILENT_SECONDS: Final = 30
 """After so long without an answer of its machine, the other side counts as gone."""
 _PROBE_SECONDS: Final = 5
 
 
 class StreamConnection:
-    """A connection for a `learner.link.wire.Wire` to another machine; like one of multiprocessing, it carries whole messages.
+    """A connection for a `learner.link.wire.Wire`; like one of multiprocessing, it carries whole messages.
 
     One thread may send while another one receives.
 
@@ -34,6 +36,7 @@ class StreamConnection:
     ) -> None:
         self._socket = handle
         self._received = bytearray()
+        self._space = memoryview(bytearray(_TAKE_BYTES))
         self._lock = threading.Lock()
         self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = None
@@ -42,8 +45,9 @@ class StreamConnection:
             self._tls = context.wrap_bio(
                 self._arrived, self._leaving, server_side=server_hostname is None, server_hostname=server_hostname
             )
-        handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _end_if_silent(handle)
+        if handle.family in {socket.AF_INET, socket.AF_INET6}:
+            handle.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _end_if_silent(handle)
 
     def handshake(self) -> None:
         """Makes the TLS handshake; does nothing in plain text.
@@ -85,6 +89,9 @@ class StreamConnection:
         """
         length = _LENGTH.pack(len(message))
         if self._tls is None:
+            if len(message) <= _JOINED_BYTES:  # one call, and one wake of the receiver
+                self._socket.sendall(length + message)
+                return
             self._socket.sendall(length)
             self._socket.sendall(message)
             return
@@ -170,11 +177,11 @@ class StreamConnection:
         with self._lock:
             self._arrived.write(data)
 
-    def _some(self) -> bytes:
-        data = self._socket.recv(_TAKE_BYTES)
-        if not data:
+    def _some(self) -> memoryview:
+        count = self._socket.recv_into(self._space)
+        if not count:
             raise EOFError
-        return data
+        return self._space[:count]
 
     def _send_what_leaves(self) -> None:
         with self._lock:

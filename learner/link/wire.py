@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import socket
 import sys
 import threading
@@ -21,20 +22,27 @@ from learner.link.ring import RingReader, RingWriter
 from learner.link.stream import StreamConnection
 
 
+def _streamed(connection: LocalConnection | StreamConnection) -> LocalConnection | StreamConnection:
+    """Returns a connection that takes a message with one call of the system, not two; the same where it is no socket (Windows)."""
+    if sys.platform == "win32" or isinstance(connection, StreamConnection):
+        return connection
+    with connection:
+        return StreamConnection(socket.socket(fileno=os.dup(connection.fileno())))
+
+
 def _shut(connection: LocalConnection | StreamConnection) -> None:
     """Ends a connection for both sides, and with it a read in another thread, which closing alone does not end."""
-    if sys.platform == "win32":
+    if isinstance(connection, StreamConnection):
+        connection.shut()
+    else:
         connection.close()
-        return
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as handle:
-        handle.shutdown(socket.SHUT_RDWR)
 
 
 class Wire:
     """Sends one channel over a connection and receives another, each in a thread of its own.
 
     Args:
-        connection: The connection; closed at the end.
+        connection: The connection; the wire takes it over, and closes it at the end.
         outgoing: Channel whose messages are sent.
         incoming: Channel that takes what arrives; its receivers must not block.
         ring: This side of the ring: the writer of `outgoing`, the reader of `incoming`; None without one.
@@ -55,11 +63,11 @@ class Wire:
         if self._room is not None:
             room = self._room
             incoming.divert(Freed, lambda message: room.free(message.through))
-        self._connection = connection
+        self._connection = _streamed(connection)
         self._outgoing = outgoing
         self._incoming = incoming
         self._on_end = on_end
-        self._woken = threading.Event()
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_closing = False
         self._writer = threading.Thread(target=self._write, name="link-writer", daemon=True)
         self._reader = threading.Thread(target=self._read, name="link-reader", daemon=True)
@@ -68,7 +76,7 @@ class Wire:
         """Starts both threads."""
         self._reader.start()
         self._writer.start()
-        self._outgoing.connect(self._woken.set)
+        self._outgoing.connect(self._wake)
 
     def close(self, seconds: float) -> None:
         """Sends what waits, then closes the connection. Do not call it in the reading thread.
@@ -77,7 +85,7 @@ class Wire:
             seconds: Longest wait for a receiver that does not take the messages, and again for the reading thread.
         """
         self._is_closing = True
-        self._woken.set()
+        self._wake()
         self._writer.join(seconds)
         _shut(self._connection)
         self._reader.join(seconds)
@@ -87,11 +95,13 @@ class Wire:
         """Ends the connection at once, for both sides; from any thread."""
         _shut(self._connection)
 
+    def _wake(self) -> None:
+        self._woken.put(None)
+
     def _write(self) -> None:
         with contextlib.suppress(OSError):  # the reader notices the end, too
             while True:
-                self._woken.wait()
-                self._woken.clear()
+                self._woken.get()
                 is_last = self._is_closing
                 for message in self._outgoing.receive():
                     for piece in Encoded(message).pieces(ring=self._room):

@@ -25,6 +25,7 @@ from tests.bench.learner_cpu import ROWS
 from tests.bench.learner_cpu import contestants as learner_cpu
 from tests.bench.limit_runs import limits
 from tests.bench.measurement import Contestant, MeasurementFailed, Series
+from tests.bench.pair_runs import PAIRS
 from tests.bench.peer_sample_factory import SampleFactory
 from tests.bench.peer_sb3 import StableBaselines3
 from tests.bench.rollcast_run import Rollcast
@@ -46,17 +47,19 @@ SIMPLE: Mapping[str, Callable[[Workplace], Sequence[Contestant]]] = {
     "tls": tls_runs.contestants,
     "updates": update_runs.contestants,
     "ranks": rank_runs.contestants,
-    "pairs": pair_runs.contestants,
 }
 """Measurements without options of their own."""
+_NAMES: Mapping[str, Sequence[str]] = {"cpu": [row.name for row in ROWS], "pairs": [pair.name for pair in PAIRS]}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.command != "cpu" and (options.rows or options.against):
-        parser.error("--rows and --against are options of cpu")
+    if strange := set(options.rows).difference(_NAMES.get(options.command, ())):
+        parser.error(f"{options.command} has no row {min(strange)}")
+    if options.against and options.command != "cpu":
+        parser.error("--against is an option of cpu")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     workplace = Workplace() if options.out is None else Workplace(options.out.resolve())
@@ -83,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         "command", nargs="?", choices=("all", "cpu", "sessions", "tls", "updates", "ranks", "pairs", "hostile", "unity", "profile"), default="all",
         help="all: Gymnasium's CartPole; cpu: CPU seconds of the learner per 100,000 steps, in trainings of fixed length "
         "(three minutes a round, six with --against); sessions: many sessions at one service (twelve minutes a round); tls: "
-        "plain text and TLS in turns (three minutes a round); updates: what a load costs the trainers (three minutes a round); ranks: updates of one rank and of two (two minutes a round); pairs: trainings with and without a process of trainers, and opponents of evaluations (three minutes a round); hostile: what a hostile client costs honest ones (a minute a "
+        "plain text and TLS in turns (three minutes a round); updates: what a load costs the trainers (three minutes a round); ranks: updates of one rank and of two (two minutes a round); pairs: trainings with and without a process of trainers, and opponents of evaluations (five minutes a round); hostile: what a hostile client costs honest ones (a minute a "
         "pair); unity: a Unity player trained by ML-Agents and by Rollcast, from the same run file with the same command line (ten minutes a round); profile: where Rollcast's time goes "
         "(default: all)",
     )  # fmt: skip
@@ -97,8 +100,8 @@ def _parser() -> argparse.ArgumentParser:
         help="leave out rollcast, sb3, sf, mlagents or limits; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--rows", nargs="+", default=[], metavar="ROW", choices=[row.name for row in ROWS],
-        help=f"of cpu: {', '.join(row.name for row in ROWS)} (default: all)",
+        "--rows", nargs="+", default=[], metavar="ROW",
+        help="; ".join(f"of {command}: {', '.join(names)}" for command, names in _NAMES.items()) + " (default: all)",
     )  # fmt: skip
     parser.add_argument(
         "--against", metavar="DIR",
@@ -140,6 +143,8 @@ def _contestants(options: argparse.Namespace, workplace: Workplace) -> list[Cont
     if options.command == "cpu":
         against = None if options.against is None else Path(options.against).resolve()
         return list(learner_cpu(workplace, options.rows, against))
+    if options.command == "pairs":
+        return list(pair_runs.contestants(workplace, options.rows))
     if options.command == "sessions":
         load = session_runs.Load(options.sessions, options.session_seconds)
         return list(session_runs.contestants(workplace, options.modes, load))

@@ -173,6 +173,7 @@ class LearnerCPU:
         name: For the JSON file.
         learner_options: Further options of the learner.
         actor_options: Further options of the actor.
+        has_own_core: Whether learner and actor have cores of their own.
     """
 
     def __init__(
@@ -184,6 +185,7 @@ class LearnerCPU:
         *,
         learner_options: Sequence[str] = (),
         actor_options: Sequence[str] = (),
+        has_own_core: bool = True,
     ) -> None:
         self.name = name
         self.title = f"{row.title}, {side.name}"
@@ -192,6 +194,7 @@ class LearnerCPU:
         self._side = side
         self._learner_options = tuple(learner_options)
         self._actor_options = tuple(actor_options)
+        self._has_own_core = has_own_core
 
     def prepare(self) -> None:
         """Does nothing, because both checkouts are installed."""
@@ -199,7 +202,7 @@ class LearnerCPU:
     def measure(self, round_index: int) -> Figures:
         """Trains once, all steps; both sides with the same seed."""
         run_id = f"{self.name}-{round_index}"
-        learner_cores, actor_cores = split_cores()
+        learner_cores, actor_cores = split_cores() if self._has_own_core else (None, None)
         launch = Launch(
             (*learner_command(self._row, self._side, seed=round_index + 1), *self._learner_options),
             ((*actor_command(self._row, self._side), *self._actor_options),),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,16 +24,26 @@ class Pair:
     """A training on two sides.
 
     Attributes:
+        name: For options and the JSON file.
         row: What is trained.
         sides: Name and settings (``key=value``) of each.
+        has_own_core: Whether the learner has a core for itself; otherwise all processes use all cores, as they do for a user.
     """
 
+    name: str
     row: Row
     sides: tuple[tuple[str, tuple[str, ...]], tuple[str, tuple[str, ...]]]
+    has_own_core: bool = True
+
+    @property
+    def title(self) -> str:
+        """Names the training and its sides."""
+        place = "" if self.has_own_core else ", all cores"
+        return f"{self.row.title}{place}: {' / '.join(name for name, _ in self.sides)}"
 
     def names(self) -> list[str]:
         """Returns the names of both measurements."""
-        return [f"{self.row.name}-{name}" for name, _ in self.sides]
+        return [f"{self.name}-{name}" for name, _ in self.sides]
 
 
 _BOARD: Final = Row(
@@ -53,14 +63,24 @@ _OPPONENTS: Final = (
     'rollcast.evaluation.opponents=["random"]',
 )
 (_FAST,) = (row for row in ROWS if row.name == "cartpole-fast")
+_THREADS_OR_PROCESS: Final = (
+    ("threads", ("rollcast.trainer_process=false",)),
+    ("process", ("rollcast.trainer_process=true",)),
+)
 PAIRS: Final = (
-    Pair(_FAST, (("threads", ("rollcast.trainer_process=false",)), ("process", ("rollcast.trainer_process=true",)))),
-    Pair(_BOARD, (("without", ()), ("opponents", _OPPONENTS))),
+    Pair("process", _FAST, _THREADS_OR_PROCESS),
+    Pair("process-free", _FAST, _THREADS_OR_PROCESS, has_own_core=False),
+    Pair("opponents", _BOARD, (("without", ()), ("opponents", _OPPONENTS))),
 )
 
 
-def contestants(workplace: Workplace) -> list[LearnerCPU]:
-    """Returns the measurements, both sides of each pair one after the other."""
+def contestants(workplace: Workplace, names: Collection[str] = ()) -> list[LearnerCPU]:
+    """Returns the measurements, both sides of each pair one after the other.
+
+    Args:
+        workplace: Where logs and run folders go.
+        names: Names of pairs; none stands for all.
+    """
     return [
         LearnerCPU(
             workplace,
@@ -68,8 +88,10 @@ def contestants(workplace: Workplace) -> list[LearnerCPU]:
             Side(side, Side.here().root, Side.here().python),
             name,
             learner_options=[part for setting in settings for part in ("--set", setting)],
+            has_own_core=pair.has_own_core,
         )
         for pair in PAIRS
+        if not names or pair.name in names
         for name, (side, settings) in zip(pair.names(), pair.sides, strict=True)
     ]
 
@@ -85,7 +107,7 @@ def render(results: Mapping[str, Series]) -> str:
             compared = compare(first, second, figure)
             rows.append(
                 (
-                    f"{pair.row.title}: {' / '.join(name for name, _ in pair.sides)}",
+                    pair.title,
                     title,
                     *(cell(side.spread(figure), form) for side in (first, second)),
                     cell(None if compared is None else compared.of_pairs, ".3f"),

@@ -231,12 +231,9 @@ def _lessons(lessons: Sequence[LessonView]) -> Text:
 def _invitation(view: RunView) -> Text:
     if view.actors:
         return _line((NOTHING_DECLARED, "dim"))
-    where = "--certs DIR" if view.tls else f"--learner {printable(view.address)}"
-    kind = "boards --game NAME" if view.games else "gym --env ENVIRONMENT"
-    command = f"rollcast-actor {kind} {where}"
     # The command has a separate line, so that it can be copied.
     made = " (DIR: made by rollcast-actor join DIR)" if view.tls else ""
-    return _line((f"no actor has connected yet; start one{made}:\n", "dim"), (command, ""))
+    return _line((f"no actor has connected yet; start one{made}:\n", "dim"), (printable(view.actor_command), ""))
 
 
 def _steps(behavior: BehaviorState) -> RenderableType:

@@ -162,6 +162,12 @@ class RunView:
     tls: bool = False
     games: bool = False
 
+    @property
+    def actor_command(self) -> str:
+        """Command that starts an actor; with TLS it takes the folder that a join code makes."""
+        kind = "boards --game NAME" if self.games else "gym --env ENVIRONMENT"
+        return f"rollcast-actor {kind} {'--certs DIR' if self.tls else f'--learner {self.address}'}"
+
 
 @dataclass(frozen=True, slots=True)
 class ActorBooksView:

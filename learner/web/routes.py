@@ -135,7 +135,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "actors": [_actor(view) for view in status.actors],
         "quarantined": [asdict(view) for view in run.quarantined[-MAX_QUARANTINED:]],
         "actors_away": run.actors_away,
-        "games": run.games,
+        "actor_command": run.actor_command,
     }
 
 

@@ -89,9 +89,13 @@ def test_ratings_have_curves_and_rows(browser: Browser, picture: Callable[[str],
 class Waiting(Hooks):
     """A learner of games that no actor has joined."""
 
+    tls = False
+
     def status(self) -> StatusView:
         """Returns it."""
-        return StatusView(RunView("run", RunState.WAITING, 1, 1.0, "127.0.0.1:1", games=True), (), "1.2.3")
+        return StatusView(
+            RunView("run", RunState.WAITING, 1, 1.0, "127.0.0.1:1", tls=self.tls, games=True), (), "1.2.3"
+        )
 
 
 def test_actors_of_games_are_invited(browser: Browser) -> None:
@@ -99,5 +103,7 @@ def test_actors_of_games_are_invited(browser: Browser) -> None:
     with serving(Waiting()) as site:
         browser.open(site.server.url)
         browser.wait_for(
-            lambda: "rollcast-actor boards --game" in browser.text("#invite"), "what to do without an actor"
+            lambda: "rollcast-actor boards --game NAME --learner 127.0.0.1:1" in browser.text("#invite"), "what to do"
         )
+        site.hooks.tls = True  # type: ignore[attr-defined]
+        browser.wait_for(lambda: "DIR: made by rollcast-actor join DIR" in browser.text("#invite"), "what to do with TLS")

@@ -106,4 +106,6 @@ def test_actors_of_games_are_invited(browser: Browser) -> None:
             lambda: "rollcast-actor boards --game NAME --learner 127.0.0.1:1" in browser.text("#invite"), "what to do"
         )
         site.hooks.tls = True  # type: ignore[attr-defined]
-        browser.wait_for(lambda: "DIR: made by rollcast-actor join DIR" in browser.text("#invite"), "what to do with TLS")
+        browser.wait_for(
+            lambda: "DIR: made by rollcast-actor join DIR" in browser.text("#invite"), "what to do with TLS"
+        )

@@ -210,7 +210,7 @@ class ServiceSettings(SettingsModel):
     trainer_address: str | None = None
     """address for trainers on other machines, which torchrun starts with rollcast-learner trainer; null starts them here"""
     torch_threads: PositiveWhole | None = Field(default=None, le=MAX_THREADS)
-    """threads of torch; null takes the free cores"""
+    """threads of torch; null: half of the cores, divided by the ranks of a machine; in lock-step 1"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"
     """auto depends on whether the output is a terminal; mlagents prints mlagents-learn's line per summary"""
     summary_seconds: PositiveReal = Field(default=5.0, ge=MIN_SECONDS, le=MAX_SECONDS)

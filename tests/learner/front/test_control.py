@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from learner.checkpoints.documents import CheckpointFailed as SavingFailed
 from learner.front.control import RunControl
-from learner.link.control import Answer
+from learner.link.control import Answer, Request, RequestKind
 from learner.link.to_front import SetHold, ToFront
 from learner.observe.view import RunState, RunView
 from learner.trainers.loop import TrainerLoop
@@ -36,6 +36,7 @@ class Desk:
     def __init__(self, start: Start) -> None:
         self.stops: list[tuple[str, bool]] = []
         self.commands: list[ToFront] = []
+        self.asked: list[Request] = []
         self.error: Exception | None = None
         self.failures: list[BaseException] = []
         self.saver: threading.Thread | None = None
@@ -44,8 +45,13 @@ class Desk:
         self.may_save.set()
         link = start.parts.link
         self.loop = TrainerLoop(link, lambda *_: start.trainer(), save=self._save, on_failure=self.failures.append)
+
+        def ask(request: Request) -> None:
+            link.to_trainers.send(request)
+            self.asked.append(request)
+
         self.control = RunControl(
-            link.to_trainers.send,
+            ask,
             view=lambda: RunView("run", RunState.TRAINING, 1, 0.0, ""),
             is_ending=lambda: bool(self.stops),
             request_stop=lambda reason, final: self.stops.append((reason, final)),
@@ -169,7 +175,7 @@ def test_who_asks_at_once_shares_a_checkpoint(tmp_path: Path) -> None:
         first = callers.submit(made.control.save_checkpoint, SECONDS)
         assert made.is_saving.wait(SECONDS)
         asked = [callers.submit(made.control.save_checkpoint, SECONDS) for _ in range(16)]
-        wait_until(lambda: len(made.control._asked) == 17, "all have asked")
+        wait_until(lambda: len([each for each in made.asked if each.kind is RequestKind.SAVE]) == 17, "all have asked")
         made.may_save.set()
         assert {call.result(SECONDS) for call in (first, *asked)} == {"/state"}
         assert made.saves == 2

@@ -91,7 +91,16 @@ class TrainerProgram:
         self._wire = Wire(connection, link.to_front, link.to_trainers, self._note_end, ring)
 
     def run(self) -> int:
-        """Runs the side until the service closes the connection, and returns the exit code."""
+        """Runs the side until the service closes the connection, and returns the exit code; one of several ranks ends its process."""
+        code = self._run()
+        if self._ranks > 1:
+            from learner.optimizers.ranks import end_rank  # noqa: PLC0415 - as in `_run`
+
+            end_rank(code)
+        gc.freeze()  # at its end the interpreter would search all objects of torch for cycles, for half a second
+        return code
+
+    def _run(self) -> int:
         from learner.run.training import TrainingSide  # noqa: PLC0415 - takes seconds, in which the service may be killed
 
         self._wire.start()
@@ -250,9 +259,7 @@ def main() -> int:
         return ExitCode.TRAINER_FAILED  # the service has ended, and has said why
     for name in (ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE):
         os.environ.pop(name, None)  # not for processes that packages start
-    code = TrainerProgram(connection, ring).run()
-    gc.freeze()  # at its end the interpreter would search all objects of torch for cycles, for half a second
-    return code
+    return TrainerProgram(connection, ring).run()
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -122,7 +124,7 @@ class RankGroup:
 
 
 def join_ranks(device: torch.device, seconds: float, rank: int, ranks: int, store: Store | None = None) -> RankGroup:
-    """Joins the process group, which the end of the process leaves, and returns the `Reduce` over it; waits for all ranks.
+    """Joins the process group and returns the `Reduce` over it; waits for all ranks. The process ends by `end_rank`.
 
     Args:
         device: The training device.
@@ -145,7 +147,6 @@ def join_ranks(device: torch.device, seconds: float, rank: int, ranks: int, stor
         )
     except RuntimeError as error:
         raise LostRankError(error, seconds) from error
-    atexit.register(leave_ranks)  # a process that ends in a group is sometimes aborted: threads of the group still run
     return RankGroup(device)
 
 
@@ -172,3 +173,14 @@ def leave_ranks() -> None:
     """Leaves the process group, which ends the operations that the other ranks wait in."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def end_rank(code: int) -> NoReturn:
+    """Leaves the process group and ends the process at once.
+
+    A thread of torch that wants the interpreter's lock while the interpreter ends would abort the process.
+    """
+    leave_ranks()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

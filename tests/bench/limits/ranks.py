@@ -21,7 +21,7 @@ from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from torch._C._distributed_c10d import FileStore
 
-from learner.optimizers.ranks import RankGroup, join_ranks, leave_ranks
+from learner.optimizers.ranks import RankGroup, end_rank, join_ranks
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.trainers.registry import build
 from tests.learner.trainers.in_process import CARTPOLE, make_bench
@@ -92,7 +92,7 @@ def _run(folder: Path, rank: int, ranks: int, kind: str, seconds: float) -> None
     if not rank:
         (folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
     if ranks > 1:
-        leave_ranks()
+        end_rank(0)
 
 
 def main(kind: str, ranks: int, seconds: float) -> None:

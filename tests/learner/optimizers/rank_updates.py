@@ -15,7 +15,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import FileStore
 
 from learner.common.exits import ExitCode
-from learner.optimizers.ranks import LostRankError, join_ranks, leave_ranks
+from learner.optimizers.ranks import LostRankError, end_rank, join_ranks
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.registry import build
@@ -59,7 +59,7 @@ def _run(folder: Path, rank: int, ranks: int, updates: Updates) -> None:
     reduce = join_ranks(torch.device("cpu"), 30.0, rank, ranks, store)
     trainer = trained(reduce, updates)
     torch.save((vector_of(trainer), trainer.version, dict(trainer.numbers)), folder / f"{rank}.pt")
-    leave_ranks()
+    end_rank(0)
 
 
 def lose(folder: Path, rank: int, ranks: int, updates: Updates) -> None:
@@ -70,11 +70,12 @@ def lose(folder: Path, rank: int, ranks: int, updates: Updates) -> None:
     assert reduce.broadcast(b"state" if rank == 0 else b"") == b"state"
     if rank == ranks - 1:
         torch.save(int(ExitCode.TRAINER_DIED), folder / f"{rank}.pt")
-        os._exit(0)
+        os._exit(0)  # as if it were killed
     try:
         reduce.sums(torch.ones(3))
     except LostRankError as error:
         torch.save(int(error.exit_code), folder / f"{rank}.pt")
+    end_rank(0)
 
 
 def in_ranks(folder: Path, ranks: int, updates: Updates, run: Callable[..., None] = _run) -> list[Any]:

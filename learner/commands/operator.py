@@ -37,7 +37,7 @@ _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE
 
 
 class WaitsForTrainersError(UserError):
-    """Raised while a running learner waits for its trainers, because it serves nobody until they have come.
+    """Indicates that the learner is waiting for its trainers to connect.
 
     Args:
         folder: Its run folder.

@@ -425,7 +425,9 @@ class _Reader:
     def _value(self, plain: Any) -> Any:
         if type(plain) in _PLAIN:
             return plain
-        if not isinstance(plain, list) or not plain or plain[0] not in _READERS:
+        if isinstance(plain, dict):
+            raise DamagedMessageError("a header holds an object")
+        if not plain or plain[0] not in _READERS:
             raise DamagedMessageError("a header has an unknown tag")
         return _READERS[plain[0]](self, plain[1:])
 
@@ -453,6 +455,9 @@ class _Reader:
         """Returns an array."""
         number, name, *shape = content
         dtype, at = _dtype(name), self._place(number)
+        for length in shape:
+            if type(length) is not int or length < 0:
+                raise DamagedMessageError("an array has an invalid shape")
         if math.prod(shape) * dtype.itemsize != self._sizes[number]:
             raise DamagedMessageError(f"an array of {dtype} and shape {shape} has {self._sizes[number]} bytes")
         return np.ndarray(shape, dtype, self._memory, at)

@@ -350,7 +350,9 @@ def measure_shares(pid: int, seconds: float) -> dict[str, float]:
     time.sleep(seconds)
     waited = time.monotonic() - began
     loop_after, whole_after = cpu_seconds(loop), _with_children(pid)  # the time of the part within the whole's
-    return {CPU_SHARE: (whole_after - whole_before) / waited, LOOP_SHARE: (loop_after - loop_before) / waited}
+    # The clocks count whole ticks: without rounding, sums of floats make equal times unequal.
+    whole, loop_time = round(whole_after - whole_before, 6), round(loop_after - loop_before, 6)
+    return {CPU_SHARE: whole / waited, LOOP_SHARE: loop_time / waited}
 
 
 def _with_children(pid: int) -> float:

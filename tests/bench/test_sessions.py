@@ -68,7 +68,4 @@ def test_a_few_sessions(mode: str, tmp_path: Path) -> None:
         assert figures[session_runs.RENEW_P99] > 0
         assert 0 < figures[session_runs.ACK_MEDIAN] <= figures[session_runs.ACK_P99]
         assert figures[session_runs.VERSIONS] > 0
-        ticks = (
-            2 / os.sysconf("SC_CLK_TCK") / FEW.seconds
-        )  # the system counts whole ones, for a thread and its process apart
-        assert 0 < figures[session_runs.LOOP_SHARE] <= figures[session_runs.CPU_SHARE] + ticks
+        assert 0 < figures[session_runs.LOOP_SHARE] <= figures[session_runs.CPU_SHARE]

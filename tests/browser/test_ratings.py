@@ -100,12 +100,13 @@ class Waiting(Hooks):
 
 def test_actors_of_games_are_invited(browser: Browser) -> None:
     """Where all behaviors have self-play, the page names an actor whose agents can play one another."""
-    with serving(Waiting()) as site:
+    waiting = Waiting()
+    with serving(waiting) as site:
         browser.open(site.server.url)
         browser.wait_for(
             lambda: "rollcast-actor boards --game NAME --learner 127.0.0.1:1" in browser.text("#invite"), "what to do"
         )
-        site.hooks.tls = True  # type: ignore[attr-defined]
+        waiting.tls = True
         browser.wait_for(
             lambda: "DIR: made by rollcast-actor join DIR" in browser.text("#invite"), "what to do with TLS"
         )

@@ -150,7 +150,7 @@ def test_any_header_gives_a_message_or_a_clear_error(plain: Any) -> None:
         (["o", "Books", 1, ["a", 0, "<f4", 1]], "a buffer that does not exist"),
         (["o", "Books", 1, ["n", "O"]], "is no element type"),
         (["o", "Failed", ["e", "ExitCode", 12345], ""], "12345 is not a valid ExitCode"),
-        (["o", "Books", 1, {}], "unknown tag"),
+        (["o", "Books", 1, {}], "holds an object"),
         (["o", "Books", 1, ["x"]], "unknown tag"),
     ],
 )

@@ -178,7 +178,7 @@ def leave_ranks() -> None:
 def end_rank(code: int) -> NoReturn:
     """Leaves the process group and ends the process at once.
 
-    A thread of torch that wants the interpreter's lock while the interpreter ends would abort the process.
+    An interpreter that ends after its process was in a group is now and then aborted, probably by a thread of torch that still runs.
     """
     leave_ranks()
     sys.stdout.flush()

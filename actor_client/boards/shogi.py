@@ -37,6 +37,10 @@ KINDS: Final = 2 * len(_STEPS) + len(HAND)
 _CODES: Final = [code for code in range(1, 16) if code != 13]  # a gold general has no other side
 _PLANES_OF_PIECES: Final = 2 * len(_CODES)
 _PLANES_OF_HANDS: Final = 2 * len(HAND)
+_ONE: Final = 36
+"""The byte of a 1 in a plane: a multiple of the number of each piece in a game, see `_HAND_UNITS`."""
+_HAND_UNITS: Final = np.array([_ONE // _KINGS_AND_HANDS[piece] for piece in HAND] * 2, np.uint8)
+"""The byte of one piece in hand, so that a plane of 1 is all of them: counts up to 18 would outweigh the board."""
 _REPEATED: Final = (1, 2)
 """Earlier occurrences of the position from which a plane is set."""
 _PLAYED: Final = (0.5, 0.75, 0.875)
@@ -191,9 +195,10 @@ class ShogiPosition(Position):
 class ShogiGame(Game):
     """Shogi; draws by fourfold repetition and after `max_plies`, perpetual check loses, and a king that enters ends nothing.
 
-    The observation is uint8 [47, 9, 9], Black's or White's back rank first: 14 planes of the mover's pieces, 14 of the
-    other's, 7 planes with the number of each piece in the mover's hand, 7 for the other's, two planes for a position
-    that has occurred before (once, twice), and three for the plies played (a half, 3/4, 7/8 of `max_plies`).
+    The observation is uint8 [47, 9, 9] with a scale of 36, Black's or White's back rank first: 14 planes of the mover's
+    pieces, 14 of the other's, 7 planes with the share of each piece that is in the mover's hand, 7 for the other's, two
+    planes for a position that has occurred before (once, twice), and three for the plies played (a half, 3/4, 7/8 of
+    `max_plies`).
 
     Args:
         spiel: The game of OpenSpiel.
@@ -215,6 +220,7 @@ class ShogiGame(Game):
             (PLANES, FILES, FILES),
             kind=ObservationKind.IMAGE,
             layout=ImageLayout.CHW,
+            scale=_ONE,
         )
 
     def start(self, text: str | None = None) -> Position:
@@ -249,7 +255,7 @@ class ShogiGame(Game):
         hands = np.frombuffer(b"".join([each.hands for each in positions]), np.uint8).reshape(count, 2 * len(HAND))  # type: ignore[attr-defined]
         is_white = np.array(seats, np.bool_)[:, np.newaxis]
         boards = np.where(is_white, _TURNED[boards[:, ::-1]], boards)
-        hands = np.where(is_white, np.roll(hands, len(HAND), axis=1), hands)
+        hands = np.where(is_white, np.roll(hands, len(HAND), axis=1), hands) * _HAND_UNITS
         np.equal(boards[:, np.newaxis], _PLANE_CODES[:, np.newaxis], out=seen[:, :_PLANES_OF_PIECES].view(np.bool_))
         seen[:, _PLANES_OF_PIECES : _PLANES_OF_PIECES + _PLANES_OF_HANDS] = hands[:, :, np.newaxis]
         rest = seen[:, _PLANES_OF_PIECES + _PLANES_OF_HANDS :]
@@ -259,6 +265,8 @@ class ShogiGame(Game):
             rest[:, plane] = np.greater_equal(repeated, least)[:, np.newaxis]
         for plane, least_part in enumerate(_PLAYED, start=len(_REPEATED)):
             rest[:, plane] = np.greater_equal(played, least_part)[:, np.newaxis]
+        seen[:, :_PLANES_OF_PIECES] *= _ONE
+        rest *= _ONE
         return seen.reshape(count, PLANES, FILES, FILES)
 
 

@@ -122,15 +122,23 @@ class CategoricalHead(nn.Module):
             hidden: ``[B, inputs]``.
             action_masks: ``[B, sum(branches)]``, 1 = allowed, 0 = forbidden; None = all allowed.
         """
-        logits = linear(self.logits, hidden)
-        if action_masks is not None:
-            allowed = action_masks.to(logits.dtype)
-            logits = logits * allowed + FORBIDDEN_LOGIT * (1.0 - allowed)
-        if len(self.branches) == 1:
-            return torch.log_softmax(logits, dim=1)
-        return torch.cat(
-            [torch.log_softmax(part, dim=1) for part in torch.split(logits, list(self.branches), dim=1)], dim=1
-        )
+        return log_probabilities(linear(self.logits, hidden), action_masks, self.branches)
+
+
+def log_probabilities(logits: Tensor, action_masks: Tensor | None, branches: tuple[int, ...]) -> Tensor:
+    """Computes log-probabilities ``[B, sum(branches)]`` from scores of the same shape; each branch sums to 1.
+
+    Args:
+        logits: The scores.
+        action_masks: ``[B, sum(branches)]``, 1 = allowed, 0 = forbidden; None = all allowed.
+        branches: Number of choices of each branch.
+    """
+    if action_masks is not None:
+        allowed = action_masks.to(logits.dtype)
+        logits = logits * allowed + FORBIDDEN_LOGIT * (1.0 - allowed)
+    if len(branches) == 1:
+        return torch.log_softmax(logits, dim=1)
+    return torch.cat([torch.log_softmax(part, dim=1) for part in torch.split(logits, list(branches), dim=1)], dim=1)
 
 
 class ValueHead(nn.Module):

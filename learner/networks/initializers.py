@@ -81,9 +81,24 @@ class Initializer:
             fill(part, generator=self._generator)
         return weights
 
-    def conv(self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> nn.Conv2d:
-        """Creates a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']``, its bias zero except for ``lecun``."""
+    def conv(
+        self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0, gain: float | None = None
+    ) -> nn.Conv2d:
+        """Creates a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']``.
+
+        Its bias is zero except for hidden layers of ``lecun``.
+
+        Args:
+            inputs: Number of channels.
+            outputs: Number of filters.
+            kernel: Side of a filter.
+            stride: Pixels between filters.
+            padding: Zeros around the picture.
+            gain: Factor on the initial weights; None is that of hidden layers.
+        """
         layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, device="meta")
+        if gain is not None:
+            return self._fill(layer, self._main, gain)
         if self.kind == "lecun":
             self._fill(layer, partial(nn.init.kaiming_uniform_, a=math.sqrt(5.0)), 1.0)
             bound = 1.0 / math.sqrt(inputs * kernel * kernel)

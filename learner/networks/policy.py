@@ -22,7 +22,7 @@ from learner.networks.heads import (
 from learner.networks.initializers import Initializer
 from learner.networks.lstm import Unrolled
 from learner.networks.observations import policy_places
-from learner.networks.tower import BoardCategoricalHead
+from learner.networks.tower import BoardCategoricalHead, BoardPlanesHead
 from learner.settings.network import NetworkSettings
 
 
@@ -107,10 +107,12 @@ class PolicyNetwork(nn.Module):
 
     def _categorical(
         self, settings: NetworkSettings, branches: tuple[int, ...], initializer: Initializer
-    ) -> CategoricalHead:
+    ) -> CategoricalHead | BoardPlanesHead:
         planes, tower = self.body.planes, settings.tower
         if planes is None or tower is None:
             return CategoricalHead(self.body.size, branches, initializer)
+        if tower.policy_head == "conv":
+            return BoardPlanesHead(planes, branches, initializer)
         return BoardCategoricalHead(planes, tower, branches, initializer)
 
     def forward(

@@ -16,8 +16,9 @@ import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
+from learner.networks.dense import linear
 from learner.networks.encoders import Encoded, VectorEncoder, build_encoder
-from learner.networks.heads import CategoricalHead, ValueHead
+from learner.networks.heads import CategoricalHead, ValueHead, log_probabilities
 from learner.networks.initializers import Initializer
 from learner.networks.observations import (
     ObservationError,
@@ -217,8 +218,53 @@ class BoardCategoricalHead(CategoricalHead):
         return super().forward(self.neck(hidden), action_masks)
 
 
+class BoardPlanesHead(nn.Module):
+    """Scores moves as planes of squares: a 1x1 convolution, so that a kind of move is learned on all squares at once.
+
+    The form is that of Silver et al. 2018 ("A general reinforcement learning algorithm that masters chess, shogi, and
+    Go through self-play", Supplementary Materials). Choice ``k * H * W + t`` of a branch is square ``t`` of plane
+    ``k``, with squares in the order of the observation's rows. Choices after the last whole plane, such as a pass, are
+    scored from the mean of each plane of the tower.
+
+    Args:
+        planes: Shape of the tower's output.
+        branches: Number of choices of each branch.
+        initializer: Draws the initial weights.
+
+    Raises:
+        ObservationError: A branch has fewer choices than the board has squares.
+    """
+
+    def __init__(self, planes: Board, branches: tuple[int, ...], initializer: Initializer) -> None:
+        super().__init__()
+        squares = planes.height * planes.width
+        if min(branches) < squares:
+            raise ObservationError(
+                f"network_settings.tower.policy_head is 'conv', but a branch of {min(branches)} choices has no plane "
+                f"of {planes.height}x{planes.width} squares: set it to 'linear'"
+            )
+        self.branches = branches
+        self._shape = tuple(planes)
+        self._planes = [count // squares for count in branches]
+        self._others = [count % squares for count in branches]
+        gain = initializer.gains.logits
+        self.conv = initializer.conv(planes.planes, sum(self._planes), 1, gain=gain)
+        self.others = initializer.linear(planes.planes, sum(self._others), gain) if any(self._others) else None
+
+    def forward(self, hidden: Tensor, action_masks: Tensor | None) -> Tensor:
+        """Computes log-probabilities ``[B, sum(branches)]`` from the tower's output; see `CategoricalHead`."""
+        board = hidden.reshape(-1, *self._shape)
+        moves: Tensor = self.conv(board)
+        if self.others is None:
+            return log_probabilities(moves.flatten(1), action_masks, self.branches)
+        others = linear(self.others, board.mean(dim=(2, 3)))
+        parts = zip(moves.split(self._planes, dim=1), others.split(self._others, dim=1), strict=True)
+        logits = torch.cat([part for planes, rest in parts for part in (planes.flatten(1), rest)], dim=1)
+        return log_probabilities(logits, action_masks, self.branches)
+
+
 class BoardValueHead(ValueHead):
-    """Values a position: a 1x1 convolution, then one value for each reward signal.
+    """Values a position: a 1x1 convolution, a hidden layer if one is set, then one value for each reward signal.
 
     Args:
         planes: Number of planes of the tower.
@@ -229,9 +275,13 @@ class BoardValueHead(ValueHead):
 
     def __init__(self, planes: Board, tower: TowerSettings, signals: int, initializer: Initializer) -> None:
         neck = _Neck(planes, tower.value_planes, initializer)
-        super().__init__(neck.size, signals, initializer)
+        units = tower.value_units
+        layer = None if units is None else initializer.linear(neck.size, units, initializer.gains.hidden)
+        super().__init__(neck.size if units is None else units, signals, initializer)
         self.neck = neck
+        self.layer = layer
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Computes values ``[B, signals]`` from the tower's output."""
-        return super().forward(self.neck(hidden))
+        found = self.neck(hidden)
+        return super().forward(found if self.layer is None else linear(self.layer, found).relu())

@@ -67,10 +67,14 @@ class TowerSettings(LenientSettings):
     """residual blocks, of two convolutions each"""
     width: PositiveWhole = Field(default=64, le=MAX_WIDTH)
     """planes of each convolution"""
+    policy_head: Literal["linear", "conv"] = "linear"
+    """linear: a score for each choice from all squares; conv: choices are planes of squares, each kind scored alike"""
     policy_planes: PositiveWhole = Field(default=2, le=MAX_WIDTH)
-    """planes in the policy head"""
+    """planes in the linear policy head"""
     value_planes: PositiveWhole = Field(default=1, le=MAX_WIDTH)
     """planes in the value head"""
+    value_units: PositiveWhole | None = Field(default=None, le=MAX_WIDTH)
+    """units of a layer between these planes and the value; null: no layer"""
 
 
 class NetworkSettings(LenientSettings):

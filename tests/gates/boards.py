@@ -72,7 +72,7 @@ def _beats_random(share: float) -> Rule:
 def shogi() -> Gate:
     """Returns the gate."""
     arm = Arm(
-        "ppo", SHIPPED / "shogi.yaml", "shogi", 20_000_000, actor="boards", actors=1, envs=64, wall_seconds=HOUR_SECONDS,
+        "ppo", SHIPPED / "shogi.yaml", "shogi", 6_000_000, actor="boards", actors=1, envs=64, wall_seconds=HOUR_SECONDS,
         trained_by=train_board,
     )  # fmt: skip
     asks = (

@@ -88,10 +88,12 @@ def test_planes() -> None:
     position = GAME.start("lnsgkgsnl/1r7/pppppp1pp/6p2/9/2P6/PP1PPPP2/1+B5R1/LNSGKGSNL w 2Pb 4")
     (seen,) = GAME.observe([position], [1])
     assert seen.shape == (47, 9, 9)
+    assert GAME.observation.scale == 36
+    seen = seen / 36
     kinds = seen.sum((1, 2))
     assert kinds[:14].tolist() == [9, 2, 2, 2, 2, 0, 1, 1, 0, 0, 0, 0, 0, 0]
     assert kinds[14:28].tolist() == [7, 2, 2, 2, 2, 0, 1, 1, 0, 0, 0, 0, 1, 0]
-    assert seen[28:42, 0, 0].tolist() == [0, 0, 0, 0, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0]
+    assert (seen[28:42, 0, 0] * ([18, 4, 4, 4, 4, 2, 2] * 2)).tolist() == [0, 0, 0, 0, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0]
     assert seen[7, 0, 4] == 1  # the king stands on its own back rank
     assert not seen[42:].any()
 
@@ -105,7 +107,7 @@ def test_planes_of_repetitions_and_plies() -> None:
         position.play(position.read_move(move))
         if not position.is_over:
             (seen,) = game.observe([position], [position.mover])
-            told.append(seen[42:, 3, 3].tolist())
+            told.append((seen[42:, 3, 3] / 36).tolist())
     assert told[2] == [0, 0, 0, 0, 0]
     assert told[3] == [1, 0, 0, 0, 0]
     assert told[7] == [1, 1, 1, 0, 0]

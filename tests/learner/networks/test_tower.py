@@ -11,7 +11,9 @@ from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.common.exits import UserError
+from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork
+from learner.networks.tower import Board, BoardPlanesHead
 from learner.publish.check import open_session
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
@@ -22,6 +24,8 @@ from tests.learner.networks.specs import entities, vector
 
 TOWER = {"depth": 2, "width": 6, "policy_planes": 3, "value_planes": 2}
 SETTINGS = NetworkSettings.model_validate({"tower": TOWER, "normalize": True})
+CONV = NetworkSettings.model_validate({"tower": TOWER | {"policy_head": "conv"}, "normalize": True})
+HEADS = {"linear": SETTINGS, "conv": CONV}
 ROWS = 7
 
 
@@ -65,11 +69,14 @@ def masks() -> torch.Tensor:
     return allowed
 
 
+@pytest.mark.parametrize("settings", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize("observations", SPECS.values(), ids=SPECS)
-def test_moves_that_are_not_allowed_are_not_made(observations: tuple[ObservationSpec, ...]) -> None:
+def test_moves_that_are_not_allowed_are_not_made(
+    observations: tuple[ObservationSpec, ...], settings: NetworkSettings
+) -> None:
     """Log-probabilities are normalized over the allowed moves."""
     spec = behavior(observations)
-    network = PolicyNetwork(spec, SETTINGS)
+    network = PolicyNetwork(spec, settings)
     logits = network(seen(spec), masks()).logits
     assert logits is not None
     chances = logits.detach().exp()
@@ -77,11 +84,14 @@ def test_moves_that_are_not_allowed_are_not_made(observations: tuple[Observation
     assert float(chances[masks() == 0].max()) < 1e-30
 
 
+@pytest.mark.parametrize("settings", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize("observations", SPECS.values(), ids=SPECS)
-def test_a_policy_in_onnx_equals_the_network(observations: tuple[ObservationSpec, ...]) -> None:
+def test_a_policy_in_onnx_equals_the_network(
+    observations: tuple[ObservationSpec, ...], settings: NetworkSettings
+) -> None:
     """After changing every parameter, the actors' and Unity's ONNX files equal the network."""
     spec = behavior(observations)
-    network = PolicyNetwork(spec, SETTINGS)
+    network = PolicyNetwork(spec, settings)
     exporter = PolicyExporter(network, describe(network, behavior_index=0, generation=1))
     with torch.no_grad():
         for parameter in network.parameters():
@@ -99,6 +109,34 @@ def test_a_policy_in_onnx_equals_the_network(observations: tuple[ObservationSpec
             unity[f"obs_{place}"] /= observation.scale  # Unity's pictures are from 0 to 1
     (moves,) = open_session(render_unity(network)).run(["deterministic_discrete_actions"], unity)
     assert moves[:, 0].tolist() == expected.argmax(1).tolist()
+
+
+def test_a_conv_head_scores_a_move_by_its_square() -> None:
+    """Choice ``k * H * W + t`` depends on square ``t`` alone, choices after the planes on all; each branch has both."""
+    squares = 3 * 5
+    head = BoardPlanesHead(Board(6, 3, 5), (2 * squares, squares + 1), Initializer("kaiming"))
+    board = torch.randn(1, 6, 3, 5)
+    changed = board.clone()
+    changed[0, :, 1, 3] += 1.0
+    differs = (head(changed.flatten(1), None) - head(board.flatten(1), None)).detach()[0]
+    first, second = differs.split([2 * squares, squares + 1])
+    # A branch is normalized: what is left alone shifts by the same amount as all others.
+    assert _apart(first) == [8, squares + 8]
+    assert _apart(second) == [8, squares]
+
+
+def _apart(differences: torch.Tensor) -> list[int]:
+    """Returns where differences are not the usual one."""
+    usual = differences.median()
+    return [index for index, value in enumerate(differences.tolist()) if abs(value - float(usual)) > 1e-5]
+
+
+@pytest.mark.parametrize("choices", [(14,), (16, 2)])
+def test_a_conv_head_needs_planes_of_moves(choices: tuple[int, ...]) -> None:
+    """Fewer choices than squares are refused with the next step."""
+    spec = BehaviorSpec("Game", SPECS["a board"], ActionSpec(0, choices))
+    with pytest.raises(UserError, match=f"a branch of {min(choices)} choices has no plane of 3x5 squares: set it to"):
+        PolicyNetwork(spec, CONV)
 
 
 def test_a_deep_tower_begins_as_a_flat_one() -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 MAX_BLOCK_STEPS: Final = 64
 MAX_BLOCK_NUMBERS: Final = 2**16
 """Most numbers in a block. Wide actions get fewer steps per block, so that drawing a block takes about 1 ms at most."""
-_TINY: Final = np.finfo(np.float32).tiny
+_TINY: Final = np.finfo(np.float64).tiny
 _FIRST_PARTS: Final = 2
 """Steps that are first cut from a block after `resize`: few, because the number may soon change again."""
 
@@ -76,14 +76,16 @@ def _centered(generator: np.random.Generator, shape: tuple[int, ...]) -> FloatAr
 
 
 def _standard_gumbel(generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-    """Returns Gumbel numbers as `-log(E)` of exponential numbers E, in a fraction of the time of `Generator.gumbel`.
+    """Returns Gumbel numbers as `-log(E)` of exponential numbers E, in half the time of `Generator.gumbel`.
 
-    An E of 0 is raised to the least normal float32: infinity would turn a masked logit into NaN.
+    They are drawn in float64, whose steps near 0 do not change the chance of rare choices. An E of 0 is raised: infinity
+    would turn a masked logit into NaN.
     """
-    numbers = generator.standard_exponential(shape, dtype=np.float32)
+    numbers = generator.standard_exponential(shape)
     np.maximum(numbers, _TINY, out=numbers)
     np.log(numbers, out=numbers)
-    return np.negative(numbers, out=numbers)
+    found: FloatArray = np.negative(numbers, dtype=np.float32, casting="same_kind")
+    return found
 
 
 class _Blocks:

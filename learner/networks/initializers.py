@@ -82,7 +82,7 @@ class Initializer:
         return weights
 
     def conv(
-        self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0, gain: float | None = None
+        self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0, *, gain: float | None = None
     ) -> nn.Conv2d:
         """Creates a convolution ``[B, inputs, H, W] -> [B, outputs, H', W']``.
 

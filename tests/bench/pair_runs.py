@@ -54,7 +54,12 @@ _BOARD: Final = Row(
     "connect_four",
     60_000,
     envs=32,
-    settings=("hyperparameters.buffer_size=2048", "hyperparameters.batch_size=256"),
+    settings=(
+        "hyperparameters.buffer_size=2048",
+        "hyperparameters.num_epoch=2",
+        "network_settings.tower.policy_head=linear",
+        "threaded=false",
+    ),
     actor="boards",
 )
 _OPPONENTS: Final = (

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 STEPS = 1_500
 SELF_PLAY = {"save_steps": 300, "team_change": 600, "swap_steps": 200}
 TOWER = {"tower": {"depth": 1, "width": 4}}
+PLANES = {"tower": {"depth": 1, "width": 4, "policy_head": "conv", "value_units": 8}}
 PLAY_SECONDS = 100.0
 
 
@@ -52,7 +53,7 @@ def play(model: Path, *arguments: str, said: str) -> str:
     ("game", "network"),
     [
         ("connect_four", {"hidden_units": 32, "num_layers": 1, "vis_encode_type": "fully_connected"}),
-        ("go(board_size=5)", TOWER),
+        ("go(board_size=5)", PLANES),
     ],
 )
 def test_a_board_game_trains_and_is_played(game: str, network: dict[str, Any], tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ NAMES = [
 ]
 TURNED = {"connect_four": 0, "tic_tac_toe": 2, "mnk(m=4,n=4,k=3)": 2, "go(board_size=7)": 0}
 """The plane with the mover's stones."""
+MOVES_IN_PLANES = ["shogi", "go(board_size=5)", "othello", "hex", "mnk", "amazons", "y", "havannah", "tic_tac_toe"]
+"""Games that the page of board games names for a conv head."""
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -112,6 +114,24 @@ def test_the_seat_is_told_where_boards_look_alike(name: str) -> None:
     assert (first[-1] == 0).all()
     assert (second[-1] == 1).all()
     assert (first[:-1] == second[:-1]).all()
+
+
+@pytest.mark.parametrize("name", MOVES_IN_PLANES)
+def test_moves_are_planes_of_squares(name: str) -> None:
+    """A move changes the square of the observation that its number names, as a conv head of a tower assumes."""
+    game = make_game(name)
+    squares = game.observation.shape[1] * game.observation.shape[2]
+    moves = game.spec("Game").action.mask_size
+    assert moves >= squares
+    position, numbers = game.start(), random.Random(5)
+    while not position.is_over:
+        mover, number = position.mover, int(numbers.choice(position.legal))
+        (before,) = game.observe([position], [mover])
+        position.play(number)
+        (after,) = game.observe([position], [mover])
+        if number < moves - moves % squares:  # the rest passes
+            changed = (before != after).any(0).reshape(squares)
+            assert changed[number % squares]
 
 
 def test_a_set_number_of_plies_is_a_draw() -> None:

@@ -13,12 +13,12 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from learner.common.exits import UserError
 from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork
-from learner.networks.tower import Board, BoardPlanesHead
+from learner.networks.tower import Board, BoardPlanesHead, BoardValueHead
 from learner.publish.check import open_session
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
 from learner.publish.unity import render_unity
-from learner.settings.network import NetworkSettings
+from learner.settings.network import NetworkSettings, TowerSettings
 from learner.settings.trainer import TrainerSettings
 from tests.learner.networks.specs import entities, vector
 
@@ -137,6 +137,19 @@ def test_a_conv_head_needs_planes_of_moves(choices: tuple[int, ...]) -> None:
     spec = BehaviorSpec("Game", SPECS["a board"], ActionSpec(0, choices))
     with pytest.raises(UserError, match=f"a branch of {min(choices)} choices has no plane of 3x5 squares: set it to"):
         PolicyNetwork(spec, CONV)
+
+
+@pytest.mark.parametrize("units", [None, 5])
+def test_a_value_head_may_have_a_layer(units: int | None) -> None:
+    """Values have one column for each signal, and every weight of the head has a part in them."""
+    tower = TowerSettings(width=6, value_planes=2, value_units=units)
+    head = BoardValueHead(Board(6, 3, 5), tower, 2, Initializer("kaiming", torch.Generator().manual_seed(1)))
+    values = head(torch.randn(ROWS, 6 * 3 * 5, generator=torch.Generator().manual_seed(2)))
+    assert values.shape == (ROWS, 2)
+    values.square().sum().backward()
+    widths = sorted(tuple(part.weight.shape) for part in head.modules() if isinstance(part, torch.nn.Linear))
+    assert widths == ([(2, 30)] if units is None else [(2, 5), (5, 30)])
+    assert all(part.grad is not None and bool(part.grad.abs().sum() > 0) for part in head.parameters())
 
 
 def test_a_deep_tower_begins_as_a_flat_one() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from learner.buffers.batches import Source
 from learner.buffers.columns import ACTION_MASK, DISCRETE_ACTION, LOG_PROB
+from learner.networks.heads import CategoricalHead
 from learner.networks.policy import PolicyNetwork
 from learner.settings.network import NetworkSettings
 from learner.trainers.actor_critic.agreement import compare
@@ -35,7 +36,7 @@ def forbidden(masks: Tensor | None) -> Tensor | None:
         "Board", (ObservationSpec("state", np.dtype(np.float32), (4,)),), ActionSpec(discrete_branches=(3, 2))
     )
     policy = PolicyNetwork(spec, NetworkSettings(), torch.Generator().manual_seed(2))
-    assert policy.categorical is not None
+    assert isinstance(policy.categorical, CategoricalHead)
     torch.nn.init.zeros_(policy.categorical.logits.weight)
     return compare(policy, recorded(masks), observations=("obs/state",), ratio="per_action", sample=100).forbidden
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from actor_client.policy.noise import Noise, RoundNoise, _centered
+from actor_client.policy.noise import Noise, RoundNoise, _centered, _standard_gumbel
 
 
 def numbers(run_seed: int, actor_index: int, steps: int = 3) -> list[float]:
@@ -20,6 +20,22 @@ def test_the_same_actor_draws_the_same_and_another_does_not() -> None:
     assert numbers(1, 0) == numbers(1, 0)
     assert not set(numbers(1, 0)) & set(numbers(1, 1))
     assert not set(numbers(1, 0)) & set(numbers(2, 0))
+
+
+class _Zeros:
+    """A generator that draws 0, as a real one does once in 10^16 numbers."""
+
+    def standard_exponential(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Returns zeros."""
+        return np.zeros(shape)
+
+
+def test_gumbel_numbers_are_finite() -> None:
+    """The rarest draw favors its choice over all others, and is not infinite, not even as float32."""
+    numbers = _standard_gumbel(_Zeros(), (2, 3))  # type: ignore[arg-type]
+    assert numbers.dtype == np.float32
+    assert np.isfinite(numbers).all()
+    assert numbers.min() > 700.0
 
 
 def test_one_kind_does_not_depend_on_the_other() -> None:

@@ -90,18 +90,22 @@ def test_several_learners_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_freed_memory_is_kept() -> None:
-    """Freed memory is reused: repeated allocations cause no new page faults."""
+@pytest.mark.parametrize("thread", [False, True])
+def test_freed_memory_is_kept(thread: bool) -> None:
+    """Freed memory is reused, also by a thread that fills several heaps: repeated allocations cause no new page faults."""
     program = (
-        "import resource, torch\n"
+        "import resource, threading, torch\n"
         "from learner.run.setup import keep_freed_memory\n"
         "keep_freed_memory()\n"
         "def new_pages():\n"
         "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-        "    blocks = [torch.empty(2**18).zero_() for _ in range(40)]\n"
+        "    blocks = [torch.empty(2**20).zero_() for _ in range(40)]\n"
         "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
-        "new_pages()\n"
-        "print(sum(new_pages() for _ in range(5)))\n"
+        "def run():\n"
+        "    for _ in range(3):\n"
+        "        new_pages()\n"
+        "    print(sum(new_pages() for _ in range(5)))\n"
     )
+    program += "thread = threading.Thread(target=run)\nthread.start()\nthread.join()\n" if thread else "run()\n"
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert int(found.stdout) < 2_000

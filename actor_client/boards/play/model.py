@@ -58,9 +58,10 @@ class Model:
             ActorError: The model fails, or its outputs are not finite (POLICY_FAILED).
         """
         game = self._game
-        observations = game.observe(positions, [position.mover for position in positions])
+        observations = game.observe(positions, [position.mover for position in positions]).astype(np.float32)
         feed = {
-            _OBSERVATION: observations.astype(np.float32),
+            # An exported model takes bytes with a scale from 0 to 1, as Unity's pictures are.
+            _OBSERVATION: observations / (game.observation.scale or 1.0),
             ACTION_MASKS: game.masks(positions).astype(np.float32),
         }
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from actor_client.boards.catalog import make_game
@@ -23,10 +24,13 @@ from actor_client.boards.play.players import ModelPlayer, Style
 from actor_client.boards.play.search import Search
 from actor_client.boards.play.terminal import Terminal
 from actor_client.boards.play.usi import UsiEngine, read_limits
-from actor_client.boards.positions import Position
+from actor_client.boards.positions import Game, Position
 from actor_client.boards.records import RecordFolder
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.boards import PlaySettings
+from learner.networks.policy import PolicyNetwork
+from learner.publish.unity import render_unity
+from learner.settings.network import NetworkSettings, TowerSettings
 from tests.actor_client.boards.models import write_model
 
 FOUR, SHOGI = make_game("connect_four"), make_game("shogi")
@@ -54,6 +58,23 @@ def test_a_model_knows_only_legal_moves(tmp_path: Path) -> None:
     assert first.argmax() == 3
     assert len(second) == 6
     np.testing.assert_allclose(np.exp(second), 1 / 6, atol=1e-5)
+
+
+@pytest.mark.parametrize("game", [FOUR, SHOGI], ids=["floats", "bytes with a scale"])
+def test_a_model_sees_what_its_policy_saw(game: Game, tmp_path: Path) -> None:
+    """An exported model has the log-probabilities of the network, which takes observations as actors send them."""
+    settings = NetworkSettings(tower=TowerSettings(depth=1, width=4), initialization="kaiming")
+    network = PolicyNetwork(game.spec("Game"), settings, torch.Generator().manual_seed(1))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(render_unity(network))
+    position = game.start()
+    for _ in range(4):
+        position.play(int(position.legal[0]))
+    (found,) = Model(path, game).log_probs([position])
+    seen = [torch.from_numpy(game.observe([position], [position.mover]))]
+    logits = network(seen, torch.from_numpy(game.masks([position]))).logits
+    assert logits is not None
+    np.testing.assert_allclose(found, logits.detach().numpy()[0, position.legal], rtol=1e-3, atol=1e-4)
 
 
 def test_a_model_of_another_game_is_refused(tmp_path: Path) -> None:

@@ -180,12 +180,13 @@ class CheckpointKeeper(RunPart):
             self._note_failure(error)
 
     def save_behavior(self, trainer: Trainer) -> Path:
-        """Writes ``<Behavior>-<step>.pt`` and the model next to it.
+        """Writes ``<Behavior>-<step>.pt``, the model next to it, and ``training_status.json`` with the present lessons.
 
         Raises:
             CheckpointFailed: The checkpoint cannot be written.
         """
         began = time.monotonic()
+        self._note_lessons()  # a lock-step run that ends before a boundary has no later occasion
         path = self.store.save_behavior(
             trainer.brain_name,
             step=trainer.get_step,

@@ -43,7 +43,7 @@ class Noise:
         normal, gumbel, uniform = (np.random.Generator(np.random.Philox(child)) for child in sequence.spawn(3))
         self.agents = agents
         self._normal = _Blocks(agents, continuous_size, lambda shape: normal.standard_normal(shape, dtype=np.float32))
-        self._gumbel = _Blocks(agents, logits_size, lambda shape: _standard_gumbel(gumbel, shape))
+        self._gumbel = _Blocks(agents, logits_size, lambda shape: _gumbel(gumbel, *shape))
         self._uniform = _Blocks(agents, continuous_size, lambda shape: _centered(uniform, shape))
 
     def resize(self, agents: int) -> None:
@@ -75,13 +75,13 @@ def _centered(generator: np.random.Generator, shape: tuple[int, ...]) -> FloatAr
     return numbers
 
 
-def _standard_gumbel(generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+def _gumbel(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
     """Returns Gumbel numbers as `-log(E)` of exponential numbers E, in half the time of `Generator.gumbel`.
 
     They are drawn in float64, whose steps near 0 do not change the chance of rare choices. An E of 0 is raised: infinity
     would turn a masked logit into NaN.
     """
-    numbers = generator.standard_exponential(shape)
+    numbers = generator.standard_exponential((steps, size))
     np.maximum(numbers, _TINY, out=numbers)
     np.log(numbers, out=numbers)
     found: FloatArray = np.negative(numbers, dtype=np.float32, casting="same_kind")
@@ -200,10 +200,6 @@ def _uniform(generator: np.random.Generator, steps: int, size: int) -> FloatArra
 
 def _normal(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
     return generator.standard_normal((steps, size), dtype=np.float32)
-
-
-def _gumbel(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
-    return _standard_gumbel(generator, (steps, size))
 
 
 class _Draws:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from actor_client.policy.noise import Noise, RoundNoise, _centered, _standard_gumbel
+from actor_client.policy.noise import Noise, RoundNoise, _centered, _gumbel
 
 
 def numbers(run_seed: int, actor_index: int, steps: int = 3) -> list[float]:
@@ -32,7 +32,7 @@ class _Zeros:
 
 def test_gumbel_numbers_are_finite() -> None:
     """The rarest draw favors its choice over all others, and is not infinite, not even as float32."""
-    numbers = _standard_gumbel(_Zeros(), (2, 3))  # type: ignore[arg-type]
+    numbers = _gumbel(_Zeros(), 2, 3)  # type: ignore[arg-type]
     assert numbers.dtype == np.float32
     assert np.isfinite(numbers).all()
     assert numbers.min() > 700.0

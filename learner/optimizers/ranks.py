@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,9 @@ from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from learner.common.exits import ExitCode, UserError
+
+_IN_SOURCE: Final = re.compile(r"^\[[^]]*:\d+\] ")
+"""The place in the source of gloo or NCCL's group that begins its errors."""
 
 
 class LostRankError(UserError):
@@ -28,8 +32,9 @@ class LostRankError(UserError):
     """
 
     def __init__(self, error: RuntimeError, seconds: float | None = None) -> None:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        reason = f"a rank of the trainers does not answer: {first}"
+        lines = str(error).splitlines() or [type(error).__name__]
+        first, _, _ = _IN_SOURCE.sub("", lines[0]).partition(". ")  # general advice follows
+        reason = f"a rank of the trainers has ended or does not answer: {first}"
         if seconds is not None and isinstance(error, dist.DistStoreError):  # which names only keys of torch's store
             reason = f"not all ranks of the trainers came within {seconds:g} s: if they are slow, raise rollcast.collective_seconds"
         super().__init__(ExitCode.TRAINER_DIED, reason)

@@ -76,7 +76,12 @@ def test_a_killed_rank_starts_all_again(processes: Processes) -> None:
         learner.wait_for(lambda: is_back(learner, generation, len(actors)), "all are back", *actors)  # noqa: B023
     restarts = learner.events("trainers_start_again")
     assert [entry["deaths"] for entry in restarts] == [1, 2]
-    assert all("ended with code 40" in entry["reason"] for entry in restarts), "the other rank ended by itself, in time"
+    for entry in restarts:  # rank 0 may report the end of the other one before the service notices it
+        assert any(
+            reason in entry["reason"]
+            for reason in ("ended with code 40", "a rank of the trainers has ended or does not answer: ")
+        ), entry["reason"]
+        assert "SIGKILL" not in entry["reason"], "the other rank ended by itself, in time"
     assert not any(is_running(victim) for victim in victims)
     found = [*children_of(learner.pid), *ranks_of(learner)]
     learner.kill()
@@ -169,7 +174,10 @@ def test_a_rank_that_does_not_answer_starts_all_again(processes: Processes) -> N
     found = ranks_of(learner)
     os.kill(found[1], signal.SIGSTOP)
     learner.wait_for(lambda: is_back(learner, 2, 1), "all are back", actor)
-    assert "a rank of the trainers does not answer" in learner.events("trainers_start_again")[0]["reason"]
+    assert (
+        "a rank of the trainers has ended or does not answer: Timed out waiting"
+        in learner.events("trainers_start_again")[0]["reason"]
+    )
     assert not any(is_running(rank) for rank in found)
 
 

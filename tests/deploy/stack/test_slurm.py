@@ -55,7 +55,8 @@ def test_a_job_is_requeued_and_continues_its_run(tmp_path: Path) -> None:
         wait_until(lambda: trained(folder) > 2_000, f"it trains\n{said()}", seconds=120)
         slurm.command("scancel", "--batch", "--signal=TERM", job, folder=folder)
         wait_until(lambda: slurm.state(job) == "PENDING", f"it is in the queue\n{said()}", seconds=60)
-        slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now", folder=folder)  # Slurm waits two minutes
+        # Slurm itself waits two minutes. A node refuses a job whose credential is of the second in which it revoked the last one.
+        slurm.command("scontrol", "update", f"JobId={job}", "StartTime=now+5", folder=folder)
         wait_until(lambda: len(events(folder, "started")) == 2, f"it goes on\n{said()}", seconds=240)
         wait_until(lambda: slurm.state(job) == "COMPLETED", f"the run ends\n{said()}", seconds=240)
     first, second = events(folder, "started")

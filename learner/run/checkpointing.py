@@ -282,7 +282,6 @@ class CheckpointKeeper(RunPart):
         """Writes everything at the end of a run; each failure costs only its own file."""
         if not ending.is_good:
             return False
-        self._note_lessons()
         is_complete = not self._is_at_boundary() or self._manages(lambda: self.save_run_state(trainers))
         for trainer in trainers.values():
             is_complete &= self._keep_model(trainer)

@@ -20,7 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 from learner.common.exits import ExitCode, UserError
 
 _IN_SOURCE: Final = re.compile(r"^\[[^]]*:\d+\] ")
-"""The place in the source of gloo or NCCL's group that begins its errors."""
+"""The place in its source with which gloo begins an error."""
 
 
 class LostRankError(UserError):

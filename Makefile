@@ -63,19 +63,19 @@ fuzz: ## fuzz the decoders of outside bytes with atheris (hours; Linux; FUZZ='ht
 	@$(TASKS) fuzz $(FUZZ)
 
 bench: venv ## compare with other trainers and with this machine's limits
-	@$(PY) -m tests.bench $(BENCH)
+	@$(PY) -m tests.tools.bench $(BENCH)
 
 chaos: venv ## train amid 200 faults in ten minutes, for three seeds, and check what happened (needs root)
-	@$(PY) -m tests.chaos $(CHAOS)
+	@$(PY) -m tests.nightly.chaos $(CHAOS)
 
 soak: venv ## train for half an hour, and measure the growth of every process
-	@$(PY) -m tests.chaos.soak $(SOAK)
+	@$(PY) -m tests.nightly.chaos.soak $(SOAK)
 
 gates: venv ## train everything that must be learned, and report the results (hours; GATES=quick: under 45 minutes)
-	@$(PY) -m tests.gates $(GATES)
+	@$(PY) -m tests.tools.gates $(GATES)
 
 gpu: venv ## compare training on a GPU with training on a CPU, and measure its speed
-	@$(PY) -m tests.gpu $(GPU)
+	@$(PY) -m tests.tools.gpu $(GPU)
 
 demo: ## train CartPole with a learner and two actors (SEED=1)
 	@$(TASKS) demo --seed $(SEED)

@@ -88,7 +88,7 @@ def test_all(*arguments: str) -> None:
 
 
 def fuzz(*arguments: str) -> None:
-    """Fuzzes decoders of outside bytes; arguments are passed to tests/fuzz."""
+    """Fuzzes decoders of outside bytes; arguments are passed to tests/tools/fuzz."""
     if subprocess.call([str(program("python")), "-c", "import atheris"], stderr=subprocess.DEVNULL):  # noqa: S603
         run(
             "python",
@@ -99,9 +99,9 @@ def fuzz(*arguments: str) -> None:
             "--require-hashes",
             "--no-deps",
             "-r",
-            "tests/fuzz/requirements.txt",
+            "tests/tools/fuzz/requirements.txt",
         )
-    run("python", "-m", "tests.fuzz", *arguments)
+    run("python", "-m", "tests.tools.fuzz", *arguments)
 
 
 def audit(*arguments: str) -> None:

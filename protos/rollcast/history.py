@@ -1,7 +1,7 @@
 """Writes what happens to each chunk to a file, for debugging: ``ROLLCAST_HISTORY=DIR``.
 
 Each process writes one JSON object a line, with one write each, before the effect is visible to any other process. Lines
-of one process are therefore in the order of events, also after SIGKILL. The checker of ``tests/chaos/checker`` reads the
+of one process are therefore in the order of events, also after SIGKILL. The checker of ``tests/nightly/chaos/checker`` reads the
 files of all processes of a run and reports what should never be.
 
 A chunk is named by ``[session, sequence, generation]``, and its content by the digest of its columns. Sessions appear as

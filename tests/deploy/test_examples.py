@@ -14,8 +14,8 @@ from tests.deploy.printed import Reader
 from tests.documents import ROOT, blocks, commands, headings, section
 from tests.e2e.processes import Processes, processes_in
 from tests.e2e.unity import free_ports
-from tests.players.build import make_build
 from tests.plugins.page import FIRST_PAGE as PACKAGES_PAGE
+from tests.tools.players.build import make_build
 
 pytestmark = pytest.mark.slow
 

@@ -33,7 +33,7 @@ def test_every_pin_has_the_hashes_of_its_version() -> None:
     assert PINS.keys() - hashed.keys() == {"torch"}
 
 
-@pytest.mark.parametrize("name", ["tests/fuzz/requirements.txt", "deploy/audit-requirements.txt"])
+@pytest.mark.parametrize("name", ["tests/tools/fuzz/requirements.txt", "deploy/audit-requirements.txt"])
 def test_tools_apart_from_the_project_are_hashed_too(name: str) -> None:
     """What `make fuzz` and `make audit` install has hashes."""
     text = (ROOT / name).read_text()

@@ -1,4 +1,4 @@
-"""Tests the files of deploy/compose/tls.yml without a container engine; tests/deploy/stack/test_tls.py trains with them."""
+"""Tests the files of deploy/compose/tls.yml without a container engine; tests/nightly/stack/test_tls.py trains with them."""
 
 from __future__ import annotations
 

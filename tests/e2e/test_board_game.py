@@ -10,11 +10,11 @@ import pytest
 
 from tests.e2e.processes import processes_in
 from tests.e2e.runs import write_run
-from tests.gates.environments.tictactoe import TicTacToe
+from tests.tools.gates.environments.tictactoe import TicTacToe
 
 pytestmark = pytest.mark.slow
 
-ENV = "tests.gates.environments.tictactoe:TicTacToe"
+ENV = "tests.tools.gates.environments.tictactoe:TicTacToe"
 TARGET = 0.65
 HYPERPARAMETERS = {
     "batch_size": 128,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from rollcast.history import VARIABLE
 
-from tests.chaos.checker.check import check_folder
-from tests.chaos.checker.reading import read
-from tests.chaos.checker.violations import report
 from tests.e2e.processes import Processes, processes_in
 from tests.e2e.runs import WITH_PROCESS, small, write_run
+from tests.nightly.chaos.checker.check import check_folder
+from tests.nightly.chaos.checker.reading import read
+from tests.nightly.chaos.checker.violations import report
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

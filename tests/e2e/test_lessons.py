@@ -26,7 +26,7 @@ from tests.learner.service.samples import NAME, make_chunk
 pytestmark = pytest.mark.slow
 
 GATES = Path(__file__).parents[1] / "gates"
-COMBINATION = "tests.gates.environments.combination:Combination"
+COMBINATION = "tests.tools.gates.environments.combination:Combination"
 
 CRITERIA = {"behavior": NAME, "signal_smoothing": False, "threshold": 50, "min_lesson_length": 2}
 PARAMETERS: dict[str, Any] = {

@@ -18,7 +18,7 @@ from learner.common.exits import ExitCode as LearnerCode
 from tests.e2e.processes import Child, Processes, wait_until
 from tests.e2e.unity import free_ports
 from tests.learner.identity.certificates import Folder
-from tests.players.build import make_build
+from tests.tools.players.build import make_build
 
 RUN = """
 behaviors:
@@ -329,6 +329,6 @@ def _players(build: Path) -> list[str]:
             words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if "tests.players" in words and str(build.parent) in words:
+        if "tests.tools.players" in words and str(build.parent) in words:
             found.append(words)
     return found

@@ -12,7 +12,7 @@ from tests.e2e.processes import Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.stripped.names import missing_modules, missing_names
 from tests.e2e.unity import free_ports
-from tests.players.build import make_build
+from tests.tools.players.build import make_build
 
 STRIPPED = Path(__file__).with_name("stripped")
 

@@ -11,7 +11,7 @@ import pytest
 from actor_client.exits import ExitCode
 from tests.e2e.processes import LearnerProcess, Processes, processes_in
 from tests.e2e.unity import Gateway, run_for_any_behavior
-from tests.players.faults import EXIT_CODE
+from tests.tools.players.faults import EXIT_CODE
 
 FAULT_AT = ("--fault-at", "400")
 HOW = {

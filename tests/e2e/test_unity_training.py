@@ -16,7 +16,7 @@ from tests.e2e.runs import cartpole, small
 from tests.e2e.unity import Gateway, run_for_any_behavior
 from tests.learner.publish.test_unity_models import described, expected
 from tests.learner.publish.unity_behaviors import entities, floats, vector
-from tests.players.scenery import SCENES, Buffer
+from tests.tools.players.scenery import SCENES, Buffer
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import yaml
 
 from tests.e2e.processes import Child, Processes
 from tests.e2e.runs import small
-from tests.players.build import make_build
+from tests.tools.players.build import make_build
 
 
 def free_ports(count: int) -> int:

@@ -25,7 +25,7 @@ from tests.actor_client.scripted import wait_until
 from tests.actor_client.unity.harness import Caller
 from tests.actor_client.unity.players.programs import SECONDS, eventually, greeter, is_running, script
 from tests.e2e.unity import free_ports
-from tests.players.build import make_build
+from tests.tools.players.build import make_build
 
 HELLO = UnityMessageProto()
 HELLO.header.status = 200
@@ -180,7 +180,7 @@ def test_a_player_that_fails_again_and_again_ends_the_actor(tmp_path: Path) -> N
 
 def test_the_editor_may_stop_and_play_again(tmp_path: Path) -> None:
     """Stop and Play in the editor continue in the same session; no player is started."""
-    play = [sys.executable, "-m", "tests.players", "--decisions", "400", "--wait", str(SECONDS)]
+    play = [sys.executable, "-m", "tests.tools.players", "--decisions", "400", "--wait", str(SECONDS)]
     with RealLearner() as learner:
         with started(tmp_path, learner.address) as actor:
             for number in (1, 2):

@@ -20,7 +20,7 @@ from actor_client.unity.server import FAREWELL, Door, listening
 from tests.actor_client.unity.harness import Caller
 from tests.actor_client.unity.players.programs import SECONDS, eventually
 from tests.e2e.unity import free_ports
-from tests.players.build import make_build
+from tests.tools.players.build import make_build
 
 WAITS = """
 import os, time

@@ -15,7 +15,11 @@ from learner.settings.schema import run_file_schema
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "learner" / "run_files"
 RUN_FILES = sorted(
-    [*EXAMPLES.glob("*.yaml"), *(ROOT / "deploy").rglob("*.yaml"), *(ROOT / "tests" / "gates").rglob("*.yaml")]
+    [
+        *EXAMPLES.glob("*.yaml"),
+        *(ROOT / "deploy").rglob("*.yaml"),
+        *(ROOT / "tests" / "tools" / "gates").rglob("*.yaml"),
+    ]
 )
 VALIDATOR = jsonschema.Draft202012Validator(run_file_schema())
 

@@ -72,7 +72,7 @@ def test_its_links_lead_somewhere() -> None:
 
 
 ROOT = Path(__file__).parents[3]
-CONTROL = ROOT / "tests" / "gates" / "runs" / "mountaincar.yaml"
+CONTROL = ROOT / "tests" / "tools" / "gates" / "runs" / "mountaincar.yaml"
 
 
 def settings(path: Path) -> dict[str, Any]:

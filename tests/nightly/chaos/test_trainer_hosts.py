@@ -1,0 +1,91 @@
+"""Tests trainers on two machines: network namespaces whose link is cut."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from learner.common.exits import ExitCode
+from tests.e2e.processes import Child, Processes, command_environment, processes_in
+from tests.e2e.runs import cartpole, write_run
+from tests.e2e.test_outages import free_port
+from tests.e2e.test_trainer_deaths import is_back
+from tests.nightly.chaos.namespaces import Namespace, namespaces
+
+NAME = "CartPole"
+_RENAMED = """
+import os, sys
+os.execvp("unshare", ["unshare", "--uts", "sh", "-c", 'hostname a && exec "$@"', "sh", sys.executable, *sys.argv[1:]])
+"""
+"""Gives the other machine a name that comes first: torchrun's rendezvous c10d numbers machines by their names."""
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    """Starts processes that end with the test."""
+    with processes_in(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def machine() -> Iterator[Namespace]:
+    """Makes a machine with a link to this one."""
+    with namespaces(1) as (made,):
+        yield made
+
+
+def node(processes: Processes, machine: Namespace, number: int, front: int, meeting: int) -> Child:
+    """Starts torchrun with one rank on this machine (node 0) or on the other one."""
+    address = f"{machine.host}:{front}"
+    launch = (
+        *("--nnodes", "2", "--node-rank", str(number), "--nproc-per-node", "1", "--max-restarts", "3"),
+        *("--master-addr", machine.host, "--master-port", str(meeting), "--log-dir", os.devnull),
+    )
+    line = ("-m", "torch.distributed.run", *launch, "-m", "learner", "trainer", "--front", address, "--insecure")
+    inside = ("-c", _RENAMED, *machine.inside) if number else ()
+    device = "eth0" if number else machine.cable
+    environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": device, "TP_SOCKET_IFNAME": device}
+    return processes.python(f"node-{number}", *inside, *line, environment=environment)
+
+
+@pytest.mark.timeout(400)
+def test_two_machines_train_together(processes: Processes, machine: Namespace) -> None:
+    """Ranks on two machines train; while their link is cut nothing is trained, and afterwards the run goes on."""
+    front, meeting = free_port(), free_port()
+    settings = {"checkpoint_seconds": 1.0, "lease_seconds": 15.0, "collective_seconds": 10.0}
+    run_file = write_run(processes.folder, {NAME: cartpole()}, **settings)
+    options = ("--trainer-address", f"{machine.host}:{front}", "--trainers", "2", "--insecure")
+    learner = processes.learner(run_file, *options)
+    nodes = [node(processes, machine, number, front, meeting) for number in range(2)]
+    actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4")
+    learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor, *nodes)
+    assert all(f"rank {number} of 2" in each.said() for number, each in enumerate(nodes))
+    learner.wait_for_version(NAME, 4, actor, *nodes)
+    machine.cut()
+    learner.wait_for(lambda: learner.events("trainers_start_again"), "the loss is noticed", actor)
+    machine.mend()
+    learner.wait_for(lambda: is_back(learner, 2, 1), "all are back", actor, *nodes)
+    learner.wait_for_version(NAME, learner.behavior(NAME).version + 2, actor, *nodes)
+    numbers = learner.behavior(NAME).numbers
+    assert min(numbers[f"rank_steps/{rank}"] for rank in range(2)) > 0
+    learner.operator.drain(final=True)
+    assert learner.wait() == ExitCode.OK, learner.said()
+    assert [each.wait() for each in nodes] == [0, 0], "".join(each.said() for each in nodes)
+
+
+def test_ranks_on_a_machine_whose_name_does_not_resolve(tmp_path: Path) -> None:
+    """Ranks of one machine find each other by its loopback address."""
+    run_file = write_run(tmp_path, {NAME: cartpole()}, trainers=2, trainer_process=None)
+    options = ["--address=127.0.0.1:0", "--max-wall-seconds=1", f"--results-dir={tmp_path}"]
+    renamed = ["unshare", "--uts", "sh", "-c", 'hostname no-such-name && exec "$@"', "sh"]
+    done = subprocess.run(
+        [*renamed, sys.executable, "-m", "learner", "serve", run_file, *options],
+        capture_output=True, text=True, timeout=100, check=False, env=command_environment(),
+    )  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stdout + done.stderr
+    assert "trainers_start_again" not in done.stdout + done.stderr

@@ -1,0 +1,74 @@
+"""Builds the images of the stack without a registry."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from tests.nightly.stack.machine import CommandError, run, succeeds
+
+SUITE = "bookworm"  # its Python is 3.11, as that of the images
+OFFICIAL_BASE = "python:3.11-slim-bookworm"
+BASE = "rollcast-stack/python:3.11"
+PROMETHEUS = "rollcast-stack/prometheus:local"
+LEARNER = "rollcast-stack/learner:local"
+ACTOR = "rollcast-stack/actor:local"
+
+_NOT_NEEDED = ("var/cache/apt/*", "var/lib/apt/lists/*", "usr/share/doc/*", "usr/share/man/*", "usr/share/locale/*")
+# The paths and the user of the official image.
+_PROMETHEUS_FILE = f"""
+FROM {BASE}
+COPY prometheus promtool /bin/
+RUN mkdir -p /prometheus /etc/prometheus && chown 65534:65534 /prometheus
+USER 65534
+VOLUME /prometheus
+WORKDIR /prometheus
+ENTRYPOINT ["/bin/prometheus"]
+"""
+
+
+def make_base(folder: Path) -> None:
+    """Makes the base image: the official one if it can be had, else a small Debian with its own Python."""
+    if succeeds(["docker", "pull", "--quiet", OFFICIAL_BASE], timeout_seconds=300):
+        run(["docker", "tag", OFFICIAL_BASE, BASE])
+        return
+    root = folder / "base"
+    run(
+        ["debootstrap", "--variant=minbase", "--include=ca-certificates,python3,python3-venv", SUITE, root, _mirror()],
+        timeout_seconds=600,
+    )
+    archive = folder / "base.tar"
+    run(["tar", "-C", root, *(f"--exclude=./{name}" for name in _NOT_NEEDED), "-cf", archive, "."], timeout_seconds=120)
+    run(["docker", "import", archive, BASE], timeout_seconds=120)
+    archive.unlink()
+    shutil.rmtree(root)
+
+
+def make_prometheus(folder: Path) -> None:
+    """Puts Debian's Prometheus into an image with the paths of the official one."""
+    folder.mkdir()
+    for name in ("prometheus", "promtool"):
+        shutil.copy2(Path(shutil.which(name) or name).resolve(), folder / name)
+    (folder / "Dockerfile").write_text(_PROMETHEUS_FILE)
+    run(["docker", "build", "--tag", PROMETHEUS, folder], timeout_seconds=300, environment={"DOCKER_BUILDKIT": "0"})
+
+
+def fetch_wheels(clone: Path) -> None:
+    """Fills the folder of wheels of a clone, as deploy/README.md says."""
+    script = clone / "deploy" / "docker" / "wheels.sh"
+    run([script], timeout_seconds=900, environment={"PYTHON": sys.executable}, folder=clone)
+
+
+def remove_all() -> None:
+    """Removes the images that were made here."""
+    for image in (LEARNER, ACTOR, PROMETHEUS, BASE):
+        succeeds(["docker", "image", "rm", image])
+    succeeds(["docker", "image", "prune", "--force"])  # the stages that built them
+
+
+def _mirror() -> str:
+    """Returns the address that this machine takes Debian's packages from."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", f"Codename: {SUITE}", "Component: main"]
+    addresses = run([*command, "Created-By: Packages"]).split()
+    if not addresses:
+        raise CommandError(f"apt knows no source of {SUITE}; apt-get update reads the sources")
+    return addresses[0]

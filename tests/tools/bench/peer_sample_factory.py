@@ -1,0 +1,119 @@
+"""Runs Sample Factory."""
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tests.tools.bench.environments import SAMPLE_FACTORY
+from tests.tools.bench.measurement import (
+    SECONDS_TO_TARGET,
+    STEPS_PER_SECOND,
+    STEPS_TO_TARGET,
+    TARGET_RETURN,
+    Figures,
+    MeasurementFailed,
+)
+from tests.tools.bench.processes import Child
+from tests.tools.bench.workplace import Workplace
+
+START_SECONDS = 120.0
+SCRIPT = Path(__file__).parent / "peers" / "sample_factory_cartpole.py"
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+_TIME = r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]\[\d+\] "
+_BEGUN = re.compile(_TIME + r"All inference workers are ready!", re.MULTILINE)
+_FRAMES = re.compile(_TIME + r"Fps is .*?Total num frames: (\d+)\.", re.MULTILINE)
+_RETURN = re.compile(_TIME + r"Avg episode reward: \[\(0, '(-?[\d.]+)'\)\]", re.MULTILINE)
+
+
+class SampleFactory:
+    """Runs APPO with two workers of eight environments.
+
+    It does not end by itself at the target, nor after the time it is told; so it is ended after a while, and what it
+    did is read from its log.
+
+    Args:
+        workplace: Where logs and temporary files go.
+        seconds: How long it trains, counted from its first environment step.
+    """
+
+    name = "sf"
+
+    def __init__(self, workplace: Workplace, seconds: float) -> None:
+        self.title = "Sample Factory APPO"
+        self._workplace = workplace
+        self._seconds = seconds
+
+    def prepare(self) -> None:
+        """Makes its virtual environment."""
+        version = SAMPLE_FACTORY.ensure(self._workplace.log("install-sf"))
+        self.title = f"Sample Factory {version} APPO, 2 x 8 envs"
+
+    def measure(self, round_index: int) -> Figures:
+        """Trains for a while."""
+        command: list[str | Path] = [SAMPLE_FACTORY.python, SCRIPT, str(round_index + 1), str(round(self._seconds))]
+        log = self._workplace.log(f"sf-{round_index}")
+        with Child("Sample Factory", command, log, self._workplace.environment) as child:
+            child.wait_until(lambda: _BEGUN.search(_plain(child.log())) is not None, "its first step", START_SECONDS)
+            deadline = time.monotonic() + self._seconds
+            child.wait_until(lambda: time.monotonic() > deadline, "its time was over", 2 * self._seconds)
+            text = child.log()
+        return read_log(text, self._seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """A report in its log; `at` is seconds since its first step."""
+
+    at: float
+    value: float
+
+
+def read_log(text: str, seconds: float) -> Figures:
+    """Reads rates and returns from the log.
+
+    The rate is that of trained frames between the first report, a few seconds after the start, and the last one.
+
+    Args:
+        text: The log.
+        seconds: How long it trained, for messages.
+
+    Raises:
+        MeasurementFailed: There are fewer than two reports.
+    """
+    plain = _plain(text)
+    begun = _BEGUN.search(plain)
+    frames = _reports(_FRAMES, plain, begun)
+    if len(frames) < 2:
+        raise MeasurementFailed(
+            f"Sample Factory reported {len(frames)} times in {seconds:.0f} s; give it more --seconds"
+        )
+    first, last = frames[0], frames[-1]
+    figures = {STEPS_PER_SECOND: (last.value - first.value) / (last.at - first.at)}
+    returns = _reports(_RETURN, plain, begun)
+    hit = next((report.at for report in returns if report.value >= TARGET_RETURN), None)
+    if hit is None:
+        best = max((report.value for report in returns), default=float("nan"))
+        return Figures(figures, f"not at {TARGET_RETURN:.0f} in {seconds:.0f} s, {best:.0f} at best")
+    figures[SECONDS_TO_TARGET] = hit
+    # Both lines are written within a millisecond of each other.
+    figures[STEPS_TO_TARGET] = min(frames, key=lambda report: abs(report.at - hit)).value
+    return Figures(figures, "it reports every 5 s")
+
+
+def _plain(text: str) -> str:
+    return _COLOR.sub("", text)
+
+
+def _reports(pattern: re.Pattern[str], text: str, begun: re.Match[str] | None) -> list[_Report]:
+    found = [(_seconds(match[1]), float(match[2])) for match in pattern.finditer(text)]
+    if not found:
+        return []
+    start = found[0][0] if begun is None else _seconds(begun[1])
+    return [_Report(at - start, value) for at, value in found]
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S,%f").timestamp()

@@ -1,0 +1,7 @@
+"""Runs `python -m tests.tools.gates`."""
+
+import sys
+
+from tests.tools.gates.cli import main
+
+sys.exit(main())

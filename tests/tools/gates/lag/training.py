@@ -1,0 +1,103 @@
+"""Trains in one process with an actor that lags behind, so that the lag is what it must be and nothing else varies."""
+
+import time
+from pathlib import Path
+
+import torch
+
+from learner.ingest.behaviors import BehaviorTable
+from learner.ingest.ledger import Ledger
+from learner.link.channel import Link
+from learner.observe.stats import StatsReporter
+from learner.settings.load import load_run_options
+from learner.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.trainers.appo.trainer import APPOTrainer
+from learner.trainers.judge import judge
+from tests.learner.trainers.in_process import CARTPOLE, Bench
+from tests.tools.bench.measurement import MeasurementFailed
+from tests.tools.gates.gate import Arm, Trained
+from tests.tools.gates.lag.actor import Delayed, LaggingActor
+from tests.tools.gates.lag.control import RecomputingPPO
+
+LAG = 8
+"""Versions between acting and learning."""
+STEPS_AT_ONCE = 256
+POINT_STEPS = 2000
+"""Between two points of a curve."""
+
+
+def train_appo(arm: Arm, seed: int, kept: Path) -> Trained:
+    """Trains appo on steps of `LAG` versions ago; see `train`."""
+    del kept
+    return train(arm, seed, APPOTrainer)
+
+
+def train_control(arm: Arm, seed: int, kept: Path) -> Trained:
+    """Trains the control on such steps; see `train`."""
+    del kept
+    return train(arm, seed, RecomputingPPO)
+
+
+def train(arm: Arm, seed: int, kind: type[ActorCriticTrainer]) -> Trained:
+    """Trains CartPole until the arm's target or budget: the trainer, its queue and buffer are real, the actor is ours.
+
+    Args:
+        arm: Run file, settings, budget and target.
+        seed: Of weights, minibatches, environments and actions.
+        kind: Of trainer; the run file is its.
+
+    Raises:
+        MeasurementFailed: Steps were dropped: the two arms would not see the same.
+    """
+    torch.set_num_threads(1)  # networks of this size gain nothing from more
+    delayed = Delayed(LAG)
+    bench = _bench(arm, delayed)
+    trainer = kind(bench.context(seed=seed))
+    trainer.start()
+    actor = LaggingActor(bench, delayed, seed)
+    began = time.monotonic()
+    curve: list[tuple[int, float]] = []
+    best, reached, stop_reason = 0.0, None, "max_steps"
+    while actor.steps < arm.budget_steps:
+        actor.run(min(STEPS_AT_ONCE, arm.budget_steps - actor.steps))
+        trainer.advance()
+        mean = trainer.mean_return() or 0.0
+        if actor.steps >= POINT_STEPS * (len(curve) + 1):
+            curve.append((actor.steps, round(mean, 2)))
+        if trainer.episodes < bench.table.service.reward_buffer_episodes:
+            continue
+        best = max(best, mean)
+        if arm.target is not None and mean >= arm.target:
+            reached, stop_reason = actor.steps, "target_return"
+            break
+        if time.monotonic() - began > arm.wall_seconds:
+            stop_reason = "max_wall_seconds"
+            break
+    dropped = dict(bench.ledger.books(CARTPOLE.name).dropped)
+    if dropped:
+        raise MeasurementFailed(f"{arm.name} seed {seed}: steps were dropped: {dropped}")
+    seconds = time.monotonic() - began
+    return Trained(
+        seed=seed,
+        stop_reason=stop_reason,
+        steps=actor.steps,
+        seconds=round(seconds, 1),
+        episodes=trainer.episodes,
+        train=trainer.mean_return(),
+        best=best,
+        steps_to_target=reached,
+        seconds_to_target=round(seconds, 1) if reached else None,
+        optimizer_steps=trainer.optimizer_steps,
+        lag=round(trainer.numbers["mean_lag"], 2),
+        curve=(*curve, (actor.steps, round(trainer.mean_return() or 0.0, 2))),
+    )
+
+
+def _bench(arm: Arm, delayed: Delayed) -> Bench:
+    """Makes everything around a trainer but the service."""
+    changes = [f"max_steps={arm.budget_steps}", *arm.settings]
+    items = [f"behaviors.{CARTPOLE.name}.{change}" for change in changes]
+    options = load_run_options(Path(arm.run_file), set_items=items, environ={}).options
+    ledger, link = Ledger(), Link()
+    table = BehaviorTable(options, ledger, judge, link.to_trainers.send)
+    return Bench(link, table, table.declare(CARTPOLE, 0, 1), ledger, StatsReporter(CARTPOLE.name), delayed)

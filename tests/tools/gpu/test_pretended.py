@@ -1,0 +1,147 @@
+"""Tests the pretended device."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import adam
+
+from learner.buffers import sequences
+from learner.networks.distributions import branch_offsets
+from learner.trainers.actor_critic import experience
+from tests.tools.gpu import waits
+from tests.tools.gpu.cases import Case, record
+from tests.tools.gpu.check import Setup
+from tests.tools.gpu.devices import CPU
+from tests.tools.gpu.pretended import PRETENDED, MixedDevicesError, PretendedDevice, WaitError, is_there
+
+
+def test_what_is_made_or_taken_there_is_there_and_so_is_what_comes_of_it() -> None:
+    """Tensors made or copied there, and results of them, are there; copies to the host are not."""
+    layer = nn.Linear(2, 3)
+    with PretendedDevice():
+        values = torch.ones(4, 2, device=PRETENDED)
+        assert values.device == PRETENDED
+        found = layer.to(PRETENDED)(values)
+        (gradient,) = torch.autograd.grad(found.sum(), [layer.weight])
+        there = [
+            values,
+            found,
+            gradient,
+            layer.weight,
+            found[0],
+            torch.zeros(1, device=found.device),
+            found.split(2)[0],
+        ]
+        assert all(is_there(each) for each in there)
+        back = found.cpu()
+        assert not is_there(back)
+        assert back.device == CPU
+        assert not is_there(found.detach().to("cpu"))
+
+
+def test_both_sides_do_not_meet() -> None:
+    """Operations on tensors of both sides raise, except for single numbers of the host."""
+    with PretendedDevice():
+        values, index = torch.ones(4, device=PRETENDED), torch.tensor([0, 1])
+        with pytest.raises(
+            MixedDevicesError, match=r"index_select was given tensors of both sides: \[4\] device, \[2\] host"
+        ):
+            values.index_select(0, index)
+        with pytest.raises(MixedDevicesError):
+            torch.cat((values, torch.ones(1)))
+        with pytest.raises(MixedDevicesError, match="numpy cannot see"):
+            values.numpy()
+        assert is_there(values + torch.tensor(1.0))
+        assert is_there(values.index_select(0, index.to(PRETENDED)))
+
+
+def test_a_copy_leaves_the_other_side_as_it_is() -> None:
+    """A copy does not share memory with its source."""
+    array = np.zeros(2)
+    with PretendedDevice():
+        there = torch.from_numpy(array).to(PRETENDED, non_blocking=True)
+        back = there.cpu()
+        there += 1.0
+    assert array.tolist() == [0.0, 0.0]
+    assert back.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda values: values.sum().item(),
+        lambda values: values.tolist(),
+        lambda values: bool(values.isfinite().all()),
+        lambda values: float(values.sum()),
+        lambda values: values.cpu(),
+        lambda values: values[values > 0],
+        lambda values: values[torch.zeros((), dtype=torch.int64, device=PRETENDED)],
+        lambda values: torch.ones(3).to(PRETENDED),
+        lambda values: torch.tensor([1, 2], device=PRETENDED),
+        lambda values: values.copy_(torch.ones(3)),
+    ],
+)
+def test_reads_and_copies_wait(wait: waits.Watch) -> None:
+    """Reads and copies are counted as waits, and raise where waits are errors."""
+    with PretendedDevice() as device:
+        values = torch.ones(3, device=PRETENDED)
+        with device.waits_are_errors():
+            torch.ones(3).to(PRETENDED, non_blocking=True)
+            values.copy_(torch.ones(3), non_blocking=True)
+            with pytest.raises(WaitError):
+                wait(values)  # type: ignore[call-arg]
+        assert not device.waits
+        wait(values)  # type: ignore[call-arg]
+        assert sum(device.waits.values()) == 1
+
+
+def test_a_wait_in_a_loop_over_minibatches_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait in a loop over minibatches is found."""
+    case, device = Case("ppo", "memory"), PretendedDevice()
+    chunks = record(case, tmp_path, 2).chunks
+    monkeypatch.setattr(sequences, "to_device", lambda array, place: torch.from_numpy(array).to(place))
+    with device, pytest.raises(WaitError, match="to waits for the device"):
+        waits.watched(case, PRETENDED, Setup(PRETENDED, tmp_path), chunks, device.waits_are_errors)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "waits_once"),
+    [({"learning_rate_schedule": "adaptive", "weight_decay": 0.1}, False), ({"target_kl": 0.01}, True)],
+)
+def test_an_adaptive_rate_does_not_wait_and_a_target_does(
+    hyper: dict[str, object], waits_once: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The adaptive rate changes on the device; `target_kl` is compared on the host, as its description says."""
+    settings = Case.settings
+
+    def changed(case: Case, folder: Path) -> dict[str, Any]:
+        made = settings(case, folder)
+        return {**made, "hyperparameters": {**made["hyperparameters"], **hyper}}
+
+    def with_rate_of_the_host(*arguments: Any, lr: Any, **options: Any) -> None:
+        assert is_there(lr) is (not waits_once)
+        adam.adam(*arguments, lr=1e-3, **options)
+
+    monkeypatch.setattr(Case, "settings", changed)
+    case = Case("ppo", "vector")
+    chunks = record(case, tmp_path, 3).chunks
+    # torch compares the device of the rate with the real one of the parameters, and would copy it.
+    monkeypatch.setattr("learner.optimizers.adam.adam", with_rate_of_the_host)
+    with PretendedDevice() as device, pytest.raises(WaitError) if waits_once else nullcontext():
+        assert waits.watched(case, PRETENDED, Setup(PRETENDED, tmp_path), chunks, device.waits_are_errors) == 2
+
+
+def test_a_tensor_that_was_left_on_the_host_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor that was left on the host is found."""
+    case = Case("ppo", "vector")
+    chunks = record(case, tmp_path, 2).chunks
+    monkeypatch.setattr(experience, "branch_offsets", lambda branches, _: branch_offsets(branches))
+    with PretendedDevice() as device, pytest.raises(MixedDevicesError, match="add was given tensors of both sides"):
+        waits.watched(case, PRETENDED, Setup(PRETENDED, tmp_path), chunks, device.waits_are_errors)

@@ -1,0 +1,98 @@
+"""Reads and writes side channels as a player does."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+from uuid import UUID
+
+from rollcast.unity.communicator_objects import unity_message_pb2
+
+from tests.tools.players.task import Task
+
+ENGINE: Final = UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
+PARAMETERS: Final = UUID("534c891e-810f-11ea-a9d0-822485860400")
+STATISTICS: Final = UUID("a1d8f7b7-cec8-50f9-b78b-d3e165a78520")
+UNKNOWN: Final = UUID("00000000-1111-2222-3333-444444444444")
+AVERAGE, MOST_RECENT, SUM, HISTOGRAM = range(4)
+
+
+def records(data: bytes) -> Iterator[tuple[UUID, bytes]]:
+    """Yields channel and payload of each record."""
+    offset = 0
+    while offset < len(data):
+        (length,) = struct.unpack_from("<i", data, offset + 16)
+        yield UUID(bytes_le=data[offset : offset + 16]), data[offset + 20 : offset + 20 + length]
+        offset += 20 + length
+
+
+def record(channel: UUID, payload: bytes) -> bytes:
+    """Returns a record."""
+    return channel.bytes_le + struct.pack("<i", len(payload)) + payload
+
+
+def statistic(key: str, value: float, aggregation: int) -> bytes:
+    """Returns a record of the statistics channel."""
+    name = key.encode("ascii")
+    return record(STATISTICS, struct.pack("<i", len(name)) + name + struct.pack("<fi", value, aggregation))
+
+
+def told(data: bytes) -> list[dict[str, Any]]:
+    """Returns what was told to the player, for its log."""
+    return [_told(channel, payload) for channel, payload in records(data)]
+
+
+def _told(channel: UUID, payload: bytes) -> dict[str, Any]:
+    if channel == PARAMETERS:
+        (length,) = struct.unpack_from("<i", payload)
+        key, rest = payload[4 : 4 + length].decode("ascii"), payload[4 + length :]
+        (kind,) = struct.unpack_from("<i", rest)
+        if kind == 0:
+            return {"parameter": key, "value": struct.unpack_from("<f", rest, 4)[0]}
+        seed, sampler = struct.unpack_from("<ii", rest, 4)
+        return {"parameter": key, "seed": seed, "sampler": sampler, "rest": rest[12:].hex()}
+    if channel == ENGINE:
+        (kind,) = struct.unpack_from("<i", payload)
+        layout = {0: "<ii", 2: "<f"}.get(kind, "<i")
+        return {"engine": kind, "values": list(struct.unpack_from(layout, payload, 4))}
+    return {"channel": str(channel), "bytes": len(payload)}
+
+
+class Reporting:
+    """A task whose player sends statistics with every message.
+
+    Args:
+        task: The task.
+        extra: Records sent with the first message as well.
+    """
+
+    def __init__(self, task: Task, extra: Iterable[bytes] = ()) -> None:
+        self._task = task
+        self._extra = b"".join(extra)
+
+    @property
+    def decisions(self) -> int:
+        """Returns the decisions of the task."""
+        return self._task.decisions
+
+    def reset(self, seed: int | None = None) -> None:
+        """Resets the task."""
+        self._task.reset(seed)
+
+    def write(self, output: unity_message_pb2.UnityOutputProto) -> None:
+        """Writes the task, and a statistic of each kind."""
+        self._task.write(output)
+        output.rl_output.side_channel += self._extra + b"".join(
+            [
+                statistic("Scripted/Decisions", self.decisions, MOST_RECENT),
+                statistic("Scripted/Two", 2.0, AVERAGE),
+                statistic("Scripted/Messages", 1.0, SUM),
+                statistic("Scripted/Spread", self.decisions % 7, HISTOGRAM),
+            ]
+        )
+        self._extra = b""
+
+    def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
+        """Applies actions to the task."""
+        self._task.act(reply)

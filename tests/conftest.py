@@ -7,9 +7,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.e2e.preloaded import install
+
 # Tests run side by side, one worker per core: more threads of torch would only wait for each other. Set before torch is
 # imported, and inherited by the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Commands that tests start are forks of processes that have loaded their modules.
+install()
 
 # A deadline would make a test depend on how busy the machine is.
 settings.register_profile("rollcast", deadline=None)

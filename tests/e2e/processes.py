@@ -20,12 +20,10 @@ from rollcast.v1 import control_pb2
 from learner.commands.operator import Operator
 from learner.observe.address import BoundAddresses, read_addresses
 from tests.e2e.books import check_books
-from tests.e2e.preloaded import Fork, can_fork, fork
+from tests.e2e.preloaded import children_of
 
 ROOT = Path(__file__).resolve().parents[2]
-LEARNER = os.environ.get("ROLLCAST_TEST_LEARNER", "learner")
-"""What ``python -m`` runs for a learner; ``tests.coded_learner`` lets its two sides exchange encoded messages."""
-SECONDS = 60.0
+SECONDS = 300.0
 """Time limit for events that must occur; a limit for hangs, not a measurement."""
 POLL_SECONDS = 0.05
 TRACEBACK = "Traceback (most recent call last)"
@@ -47,14 +45,6 @@ def wait_until(condition: Callable[[], T], what: str, *, seconds: float = SECOND
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}\n{said()}"
         time.sleep(POLL_SECONDS)
     return found
-
-
-def children_of(pid: int) -> list[int]:
-    """Returns the child processes of a process; none of one that has ended."""
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
 
 
 def command_environment() -> dict[str, str]:
@@ -87,11 +77,7 @@ class Child:
         self.name = name
         self._files = folder / f"{name}.out", folder / f"{name}.err"
         whole = {**command_environment(), **(environment or {})}
-        self.process: subprocess.Popen[bytes] | Fork
         with self._files[0].open("wb") as out, self._files[1].open("wb") as err:
-            if python is None and can_fork(arguments, whole):
-                self.process = fork(arguments, cwd, whole, out, err)
-                return
             self.process = subprocess.Popen(
                 # -P: the packages of the working folder must not take the place of those of another installation.
                 [sys.executable, *arguments] if python is None else [str(python), "-P", *arguments],
@@ -180,8 +166,7 @@ class LearnerProcess(Child):
         self.folder = folder
         self._before = _version(folder / "address.json")
         options = ["--run-id", folder.name, "--results-dir", str(folder.parent), "--log-format", "json"]
-        is_other = python is not None or "PYTHONPATH" in (environment or {})  # and has its own start
-        line = ["-m", "learner" if is_other else LEARNER, "serve", str(run_file), *options, *arguments]
+        line = ["-m", "learner", "serve", str(run_file), *options, *arguments]
         super().__init__(name, line, logs, environment, cwd, python=python)
         self._operator: Operator | None = None
 

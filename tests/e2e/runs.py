@@ -8,9 +8,6 @@ from typing import Any
 
 import yaml
 
-WITH_PROCESS = ("--set", "rollcast.trainer_process=true")
-"""Arguments of a learner whose trainers have a process, so that the service is no fork that has loaded torch."""
-
 
 def small(**changes: Any) -> dict[str, Any]:
     """Returns the settings of a behavior that updates every 256 steps, and never ends by itself."""
@@ -48,11 +45,10 @@ def write_run(folder: Path, behaviors: Mapping[str, Any], **rollcast: Any) -> Pa
     Args:
         folder: Where it goes.
         behaviors: By name.
-        rollcast: Keys of the block of that name; one with None is left out. Sessions of a test end soon after their actors,
-            and its trainers are threads, because a fork has loaded torch.
+        rollcast: Keys of the block of that name; one with None is left out. Sessions of a test end soon after their actors.
     """
     path = folder / "run.yaml"
-    block = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1, "trainer_process": False, **rollcast}
+    block = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1, **rollcast}
     given = {key: value for key, value in block.items() if value is not None}
     document = {"behaviors": dict(behaviors), "env_settings": {"seed": 7}, "rollcast": given}
     path.write_text(yaml.safe_dump(document, sort_keys=False))

@@ -15,7 +15,7 @@ import pytest
 from learner.checkpoints.status import TrainingStatus
 from learner.commands.status_text import render_status
 from learner.common.exits import ExitCode
-from tests.e2e.processes import LEARNER, Child, LearnerProcess, Processes, wait_until
+from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.unity import Gateway, run_for_any_behavior
 
@@ -40,7 +40,7 @@ def told(learner: LearnerProcess | Child, event: str) -> list[dict[str, Any]]:
 def evaluate(processes: Processes, *arguments: str) -> tuple[Child, str]:
     """Starts `rollcast-learner evaluate`, and returns where it waits for actors."""
     options = ["--address", "127.0.0.1:0", "--log-format", "json"]
-    child = processes.python("evaluate", "-m", LEARNER, "evaluate", *arguments, *options)
+    child = processes.python("evaluate", "-m", "learner", "evaluate", *arguments, *options)
     wait_until(lambda: told(child, "waiting_for_actors") or not child.is_running, "it waits", said=child.said)
     return child, told(child, "waiting_for_actors")[0]["address"]
 
@@ -107,7 +107,7 @@ def test_an_evaluation_starts_and_films_an_actor_of_its_own(processes: Processes
     assert learner.wait() == 0
     folder, command = tmp_path / "videos", ["evaluate", str(learner.folder), "--episodes", "3", "--log-format", "json"]
     filming = ["--env", "CartPole-v1", "--json", "-", "--video", str(folder)]
-    child = processes.python("filming", "-m", LEARNER, *command, *filming)
+    child = processes.python("filming", "-m", "learner", *command, *filming)
     assert child.wait() == ExitCode.OK, child.said()
     (found,) = json.loads(child.out())["behaviors"]
     assert (found["episodes"], found["is_complete"]) == (3, True)
@@ -115,7 +115,9 @@ def test_an_evaluation_starts_and_films_an_actor_of_its_own(processes: Processes
     frames = [ffmpeg.count_frames_and_secs(video)[0] for video in sorted(folder.iterdir())]
     assert len(frames) == 3
     assert sum(frames) / 3 - 1 == pytest.approx(found["lengths"]["mean"])  # the first frame is of no step
-    wrong = processes.python("wrong", "-m", LEARNER, *command, "--env", "CartPol-v1", "--actor-args", "--num-envs", "2")
+    wrong = processes.python(
+        "wrong", "-m", "learner", *command, "--env", "CartPol-v1", "--actor-args", "--num-envs", "2"
+    )
     assert "the actor of --env CartPol-v1 ended with exit code 11" in wrong.fails_with(ExitCode.EVALUATION_CUT_SHORT)
     assert [line["reason"] for line in wrong.events("stopping")] == ["error"]  # no trainer has failed
     assert "CartPole" in wrong.events("actor_ended")[0]["error"]
@@ -151,7 +153,7 @@ def test_a_finished_run_is_evaluated_for_a_second_and_shown(processes: Processes
     child, _ = evaluate(processes, str(learner.folder), "--max-wall-seconds", "1", "--json", "-")
     assert child.wait() == ExitCode.EVALUATION_CUT_SHORT
     assert json.loads(child.out())["behaviors"] == []
-    missing = processes.python("missing", "-m", LEARNER, "evaluate", "nowhere")
+    missing = processes.python("missing", "-m", "learner", "evaluate", "nowhere")
     assert "nowhere" in missing.fails_with(ExitCode.NOTHING_TO_RESUME)
     _acts_without_training(processes, run_file)
 
@@ -193,7 +195,7 @@ def test_a_limit_of_training_ends_no_evaluation(processes: Processes, tmp_path: 
     begun = time.monotonic()
     child, address = evaluate(processes, str(learner.folder), "--episodes", "3")
     control = f"127.0.0.1:{told(child, 'listening')[0]['control_port']}"
-    drain = processes.python("drain", "-m", LEARNER, "drain", "--control", control)
+    drain = processes.python("drain", "-m", "learner", "drain", "--control", control)
     assert drain.wait() == ExitCode.NOT_ALLOWED, drain.said()
     acting = processes.learner(run_file, "--inference", "--resume")
     assert acting.address

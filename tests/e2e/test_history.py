@@ -10,7 +10,7 @@ import pytest
 from rollcast.history import VARIABLE
 
 from tests.e2e.processes import Processes, processes_in
-from tests.e2e.runs import WITH_PROCESS, small, write_run
+from tests.e2e.runs import small, write_run
 from tests.nightly.chaos.checker.check import check_folder
 from tests.nightly.chaos.checker.reading import read
 from tests.nightly.chaos.checker.violations import report
@@ -35,29 +35,22 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 
 @pytest.mark.parametrize(
-    ("settings", "trains", "has_process"),
-    [
-        ({}, "update_end", False),
-        ({}, "update_end", True),
-        ({"trainer_type": "sac", "hyperparameters": REPLAY}, "remembered", False),
-    ],
-    ids=["ppo", "ppo-process", "sac"],
+    ("settings", "trains"),
+    [({}, "update_end"), ({"trainer_type": "sac", "hyperparameters": REPLAY}, "remembered")],
+    ids=["ppo", "sac"],
 )
-def test_the_history_of_a_restart(
-    processes: Processes, settings: dict[str, Any], trains: str, has_process: bool
-) -> None:
+def test_the_history_of_a_restart(processes: Processes, settings: dict[str, Any], trains: str) -> None:
     """Every chunk has its lines on both sides, over a kill of the learner, and they add up to the books."""
     folder = processes.folder / "histories"
     environment = {VARIABLE: str(folder)}
     run_file = write_run(processes.folder, {NAME: small(**settings)}, lease_seconds=15.0, checkpoint_seconds=1.0)
-    trainers = WITH_PROCESS if has_process else ()
-    learner = processes.learner(run_file, *trainers, environment=environment)
+    learner = processes.learner(run_file, environment=environment)
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2", environment=environment)
     learner.wait_for_version(NAME, 5, actor)
     learner.wait_for((learner.folder / "run_state.pt").exists, "a first run state", actor)
     port = int(learner.address.rpartition(":")[2])
     learner.kill()
-    again = processes.learner(run_file, *trainers, "--resume=auto", environment=environment, port=port)
+    again = processes.learner(run_file, "--resume=auto", environment=environment, port=port)
     again.wait_for_version(NAME, again.behavior(NAME).version + 3, actor)
     again.operator.drain(final=True)
     assert (again.wait(), actor.wait()) == (0, 0), again.said() + actor.said()

@@ -23,7 +23,6 @@ from learner.common.exits import ExitCode
 from learner.settings.addresses import TOKENS
 from tests.e2e.books import by_reason, fates_of
 from tests.e2e.processes import (
-    LEARNER,
     ROOT,
     Child,
     LearnerProcess,
@@ -151,9 +150,7 @@ def run(old: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.Fix
     """Runs an old learner with an old and a new actor."""
     folder = tmp_path_factory.mktemp(request.param)
     with processes_in(folder) as processes:
-        run_file = write_run(
-            folder, {NAME: BEHAVIORS[request.param]}, http=False, lease_seconds=5.0, trainer_process=None
-        )
+        run_file = write_run(folder, {NAME: BEHAVIORS[request.param]}, http=False, lease_seconds=5.0)
         learner = processes.learner(run_file, python=old)
         env, options = ENVS[request.param], ("--num-envs", "2", "--behavior", NAME)
         actors = {
@@ -187,7 +184,7 @@ def test_an_old_learner_trains_with_old_and_new_actors(run: OldRun) -> None:
 def test_an_old_run_is_evaluated(run: OldRun, tmp_path: Path) -> None:
     """`rollcast-learner evaluate` plays the last policy of the old folder."""
     options = ["--episodes", "4", "--address", "127.0.0.1:0", "--log-format", "json", "--json", str(tmp_path / "found")]
-    child = run.processes.python("evaluate", "-m", LEARNER, "evaluate", str(run.folder), *options)
+    child = run.processes.python("evaluate", "-m", "learner", "evaluate", str(run.folder), *options)
     wait_until(lambda: child.events("waiting_for_actors") or not child.is_running, "it waits", said=child.said)
     (waiting,) = child.events("waiting_for_actors")
     player = run.processes.actor(waiting["address"], ENVS[run.trainer_type], "--behavior", NAME, name="player")
@@ -251,7 +248,7 @@ def test_what_only_new_ones_can_do_is_refused_by_name(old: Path, processes: Proc
     assert refused.wait() != 0
     assert "the learner requires a token" in refused.said()
     (tmp_path / "old").mkdir()
-    run_file = write_run(tmp_path / "old", behaviors, http=False, trainer_process=None)
+    run_file = write_run(tmp_path / "old", behaviors, http=False)
     earlier = processes.learner(run_file, run="old", python=old)
     secure = ("--tls-ca", str(certs.ca))
     newcomer = processes.actor(earlier.address, ENVS["ppo"], "--behavior", NAME, *secure, name="newcomer")
@@ -275,7 +272,7 @@ def test_actors_without_tournaments_play_them(processes: Processes, tmp_path: Pa
     (books,) = player.events("books")
     assert books["produced"] == books["acked"] + sum(books["discarded"].values()) + sum(books["dropped"].values())
     rated = ["--against", "random", "--checkpoints", "1", "--games", "24", "--interval", "1", "--json", "-"]
-    command = ["-m", LEARNER, "tournament", str(learner.folder), *rated, "--address", "127.0.0.1:0"]
+    command = ["-m", "learner", "tournament", str(learner.folder), *rated, "--address", "127.0.0.1:0"]
     tournament = processes.python("tournament", *command, "--log-format", "json")
     wait_until(lambda: tournament.events("waiting_for_actors"), "it waits", said=tournament.said)
     address = tournament.events("waiting_for_actors")[0]["address"]

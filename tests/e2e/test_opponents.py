@@ -14,7 +14,7 @@ import torch
 from actor_client.boards.catalog import make_game
 from learner.common.exits import ExitCode
 from tests.e2e.books import check_books
-from tests.e2e.processes import LEARNER, LearnerProcess, Processes
+from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.test_evaluation import digests
 from tests.e2e.test_tournament import BOARD, SCRIPT, SELF_PLAY, actor, train
@@ -76,7 +76,7 @@ def _check_games(folder: Path, evaluations: int) -> None:
 def _evaluates(processes: Processes, learner: LearnerProcess) -> None:
     """Plays the finished run against a random player, and against the script of the actor that evaluate starts."""
     before = digests(learner.folder)
-    command = ["-m", LEARNER, "evaluate", str(learner.folder), "--against", "random", "--against", f"actor:{SCRIPT}"]
+    command = ["-m", "learner", "evaluate", str(learner.folder), "--against", "random", "--against", f"actor:{SCRIPT}"]
     options = ["--env", "tic_tac_toe", "--boards", "--episodes", "20", "--stochastic", "--json", "-"]
     child = processes.python("evaluate", *command, *options)
     assert child.wait() == ExitCode.OK, child.said()
@@ -129,7 +129,7 @@ def test_mistakes_are_one_line(processes: Processes) -> None:
         ({"opponents": ["random"], "interval_steps": None}, "set rollcast.evaluation.interval_steps"),
     ):
         file = run_file(processes.folder, **settings)
-        child = processes.python("refused", "-m", LEARNER, "serve", str(file), "--address", "127.0.0.1:0")
+        child = processes.python("refused", "-m", "learner", "serve", str(file), "--address", "127.0.0.1:0")
         assert message in child.fails_with(ExitCode.RUN_FILE)
 
 

@@ -16,7 +16,8 @@ from learner.commands.operator import Operator
 from learner.observe.address import read_addresses
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.books import by_reason
-from tests.e2e.processes import LearnerProcess, Processes, children_of, wait_until
+from tests.e2e.preloaded import children_of
+from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 
 pytestmark = pytest.mark.slow
@@ -119,7 +120,7 @@ def test_a_killed_learner_starts_again(processes: Processes, has_trainer_process
     Trainers in a process of their own end with the service, and the learner ends with them.
     """
     run_file = write_run(processes.folder, {NAME: SAC}, checkpoint_seconds=1.0)
-    own = json.dumps(has_trainer_process)
+    own = json.dumps(has_trainer_process)  # with threads, one process has all
     supervisor = processes.learner(
         run_file, "--restarts", "1", "--set", f"rollcast.trainer_process={own}", port=free_port()
     )
@@ -130,7 +131,7 @@ def test_a_killed_learner_starts_again(processes: Processes, has_trainer_process
     trainers = children_of(learner)
     assert len(trainers) == has_trainer_process
     os.kill(learner, signal.SIGKILL)
-    wait_until(lambda: not any(map(is_running, trainers)), "the trainers end with the service", seconds=5.0)
+    wait_until(lambda: not any(map(is_running, trainers)), "the trainers end with the service")
     wait_until(lambda: read_addresses(supervisor.folder) not in {None, before}, "it serves again", said=supervisor.said)
     addresses = read_addresses(supervisor.folder)
     assert addresses is not None

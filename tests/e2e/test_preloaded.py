@@ -1,57 +1,81 @@
-"""Tests that learners and actors of tests are forks of loaded processes, and end like any process."""
+"""Tests that commands of tests are forks of loaded processes, and are like new processes."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from learner.common.exits import ExitCode
-from tests.e2e.preloaded import Fork
-from tests.e2e.processes import Processes
+from tests.e2e.preloaded import Popen, children_of
+from tests.e2e.processes import Processes, wait_until
 from tests.e2e.runs import small, write_run
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(autouse=True)
-def _plain_learner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the learner be the one that is forked, whatever ROLLCAST_TEST_LEARNER says."""
-    monkeypatch.setattr("tests.e2e.processes.LEARNER", "learner")
+def loads_torch(pid: int) -> bool:
+    """Returns whether a process has loaded torch."""
+    return "torch" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_a_fork_has_its_own_output_and_exit_code(processes: Processes, tmp_path: Path) -> None:
     """A fork's error and exit code arrive, and so does the signal that ends another."""
     refused = processes.learner(tmp_path / "none.yaml")
     running = processes.learner(write_run(tmp_path, {"CartPole": small()}))
-    assert isinstance(refused.process, Fork)
+    assert isinstance(refused.process, Popen)
+    assert refused.process.is_fork
     assert "none.yaml" in refused.fails_with(ExitCode.RUN_FILE)
     assert running.address
     running.kill()
     assert running.process.poll() == -signal.SIGKILL
 
 
+def test_the_trainers_of_a_fork_are_one_and_end_with_it(processes: Processes, tmp_path: Path) -> None:
+    """A learner's fork has no torch, its trainers have, and they end when it is killed."""
+    learner = processes.learner(write_run(tmp_path, {"CartPole": small()}))
+    assert learner.address
+    (trainers,) = children_of(learner.pid)
+    assert (loads_torch(learner.pid), loads_torch(trainers)) == (False, True)
+    assert b"\0learner.commands.trainer\0" in Path(f"/proc/{trainers}/cmdline").read_bytes()
+    learner.kill()
+    wait_until(lambda: not Path(f"/proc/{trainers}").exists(), "the trainers end")
+
+
 def test_an_actor_is_a_fork_without_the_learner(processes: Processes, tmp_path: Path) -> None:
     """An actor's fork has no torch, finds environments of its folder, and ends as it should."""
     learner = processes.learner(write_run(tmp_path, {"CartPole": small()}))
     actor = processes.actor(learner.address, "CartPole-v1")
-    assert isinstance(actor.process, Fork)
+    assert isinstance(actor.process, Popen)
+    assert actor.process.is_fork
     learner.wait_for_version("CartPole", 1, actor)
-    assert "torch" not in Path(f"/proc/{actor.pid}/maps").read_text()
+    assert not loads_torch(actor.pid)
     actor.signal(signal.SIGTERM)
     assert actor.wait() == 0, actor.said()
 
 
-@pytest.mark.parametrize(
-    ("environment", "kind"), [({"ROLLCAST_INSECURE": "true"}, Fork), ({"TZ": "UTC"}, subprocess.Popen)]
-)
+@pytest.mark.parametrize(("environment", "is_fork"), [({"ROLLCAST_INSECURE": "true"}, True), ({"TZ": "UTC"}, False)])
 def test_an_environment_that_libraries_may_read_takes_a_new_interpreter(
-    processes: Processes, tmp_path: Path, environment: Mapping[str, str], kind: type
+    processes: Processes, tmp_path: Path, environment: Mapping[str, str], is_fork: bool
 ) -> None:
-    """Settings of Rollcast reach a fork; with other variables a learner is a new process."""
+    """Settings of Rollcast reach a fork; with other variables, learner, trainers and actor are new processes, and train."""
     learner = processes.learner(write_run(tmp_path, {"CartPole": small()}), environment=environment)
-    assert isinstance(learner.process, kind)
-    assert learner.address
+    actor = processes.actor(learner.address, "CartPole-v1", environment=environment)
+    for child in (learner, actor):
+        assert isinstance(child.process, Popen)
+        assert child.process.is_fork == is_fork
+    learner.wait_for_version("CartPole", 1, actor)
+
+
+def test_other_programs_and_pipes(tmp_path: Path) -> None:
+    """A fork's output may be a pipe and its input a file, and what no server has loaded is a new interpreter."""
+    command = [sys.executable, "-m", "learner", "check-config", "none.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (ExitCode.RUN_FILE, "")
+    assert "none.yaml" in done.stderr
+    other = Popen([sys.executable, "-c", "print(1)"], stdout=subprocess.PIPE)
+    assert (other.is_fork, other.communicate()) == (False, (b"1\n", None))

@@ -17,7 +17,8 @@ from learner.checkpoints.store import read_run_state
 from learner.common.exits import ExitCode
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.lockstep import Actor, differences, meanwhile, playing, stop_at_round
-from tests.e2e.processes import TRACEBACK, LearnerProcess, Processes, children_of, wait_until
+from tests.e2e.preloaded import children_of
+from tests.e2e.processes import TRACEBACK, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_lockstep import EVERY, left_behind, run_in, updates
 from tests.e2e.test_trainer_deaths import is_back

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from learner.common.exits import ExitCode
-from tests.e2e.processes import LEARNER, Child, Processes, wait_until
+from tests.e2e.processes import Child, Processes, wait_until
 from tests.e2e.runs import small, write_run
 from tests.e2e.test_evaluation import digests
 
@@ -50,7 +50,7 @@ def tournament(processes: Processes, folder: Path, *arguments: str, port: int = 
     """Starts a tournament."""
     options = ["--address", f"127.0.0.1:{port}", "--log-format", "json", "--games", str(GAMES), "--match-games", "8"]
     name = f"tournament-{len(processes._children)}"
-    return processes.python(name, "-m", LEARNER, "tournament", str(folder), *options, *arguments)
+    return processes.python(name, "-m", "learner", "tournament", str(folder), *options, *arguments)
 
 
 def address_of(child: Child) -> str:

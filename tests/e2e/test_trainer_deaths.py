@@ -16,7 +16,7 @@ from learner.common.exits import ExitCode
 from learner.observe.address import ADDRESS_FILE, TRAINERS_FILE
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
-from tests.e2e.runs import WITH_PROCESS, cartpole, write_run
+from tests.e2e.runs import cartpole, write_run
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def is_back(learner: LearnerProcess, generation: int, actors: int) -> bool:
 def test_killed_trainers_are_replaced_twice(processes: Processes) -> None:
     """Actors and learner outlive their trainers, each status balances, and the third death in ten minutes ends the run."""
     run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0)
-    learner = processes.learner(run_file, *WITH_PROCESS)
+    learner = processes.learner(run_file)
     actors = [processes.actor(learner.address, "CartPole-v1", "--num-envs", "2") for _ in range(2)]
     address = learner.address
     victims = []
@@ -57,9 +57,7 @@ def test_killed_trainers_are_replaced_twice(processes: Processes) -> None:
     assert [entry["deaths"] for entry in learner.events("trainers_start_again")] == [1, 2]
 
 
-@pytest.mark.parametrize(
-    ("trainers", "code"), [(WITH_PROCESS, ExitCode.INTERRUPTED), (WITH_PROCESS, 143), (("--trainers", "2"), 143)]
-)
+@pytest.mark.parametrize(("trainers", "code"), [((), ExitCode.INTERRUPTED), ((), 143), (("--trainers", "2"), 143)])
 def test_a_signal_during_the_start(processes: Processes, trainers: tuple[str, ...], code: int) -> None:
     """A signal before there is a run ends at once, with the code of `--stopped-code` if it is given, and leaves nothing behind."""
     with tempfile.TemporaryDirectory() as temporary:  # short, as the paths of sockets must be
@@ -77,7 +75,7 @@ def test_a_signal_while_trainers_start_again(processes: Processes) -> None:
     """A signal between two starts of the trainers ends at once with the given code, and leaves what was saved, and nothing else."""
     with tempfile.TemporaryDirectory() as temporary:
         run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0)
-        learner = processes.learner(run_file, *WITH_PROCESS, "--stopped-code", "143", environment={"TMPDIR": temporary})
+        learner = processes.learner(run_file, "--stopped-code", "143", environment={"TMPDIR": temporary})
         actor = processes.actor(learner.address, "CartPole-v1")
         learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor)
         os.kill(learner.trainers[0], signal.SIGKILL)
@@ -97,7 +95,7 @@ def test_what_a_restart_of_the_trainers_leaves_as_it_was(
 ) -> None:
     """Meanwhile status and health check say that it runs; then it is paused as before, and the limit of time has not moved."""
     run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0)
-    learner = processes.learner(run_file, *WITH_PROCESS, "--max-wall-seconds", str(LIMIT_SECONDS))
+    learner = processes.learner(run_file, "--max-wall-seconds", str(LIMIT_SECONDS))
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor)
     learner.operator.pause()

@@ -17,7 +17,8 @@ from learner.commands.introduction import Introduction
 from learner.commands.remote_dial import dial_front
 from learner.common.exits import ExitCode
 from learner.identity.audit import AUDIT_FILE
-from tests.e2e.processes import Child, LearnerProcess, Processes, children_of, processes_in, wait_until
+from tests.e2e.preloaded import children_of
+from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_outages import free_port
 from tests.e2e.test_trainer_deaths import is_back

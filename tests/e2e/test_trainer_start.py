@@ -25,7 +25,7 @@ def test_a_strange_folder_and_environment(trainers: int, restarts: int, tmp_path
     (folder / "learner").mkdir(parents=True)
     (folder / "learner" / "__init__.py").touch()
     (folder / "random.py").write_text("raise SystemExit('a module of this folder was imported')")
-    run_file = write_run(tmp_path, {"Behavior": small()}, trainer_process=None, trainers=trainers)
+    run_file = write_run(tmp_path, {"Behavior": small()}, trainers=trainers)
     options = [
         "--address=127.0.0.1:0",
         "--max-wall-seconds=1",

@@ -15,7 +15,8 @@ from learner.checkpoints.store import read_run_state
 from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
 from learner.front.stopping import ECHO_SECONDS, SIGNAL, Stopping
-from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, children_of, processes_in
+from tests.e2e.preloaded import children_of
+from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 
 pytestmark = pytest.mark.slow

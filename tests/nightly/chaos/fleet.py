@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wait_until
-from tests.e2e.runs import WITH_PROCESS
 from tests.nightly.chaos import match
 from tests.nightly.chaos.faulty_actor import VARIABLE as FAULTS
 from tests.nightly.chaos.injection import CallFault, FaultFile, Kind
@@ -260,9 +259,7 @@ class Fleet:
         ports = self._ports
         options = ["--resume=auto", "--set", f"rollcast.control_address=127.0.0.1:{ports.control}"]
         options += ["--set", f"rollcast.http_address=127.0.0.1:{ports.http}"]
-        return self._processes.learner(
-            self._run_file, *WITH_PROCESS, *options, port=ports.actors, environment=self._environment
-        )
+        return self._processes.learner(self._run_file, *options, port=ports.actors, environment=self._environment)
 
     def _end_learner(self, code: int) -> None:
         learner = self.learner

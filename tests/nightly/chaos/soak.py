@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in, wait_until
-from tests.e2e.runs import WITH_PROCESS, cartpole, write_run
+from tests.e2e.runs import cartpole, write_run
 from tests.nightly.chaos.resources import MIB, rss_bytes, slope_per_second
 
 SECONDS = 1800.0
@@ -68,7 +68,7 @@ def soak(folder: Path, seconds: float, settle_seconds: float, say: Callable[[str
 
 
 def _start(processes: Processes, run_file: Path) -> tuple[LearnerProcess, *tuple[Child, ...]]:
-    learner = processes.learner(run_file, *WITH_PROCESS)
+    learner = processes.learner(run_file)
     wait_until((learner.folder / "address.json").exists, "it listens", seconds=START_SECONDS, said=learner.said)
     options = ("--num-envs", "4", "--behavior", NAME)
     actors = [processes.actor(learner.address, "CartPole-v1", *options, name=f"actor{n}") for n in range(ACTORS)]

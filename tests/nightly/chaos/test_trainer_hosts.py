@@ -80,7 +80,7 @@ def test_two_machines_train_together(processes: Processes, machine: Namespace) -
 
 def test_ranks_on_a_machine_whose_name_does_not_resolve(tmp_path: Path) -> None:
     """Ranks of one machine find each other by its loopback address."""
-    run_file = write_run(tmp_path, {NAME: cartpole()}, trainers=2, trainer_process=None)
+    run_file = write_run(tmp_path, {NAME: cartpole()}, trainers=2)
     options = ["--address=127.0.0.1:0", "--max-wall-seconds=1", f"--results-dir={tmp_path}"]
     renamed = ["unshare", "--uts", "sh", "-c", 'hostname no-such-name && exec "$@"', "sh"]
     done = subprocess.run(

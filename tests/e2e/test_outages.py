@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tests.e2e.books import by_reason
 from tests.e2e.preloaded import children_of
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
+from tests.ports import reserve_ports
 
 pytestmark = pytest.mark.slow
 
@@ -106,13 +106,6 @@ def test_outage_bytes_is_refused_where_steps_grow_old(processes: Processes) -> N
     learner.wait_for(lambda: not learner.status().actors and not learner.status().actors_away, "it said goodbye")
 
 
-def free_port() -> int:
-    """Returns a port that is free now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @pytest.mark.parametrize("has_trainer_process", [False, True])
 def test_a_killed_learner_starts_again(processes: Processes, has_trainer_process: bool) -> None:
     """With --restarts a killed learner resumes its run, its actor returns, and SIGTERM ends the learner in good order.
@@ -122,7 +115,7 @@ def test_a_killed_learner_starts_again(processes: Processes, has_trainer_process
     run_file = write_run(processes.folder, {NAME: SAC}, checkpoint_seconds=1.0)
     own = json.dumps(has_trainer_process)  # with threads, one process has all
     supervisor = processes.learner(
-        run_file, "--restarts", "1", "--set", f"rollcast.trainer_process={own}", port=free_port()
+        run_file, "--restarts", "1", "--set", f"rollcast.trainer_process={own}", port=reserve_ports()
     )
     actor = processes.actor(supervisor.address, "Pendulum-v1", "--num-envs", "2")
     supervisor.wait_for((supervisor.folder / "run_state.pt").exists, "a run state", actor)

@@ -16,8 +16,8 @@ from rollcast.auth import Role
 from actor_client.unity.dropin.exits import ExitCode
 from learner.common.exits import ExitCode as LearnerCode
 from tests.e2e.processes import Child, Processes, wait_until
-from tests.e2e.unity import free_ports
 from tests.learner.identity.certificates import Folder
+from tests.ports import reserve_ports
 from tests.tools.players.build import make_build
 
 RUN = """
@@ -48,7 +48,7 @@ class Bench:
         self.build = make_build(folder / "game")
         self.run_file = folder / "run.yaml"
         self.write_run(10**9)
-        self.port = free_ports(4)
+        self.port = reserve_ports(4)
 
     def write_run(self, max_steps: int) -> None:
         """Writes the run file."""

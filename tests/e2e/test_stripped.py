@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.processes import Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.stripped.names import missing_modules, missing_names
-from tests.e2e.unity import free_ports
+from tests.ports import reserve_ports
 from tests.tools.players.build import make_build
 
 STRIPPED = Path(__file__).with_name("stripped")
@@ -85,7 +85,12 @@ def test_unity(processes: Processes, tmp_path: Path, stripped: Mapping[str, str]
     build = make_build(tmp_path / "a game of mine")
     run_file = tmp_path / "a run.yaml"
     run_file.write_text(UNITY_RUN, newline="\r\n")
-    own = ["--run-id=x", f"--results-dir={tmp_path / 'the results'}", f"--base-port={free_ports(2)}", f"--env={build}"]
+    own = [
+        "--run-id=x",
+        f"--results-dir={tmp_path / 'the results'}",
+        f"--base-port={reserve_ports(2)}",
+        f"--env={build}",
+    ]
     command = ["-m", "actor_client.unity.dropin", str(run_file), *own, "--address=127.0.0.1:0"]
     child = processes.python("unity", *command, environment=stripped)
     assert child.wait() == 0, child.said()

@@ -20,9 +20,9 @@ from learner.identity.audit import AUDIT_FILE
 from tests.e2e.preloaded import children_of
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, write_run
-from tests.e2e.test_outages import free_port
 from tests.e2e.test_trainer_deaths import is_back
 from tests.learner.identity.certificates import Folder
+from tests.ports import reserve_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -54,7 +54,7 @@ def waits(learner: LearnerProcess, times: int = 1) -> None:
 def test_ranks_train_over_tls_and_come_back(processes: Processes, tmp_path: Path) -> None:
     """Two ranks with a token train; after the death of one torchrun starts both again, and the end of the run ends all."""
     folder = Folder.make(tmp_path / "certs", lab=Role.ACTOR, farm=Role.TRAINER)
-    front = f"127.0.0.1:{free_port()}"
+    front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 2, front, "--certs", str(folder.path))
     identity = ("--tls-ca", str(folder.ca), "--token-file", str(folder.path / "farm.token"))
     trainers = torchrun(processes, 2, front, *identity)
@@ -76,7 +76,7 @@ def test_ranks_train_over_tls_and_come_back(processes: Processes, tmp_path: Path
 
 def test_a_lost_machine_may_come_back(processes: Processes) -> None:
     """After the death of one machine's torchrun, its next start joins those of the others."""
-    front, meeting = f"127.0.0.1:{free_port()}", str(free_port())
+    front, meeting = f"127.0.0.1:{reserve_ports()}", str(reserve_ports())
     learner = started(processes, 2, front)
 
     def node(number: int) -> Child:
@@ -96,7 +96,7 @@ def test_a_lost_machine_may_come_back(processes: Processes) -> None:
 
 def test_one_trainer_elsewhere_outlives_the_learner(processes: Processes) -> None:
     """One rank trains too; after a kill of the learner, and after a signal, it waits for the next start; the end ends it."""
-    front = f"127.0.0.1:{free_port()}"
+    front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 1, front)
     trainers = torchrun(processes, 1, front)
     port = learner.address.rpartition(":")[2]
@@ -117,7 +117,7 @@ def test_one_trainer_elsewhere_outlives_the_learner(processes: Processes) -> Non
 
 def test_a_lone_trainer_in_another_folder(processes: Processes, tmp_path: Path) -> None:
     """Relative paths are those of the learner; a signal, or the end of the learner, ends the trainer with one line."""
-    front = f"127.0.0.1:{free_port()}"
+    front = f"127.0.0.1:{reserve_ports()}"
     (tmp_path / "learner").mkdir()
     with processes_in(tmp_path, tmp_path / "learner") as there:
         run_file = write_run(tmp_path, {NAME: cartpole()}, checkpoint_seconds=1.0)
@@ -141,7 +141,7 @@ def test_a_lone_trainer_in_another_folder(processes: Processes, tmp_path: Path) 
 
 def test_a_rank_without_the_run_folder_says_so(processes: Processes) -> None:
     """Rank 0 ends with the reason, and the learner waits for another."""
-    front = f"127.0.0.1:{free_port()}"
+    front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 1, front)
     waits(learner)
     (learner.folder / ".trainers").unlink()
@@ -155,7 +155,7 @@ def test_a_rank_without_the_run_folder_says_so(processes: Processes) -> None:
 
 def test_a_death_at_the_first_start_is_one_of_three(processes: Processes) -> None:
     """A trainer that ends before the run has begun is waited for again."""
-    front = f"127.0.0.1:{free_port()}"
+    front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 1, front)
     waits(learner)
     said = processes.python("status", "-m", "learner", "status", str(learner.folder))
@@ -174,7 +174,7 @@ def test_a_death_at_the_first_start_is_one_of_three(processes: Processes) -> Non
 
 def test_a_signal_while_it_waits(processes: Processes) -> None:
     """A learner that waits for its trainers ends at once with the given code, and says no more that it waits."""
-    learner = started(processes, 1, f"127.0.0.1:{free_port()}", "--stopped-code", "143")
+    learner = started(processes, 1, f"127.0.0.1:{reserve_ports()}", "--stopped-code", "143")
     waits(learner)
     assert (learner.folder / ".trainers").exists()
     learner.signal(signal.SIGTERM)
@@ -185,7 +185,7 @@ def test_a_signal_while_it_waits(processes: Processes) -> None:
 def test_a_revoked_token_ends_its_trainer(processes: Processes, tmp_path: Path) -> None:
     """Soon after its token was removed, a trainer is gone, the audit says so, and the learner waits for others."""
     folder = Folder.make(tmp_path / "certs", lab=Role.ACTOR, farm=Role.TRAINER)
-    front = f"127.0.0.1:{free_port()}"
+    front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 1, front, "--certs", str(folder.path))
     identity = ("--tls-ca", str(folder.ca), "--token-file", str(folder.path / "farm.token"))
     line = ("-m", "learner", "trainer", "--front", front, *identity)
@@ -205,7 +205,7 @@ def test_strangers_are_sent_away(processes: Processes, tmp_path: Path) -> None:
     """A wrong role, no token, another number of ranks and another authority end with one line, and the learner waits on."""
     folder = Folder.make(tmp_path / "certs", lab=Role.ACTOR, farm=Role.TRAINER)
     other = Folder.make(tmp_path / "other")
-    front = f"127.0.0.1:{free_port()}"
+    front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 2, front, "--certs", str(folder.path))
     waits(learner)
     ca = ("--tls-ca", str(folder.ca))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +10,8 @@ import yaml
 
 from tests.e2e.processes import Child, Processes
 from tests.e2e.runs import small
+from tests.ports import reserve_ports
 from tests.tools.players.build import make_build
-
-
-def free_ports(count: int) -> int:
-    """Returns the first of so many consecutive ports that no one listens on now."""
-    for _ in range(1000):
-        first = random.randrange(20000, 32000, 8)  # below the system's ephemeral ports
-        if all(_is_free(host, port) for port in range(first, first + count) for host in ("127.0.0.1", "::1")):
-            return first
-    raise AssertionError(f"no {count} ports in a row are free")
-
-
-def _is_free(host: str, port: int) -> bool:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
 
 
 def run_for_any_behavior(folder: Path, **changes: Any) -> Path:
@@ -71,7 +52,7 @@ class Gateway:
     ) -> None:
         self.folder = processes.folder / name
         self.folder.mkdir(parents=True)
-        self.port = free_ports(players)
+        self.port = reserve_ports(players)
         arguments = ["--learner", learner, "--name", name, "--log-format", "json", "--metrics-address", "off"]
         arguments += ["--base-port", str(self.port), "--log-dir", str(self.folder)]
         if play is not None:

@@ -13,9 +13,9 @@ import pytest
 from learner.common.exits import ExitCode
 from tests.e2e.processes import Child, Processes, command_environment, processes_in
 from tests.e2e.runs import cartpole, write_run
-from tests.e2e.test_outages import free_port
 from tests.e2e.test_trainer_deaths import is_back
 from tests.nightly.chaos.namespaces import Namespace, namespaces
+from tests.ports import reserve_ports
 
 NAME = "CartPole"
 _RENAMED = """
@@ -56,7 +56,7 @@ def node(processes: Processes, machine: Namespace, number: int, front: int, meet
 @pytest.mark.timeout(400)
 def test_two_machines_train_together(processes: Processes, machine: Namespace) -> None:
     """Ranks on two machines train; while their link is cut nothing is trained, and afterwards the run goes on."""
-    front, meeting = free_port(), free_port()
+    front, meeting = reserve_ports(), reserve_ports()
     settings = {"checkpoint_seconds": 1.0, "lease_seconds": 15.0, "collective_seconds": 10.0}
     run_file = write_run(processes.folder, {NAME: cartpole()}, **settings)
     options = ("--trainer-address", f"{machine.host}:{front}", "--trainers", "2", "--insecure")

@@ -1,9 +1,10 @@
-"""Runs in lock-step inside the test: a whole learner in the main thread, actors in threads, gRPC between them."""
+"""Runs in lock-step: a learner as users start it, and actors in threads of the test."""
 
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +21,10 @@ from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import make_env_batch
 from actor_client.policy.runner import Policy
 from actor_client.rollout.vector.loop import RolloutLoop
-from learner.app import serve
 from learner.commands.operator import Operator
 from learner.observe.address import BoundAddresses, read_addresses
-from learner.settings.load import load_run_options
 from tests.actor_client.connection.proxy import Proxy
-from tests.e2e.processes import SECONDS, wait_until
+from tests.e2e.processes import ROOT, SECONDS, command_environment, wait_until
 from tests.e2e.runs import small
 
 NAME = "CartPole"
@@ -98,6 +97,7 @@ class Run:
         lockstep: The block of the run file.
         rollcast: Other keys of the service.
         more: Other blocks.
+        learner: The newest of its learners.
     """
 
     results: Path
@@ -105,18 +105,20 @@ class Run:
     lockstep: Mapping[str, Any]
     rollcast: Mapping[str, Any] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    learner: subprocess.Popen[bytes] | None = None
 
     @property
     def folder(self) -> Path:
         """The run folder."""
         return self.results / "run"
 
-    def serve(self, *, port: int = 0, **flags: Any) -> int:
-        """Runs a learner to its end, in the main thread."""
+    def serve(self, *flags: str, port: int = 0) -> int:
+        """Runs a learner to its end and returns its exit code."""
         path = self.results / "run.yaml"
         service = {
-            "lease_seconds": 1.0,
-            "drain_seconds": 5.0,
+            "lease_seconds": 10.0,
+            "drain_seconds": 10.0,
+            "torch_threads": 1,
             "http": False,
             "log_format": "json",
             "address": f"127.0.0.1:{port}",
@@ -125,8 +127,16 @@ class Run:
         }
         document = {"behaviors": dict(self.behaviors), "env_settings": {"seed": 11}, "rollcast": service, **self.more}
         path.write_text(yaml.safe_dump(document))
-        given = {"run_id": "run", "results_dir": str(self.results), "max_wall_seconds": "100", **flags}
-        return int(serve(load_run_options(path, cli=given)))
+        options = ["--run-id", "run", "--results-dir", str(self.results), "--max-wall-seconds", str(SECONDS), *flags]
+        with (self.results / "learner.log").open("ab") as log:
+            self.learner = subprocess.Popen(
+                [sys.executable, "-m", "learner", "serve", str(path), *options],
+                cwd=ROOT, env=command_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        try:
+            return self.learner.wait()
+        finally:
+            self.learner.kill()
 
     def addresses(self) -> BoundAddresses:
         """Waits until the learner says where it listens."""
@@ -208,11 +218,11 @@ def _wait_for_a_round(operator: Operator) -> None:
 
 
 def stop_at_round(run: Run, number: int) -> None:
-    """Waits for a round, and sends this process, which is the learner, a signal to stop."""
+    """Waits for a round, and sends the learner a signal to stop."""
     with run.operator() as operator:
         wait_until(lambda: operator.status().lockstep.round >= number, f"round {number}")
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:  # else it would end the tests
-        os.kill(os.getpid(), signal.SIGTERM)
+    assert run.learner is not None
+    run.learner.send_signal(signal.SIGTERM)
 
 
 def settings(**changes: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -201,16 +201,25 @@ def can_fork(environment: Mapping[str, str]) -> bool:
 
 def children_of(pid: int) -> list[int]:
     """Returns the child processes of a process, also those that are forks; none of one that has ended."""
-    found: list[int] = []
-    for kind in _MODULES if _servers else ():
-        with _connect(kind) as link:
-            link.send(json.dumps({"children_of": pid}).encode())
-            found += json.loads(link.recv(_MESSAGE_BYTES))
+    found = [child for children in _ask({"about": "children", "owner": pid}) for child in children]
     try:
         real = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         real = []
     return sorted({*real, *found})
+
+
+def cpu_seconds() -> float:
+    """Returns the processor time that the servers and the forks that have ended have taken."""
+    return float(sum(_ask({"about": "seconds"})))
+
+
+def _ask(question: Mapping[str, object]) -> Iterator[Any]:
+    """Asks all servers that run, and yields their answers."""
+    for kind in _MODULES if _servers else ():
+        with _connect(kind) as link:
+            link.send(json.dumps(question).encode())
+            yield json.loads(link.recv(_MESSAGE_BYTES))
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
@@ -334,8 +343,7 @@ class _Server:
         request: Mapping[str, Any] = json.loads(data or "{}")
         if "module" not in request:
             if request:
-                found = [child.pid for child in self._children.values() if child.owner == request["children_of"]]
-                link.send(json.dumps(found).encode())
+                link.send(json.dumps(self._answer(request)).encode())
             self._forget(link)
             return None
         pid = os.fork()
@@ -351,6 +359,11 @@ class _Server:
         self._ready.register(child.ended, selectors.EVENT_READ, lambda _: self._ended(child))
         link.send(json.dumps(pid).encode())
         return None
+
+    def _answer(self, question: Mapping[str, Any]) -> Any:
+        if question["about"] == "seconds":
+            return sum(os.times()[:4])
+        return [child.pid for child in self._children.values() if child.owner == question["owner"]]
 
     def _owner_ended(self, child: _Child) -> None:
         self._forget(child.link)

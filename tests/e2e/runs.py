@@ -45,10 +45,10 @@ def write_run(folder: Path, behaviors: Mapping[str, Any], **rollcast: Any) -> Pa
     Args:
         folder: Where it goes.
         behaviors: By name.
-        rollcast: Keys of the block of that name; one with None is left out. Sessions of a test end soon after their actors.
+        rollcast: Keys of the block of that name; one with None is left out. A lease lasts longer than a busy machine holds an actor up.
     """
     path = folder / "run.yaml"
-    block = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1, **rollcast}
+    block = {"lease_seconds": 10.0, "drain_seconds": 10.0, "torch_threads": 1, **rollcast}
     given = {key: value for key, value in block.items() if value is not None}
     document = {"behaviors": dict(behaviors), "env_settings": {"seed": 7}, "rollcast": given}
     path.write_text(yaml.safe_dump(document, sort_keys=False))

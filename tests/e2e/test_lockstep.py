@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import socket
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +27,8 @@ from tests.e2e.lockstep import (
     stop_at_round,
 )
 from tests.e2e.processes import processes_in, wait_until
-from tests.learner.process import process_as_before
 from tests.learner.rewards.recorded import demonstrate
+from tests.ports import reserve_ports
 
 pytestmark = pytest.mark.slow
 
@@ -56,13 +53,6 @@ LESSONS = {
         + [{"name": "last", "value": 1.0}]
     }
 }
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Restores the process-wide settings of a learner."""
-    with process_as_before():
-        yield
 
 
 def updates(number: int, **changes: Any) -> dict[str, Any]:
@@ -101,8 +91,11 @@ def test_two_runs_are_bit_equal_whatever_the_timing(tmp_path: Path) -> None:
     assert left_behind(one)["lockstep"]["reproducible"]
     assert left_behind(one)["ledger"]["dropped"] == {}
 
-    kept = {path: path.read_bytes() for path in one.folder.rglob("*") if path.is_file() and path.suffix != ".jsonl"}
-    assert one.serve(resume="true") == ExitCode.OK, "it is finished, and says so"
+    files = [
+        path for path in one.folder.rglob("*") if path.is_file() and path.suffix != ".jsonl" and path.name != ".lock"
+    ]
+    kept = {path: path.read_bytes() for path in files}
+    assert one.serve("--resume") == ExitCode.OK, "it is finished, and says so"
     assert {path: path.read_bytes() for path in kept} == kept
 
 
@@ -128,8 +121,7 @@ def test_broken_connections_and_pauses_leave_no_trace(tmp_path: Path) -> None:
 def test_k_and_m_updates_are_k_stop_resume_m(tmp_path: Path, leave: bool) -> None:
     """After a stop, the rounds since the checkpoint are repeated by old or new actors."""
     parted = run_in(tmp_path / "parted", updates(10**6))
-    with socket.create_server(("127.0.0.1", 0)) as placeholder:
-        port = placeholder.getsockname()[1]
+    port = reserve_ports()
     with playing(parted, Actor("left"), Actor("right"), leave=leave):
         with meanwhile(lambda: stop_at_round(parted, EVERY + 2)):
             assert parted.serve(port=port) == ExitCode.OK
@@ -138,10 +130,10 @@ def test_k_and_m_updates_are_k_stop_resume_m(tmp_path: Path, leave: bool) -> Non
         assert left_behind(parted)["lockstep"]["round"] >= checkpoint
         parted.behaviors = updates(checkpoint + 5)
         if not leave:
-            assert parted.serve(port=port, resume="true") == ExitCode.OK
+            assert parted.serve("--resume", port=port) == ExitCode.OK
     if leave:
         with playing(parted, Actor("left"), Actor("right")):
-            assert parted.serve(port=port, resume="true") == ExitCode.OK
+            assert parted.serve("--resume", port=port) == ExitCode.OK
     whole = run_in(tmp_path / "whole", updates(checkpoint + 5))
     with playing(whole, Actor("left"), Actor("right")):
         assert whole.serve() == ExitCode.OK
@@ -216,9 +208,9 @@ def test_whatever_learns_is_repeated(tmp_path: Path, kind: str) -> None:
     more = updates(parted.state()["extra"]["lockstep"]["round"] + 5, **learner)
     parted.behaviors = more
     whole = run_in(tmp_path / "whole", more)
-    for run, resume in ((parted, "true"), (whole, "false")):
+    for run, flags in ((parted, ["--resume"]), (whole, [])):
         with playing(run, Actor("left"), Actor("right")):
-            assert run.serve(resume=resume) == ExitCode.OK
+            assert run.serve(*flags) == ExitCode.OK
 
     assert differences(whole.final(), parted.final()) == []
 
@@ -249,7 +241,7 @@ def test_a_run_that_lost_its_replay_memory_says_so(tmp_path: Path) -> None:
         assert run.serve() == ExitCode.OK
     run.behaviors = updates(run.state()["extra"]["lockstep"]["round"] + 5, **replayed(memory=False, saves=False))
     with playing(run, Actor("left"), Actor("right")):
-        assert run.serve(resume="true") == ExitCode.OK
+        assert run.serve("--resume") == ExitCode.OK
     lockstep = left_behind(run)["lockstep"]
     assert not lockstep["reproducible"]
     assert "CartPole was resumed without its earlier experience" in lockstep["reason"]
@@ -267,7 +259,7 @@ def test_lessons_begin_with_rounds(tmp_path: Path) -> None:
     lesson = parted.state()["extra"]["lessons"]["numbers"]["mass"]
     assert lesson < 4
     with playing(parted, Actor("left"), Actor("right")):
-        assert parted.serve(resume="true") == ExitCode.OK
+        assert parted.serve("--resume") == ExitCode.OK
 
     assert differences(whole.final(), parted.final()) == []
     assert whole.state()["extra"]["lessons"]["numbers"] == {"mass": 4}
@@ -335,4 +327,3 @@ def test_a_lost_actor_spoils_the_run_and_does_not_end_it(tmp_path: Path) -> None
     (spoiled,) = [event for event in events if event["event"] == "not_reproducible"]
     assert spoiled["reason"] == summary["lockstep"]["reason"]
     assert run.state()["extra"]["lockstep"]["reason"] == spoiled["reason"]
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

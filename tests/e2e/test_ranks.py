@@ -22,7 +22,6 @@ from tests.e2e.processes import TRACEBACK, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_lockstep import EVERY, left_behind, run_in, updates
 from tests.e2e.test_trainer_deaths import is_back
-from tests.learner.process import process_as_before
 
 pytestmark = pytest.mark.slow
 
@@ -184,22 +183,21 @@ def test_a_rank_that_does_not_answer_starts_all_again(processes: Processes) -> N
 
 def test_lockstep_with_two_ranks_repeats_itself(tmp_path: Path) -> None:
     """A run that is stopped and resumed is bit-equal to one that is not; another number of ranks marks it."""
-    with process_as_before():
-        parted = run_in(tmp_path / "parted", updates(10**6), trainers=2)
-        with playing(parted, Actor("left"), Actor("right"), leave=True):
-            with meanwhile(lambda: stop_at_round(parted, EVERY + 2)):
-                assert parted.serve() == ExitCode.OK
-            checkpoint = parted.state()["extra"]["lockstep"]["round"]
-        parted.behaviors = updates(checkpoint + 5)
-        with playing(parted, Actor("left"), Actor("right")):
-            assert parted.serve(resume="true") == ExitCode.OK
-        whole = run_in(tmp_path / "whole", updates(checkpoint + 5), trainers=2)
-        with playing(whole, Actor("left"), Actor("right", delay_seconds=0.3)):
-            assert whole.serve() == ExitCode.OK
-        assert differences(whole.final(), parted.final()) == []
-        assert parted.final()["state"]["version"] == checkpoint + 5
-        assert left_behind(parted)["lockstep"]["reproducible"]
-        parted.behaviors, parted.rollcast = updates(checkpoint + 7), {}
-        with playing(parted, Actor("left"), Actor("right")):
-            assert parted.serve(resume="true") == ExitCode.OK
-        assert left_behind(parted)["lockstep"]["reason"].startswith("the run began with 2 trainer processes")
+    parted = run_in(tmp_path / "parted", updates(10**6), trainers=2)
+    with playing(parted, Actor("left"), Actor("right"), leave=True):
+        with meanwhile(lambda: stop_at_round(parted, EVERY + 2)):
+            assert parted.serve() == ExitCode.OK
+        checkpoint = parted.state()["extra"]["lockstep"]["round"]
+    parted.behaviors = updates(checkpoint + 5)
+    with playing(parted, Actor("left"), Actor("right")):
+        assert parted.serve("--resume") == ExitCode.OK
+    whole = run_in(tmp_path / "whole", updates(checkpoint + 5), trainers=2)
+    with playing(whole, Actor("left"), Actor("right", delay_seconds=0.3)):
+        assert whole.serve() == ExitCode.OK
+    assert differences(whole.final(), parted.final()) == []
+    assert parted.final()["state"]["version"] == checkpoint + 5
+    assert left_behind(parted)["lockstep"]["reproducible"]
+    parted.behaviors, parted.rollcast = updates(checkpoint + 7), {}
+    with playing(parted, Actor("left"), Actor("right")):
+        assert parted.serve("--resume") == ExitCode.OK
+    assert left_behind(parted)["lockstep"]["reason"].startswith("the run began with 2 trainer processes")

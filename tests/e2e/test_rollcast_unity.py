@@ -15,6 +15,7 @@ from rollcast.auth import Role
 
 from actor_client.unity.dropin.exits import ExitCode
 from learner.common.exits import ExitCode as LearnerCode
+from tests.e2e.preloaded import children_of
 from tests.e2e.processes import Child, Processes, wait_until
 from tests.learner.identity.certificates import Folder
 from tests.ports import reserve_ports
@@ -310,15 +311,15 @@ def _connected_to(child: Child, run: str) -> bool:
 
 def _learner_of(child: Child) -> int:
     """Returns the number of the learner's process."""
-    for path in Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split():
-        if b"\0learner\0serve" in Path(f"/proc/{path}/cmdline").read_bytes():
-            return int(path)
-    raise AssertionError("no learner")
+    (found,) = (
+        pid for pid in children_of(child.pid) if b"\0learner\0serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
+    return found
 
 
 def _computes_its_plan(child: Child) -> bool:
     """Returns whether the process that computes the plan runs, which begins after the handlers are set."""
-    return bool(Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text())
+    return bool(children_of(child.pid))
 
 
 def _players(build: Path) -> list[str]:

@@ -41,7 +41,7 @@ def _name_each(folder: Path, threaded: bool) -> None:
 
 
 def _slow_down_each(processes: Processes, threaded: bool) -> None:
-    learner = processes.learner(write_run(processes.folder, _behaviors(threaded)))
+    learner = processes.learner(write_run(processes.folder, _behaviors(threaded), lease_seconds=2.0))
     with SlowLink(learner.address) as link:
         with _only(processes, learner, "Dawdling", named("dawdling"), learner.address) as actor:
             verdict = _wait_for(learner, control_pb2.BOTTLENECK_ACTORS, actor)

@@ -21,6 +21,7 @@ from learner.commands.operator import Operator
 from learner.observe.address import BoundAddresses, read_addresses
 from tests.e2e.books import check_books
 from tests.e2e.preloaded import children_of
+from tests.ports import reserve_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300.0
@@ -269,9 +270,9 @@ class Processes:
         environment: Mapping[str, str] | None = None,
         python: Path | None = None,
     ) -> LearnerProcess:
-        """Starts a learner on a loopback port."""
+        """Starts a learner on a loopback port, which it can have again after a restart: no socket gets it by chance."""
         name = f"learner-{len(self._children)}"
-        address = ["--address", f"127.0.0.1:{port}"]
+        address = ["--address", f"127.0.0.1:{port or reserve_ports()}"]
         folder = self.folder / "results" / run
         options = [*address, *arguments]
         learner = LearnerProcess(

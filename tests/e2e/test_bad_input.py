@@ -12,6 +12,7 @@ from rollcast.v1 import control_pb2
 from tests.e2e import toys
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import small, write_run
+from tests.ports import reserve_ports
 
 pytestmark = pytest.mark.slow
 
@@ -235,8 +236,7 @@ def test_a_learner_that_does_not_answer(processes: Processes) -> None:
 
 def test_a_learner_that_comes_later(processes: Processes) -> None:
     """Without a timeout the actor warns, retries, and takes part once the learner is there."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = reserve_ports()
     actor = processes.actor(f"127.0.0.1:{port}", "CartPole-v1", name="early")
     wait_until(lambda: actor.events("learner_unreachable"), "the actor says so", said=actor.said)
     learner = processes.learner(write_run(processes.folder, {"CartPole": small()}), port=port)

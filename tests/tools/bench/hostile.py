@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +35,7 @@ from learner.observe.address import read_addresses
 from tests.tools.bench.hostile_client import cartpole
 from tests.tools.bench.measurement import TARGET_RETURN, MeasurementFailed
 from tests.tools.bench.processes import REPOSITORY, Child
-from tests.tools.bench.rollcast_run import ENV, START_SECONDS
+from tests.tools.bench.rollcast_run import ENV, START_SECONDS, serving
 from tests.tools.bench.workplace import Workplace
 
 RUN_ID: Final = "hostile"
@@ -200,15 +200,14 @@ def measure(workplace: Workplace, pairs: int, block_seconds: float, tell: Tell) 
         MeasurementFailed: A process ended, or the honest probe lost its stream.
     """
     folder, identity = workplace.runs / RUN_ID, workplace.root / "hostile-identity"
-    for each in (folder, identity):
-        shutil.rmtree(each, ignore_errors=True)
+    shutil.rmtree(identity, ignore_errors=True)
     identity.mkdir(parents=True)
     tokens = _write_tokens(identity)
     orders = identity / "orders"
     blocks: list[Block] = []
     best_return = 0.0
     with ExitStack() as parts:
-        learner, address = _start_learner(parts, workplace, folder, identity)
+        learner, address = parts.enter_context(_serving(workplace, folder, identity))
         for number in range(ACTORS):
             command = (sys.executable, "-m", "actor_client", "gym", "--env", ENV, "--num-envs", "4")
             options = ("--learner", address, "--name", f"honest-{number}", "--token-file", identity / "honest.token")
@@ -313,16 +312,20 @@ def resident_bytes(pid: int) -> int:
     raise MeasurementFailed(f"process {pid} has no resident memory")
 
 
-def _start_learner(parts: ExitStack, workplace: Workplace, folder: Path, identity: Path) -> tuple[Child, str]:
-    """Starts the learner and returns it with its address."""
-    command: list[str | Path] = [sys.executable, "-m", "learner", "serve", RUN_FILE, "--run-id", RUN_ID]
-    command += ["--results-dir", workplace.runs, "--address", "127.0.0.1:0", "--token-file", identity / "tokens"]
+def _serving(workplace: Workplace, folder: Path, identity: Path) -> AbstractContextManager[tuple[Child, str]]:
+    """Runs the learner and yields it with its address."""
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "learner",
+        "serve",
+        RUN_FILE,
+        "--token-file",
+        identity / "tokens",
+    ]
     for setting in SETTINGS:
         command += ["--set", setting]
-    learner = parts.enter_context(Child("the learner", command, workplace.log("hostile-learner")))
-    addresses = folder / "address.json"
-    learner.wait_until(addresses.exists, "it listened", START_SECONDS)
-    return learner, str(json.loads(addresses.read_text(encoding="utf-8"))["address"])
+    return serving(command, folder, workplace.log("hostile-learner"))
 
 
 def _write_tokens(folder: Path) -> dict[str, str]:

@@ -21,6 +21,7 @@ from tests.tools.bench.callback.learner_clock import CLOCK_PATH, FILE, LearnerCl
 from tests.tools.bench.measurement import STEPS_PER_SECOND, Figures, MeasurementFailed
 from tests.tools.bench.processes import REPOSITORY
 from tests.tools.bench.rollcast_run import Launch, train
+from tests.tools.bench.table import Column, Layout, Pair
 from tests.tools.bench.workplace import Workplace
 
 CPU_SECONDS: Final = "learner_cpu_seconds_per_100000_steps"
@@ -28,8 +29,6 @@ STEPS: Final = "trained_steps"
 """In the span that counts."""
 UPDATES: Final = "updates_per_100000_steps"
 """Over the whole run."""
-TRAINED_SHARE: Final = "trained_share"
-"""Of the steps that actors took in the whole run."""
 
 WARM_UP_SHARE: Final = 0.1
 """Of the trained steps: they do not count."""
@@ -70,54 +69,28 @@ class Row:
 
 _WIDE = ("network_settings.hidden_units=256",)
 
+_RUN_FILES = "learner/run_files"
 ROWS: Final = (
     Row(
-        "cartpole-fast",
-        "cartpole-fast, ppo 2x64",
-        "learner/run_files/cartpole-fast.yaml",
-        "CartPole",
-        "CartPole-v1",
-        1_500_000,
+        "cartpole-fast", "cartpole-fast, ppo 2x64", f"{_RUN_FILES}/cartpole-fast.yaml", "CartPole", "CartPole-v1", 1_500_000
     ),
     Row(
-        "pendulum-sac",
-        "pendulum-sac, 2x64",
-        "learner/run_files/pendulum-sac.yaml",
-        "Pendulum",
-        "Pendulum-v1",
-        12_000,
-        envs=1,
-        steps_per_update=1,
+        "pendulum-sac", "pendulum-sac, 2x64", f"{_RUN_FILES}/pendulum-sac.yaml", "Pendulum", "Pendulum-v1", 12_000,
+        envs=1, steps_per_update=1,
     ),
     Row(
-        "cartpole-256",
-        "cartpole, ppo 2x256",
-        "learner/run_files/cartpole.yaml",
-        "CartPole",
-        "CartPole-v1",
-        180_000,
+        "cartpole-256", "cartpole, ppo 2x256", f"{_RUN_FILES}/cartpole.yaml", "CartPole", "CartPole-v1", 180_000,
         settings=_WIDE,
     ),
     Row(
-        "pendulum-sac-256",
-        "pendulum-sac, 2x256",
-        "learner/run_files/pendulum-sac.yaml",
-        "Pendulum",
-        "Pendulum-v1",
-        3_000,
-        envs=1,
-        settings=_WIDE,
-        steps_per_update=1,
+        "pendulum-sac-256", "pendulum-sac, 2x256", f"{_RUN_FILES}/pendulum-sac.yaml", "Pendulum", "Pendulum-v1", 3_000,
+        envs=1, settings=_WIDE, steps_per_update=1,
     ),
     Row(
-        "catch",
-        "catch, ppo 84x84 pixels",
-        "deploy/examples/pixels/catch.yaml",
-        "Catch",
-        "deploy.examples.pixels.catch:Catch",
-        35_000,
+        "catch", "catch, ppo 84x84 pixels", "deploy/examples/pixels/catch.yaml", "Catch",
+        "deploy.examples.pixels.catch:Catch", 35_000,
     ),
-)
+)  # fmt: skip
 """A run takes 20 to 40 seconds on two idle cores, the start of its processes included."""
 
 
@@ -214,9 +187,7 @@ class LearnerCPU:
         summary = train(self._workplace, run_id, launch)
         if summary["stop_reason"] != "max_steps":
             raise MeasurementFailed(f"the run ended by {summary['stop_reason']}, not by max_steps")
-        figures = read_clock(self._workplace.runs / run_id / FILE, self._row.steps_per_update)
-        share = summary["env_steps_trained"] / summary["env_steps_taken"]
-        return Figures({**figures.values, TRAINED_SHARE: share})
+        return read_clock(self._workplace.runs / run_id / FILE, self._row.steps_per_update)
 
 
 def contestants(workplace: Workplace, rows: Collection[str], against: Path | None) -> list[LearnerCPU]:
@@ -242,6 +213,23 @@ def contestants(workplace: Workplace, rows: Collection[str], against: Path | Non
 def against_name(row: Row) -> str:
     """Returns the name of a row of the other checkout."""
     return f"{row.name}-against"
+
+
+def layout(*, is_pair: bool) -> Layout:
+    """Returns the table of one checkout, or of two, where the ratio is the speed of this one."""
+    legend = (
+        "CPU seconds of the learner process, user and system, all threads, per 100,000 trained steps; start-up and the first "
+        f"{WARM_UP_SHARE:.0%} of the steps are left out"
+    )
+    columns = (
+        Column("CPU s per 100,000 steps", CPU_SECONDS, ".2f"),
+        Column("updates per 100,000 steps", UPDATES, ",.1f"),
+        Column("trained steps/s", STEPS_PER_SECOND, ",.0f"),
+    )
+    if not is_pair:
+        return Layout(legend, columns)
+    legend += "\nfirst: this checkout, second: the other; of the CPU seconds the ratio is the speed, so more is better for this one"
+    return Layout(legend, pairs=tuple(Pair(row.title, row.name, against_name(row), columns[:2]) for row in ROWS))
 
 
 def learner_command(row: Row, side: Side, *, seed: int) -> tuple[str, ...]:

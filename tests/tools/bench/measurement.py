@@ -1,9 +1,9 @@
 """The results of a measurement, or the reason if there are none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Protocol
+from typing import Protocol, Self
 
 TARGET_RETURN = 475.0
 """Mean return of the last 100 episodes at which CartPole-v1 counts as solved."""
@@ -87,6 +87,11 @@ class Spread:
     highest: float
     count: int
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Returns that of some values; at least one is needed."""
+        return cls(median(values), min(values), max(values), len(values))
+
 
 @dataclass(slots=True)
 class Series:
@@ -109,11 +114,4 @@ class Series:
     def spread(self, figure: str) -> Spread | None:
         """Returns median and extremes of a figure over the rounds that have it; None if none has."""
         values = [figures.values[figure] for figures in self.rounds if figure in figures.values]
-        if not values:
-            return None
-        return Spread(median(values), min(values), max(values), len(values))
-
-    def median(self, figure: str) -> float | None:
-        """Returns the median of a figure; None if no round has it."""
-        spread = self.spread(figure)
-        return None if spread is None else spread.median
+        return Spread.of(values) if values else None

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Collection
+from typing import Final, NamedTuple
 
-from tests.tools.bench.cpu_table import compare
 from tests.tools.bench.learner_cpu import CPU_SECONDS, ROWS, LearnerCPU, Row, Side
-from tests.tools.bench.measurement import STEPS_PER_SECOND, Series
-from tests.tools.bench.table import aligned, cell, remarks
+from tests.tools.bench.measurement import STEPS_PER_SECOND
+from tests.tools.bench.table import Column, Layout, Pair
 from tests.tools.bench.workplace import Workplace
 
-_LEGEND: Final = (
-    "CPU seconds of the service and the trainers, and trained steps a second; start-up is left out. Second over first: median "
-    "and range of the rounds"
+COLUMNS: Final = (
+    Column("CPU s per 100,000 steps", CPU_SECONDS, ".2f"),
+    Column("trained steps/s", STEPS_PER_SECOND, ",.0f"),
 )
-_FIGURES: Final = (("CPU s per 100,000 steps", CPU_SECONDS, ".2f"), ("steps/s", STEPS_PER_SECOND, ",.0f"))
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Sides(NamedTuple):
     """A training on two sides.
 
     Attributes:
@@ -35,15 +31,12 @@ class Pair:
     sides: tuple[tuple[str, tuple[str, ...]], tuple[str, tuple[str, ...]]]
     has_own_core: bool = True
 
-    @property
-    def title(self) -> str:
-        """Names the training and its sides."""
+    def pair(self) -> Pair:
+        """Returns its rows of the table."""
+        first, second = (name for name, _ in self.sides)
         place = "" if self.has_own_core else ", all cores"
-        return f"{self.row.title}{place}: {' / '.join(name for name, _ in self.sides)}"
-
-    def names(self) -> list[str]:
-        """Returns the names of both measurements."""
-        return [f"{self.name}-{name}" for name, _ in self.sides]
+        title = f"{self.row.title}{place}: {first} / {second}"
+        return Pair(title, f"{self.name}-{first}", f"{self.name}-{second}", COLUMNS)
 
 
 _BOARD: Final = Row(
@@ -67,15 +60,19 @@ _OPPONENTS: Final = (
     "rollcast.evaluation.episodes=40",
     'rollcast.evaluation.opponents=["random"]',
 )
-(_FAST,) = (row for row in ROWS if row.name == "cartpole-fast")
+FAST: Final = ROWS[0]
 _THREADS_OR_PROCESS: Final = (
     ("threads", ("rollcast.trainer_process=false",)),
     ("process", ("rollcast.trainer_process=true",)),
 )
 PAIRS: Final = (
-    Pair("process", _FAST, _THREADS_OR_PROCESS),
-    Pair("process-free", _FAST, _THREADS_OR_PROCESS, has_own_core=False),
-    Pair("opponents", _BOARD, (("without", ()), ("opponents", _OPPONENTS))),
+    Sides("process", FAST, _THREADS_OR_PROCESS),
+    Sides("process-free", FAST, _THREADS_OR_PROCESS, has_own_core=False),
+    Sides("opponents", _BOARD, (("without", ()), ("opponents", _OPPONENTS))),
+)
+LAYOUT: Final = Layout(
+    "CPU seconds of the service and the trainers, and trained steps a second; start-up is left out",
+    pairs=tuple(each.pair() for each in PAIRS),
 )
 
 
@@ -91,31 +88,11 @@ def contestants(workplace: Workplace, names: Collection[str] = ()) -> list[Learn
             workplace,
             pair.row,
             Side(side, Side.here().root, Side.here().python),
-            name,
+            f"{pair.name}-{side}",
             learner_options=[part for setting in settings for part in ("--set", setting)],
             has_own_core=pair.has_own_core,
         )
         for pair in PAIRS
         if not names or pair.name in names
-        for name, (side, settings) in zip(pair.names(), pair.sides, strict=True)
+        for side, settings in pair.sides
     ]
-
-
-def render(results: Mapping[str, Series]) -> str:
-    """Returns the table, what its figures mean, and remarks."""
-    rows: list[tuple[str, ...]] = [("", "", "first", "second", "second over first")]
-    for pair in PAIRS:
-        first, second = (results.get(name) for name in pair.names())
-        if first is None or second is None:
-            continue
-        for title, figure, form in _FIGURES:
-            compared = compare(first, second, figure)
-            rows.append(
-                (
-                    pair.title,
-                    title,
-                    *(cell(side.spread(figure), form) for side in (first, second)),
-                    cell(None if compared is None else compared.of_pairs, ".3f"),
-                )
-            )
-    return "\n\n".join(part for part in (aligned(rows), _LEGEND, remarks(results)) if part)

@@ -19,6 +19,8 @@ from tests.tools.bench.processes import Child
 from tests.tools.bench.workplace import Workplace
 
 START_SECONDS = 120.0
+SECONDS = 40.0
+"""How long it trains, counted from its first environment step."""
 SCRIPT = Path(__file__).parent / "peers" / "sample_factory_cartpole.py"
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -36,15 +38,13 @@ class SampleFactory:
 
     Args:
         workplace: Where logs and temporary files go.
-        seconds: How long it trains, counted from its first environment step.
     """
 
     name = "sf"
 
-    def __init__(self, workplace: Workplace, seconds: float) -> None:
+    def __init__(self, workplace: Workplace) -> None:
         self.title = "Sample Factory APPO"
         self._workplace = workplace
-        self._seconds = seconds
 
     def prepare(self) -> None:
         """Makes its virtual environment."""
@@ -53,14 +53,14 @@ class SampleFactory:
 
     def measure(self, round_index: int) -> Figures:
         """Trains for a while."""
-        command: list[str | Path] = [SAMPLE_FACTORY.python, SCRIPT, str(round_index + 1), str(round(self._seconds))]
+        command: list[str | Path] = [SAMPLE_FACTORY.python, SCRIPT, str(round_index + 1), str(round(SECONDS))]
         log = self._workplace.log(f"sf-{round_index}")
         with Child("Sample Factory", command, log, self._workplace.environment) as child:
             child.wait_until(lambda: _BEGUN.search(_plain(child.log())) is not None, "its first step", START_SECONDS)
-            deadline = time.monotonic() + self._seconds
-            child.wait_until(lambda: time.monotonic() > deadline, "its time was over", 2 * self._seconds)
+            deadline = time.monotonic() + SECONDS
+            child.wait_until(lambda: time.monotonic() > deadline, "its time was over", 2 * SECONDS)
             text = child.log()
-        return read_log(text, self._seconds)
+        return read_log(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,10 @@ class _Report:
     value: float
 
 
-def read_log(text: str, seconds: float) -> Figures:
+def read_log(text: str) -> Figures:
     """Reads rates and returns from the log.
 
     The rate is that of trained frames between the first report, a few seconds after the start, and the last one.
-
-    Args:
-        text: The log.
-        seconds: How long it trained, for messages.
 
     Raises:
         MeasurementFailed: There are fewer than two reports.
@@ -87,16 +83,14 @@ def read_log(text: str, seconds: float) -> Figures:
     begun = _BEGUN.search(plain)
     frames = _reports(_FRAMES, plain, begun)
     if len(frames) < 2:
-        raise MeasurementFailed(
-            f"Sample Factory reported {len(frames)} times in {seconds:.0f} s; give it more --seconds"
-        )
+        raise MeasurementFailed(f"Sample Factory reported {len(frames)} times in {SECONDS:.0f} s; its log says why")
     first, last = frames[0], frames[-1]
     figures = {STEPS_PER_SECOND: (last.value - first.value) / (last.at - first.at)}
     returns = _reports(_RETURN, plain, begun)
     hit = next((report.at for report in returns if report.value >= TARGET_RETURN), None)
     if hit is None:
         best = max((report.value for report in returns), default=float("nan"))
-        return Figures(figures, f"not at {TARGET_RETURN:.0f} in {seconds:.0f} s, {best:.0f} at best")
+        return Figures(figures, f"not at {TARGET_RETURN:.0f} in {SECONDS:.0f} s, {best:.0f} at best")
     figures[SECONDS_TO_TARGET] = hit
     # Both lines are written within a millisecond of each other.
     figures[STEPS_TO_TARGET] = min(frames, key=lambda report: abs(report.at - hit)).value

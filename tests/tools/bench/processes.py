@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Self
 
 from tests.tools.bench.measurement import MeasurementFailed
@@ -17,26 +17,6 @@ END_SECONDS = 10.0
 """Seconds a child may take to end before it is killed."""
 _POLL_SECONDS = 0.05
 _LOG_LINES = 12
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Delays an interrupt until the end of the block; works in the main thread only."""
-    arrived: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        del frame
-        arrived.append(number)
-
-    handlers = {number: signal.signal(number, note) for number in _INTERRUPTS}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        if arrived:
-            signal.raise_signal(arrived[0])
 
 
 @contextmanager
@@ -64,7 +44,7 @@ class Child:
         command: Program and arguments.
         log: Where its output goes, both streams; overwritten.
         environment: Added to this process's environment.
-        folder: Where it is started.
+        cwd: Where it is started.
         cores: Those it may use; None allows those of this process.
     """
 
@@ -75,14 +55,14 @@ class Child:
         log: Path,
         environment: Mapping[str, str] | None = None,
         *,
-        folder: Path = REPOSITORY,
+        cwd: Path = REPOSITORY,
         cores: Collection[int] | None = None,
     ) -> None:
         self.name = name
         self._command = [str(part) for part in command]
         self._log = log
         self._environment = dict(environment or {})
-        self._folder = folder
+        self._cwd = cwd
         self._cores = cores
         self._started: subprocess.Popen[bytes] | None = None
 
@@ -99,21 +79,16 @@ class Child:
 
     def __enter__(self) -> Self:
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self._log.open("wb") as output, interrupts_held(), on_cores(self._cores):
-                # Without the hold an interrupt could arrive when the process runs and no one knows it yet.
-                self._started = subprocess.Popen(
-                    self._command,
-                    cwd=self._folder,
-                    env=os.environ | {"PYTHONUNBUFFERED": "1"} | self._environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-        except BaseException:
-            self.end()
-            raise
+        with self._log.open("wb") as output, on_cores(self._cores):
+            self._started = subprocess.Popen(
+                self._command,
+                cwd=self._cwd,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"} | self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         return self
 
     def __exit__(
@@ -158,7 +133,7 @@ class Child:
         """
         deadline = time.monotonic() + timeout_seconds
         while not is_true():
-            if not self.is_running():
+            if not self.is_running() and not is_true():
                 raise self.failed(f"ended with exit status {self._process.returncode} before {what}")
             if time.monotonic() > deadline:
                 raise self.failed(f"took longer than {timeout_seconds:.0f} s until {what}")

@@ -3,8 +3,8 @@
 import json
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -23,25 +23,13 @@ from tests.tools.bench.workplace import Workplace
 
 RUN_FILE = REPOSITORY / "learner" / "run_files" / "cartpole-fast.yaml"
 ENV = "CartPole-v1"
+ENVS = 16
 EPISODES = 100
 FEWEST_STEPS = EPISODES * TARGET_RETURN
 """A step of CartPole brings a reward of 1, and the mean is over so many episodes."""
 START_SECONDS = 120.0
 RUN_SECONDS = 300.0
 ACTOR_END_SECONDS = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """The command lines of the two programs, to which the profiler prepends itself.
-
-    Attributes:
-        learner: Program and first arguments of the learner.
-        actor: Program and first arguments of an actor.
-    """
-
-    learner: tuple[str, ...] = (sys.executable, "-m", "learner")
-    actor: tuple[str, ...] = (sys.executable, "-m", "actor_client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +54,17 @@ class Launch:
 
 
 class Rollcast:
-    """The run file for several actors, trained to the target.
+    """The run file of the bench with one actor of 16 environments, trained to the target.
 
     Args:
         workplace: Where logs and run folders go.
-        actors: How many actor processes.
-        envs: Environments in each.
-        command: How the programs are started.
     """
 
     name = "rollcast"
 
-    def __init__(self, workplace: Workplace, *, actors: int, envs: int, command: Command | None = None) -> None:
-        self.title = f"Rollcast {version('rollcast')} PPO, {actors} x {envs} envs"
+    def __init__(self, workplace: Workplace) -> None:
+        self.title = f"Rollcast {version('rollcast')} PPO, {ENVS} envs"
         self._workplace = workplace
-        self._actors = actors
-        self._envs = envs
-        self._command = command or Command()
 
     def prepare(self) -> None:
         """Does nothing."""
@@ -90,9 +72,42 @@ class Rollcast:
     def measure(self, round_index: int) -> Figures:
         """Trains once, to the target."""
         target = ("--target-return", str(TARGET_RETURN), "--seed", str(round_index + 1))
-        actor = (*self._command.actor, "gym", "--env", ENV, "--num-envs", str(self._envs))
-        launch = Launch((*self._command.learner, "serve", str(RUN_FILE), *target), (actor,) * self._actors)
-        return read_summary(train(self._workplace, f"round-{round_index}", launch))
+        learner = (sys.executable, "-m", "learner", "serve", str(RUN_FILE), *target)
+        actor = (sys.executable, "-m", "actor_client", "gym", "--env", ENV, "--num-envs", str(ENVS))
+        return read_summary(train(self._workplace, f"round-{round_index}", Launch(learner, (actor,))))
+
+
+@contextmanager
+def serving(
+    command: Sequence[str | Path],
+    folder: Path,
+    log: Path,
+    *,
+    address: str = "127.0.0.1:0",
+    resumes: bool = False,
+    start_seconds: float = START_SECONDS,
+    **options: Any,
+) -> Iterator[tuple[Child, str]]:
+    """Runs a learner for a block, and yields it and its address once it listens.
+
+    Args:
+        command: Program and arguments; run id, results folder and address are added.
+        folder: Of the run; what is there goes, unless it is resumed.
+        log: Where its output goes.
+        address: Where it listens.
+        resumes: Whether the run in the folder is continued.
+        start_seconds: Limit of its start.
+        options: Of `Child`.
+    """
+    addresses = folder / "address.json"
+    if resumes:
+        addresses.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    own = ("--run-id", folder.name, "--results-dir", folder.parent, "--address", address)
+    with Child("the learner", (*command, *own, *(["--resume"] if resumes else [])), log, **options) as learner:
+        learner.wait_until(addresses.exists, "it listened", start_seconds)
+        yield learner, str(read_json(addresses)["address"])
 
 
 def train(workplace: Workplace, run_id: str, launch: Launch) -> Mapping[str, Any]:
@@ -107,38 +122,36 @@ def train(workplace: Workplace, run_id: str, launch: Launch) -> Mapping[str, Any
         MeasurementFailed: A process failed or hung.
     """
     folder = workplace.runs / run_id
-    shutil.rmtree(folder, ignore_errors=True)
+    log = workplace.log(f"{run_id}-learner")
+    own: dict[str, Any] = {"environment": launch.environment, "cwd": launch.folder, "cores": launch.learner_cores}
     with ExitStack() as children:
-        options = ("--run-id", run_id, "--results-dir", workplace.runs, "--address", "127.0.0.1:0")
-        learner = children.enter_context(
-            Child(
-                "the learner",
-                (*launch.learner, *options),
-                workplace.log(f"{run_id}-learner"),
-                launch.environment,
-                folder=launch.folder,
-                cores=launch.learner_cores,
-            )
-        )
-        addresses = folder / "address.json"
-        learner.wait_until(addresses.exists, "it listened", START_SECONDS)
-        address = str(_read(addresses)["address"])
-        actors = [
-            children.enter_context(
-                Child(
-                    f"actor {index}",
-                    (*command, "--learner", address, "--name", f"bench-{index}"),
-                    workplace.log(f"{run_id}-actor-{index}"),
-                    folder=launch.folder,
-                    cores=launch.actor_cores,
-                )
-            )
-            for index, command in enumerate(launch.actors)
-        ]
-        learner.wait_for_success(RUN_SECONDS)
+        learner, address = children.enter_context(serving(launch.learner, folder, log, **own))
+        actors = []
+        for index, command in enumerate(launch.actors):
+            line = (*command, "--learner", address, "--name", f"bench-{index}")
+            log = workplace.log(f"{run_id}-actor-{index}")
+            actor = Child(f"actor {index}", line, log, cwd=launch.folder, cores=launch.actor_cores)
+            actors.append(children.enter_context(actor))
+        wait(learner, actors, RUN_SECONDS)
+    return read_json(folder / "summary.json")
+
+
+def wait(learner: Child, actors: Sequence[Child], timeout_seconds: float) -> None:
+    """Waits until a learner and its actors have ended; an actor that fails is an error immediately.
+
+    Raises:
+        MeasurementFailed: One failed, or did not end in time.
+    """
+
+    def is_over() -> bool:
         for actor in actors:
-            actor.wait_for_success(ACTOR_END_SECONDS)
-    return _read(folder / "summary.json")
+            if not actor.is_running() and learner.is_running():
+                actor.wait_for_success(0.0)
+        return not learner.is_running()
+
+    learner.wait_until(is_over, "it ended", timeout_seconds)
+    for child in (learner, *actors):
+        child.wait_for_success(ACTOR_END_SECONDS)
 
 
 def read_summary(summary: Mapping[str, Any]) -> Figures:
@@ -166,6 +179,14 @@ def read_summary(summary: Mapping[str, Any]) -> Figures:
     return Figures(figures)
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def read_json(path: Path) -> Mapping[str, Any]:
+    """Returns a document that a run left.
+
+    Raises:
+        MeasurementFailed: It is not there, or none.
+    """
+    try:
+        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise MeasurementFailed(f"the run left no {path}: {error}") from error
     return document

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from learner.common.platform import usage_with_children
 from tests.tools.bench.measurement import Figures, MeasurementFailed, Unavailable
 from tests.tools.bench.processes import Child
-from tests.tools.bench.rollcast_run import RUN_FILE, START_SECONDS
+from tests.tools.bench.rollcast_run import RUN_FILE, START_SECONDS, serving
+from tests.tools.bench.table import Column, Layout
 from tests.tools.bench.workplace import Workplace
 
 LOST: Final = "lost_sessions"
-BREAKS: Final = "broken_connections"
 RENEW_P99: Final = "renew_p99_seconds"
 ACK_MEDIAN: Final = "ack_median_seconds"
 ACK_P99: Final = "ack_p99_seconds"
 CPU_SHARE: Final = "learner_cpu_share"
-LOOP_SHARE: Final = "event_loop_cpu_share"
-GENERATOR_SHARE: Final = "generator_cpu_share"
 GENERATOR_LAG: Final = "generator_lag_p99_seconds"
 CHUNKS: Final = "chunks_per_second"
 VERSIONS: Final = "versions"
 BACK_SECONDS: Final = "seconds_until_all_are_back"
-LISTEN_SECONDS: Final = "seconds_until_it_listens"
-"""Part of `BACK_SECONDS` before the second learner listens, most of which is Python's imports."""
 
 JOIN_SECONDS: Final = 300.0
 RETURN_SECONDS: Final = 300.0
@@ -44,7 +38,27 @@ CHECKPOINT_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 5.0
 """Time between the last join and the first figure."""
 _NEVER: Final = 1_000_000_000
-_ENDED: Final = "the measured process ended; its log says why"
+MODES: Final[Mapping[str, str]] = {
+    "training": "a learner that trains",
+    "service": "the service alone",
+    "restart": "killed and restarted",
+}
+"""What runs, by the name of the mode."""
+LAYOUT: Final = Layout(
+    "cores: CPU time of the learner's process over wall time. Renewals and acks are measured in the generator, so its own lag "
+    "is in them: where it is not much smaller than they are, the machine was too busy to measure",
+    (
+        Column("lost", LOST, ",.0f"),
+        Column("renew p99 s", RENEW_P99, ".3f"),
+        Column("ack median s", ACK_MEDIAN, ".4f"),
+        Column("ack p99 s", ACK_P99, ".4f"),
+        Column("cores", CPU_SHARE, ".2f"),
+        Column("chunks/s", CHUNKS, ",.0f"),
+        Column("versions", VERSIONS, ",.0f"),
+        Column("back after s", BACK_SECONDS, ".1f"),
+        Column("generator's lag p99 s", GENERATOR_LAG, ".4f"),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,31 +124,30 @@ class Generator:
             raise self.child.failed("saw no ack or no renewal; measure longer")
         return {
             LOST: float(report["lost"]),
-            BREAKS: float(report["breaks"]),
             RENEW_P99: report["renewals"]["p99"],
             ACK_MEDIAN: report["acks"]["median"],
             ACK_P99: report["acks"]["p99"],
             CHUNKS: report["acks"]["count"] / report["seconds"],
             VERSIONS: float(report["versions"]),
-            GENERATOR_SHARE: report["cpu_share"],
             GENERATOR_LAG: report["lag"]["p99"],
         }
 
 
-class TrainingUnderLoad:
-    """A learner that trains and publishes while all sessions send.
+class Sessions:
+    """Sessions that all send, in one of the modes.
 
     Args:
         workplace: Where logs and run folders go.
         load: What the generator sends.
+        mode: One of `MODES`.
     """
 
-    name = "sessions-training"
-
-    def __init__(self, workplace: Workplace, load: Load) -> None:
-        self.title = f"{load.sessions:,} sessions, a learner that trains"
+    def __init__(self, workplace: Workplace, load: Load, mode: str) -> None:
+        self.name = f"sessions-{mode}"
+        self.title = f"{load.sessions:,} sessions, {MODES[mode]}"
         self._workplace = workplace
         self._load = load
+        self._mode = mode
 
     def prepare(self) -> None:
         """Checks that the system shows what a process uses."""
@@ -143,96 +156,54 @@ class TrainingUnderLoad:
     def measure(self, round_index: int) -> Figures:
         """Measures once, after all sessions have joined."""
         name = f"{self.name}-{round_index}"
-        learner = learner_child(self._workplace, name, self._load)
-        with learner:
-            address = wait_for_address(learner, self._workplace.runs / name)
-            generator = Generator(self._workplace, name, address, self._load)
-            with generator.child:
-                generator.wait_until_complete()
-                time.sleep(SETTLE_SECONDS)
-                shares = measure_shares(learner.pid, self._load.seconds)
-                figures = generator.figures() | shares
-        return Figures(figures)
-
-
-class ServiceUnderLoad:
-    """The service without trainers, which publishes a version each second.
-
-    Args:
-        workplace: Where logs go.
-        load: What the generator sends.
-    """
-
-    name = "sessions-service"
-
-    def __init__(self, workplace: Workplace, load: Load) -> None:
-        self.title = f"{load.sessions:,} sessions, the service alone"
-        self._workplace = workplace
-        self._load = load
-
-    def prepare(self) -> None:
-        """Checks that the system shows what a process uses."""
-        require_proc()
-
-    def measure(self, round_index: int) -> Figures:
-        """Measures once, after all sessions have joined."""
-        name = f"{self.name}-{round_index}"
-        with service_child(self._workplace, name, self._load.sessions) as (service, address):
-            generator = Generator(self._workplace, name, address, self._load)
-            with generator.child:
-                generator.wait_until_complete()
-                time.sleep(SETTLE_SECONDS)
-                shares = measure_shares(service.pid, self._load.seconds)
-                return Figures(generator.figures() | shares)
-
-
-class RestartUnderLoad:
-    """A learner that is killed and started again while all sessions send.
-
-    Args:
-        workplace: Where logs and run folders go.
-        load: What the generator sends.
-    """
-
-    name = "sessions-restart"
-
-    def __init__(self, workplace: Workplace, load: Load) -> None:
-        self.title = f"{load.sessions:,} sessions, killed and restarted"
-        self._workplace = workplace
-        self._load = load
-
-    def prepare(self) -> None:
-        """Does nothing."""
-
-    def measure(self, round_index: int) -> Figures:
-        """Kills the learner once and waits until all sessions send to the next one."""
-        name = f"{self.name}-{round_index}"
-        address = f"127.0.0.1:{free_port()}"
-        with learner_child(self._workplace, name, self._load, address=address) as learner:
-            wait_for_address(learner, self._workplace.runs / name)
-            generator = Generator(self._workplace, name, address, self._load)
-            with generator.child:
-                generator.wait_until_complete()
-                time.sleep(BEFORE_KILL_SECONDS)
-                os.kill(learner.pid, signal.SIGKILL)
-                killed_at = time.monotonic()
-                with learner_child(self._workplace, name, self._load, address=address, resume=True) as second:
-                    second.wait_until(lambda: "listening" in second.log(), "it listened", START_SECONDS)
-                    listens_at = time.monotonic()
-                    generator.child.wait_until(
-                        lambda: is_back(generator.report(), self._load.sessions, killed_at),
-                        "all sessions were back",
-                        RETURN_SECONDS,
-                    )
-                    report = generator.report()
-        return Figures(
-            {
-                BACK_SECONDS: report["at"] - killed_at,
-                LISTEN_SECONDS: listens_at - killed_at,
-                LOST: float(report["lost"]),
-                GENERATOR_LAG: report["lag"]["p99"],
-            }
+        started = (
+            service(self._workplace, name, self._load.sessions) if self._mode == "service" else self._learner(name)
         )
+        with started as (learner, address):
+            generator = Generator(self._workplace, name, address, self._load)
+            with generator.child:
+                generator.wait_until_complete()
+                if self._mode == "restart":
+                    return self._restart(name, address, learner, generator)
+                time.sleep(SETTLE_SECONDS)
+                share = core_share(learner.pid, self._load.seconds)
+                return Figures(generator.figures() | {CPU_SHARE: share})
+
+    def _restart(self, name: str, address: str, learner: Child, generator: Generator) -> Figures:
+        """Kills the learner once and waits until all sessions send to the next one."""
+        time.sleep(BEFORE_KILL_SECONDS)
+        os.kill(learner.pid, signal.SIGKILL)
+        killed_at = time.monotonic()
+        with self._learner(name, address=address, resumes=True):
+            generator.child.wait_until(
+                lambda: is_back(generator.report(), self._load.sessions, killed_at), "all were back", RETURN_SECONDS
+            )
+            report = generator.report()
+        back_seconds = report["at"] - killed_at
+        return Figures({BACK_SECONDS: back_seconds, LOST: float(report["lost"]), GENERATOR_LAG: report["lag"]["p99"]})
+
+    def _learner(
+        self, name: str, address: str = "127.0.0.1:0", *, resumes: bool = False
+    ) -> AbstractContextManager[tuple[Child, str]]:
+        """Runs a learner that trains without an end; about five seconds' steps are an update."""
+        own, batch = "behaviors.CartPole", 512
+        steps = self._load.sessions * self._load.chunk_steps
+        settings = [
+            f"{own}.hyperparameters.buffer_size={max(batch, steps // batch * batch)}",
+            f"{own}.max_steps={_NEVER}",
+            f"{own}.checkpoint_interval={_NEVER}",
+            f"rollcast.max_sessions={max(1024, 2 * self._load.sessions)}",
+            f"rollcast.checkpoint_seconds={CHECKPOINT_SECONDS}",
+            "rollcast.target_return=null",
+            "rollcast.torch_threads=1",
+            "rollcast.http=false",
+        ]
+        command: tuple[str | Path, ...] = (
+            *(sys.executable, "-m", "learner", "serve", RUN_FILE, "--torch-device", "cpu"),
+            *(part for setting in settings for part in ("--set", setting)),
+        )
+        log = self._workplace.log(f"{name}-{'second' if resumes else 'learner'}")
+        return serving(command, self._workplace.runs / name, log, address=address, resumes=resumes)
 
 
 def is_back(report: Mapping[str, Any], sessions: int, killed_at: float) -> bool:
@@ -246,62 +217,14 @@ def is_back(report: Mapping[str, Any], sessions: int, killed_at: float) -> bool:
     return bool(report["at"] > killed_at and report["present"] == sessions and report["oldest_generation"] > 1)
 
 
-SessionRun: TypeAlias = TrainingUnderLoad | ServiceUnderLoad | RestartUnderLoad
-MODES: Final[Mapping[str, Callable[[Workplace, Load], SessionRun]]] = MappingProxyType(
-    {"training": TrainingUnderLoad, "service": ServiceUnderLoad, "restart": RestartUnderLoad}
-)
-
-
-def contestants(workplace: Workplace, modes: Collection[str], load: Load) -> list[SessionRun]:
+def contestants(workplace: Workplace, modes: Collection[str], load: Load) -> list[Sessions]:
     """Returns the measurements of the given modes; none stands for all."""
-    return [make(workplace, load) for mode, make in MODES.items() if not modes or mode in modes]
+    return [Sessions(workplace, load, mode) for mode in MODES if not modes or mode in modes]
 
 
-def learner_child(
-    workplace: Workplace, name: str, load: Load, *, address: str = "127.0.0.1:0", resume: bool = False
-) -> Child:
-    """Returns a learner that trains without an end, as a process that is not started yet.
-
-    Args:
-        workplace: Where its log and its run folder, ``runs/<name>``, go; an earlier folder is removed unless it resumes.
-        name: Of the measurement.
-        load: What it must bear: about five seconds' steps are an update.
-        address: Where it listens.
-        resume: Whether it continues the run in the folder.
-    """
-    folder = workplace.runs / name
-    if not resume:
-        shutil.rmtree(folder, ignore_errors=True)
-    own, batch = "behaviors.CartPole", 512
-    steps = load.sessions * load.chunk_steps
-    settings = [
-        f"{own}.hyperparameters.buffer_size={max(batch, steps // batch * batch)}",
-        f"{own}.max_steps={_NEVER}",
-        f"{own}.checkpoint_interval={_NEVER}",
-        f"rollcast.max_sessions={max(1024, 2 * load.sessions)}",
-        f"rollcast.checkpoint_seconds={CHECKPOINT_SECONDS}",
-        "rollcast.target_return=null",
-        "rollcast.torch_threads=1",
-        "rollcast.http=false",
-    ]
-    command: list[str | Path] = [
-        *(sys.executable, "-m", "learner", "serve", RUN_FILE, "--torch-device", "cpu"),
-        *("--run-id", name, "--results-dir", workplace.runs, "--address", address),
-        *(["--resume"] if resume else []),
-        *(part for setting in settings for part in ("--set", setting)),
-    ]
-    return Child("the learner", command, workplace.log(f"{name}-{'second' if resume else 'learner'}"))
-
-
-def wait_for_address(learner: Child, folder: Path) -> str:
-    """Waits until a learner listens, and returns its address."""
-    path = folder / "address.json"
-    learner.wait_until(path.exists, "it listened", START_SECONDS)
-    return str(json.loads(path.read_text(encoding="utf-8"))["address"])
-
-
-class service_child:  # noqa: N801 - used like a function
-    """Runs the service alone within a block, and gives it with its address.
+@contextmanager
+def service(workplace: Workplace, name: str, sessions: int, *options: str) -> Iterator[tuple[Child, str]]:
+    """Runs the service alone within a block, and yields it and its address.
 
     Args:
         workplace: Where its log goes.
@@ -309,28 +232,20 @@ class service_child:  # noqa: N801 - used like a function
         sessions: How many it must bear.
         options: For the process.
     """
-
-    def __init__(self, workplace: Workplace, name: str, sessions: int, *options: str) -> None:
-        self._address = workplace.root / f"{name}-address.json"
-        self._address.unlink(missing_ok=True)
-        command: list[str | Path] = [
-            *(sys.executable, "-m", "tests.tools.bench.sessions.service"),
-            self._address,
-            *("--sessions", str(sessions), *options),
-        ]
-        self._child = Child("the service", command, workplace.log(f"{name}-service"))
-
-    def __enter__(self) -> tuple[Child, str]:
-        child = self._child.__enter__()
-        try:
-            child.wait_until(self._address.exists, "it listened", START_SECONDS)
-        except BaseException:
-            child.end()
-            raise
-        return child, str(json.loads(self._address.read_text(encoding="utf-8"))["address"])
-
-    def __exit__(self, *_error: object) -> None:
-        self._child.end()
+    file = workplace.root / f"{name}-address.json"
+    file.unlink(missing_ok=True)
+    command: tuple[str | Path, ...] = (
+        sys.executable,
+        "-m",
+        "tests.tools.bench.sessions.service",
+        file,
+        "--sessions",
+        str(sessions),
+        *options,
+    )
+    with Child("the service", command, workplace.log(f"{name}-service")) as child:
+        child.wait_until(file.exists, "it listened", START_SECONDS)
+        yield child, str(json.loads(file.read_text(encoding="utf-8"))["address"])
 
 
 def require_proc() -> None:
@@ -343,19 +258,14 @@ def require_proc() -> None:
         raise Unavailable("this system has no /proc, which says how much of a core a process uses")
 
 
-def measure_shares(pid: int, seconds: float) -> dict[str, float]:
-    """Waits, and returns which share of one core a process with its children and its event loop used meanwhile."""
-    loop = Path(f"/proc/{pid}/task/{pid}/stat")  # its main thread
-    began, whole_before, loop_before = time.monotonic(), _with_children(pid), cpu_seconds(loop)
+def core_share(pid: int, seconds: float) -> float:
+    """Waits, and returns which share of one core a process with its children used meanwhile."""
+    began, before = time.monotonic(), cpu_seconds(pid)
     time.sleep(seconds)
-    waited = time.monotonic() - began
-    loop_after, whole_after = cpu_seconds(loop), _with_children(pid)  # the time of the part within the whole's
-    # The clocks count whole ticks: without rounding, sums of floats make equal times unequal.
-    whole, loop_time = round(whole_after - whole_before, 6), round(loop_after - loop_before, 6)
-    return {CPU_SHARE: whole / waited, LOOP_SHARE: loop_time / waited}
+    return (cpu_seconds(pid) - before) / (time.monotonic() - began)
 
 
-def _with_children(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Returns the CPU time of a process and its children.
 
     Raises:
@@ -363,26 +273,5 @@ def _with_children(pid: int) -> float:
     """
     used = usage_with_children(pid)
     if used is None:
-        raise MeasurementFailed(_ENDED)
+        raise MeasurementFailed("the measured process ended; its log says why")
     return used[0]
-
-
-def cpu_seconds(path: Path) -> float:
-    """Returns the CPU time of a process or thread, given its file `stat`.
-
-    Raises:
-        MeasurementFailed: It has ended.
-    """
-    try:
-        fields = path.read_text(encoding="ascii").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        raise MeasurementFailed(_ENDED) from None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def free_port() -> int:
-    """Returns a port that is free at present."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

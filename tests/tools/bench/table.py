@@ -1,158 +1,116 @@
-"""Formats measurements: trainings, limits, and ratios of medians."""
+"""Formats measurements as tables, and writes them as a JSON document."""
 
+from __future__ import annotations
+
+import json
+import os
+import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
-from tests.tools.bench.limit_runs import BATCH_SIZES, CARTPOLE_STEP_BYTES, EPOCHS
-from tests.tools.bench.measurement import (
-    OTHERS_CORES,
-    SECONDS_TO_TARGET,
-    STEPS_PER_SECOND,
-    STEPS_TO_TARGET,
-    TARGET_RETURN,
-    Series,
-    Spread,
-)
+from tests.tools.bench.measurement import OTHERS_CORES, Series, Spread
 
-NOTHING = "-"
-IDLE_CORES = 0.2
+NOTHING: Final = "-"
+IDLE_CORES: Final = 0.2
 """Cores that are busy on any machine."""
-PEERS = ("sb3", "sf", "mlagents")
-_GAP = "  "
+PAIR_HEADS: Final = ("first", "second", "second / first, medians", "second / first, pairs")
 
 
 @dataclass(frozen=True, slots=True)
-class LimitRow:
-    """One limit as a rate of environment steps.
+class Column:
+    """A figure in a table.
 
     Attributes:
-        name: For the JSON file.
-        title: For the table.
-        series: Which measurement it comes from.
-        figure: Which figure of it.
-        factor: Environment steps per unit of the figure.
-        unit: Of the figure, where it is no rate of environment steps; empty else.
-        unit_factor: What makes the figure a number of those units.
+        title: What the table calls it.
+        figure: Its name.
+        form: How it is written.
+        factor: What it is multiplied by.
     """
 
-    name: str
     title: str
-    series: str
     figure: str
+    form: str
     factor: float = 1.0
-    unit: str = ""
-    unit_factor: float = 1.0
+
+    def cell(self, series: Series) -> str:
+        """Returns the median and range of a series."""
+        return cell(series.spread(self.figure), self.form, self.factor)
 
 
-def limit_rows() -> list[LimitRow]:
-    """Returns the limits in the order of the table."""
-    minibatches = [
-        LimitRow(
-            f"minibatches_{size}",
-            f"minibatches of {size:,}, {EPOCHS} epochs",
-            "minibatches",
-            f"samples_{size}",
-            factor=1 / EPOCHS,
-            unit="samples/s",
-        )
-        for size in BATCH_SIZES
-    ]
-    return [
-        LimitRow("environments_alone", "environments alone", "stepping", "environments_alone"),
-        LimitRow("actor_loop", "the actor's loop, no network", "stepping", "actor_loop"),
-        *minibatches,
-        LimitRow(
-            "upload",
-            "256 KiB messages over gRPC",
-            "upload",
-            "bytes_per_second",
-            factor=1 / CARTPOLE_STEP_BYTES,
-            unit="MB/s",
-            unit_factor=1e-6,
-        ),
-    ]
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two series that are compared.
+
+    Attributes:
+        title: What the table calls them.
+        first: Name of one series.
+        second: Name of the other.
+        columns: The figures that are compared.
+    """
+
+    title: str
+    first: str
+    second: str
+    columns: tuple[Column, ...]
 
 
-def limit_rates(results: Mapping[str, Series]) -> dict[str, float]:
-    """Returns the median of each measured limit, in environment steps per second."""
-    rates = {}
-    for row in limit_rows():
-        series = results.get(row.series)
-        median = None if series is None else series.median(row.figure)
-        if median is not None:
-            rates[row.name] = median * row.factor
-    return rates
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A table.
+
+    Attributes:
+        legend: What its figures mean.
+        columns: Figures of each series; without them there is no row for each series.
+        pairs: Series that are compared, where both were measured.
+    """
+
+    legend: str
+    columns: tuple[Column, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+
+    def render(self, results: Mapping[str, Series]) -> str:
+        """Returns the tables, what their figures mean, and remarks."""
+        parts = [self._alone(results), self._compared(results), self.legend, remarks(results)]
+        return "\n\n".join(part for part in parts if part)
+
+    def _alone(self, results: Mapping[str, Series]) -> str:
+        rows = [("", *(column.title for column in self.columns))]
+        rows += [(each.title, *(column.cell(each) for column in self.columns)) for each in results.values()]
+        return aligned(rows) if self.columns else ""
+
+    def _compared(self, results: Mapping[str, Series]) -> str:
+        rows: list[tuple[str, ...]] = [("", *PAIR_HEADS)]
+        for pair in self.pairs:
+            if not {pair.first, pair.second} <= results.keys():
+                continue
+            first, second = results[pair.first], results[pair.second]
+            for column in pair.columns:
+                found = compare(first, second, column.figure)
+                ratios = ("", "") if found is None else (f"{found[0]:.3f}", cell(found[1], ".3f"))
+                title = f"{pair.title}, {column.title}"
+                rows.append((title, column.cell(first), column.cell(second), *ratios))
+        return aligned(rows) if len(rows) > 1 else ""
 
 
-def ratios(results: Mapping[str, Series]) -> dict[str, dict[str, float]]:
-    """Returns how Rollcast's medians compare with each peer's and each limit's.
+def compare(first: Series, second: Series, figure: str) -> tuple[float, Spread | None] | None:
+    """Returns a figure of the second series over that of the first.
 
     Returns:
-        By name of the peer or limit: `speed` (steps per second, ours over theirs) and, if both reached the target,
-        `time_to_target` (theirs over ours): more is better for Rollcast in both.
+        The ratio of the medians, and that of each round that both have, None without such a round; None if a series has
+        no figures, or zeros.
     """
-    ours = results.get("rollcast")
-    speed = None if ours is None else ours.median(STEPS_PER_SECOND)
-    if ours is None or speed is None:
-        return {}
-    compared: dict[str, dict[str, float]] = {}
-    our_time = ours.median(SECONDS_TO_TARGET)
-    for name in PEERS:
-        peer = results.get(name)
-        peer_speed = None if peer is None else peer.median(STEPS_PER_SECOND)
-        if peer is None or not peer_speed:
-            continue
-        compared[name] = {"speed": speed / peer_speed}
-        peer_time = peer.median(SECONDS_TO_TARGET)
-        if our_time and peer_time:
-            compared[name]["time_to_target"] = peer_time / our_time
-    compared |= {name: {"speed": speed / rate} for name, rate in limit_rates(results).items() if rate}
-    return compared
+    ours, theirs = _by_round(first, figure), _by_round(second, figure)
+    if not ours or not theirs or not all(ours.values()):
+        return None
+    ratios = [theirs[index] / value for index, value in ours.items() if index in theirs]
+    return median(theirs.values()) / median(ours.values()), Spread.of(ratios) if ratios else None
 
 
-def render(results: Mapping[str, Series]) -> str:
-    """Returns everything as text."""
-    parts = [_trainings(results), _limits(results), _ratios(results), remarks(results)]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _trainings(results: Mapping[str, Series]) -> str:
-    rows = [("CartPole-v1", "env steps/s", f"seconds to {TARGET_RETURN:.0f}", f"steps to {TARGET_RETURN:.0f}")]
-    for name in ("rollcast", *PEERS):
-        series = results.get(name)
-        if series is None:
-            continue
-        rows.append(
-            (
-                series.title,
-                cell(series.spread(STEPS_PER_SECOND), ",.0f"),
-                cell(series.spread(SECONDS_TO_TARGET), ".1f"),
-                cell(series.spread(STEPS_TO_TARGET), ",.0f"),
-            )
-        )
-    return aligned(rows) if len(rows) > 1 else ""
-
-
-def _limits(results: Mapping[str, Series]) -> str:
-    rows = [("limits, one core each", "env steps/s", "")]
-    for row in limit_rows():
-        series = results.get(row.series)
-        spread = None if series is None else series.spread(row.figure)
-        if spread is None:
-            continue
-        aside = f"{spread.median * row.unit_factor:,.0f} {row.unit}" if row.unit else ""
-        rows.append((row.title, cell(spread, ",.0f", row.factor), aside))
-    return aligned(rows) if len(rows) > 1 else ""
-
-
-def _ratios(results: Mapping[str, Series]) -> str:
-    titles = {name: results[name].title for name in PEERS if name in results}
-    titles |= {row.name: row.title for row in limit_rows()}
-    rows = [("Rollcast against", "speed", f"time to {TARGET_RETURN:.0f}")]
-    for name, ratio in ratios(results).items():
-        sooner = f"{ratio['time_to_target']:.2f} x sooner" if "time_to_target" in ratio else ""
-        rows.append((titles[name], f"{ratio['speed']:.3f} x", sooner))
-    return aligned(rows) if len(rows) > 1 else ""
+def _by_round(series: Series, figure: str) -> dict[int, float]:
+    return {each.round_index: each.values[figure] for each in series.rounds if figure in each.values}
 
 
 def remarks(results: Mapping[str, Series]) -> str:
@@ -174,8 +132,7 @@ def cell(spread: Spread | None, form: str, factor: float = 1.0) -> str:
     """Returns the median and, of values that are not written alike, the range."""
     if spread is None:
         return NOTHING
-    text = f"{spread.median * factor:{form}}"
-    lowest, highest = (f"{value * factor:{form}}" for value in (spread.lowest, spread.highest))
+    text, lowest, highest = (f"{value * factor:{form}}" for value in (spread.median, spread.lowest, spread.highest))
     return text if lowest == highest else f"{text} ({lowest}-{highest})"
 
 
@@ -185,5 +142,29 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     lines = []
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        lines.append(_GAP.join(cells).rstrip())
+        lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def machine() -> dict[str, Any]:
+    """Returns a description of the machine."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": names[0] if names else platform.processor(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def document(results: Mapping[str, Series], facts: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content of `bench.json`: every figure of every round."""
+    contestants = {name: asdict(series) for name, series in results.items()}
+    return {"machine": dict(facts), "options": dict(options), "contestants": contestants}
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes a document; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

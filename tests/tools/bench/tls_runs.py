@@ -7,23 +7,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from tests.tools.bench.learner_cpu import ROWS, LearnerCPU, Side
+from tests.tools.bench.learner_cpu import LearnerCPU, Side
 from tests.tools.bench.measurement import Figures, MeasurementFailed, Unavailable
+from tests.tools.bench.pair_runs import COLUMNS, FAST
 from tests.tools.bench.processes import REPOSITORY
-from tests.tools.bench.session_runs import CPU_SHARE, Generator, Load, measure_shares, require_proc, service_child
+from tests.tools.bench.session_runs import Generator, Load, core_share, require_proc, service
+from tests.tools.bench.table import Column, Layout, Pair
 from tests.tools.bench.workplace import Workplace
 
 BYTES_PER_SECOND: Final = "bytes_per_second"
 CPU_SECONDS_PER_GB: Final = "service_cpu_seconds_per_gb"
-TRAINING: Final = "cartpole-fast"
 INGEST: Final = "pixel-ingest"
-TLS: Final = "-tls"
-"""What the name of a measurement with TLS ends with."""
-
 PICTURE_SIDE: Final = 84
 PICTURES_PER_CHUNK: Final = 37
 """About 256 KiB."""
@@ -31,34 +28,39 @@ INGEST_SESSIONS: Final = 2
 INGEST_SECONDS: Final = 15.0
 SETTLE_SECONDS: Final = 2.0
 _CERTS_SECONDS: Final = 60.0
+_INGESTED: Final = (
+    Column("MB/s", BYTES_PER_SECOND, ",.0f", 1e-6),
+    Column("CPU s per GB", CPU_SECONDS_PER_GB, ".2f"),
+)
+LAYOUT: Final = Layout(
+    "first: plain, second: TLS, where calls carry a token too",
+    pairs=(
+        Pair(FAST.name, FAST.name, f"{FAST.name}-tls", COLUMNS),
+        Pair("84x84 pixels to the service", INGEST, f"{INGEST}-tls", _INGESTED),
+    ),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Certificates:
-    """The files of both sides.
+class Certificates(NamedTuple):
+    """The options of both sides: ``--certs`` and a folder, or nothing."""
 
-    Attributes:
-        learner: Folder of `rollcast-learner certs init`.
-        actor: Folder with the authority's certificate and a token.
-    """
-
-    learner: Path
-    actor: Path
+    learner: tuple[str, ...] = ()
+    actor: tuple[str, ...] = ()
 
     @classmethod
     def make(cls, root: Path) -> Certificates:
-        """Returns new files in a folder, which is replaced.
+        """Returns options with new files in a folder, which is replaced.
 
         Raises:
             Unavailable: The commands failed, because the extra `certs` is not installed.
         """
-        made = cls(root / "learner", root / "actor")
+        learner, actor = root / "learner", root / "actor"
         shutil.rmtree(root, ignore_errors=True)
-        made.actor.mkdir(parents=True)
-        _certs("init", str(made.learner))
-        _certs("token", str(made.learner), "bench", "--role", "actor", "--out", str(made.actor / "token"))
-        shutil.copy(made.learner / "ca.pem", made.actor / "ca.pem")
-        return made
+        actor.mkdir(parents=True)
+        _certs("init", str(learner))
+        _certs("token", str(learner), "bench", "--role", "actor", "--out", str(actor / "token"))
+        shutil.copy(learner / "ca.pem", actor / "ca.pem")
+        return cls(("--certs", str(learner)), ("--certs", str(actor)))
 
 
 def _certs(*arguments: str) -> None:
@@ -68,57 +70,22 @@ def _certs(*arguments: str) -> None:
         raise Unavailable(f"rollcast-learner certs {arguments[0]} failed: {done.stderr.strip()[-200:]}")
 
 
-class TrainingOverTLS:
-    """The training of `cpu`'s row cartpole-fast.
+class _Secured:
+    """A measurement with or without TLS and tokens.
 
     Args:
         workplace: Where logs, run folders and certificates go.
+        name: Without TLS.
+        title: Without the kind of connection.
         is_tls: Whether it uses TLS and tokens.
     """
 
-    def __init__(self, workplace: Workplace, *, is_tls: bool) -> None:
-        self.name = f"{TRAINING}{TLS}" if is_tls else TRAINING
-        self.title = f"{TRAINING}, {'TLS' if is_tls else 'plain'}"
+    def __init__(self, workplace: Workplace, name: str, title: str, *, is_tls: bool) -> None:
+        self.name = f"{name}-tls" if is_tls else name
+        self.title = f"{title}, {'TLS' if is_tls else 'plain'}"
         self._workplace = workplace
         self._is_tls = is_tls
-        self._certificates: Certificates | None = None
-
-    def prepare(self) -> None:
-        """Makes the certificates."""
-        if self._is_tls:
-            self._certificates = Certificates.make(self._workplace.root / "certs" / self.name)
-
-    def measure(self, round_index: int) -> Figures:
-        """Trains once, all steps; with and without TLS with the same seed."""
-        (row,) = (row for row in ROWS if row.name == TRAINING)
-        made = self._certificates
-        training = LearnerCPU(
-            self._workplace,
-            row,
-            Side.here(),
-            self.name,
-            learner_options=() if made is None else ("--certs", str(made.learner)),
-            actor_options=() if made is None else ("--certs", str(made.actor)),
-        )
-        return training.measure(round_index)
-
-
-class PixelIngest:
-    """The service alone, to which a few actors send pictures that cannot be compressed, as fast as credit allows.
-
-    Args:
-        workplace: Where logs and certificates go.
-        is_tls: Whether it uses TLS and tokens.
-        seconds: How long is measured.
-    """
-
-    def __init__(self, workplace: Workplace, *, is_tls: bool, seconds: float = INGEST_SECONDS) -> None:
-        self.name = f"{INGEST}{TLS}" if is_tls else INGEST
-        self.title = f"{PICTURE_SIDE}x{PICTURE_SIDE} pixels to the service, {'TLS' if is_tls else 'plain'}"
-        self._workplace = workplace
-        self._is_tls = is_tls
-        self._seconds = seconds
-        self._certificates: Certificates | None = None
+        self._certificates = Certificates()
 
     def prepare(self) -> None:
         """Makes the certificates."""
@@ -126,22 +93,42 @@ class PixelIngest:
         if self._is_tls:
             self._certificates = Certificates.make(self._workplace.root / "certs" / self.name)
 
+
+class TrainingOverTLS(_Secured):
+    """The training of `cpu`'s row cartpole-fast."""
+
+    def __init__(self, workplace: Workplace, *, is_tls: bool) -> None:
+        super().__init__(workplace, FAST.name, FAST.name, is_tls=is_tls)
+
+    def measure(self, round_index: int) -> Figures:
+        """Trains once, all steps; with and without TLS with the same seed."""
+        learner, actor = self._certificates
+        training = LearnerCPU(
+            self._workplace, FAST, Side.here(), self.name, learner_options=learner, actor_options=actor
+        )
+        return training.measure(round_index)
+
+
+class PixelIngest(_Secured):
+    """The service alone, to which a few actors send pictures that cannot be compressed, as fast as credit allows."""
+
+    def __init__(self, workplace: Workplace, *, is_tls: bool) -> None:
+        super().__init__(workplace, INGEST, f"{PICTURE_SIDE}x{PICTURE_SIDE} pixels to the service", is_tls=is_tls)
+
     def measure(self, round_index: int) -> Figures:
         """Measures once, after all actors have joined."""
         name = f"{self.name}-{round_index}"
-        made = self._certificates
-        learner_options = () if made is None else ("--certs", str(made.learner))
-        actor_options = () if made is None else ("--certs", str(made.actor))
-        load = Load(INGEST_SESSIONS, self._seconds, PICTURES_PER_CHUNK, 0.0)
-        with service_child(self._workplace, name, INGEST_SESSIONS, *learner_options) as (service, address):
-            generator = Generator(self._workplace, name, address, load, "--pixels", str(PICTURE_SIDE), *actor_options)
+        load = Load(INGEST_SESSIONS, INGEST_SECONDS, PICTURES_PER_CHUNK, 0.0)
+        with service(self._workplace, name, INGEST_SESSIONS, *self._certificates.learner) as (process, address):
+            options = ("--pixels", str(PICTURE_SIDE), *self._certificates.actor)
+            generator = Generator(self._workplace, name, address, load, *options)
             with generator.child:
                 generator.wait_until_complete()
                 time.sleep(SETTLE_SECONDS)
                 before = generator.report()
-                shares = measure_shares(service.pid, self._seconds)
+                share = core_share(process.pid, INGEST_SECONDS)
                 after = generator.report()
-        return ingest_figures(before, after, shares[CPU_SHARE])
+        return ingest_figures(before, after, share)
 
 
 def ingest_figures(before: Mapping[str, Any], after: Mapping[str, Any], cpu_share: float) -> Figures:
@@ -165,9 +152,5 @@ def ingest_figures(before: Mapping[str, Any], after: Mapping[str, Any], cpu_shar
 
 def contestants(workplace: Workplace) -> list[TrainingOverTLS | PixelIngest]:
     """Returns the measurements in pairs: without TLS and with it."""
-    return [
-        TrainingOverTLS(workplace, is_tls=False),
-        TrainingOverTLS(workplace, is_tls=True),
-        PixelIngest(workplace, is_tls=False),
-        PixelIngest(workplace, is_tls=True),
-    ]
+    kinds = (TrainingOverTLS, PixelIngest)
+    return [kind(workplace, is_tls=is_tls) for kind in kinds for is_tls in (False, True)]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.tools.bench.environments import PeerEnvironment
+from tests.tools.bench.environments import ML_AGENTS, PeerEnvironment
 from tests.tools.bench.measurement import (
     SECONDS_TO_TARGET,
     STEPS_PER_SECOND,
@@ -25,7 +25,6 @@ from tests.tools.bench.measurement import (
     Figures,
     MeasurementFailed,
 )
-from tests.tools.bench.mlagents_environment import ML_AGENTS
 from tests.tools.bench.processes import Child
 from tests.tools.bench.workplace import Workplace
 from tests.tools.players.build import make_build

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,22 +14,14 @@ import yaml
 
 from tests.tools.bench.measurement import Figures, MeasurementFailed, Unavailable
 from tests.tools.bench.processes import Child, on_cores
-from tests.tools.bench.session_runs import (
-    CPU_SHARE,
-    SETTLE_SECONDS,
-    Generator,
-    Load,
-    cpu_seconds,
-    measure_shares,
-    require_proc,
-    wait_for_address,
-)
+from tests.tools.bench.rollcast_run import serving
+from tests.tools.bench.session_runs import SETTLE_SECONDS, Generator, Load, core_share, cpu_seconds, require_proc
+from tests.tools.bench.table import Column, Layout, Pair
 from tests.tools.bench.workplace import Workplace
 
 UPDATES: Final = "updates_per_second"
 LOAD_BYTES: Final = "load_bytes_per_second"
 SERVICE_SHARE: Final = "service_cpu_share"
-TRAINERS_SHARE: Final = "trainers_cpu_share"
 
 TRAINED: Final = "Trained"
 """The behavior that updates without a pause: one session sends it rows as fast as credit allows, and its actors do not wait
@@ -60,21 +50,19 @@ _BEHAVIORS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A load.
-
-    Attributes:
-        name: For options and the JSON file.
-        megabytes_per_second: What the sessions of `FILLED` send together; 0 is none.
-    """
-
-    name: str
-    megabytes_per_second: float
-
-
 QUIET: Final = "updates-quiet"
-AMOUNTS: Final = (Amount(QUIET, 0.0), Amount("updates-30", 30.0), Amount("updates-300", 300.0))
+AMOUNTS: Final[Mapping[str, float]] = {QUIET: 0.0, "updates-30": 30.0, "updates-300": 300.0}
+"""What the sessions of `FILLED` send together, in MB a second, by the name of the measurement."""
+_COLUMNS: Final = (
+    Column("updates/s", UPDATES, ".2f"),
+    Column("load, MB/s", LOAD_BYTES, ",.0f", 1e-6),
+    Column("cores of the service", SERVICE_SHARE, ".2f"),
+)
+LAYOUT: Final = Layout(
+    "first: no load. The service and what sends share one core, and the trainers have another: a load that a third core would "
+    "send may not be reached",
+    pairs=tuple(Pair(f"{rate:,.0f} MB/s", QUIET, name, _COLUMNS) for name, rate in AMOUNTS.items() if rate),
+)
 
 
 class UpdatesUnderLoad:
@@ -84,21 +72,15 @@ class UpdatesUnderLoad:
 
     Args:
         workplace: Where logs and run folders go.
-        amount: What the sessions send.
-        sessions: How many send it.
-        seconds: How long is measured.
+        name: One of `AMOUNTS`.
     """
 
-    def __init__(
-        self, workplace: Workplace, amount: Amount, *, sessions: int = SESSIONS, seconds: float = SECONDS
-    ) -> None:
-        self.name = amount.name
-        rate = amount.megabytes_per_second
-        self.title = f"{sessions} sessions, {rate:,.0f} MB/s" if rate else "no load"
+    def __init__(self, workplace: Workplace, name: str) -> None:
+        self.name = name
+        rate = AMOUNTS[name]
+        self.title = f"{SESSIONS} sessions, {rate:,.0f} MB/s" if rate else "no load"
         self._workplace = workplace
         self._rate = rate * _MILLION
-        self._sessions = sessions
-        self._seconds = seconds
 
     def prepare(self) -> None:
         """Checks that there are two cores.
@@ -115,16 +97,13 @@ class UpdatesUnderLoad:
         name = f"{self.name}-{round_index}"
         service_core, trainers_core = sorted(os.sched_getaffinity(0))[:2]
         with ExitStack() as stack:
-            learner = stack.enter_context(self._learner(name, service_core))
-            address = wait_for_address(learner, self._workplace.runs / name)
+            learner, address = stack.enter_context(self._learner(name, service_core))
             trainers = _trainers_of(learner)
             _move(trainers, trainers_core)
             loads = [(TRAINED, Load(1, chunk_steps=CHUNK_STEPS, period_seconds=0.0), 0)]
             if self._rate:
-                period = self._sessions * CHUNK_BYTES / self._rate
-                loads.append(
-                    (FILLED, Load(self._sessions, chunk_steps=CHUNK_STEPS, period_seconds=period), PICTURE_SIDE)
-                )
+                load = Load(SESSIONS, chunk_steps=CHUNK_STEPS, period_seconds=SESSIONS * CHUNK_BYTES / self._rate)
+                loads.append((FILLED, load, PICTURE_SIDE))
             senders = []
             for behavior, load, side in loads:
                 options = ("--behavior", behavior, "--pixels", str(side))
@@ -136,33 +115,26 @@ class UpdatesUnderLoad:
                 sender.wait_until_complete()
             time.sleep(SETTLE_SECONDS)
             _move(trainers, trainers_core)  # threads that were started meanwhile
-            used = cpu_seconds(Path(f"/proc/{trainers}/stat"))
+            used = cpu_seconds(trainers)
             before = [sender.report() for sender in senders]
-            shares = measure_shares(learner.pid, self._seconds)
+            share = core_share(learner.pid, SECONDS)
             after = [sender.report() for sender in senders]
-            used = cpu_seconds(Path(f"/proc/{trainers}/stat")) - used
-        return figures_of(before, after, shares[CPU_SHARE] - used / self._seconds, used)
+            used = cpu_seconds(trainers) - used
+        return figures_of(before, after, share - used / SECONDS)
 
-    def _learner(self, name: str, core: int) -> Child:
-        """Returns the learner, which is not started yet; its trainers begin on its core."""
-        shutil.rmtree(self._workplace.runs / name, ignore_errors=True)
+    def _learner(self, name: str, core: int) -> AbstractContextManager[tuple[Child, str]]:
+        """Runs the learner; its trainers begin on its core."""
         run_file = self._workplace.root / f"{name}.yaml"
         never = {"max_steps": _NEVER, "checkpoint_interval": _NEVER, "time_horizon": CHUNK_STEPS}
         block = {"torch_threads": 1, "http": False}
         document = {"behaviors": {key: {**value, **never} for key, value in _BEHAVIORS.items()}, "rollcast": block}
         run_file.write_text(yaml.safe_dump(document), encoding="utf-8")
-        command: list[str | Path] = [
-            *(sys.executable, "-m", "learner", "serve", run_file, "--torch-device", "cpu"),
-            *("--run-id", name, "--results-dir", self._workplace.runs, "--address", "127.0.0.1:0"),
-        ]
-        return Child("the learner", command, self._workplace.log(f"{name}-learner"), cores=[core])
+        command = (sys.executable, "-m", "learner", "serve", run_file, "--torch-device", "cpu")
+        return serving(command, self._workplace.runs / name, self._workplace.log(f"{name}-learner"), cores=[core])
 
 
 def figures_of(
-    before: Sequence[Mapping[str, Any]],
-    after: Sequence[Mapping[str, Any]],
-    service_share: float,
-    trainers_seconds: float,
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], service_share: float
 ) -> Figures:
     """Returns the figures between two reports of each generator.
 
@@ -170,7 +142,6 @@ def figures_of(
         before: The first reports: of the session of `TRAINED`, then of those of `FILLED`, if there are any.
         after: The second ones.
         service_share: Share of a core that the service used meanwhile.
-        trainers_seconds: CPU time that the trainers used meanwhile.
 
     Raises:
         MeasurementFailed: Nothing was updated, or the load did not arrive.
@@ -180,11 +151,7 @@ def figures_of(
     updates = trained_after["versions"] - trained["versions"]
     if seconds <= 0 or updates <= 0:
         raise MeasurementFailed("nothing was updated; the learner's log says why")
-    values = {
-        UPDATES: updates / seconds,
-        SERVICE_SHARE: service_share,
-        TRAINERS_SHARE: trainers_seconds / seconds,
-    }
+    values = {UPDATES: updates / seconds, SERVICE_SHARE: service_share}
     for first, second in zip(filled, filled_after, strict=True):
         steps = second["acked_steps"] - first["acked_steps"]
         if steps <= 0:
@@ -210,4 +177,4 @@ def _move(pid: int, core: int) -> None:
 
 def contestants(workplace: Workplace) -> list[UpdatesUnderLoad]:
     """Returns the measurements: without a load, and with each."""
-    return [UpdatesUnderLoad(workplace, amount) for amount in AMOUNTS]
+    return [UpdatesUnderLoad(workplace, name) for name in AMOUNTS]

@@ -195,11 +195,6 @@ class BareActor:
         return 0 if port is None else port.acting[1]
 
     @property
-    def breaks(self) -> int:
-        """Number of connections that could not be made, or broke."""
-        return self._state.reconnects
-
-    @property
     def acked_steps(self) -> int:
         """Steps that the learner has acked."""
         port = self._declaration.port

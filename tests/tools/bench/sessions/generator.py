@@ -50,25 +50,16 @@ class AtOnce(Executor):
 
 
 class Renewals(Latencies):
-    """Measures each renewal of a lease, in place of the function that makes the call.
-
-    Attributes:
-        failures: Renewals that were not answered.
-    """
+    """Measures each renewal of a lease that is answered, in place of the function that makes the call."""
 
     def __init__(self, call: Callable[..., Awaitable[Any]]) -> None:
         super().__init__()
-        self.failures = 0
         self._call = call
 
     async def __call__(self, *args: Any, **options: Any) -> Any:
         """Makes the call."""
         began = time.monotonic()
-        try:
-            answer = await self._call(*args, **options)
-        except Exception:
-            self.failures += 1
-            raise
+        answer = await self._call(*args, **options)
         self.add(time.monotonic() - began)
         return answer
 
@@ -102,7 +93,7 @@ class Crowd:
             for index in range(options.sessions)
         ]
         self._complete_at: float | None = None
-        self._began = (0.0, 0.0, 0, 0)
+        self._began = (0.0, 0, 0)
 
     async def run(self) -> None:
         """Joins and sends until SIGTERM."""
@@ -131,10 +122,9 @@ class Crowd:
     def _begin(self) -> None:
         """Begins the figures, now that all actors are present."""
         now = self._complete_at = time.monotonic()
-        self._began = (now, time.process_time(), self._acked_steps, self._version)
+        self._began = (now, self._acked_steps, self._version)
         for latencies in (self._acks, self._renewals, self._lags):
             latencies.seconds.clear()
-        self._renewals.failures = 0
         for actor in self._actors:
             actor.note_session()
 
@@ -154,7 +144,7 @@ class Crowd:
 
     def _document(self) -> dict[str, Any]:
         now = time.monotonic()
-        since, cpu_seconds, steps, version = self._began
+        since, steps, version = self._began
         seconds = max(now - since, 1e-9)
         is_complete = self._complete_at is not None
         return {
@@ -164,13 +154,10 @@ class Crowd:
             "present": sum(actor.is_present for actor in self._actors),
             "oldest_generation": min(actor.generation for actor in self._actors),
             "lost": sum(actor.has_lost_session for actor in self._actors) if is_complete else 0,
-            "breaks": sum(actor.breaks for actor in self._actors),
             "errors": sorted({actor.error for actor in self._actors if actor.error}),
             "acks": _spread(self._acks),
             "renewals": _spread(self._renewals),
-            "failed_renewals": self._renewals.failures,
             "lag": _spread(self._lags),
-            "cpu_share": (time.process_time() - cpu_seconds) / seconds if is_complete else 0.0,
             "versions": self._version - version,
             "acked_steps": self._acked_steps - steps,
         }
@@ -180,12 +167,7 @@ def _spread(latencies: Latencies) -> dict[str, float]:
     if not latencies.seconds:
         return {"count": 0}
     median, p99 = np.quantile(latencies.seconds, [0.5, 0.99])
-    return {
-        "count": len(latencies.seconds),
-        "median": float(median),
-        "p99": float(p99),
-        "most": max(latencies.seconds),
-    }
+    return {"count": len(latencies.seconds), "median": float(median), "p99": float(p99)}
 
 
 def _picture_spec(name: str, side: int) -> BehaviorSpec:

@@ -3,17 +3,14 @@
 import json
 import sys
 
+from tests.tools.bench.limits.minibatches import BATCH_SIZE, EPOCHS
 from tests.tools.bench.measurement import Figures
 from tests.tools.bench.processes import Child
+from tests.tools.bench.rollcast_run import ENVS
 from tests.tools.bench.workplace import Workplace
 
 LIMIT_RUN_SECONDS = 120.0
-EPOCHS = 4
-"""As in the run file: a step goes through the network this many times."""
-BATCH_SIZES = (256, 1024)
-"""Of the run file, and of Sample Factory."""
-CARTPOLE_STEP_BYTES = 16 + 4 + 4 + 4
-"""Observation, action, log-probability and reward of one step, as they travel."""
+SECONDS = 3.0
 
 
 class Limit:
@@ -31,8 +28,8 @@ class Limit:
         self, workplace: Workplace, module: str, title: str, arguments: tuple[str, ...], name: str | None = None
     ) -> None:
         self.name = module if name is None else name
-        self._module = module
         self.title = title
+        self._module = module
         self._workplace = workplace
         self._arguments = arguments
 
@@ -48,16 +45,11 @@ class Limit:
         return Figures({name: float(value) for name, value in values.items()})
 
 
-def limits(workplace: Workplace, *, envs: int, seconds: float) -> list[Limit]:
-    """Returns all limits.
-
-    Args:
-        workplace: Where logs go.
-        envs: Environments of the one actor process.
-        seconds: How long each part of a limit is measured.
-    """
+def limits(workplace: Workplace) -> list[Limit]:
+    """Returns the limits of an actor and of a learner."""
+    stepping = "limit: stepping, acting and recording alone, one core"
+    minibatches = f"limit: minibatches of {BATCH_SIZE:,} alone, {EPOCHS} epochs, one core"
     return [
-        Limit(workplace, "stepping", f"stepping {envs} environments", (str(envs), str(seconds))),
-        Limit(workplace, "minibatches", "minibatches", (str(seconds), *map(str, BATCH_SIZES))),
-        Limit(workplace, "upload", "upload", (str(seconds),)),
+        Limit(workplace, "stepping", stepping, (str(ENVS), str(SECONDS))),
+        Limit(workplace, "minibatches", minibatches, (str(SECONDS),)),
     ]

@@ -2,11 +2,9 @@
 
 import yaml
 
-from tests.tools.gates import soft
 from tests.tools.gates.benchmarks import BENCHMARKS
 from tests.tools.gates.boards import shogi
 from tests.tools.gates.connect_four import connect_four
-from tests.tools.gates.continuous import STUDIES
 from tests.tools.gates.duel import self_play
 from tests.tools.gates.gate import EXAMPLES, OWN, SHIPPED, Arm, Gate
 from tests.tools.gates.imitation import IMITATION
@@ -190,8 +188,6 @@ GATES: tuple[Gate, ...] = (
     _explores("curiosity"),
     _explores("rnd"),
     *IMITATION,
-    *STUDIES,
-    *soft.STUDIES,
     stock_poca(),
     stock_self_play(),
 )

@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "gates",
         nargs="*",
         metavar="GATE",
-        help="names, their beginnings, or quick for those that take under 45 minutes together; all but studies if none is given",
+        help="names, their beginnings, or quick for those that take under 45 minutes together; all but those of hours if none is given",
     )
     parser.add_argument("--list", action="store_true", help="say which gates there are")
     parser.add_argument(
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chosen(names: Sequence[str]) -> list[Gate]:
-    """Returns the gates of some names or beginnings of names; without names, all but the studies.
+    """Returns the gates of some names or beginnings of names; without names, all that do not ask to be named.
 
     Raises:
         ValueError: One fits no gate.
@@ -87,7 +87,7 @@ def _chosen(names: Sequence[str]) -> list[Gate]:
         if name != QUICK and not any(gate.name.startswith(name) for gate in GATES):
             raise ValueError(f"there is no gate {name!r}; gates: {', '.join(gate.name for gate in GATES)}")
     if not names:
-        return [gate for gate in GATES if gate.length != "study"]
+        return [gate for gate in GATES if gate.length != "named"]
     exact = {gate.name for gate in GATES} & set(names)
     return [
         gate
@@ -156,7 +156,7 @@ def run(gate: Gate, out: Path) -> Results:
             if trained is None:
                 own = arm.trained_by
                 trained = train(arm, seed, folder, demonstrations) if own is None else own(arm, seed, folder)
-            if arm.record is not None:
+            if arm.recorded_episodes:
                 recordings[arm.name, seed] = record(arm, seed, folder)
             files.keep_run(file, command, trained)
             results[arm.name].append(trained)

@@ -14,17 +14,6 @@ SEEDS = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
-    """Demonstrations that are recorded after an arm is trained.
-
-    Attributes:
-        episodes: How many.
-    """
-
-    episodes: int = 10
-
-
-@dataclass(frozen=True, slots=True)
 class Arm:
     """One training: a learner with a run file, and actors with an environment.
 
@@ -44,7 +33,7 @@ class Arm:
         actor_options: More of the actors' command line.
         greedy_episodes: Deterministic episodes of the last policy; 0 plays none.
         wall_seconds: After which the run ends, whatever it has reached.
-        record: Demonstrations that the trained policy leaves to later arms.
+        recorded_episodes: Demonstrations that the trained policy leaves to later arms; 0 records none.
         demonstrations: Name of the arm whose recording takes the place of ``{demo}`` in `settings`.
         trained_by: Trains in a way of its own; None starts processes that talk over gRPC. It is given the arm, the seed,
             and the path of what the run leaves to later arms, without a suffix.
@@ -64,7 +53,7 @@ class Arm:
     actor_options: tuple[str, ...] = ()
     greedy_episodes: int = 0
     wall_seconds: float = 7200.0
-    record: Recording | None = None
+    recorded_episodes: int = 0
     demonstrations: str | None = None
     trained_by: Callable[["Arm", int, Path], "Trained"] | None = None
 
@@ -159,7 +148,7 @@ class Gate:
         arms: Trained one after another, each with all seeds.
         rule: What is made of the results.
         seeds: Of the runs.
-        length: ``quick`` gates take under 45 minutes together; ``study`` runs only if it is named.
+        length: ``quick`` gates take under 45 minutes together; ``named`` runs only if it is named.
     """
 
     name: str
@@ -168,4 +157,4 @@ class Gate:
     arms: tuple[Arm, ...]
     rule: Rule
     seeds: tuple[int, ...] = SEEDS
-    length: Literal["quick", "long", "study"] = "quick"
+    length: Literal["quick", "long", "named"] = "quick"

@@ -78,26 +78,19 @@ class _Player:
         if [name for name in shapes if name.startswith("obs_")] != ["obs_0"]:
             raise MeasurementFailed(f"{model} takes {sorted(shapes)}; deterministic episodes need one vector")
         self._masks = np.ones((1, shapes["action_masks"][1]), np.float32) if "action_masks" in shapes else None
-        self._memory_shape = (1, 1, shapes["recurrent_in"][2]) if "recurrent_in" in shapes else None
         outputs = [item.name for item in self._session.get_outputs()]
         (self._action,) = (name for name in outputs if name.startswith("deterministic_"))
 
     def episode(self, seed: int) -> float:
         """Plays one episode from a start and returns its return."""
         observation, _ = self._environment.reset(seed=seed)
-        memory = None if self._memory_shape is None else np.zeros(self._memory_shape, np.float32)
         total = 0.0
         for _ in range(_MAX_EPISODE_STEPS):
             feeds = {"obs_0": np.asarray(observation, np.float32).reshape(1, -1)}
-            wanted = [self._action]
             if self._masks is not None:
                 feeds["action_masks"] = self._masks
-            if memory is not None:
-                feeds["recurrent_in"] = memory
-                wanted.append("recurrent_out")
-            results = [np.asarray(result) for result in self._session.run(wanted, feeds)]
-            memory = results[1] if memory is not None else None
-            observation, reward, terminated, truncated, _ = self._environment.step(self._choice(results[0][0]))
+            action = np.asarray(self._session.run([self._action], feeds)[0])[0]
+            observation, reward, terminated, truncated, _ = self._environment.step(self._choice(action))
             total += float(reward)
             if terminated or truncated:
                 break
@@ -109,6 +102,5 @@ class _Player:
         if isinstance(space, spaces.Box):
             middle, reach = (space.high + space.low) / 2.0, (space.high - space.low) / 2.0
             return (middle + reach * action).astype(space.dtype)
-        if isinstance(space, spaces.Discrete):
-            return space.start + np.int64(action[0])
-        return action.astype(np.int64)
+        assert isinstance(space, spaces.Discrete)
+        return space.start + np.int64(action[0])

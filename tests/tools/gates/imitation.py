@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.tools.gates.gate import OWN, SHIPPED, Arm, Gate, Recording
+from tests.tools.gates.gate import OWN, SHIPPED, Arm, Gate
 from tests.tools.gates.rules import all_of, imitates
 
 SHARE = 0.8
@@ -14,7 +14,7 @@ RANDOM_RETURNS = {"CartPole-v1": 22.3, "Pendulum-v1": -1227.0}
 def _imitation(kind: str, expert: Arm, cloning: Arm, gail: Arm) -> Gate:
     chance = RANDOM_RETURNS[expert.env]
     arms = (
-        replace(expert, name="expert", greedy_episodes=100, record=Recording()),
+        replace(expert, name="expert", greedy_episodes=100, recorded_episodes=10),
         replace(cloning, name="cloning", greedy_episodes=100, demonstrations="expert"),
         replace(gail, name="gail", greedy_episodes=100, demonstrations="expert"),
     )

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.bench.processes import Child
+from tests.tools.bench.rollcast_run import read_json, serving, wait
 from tests.tools.bench.unity_runs import free_port
 from tests.tools.gates.gate import OWN, Arm, Gate, Trained
 from tests.tools.gates.rules import all_of, better_by, last_train, reaches
@@ -35,21 +36,17 @@ def train_groups(arm: Arm, seed: int, kept: Path) -> Trained:
     """
     del kept
     with TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "run"
+        folder, log = Path(temporary) / "run", Path(temporary) / "learner.log"
         scores = Path(temporary) / "scores.jsonl"
         build = make_build(
             Path(temporary) / "build", "--task", arm.env, "--agents", str(AGENTS), "--episodes", str(scores)
         )
-        command = learner_command(arm, seed, folder)
-        with Child("the learner", command, Path(temporary) / "learner.log") as learner:
-            learner.wait_until((folder / "address.json").exists, "it listened", START_SECONDS)
-            address = str(json.loads((folder / "address.json").read_text(encoding="utf-8"))["address"])
+        with serving(learner_command(arm, seed), folder, log, start_seconds=START_SECONDS) as (learner, address):
             gateway = [sys.executable, "-m", "actor_client", "unity", "--env", str(build), "--learner", address]
             gateway += ["--base-port", str(free_port()), "--metrics-address", "off"]
             with Child("the gateway", gateway, Path(temporary) / "gateway.log") as actor:
-                learner.wait_for_success(START_SECONDS + arm.wall_seconds + END_SECONDS)
-                actor.wait_for_success(END_SECONDS)
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+                wait(learner, [actor], START_SECONDS + arm.wall_seconds + END_SECONDS)
+        summary = read_json(folder / "summary.json")
         trained = read_scores(seed, scores)
         return replace(trained, stop_reason=str(summary["stop_reason"]), seconds=float(summary["wall_seconds"]))
 

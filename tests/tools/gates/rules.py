@@ -71,15 +71,12 @@ def one_reaches(arms: Sequence[str], target: float, floor: float) -> Rule:
     return rule
 
 
-def at_least(arm: str, limit: float, figure: Figure, name: str, *, far_off: float, needed: int | None = None) -> Rule:
-    """Requires that a figure of the finished run reaches a limit."""
+def at_least(arm: str, limit: float, figure: Figure, name: str, *, far_off: float) -> Rule:
+    """Requires that a figure of the finished run reaches a limit in the median, and that no seed is far off."""
 
     def rule(results: Results) -> Verdict:
         values = [_number(figure(run)) for run in results[arm]]
-        if needed is None:
-            passed = median(values) >= limit and min(values) >= far_off
-        else:
-            passed = sum(value >= limit for value in values) >= min(needed, len(values))
+        passed = median(values) >= limit and min(values) >= far_off
         text = f"{name} {_listed(values)}, asked for {limit:g}"
         return Verdict(passed, text if passed else f"{text}: {_shortfall(median(values), limit)} in the median")
 
@@ -158,36 +155,6 @@ def imitates(arm: str, expert: str, random_return: float, share: float) -> Rule:
         passed = median(shares) >= share and min(shares) >= share - 0.2
         text = f"{arm}: {_listed(shares)} of the expert's gain over chance, asked for {share:g}"
         return Verdict(passed, text if passed else f"{text}: {_shortfall(median(shares), share)} in the median")
-
-    return rule
-
-
-def reports(*arms: str, figure: Figure = best_train, at_least: float = NOTHING) -> Rule:
-    """Reports what each arm reaches; the best seed of each arm must reach a limit."""
-
-    def rule(results: Results) -> Verdict:
-        parts, passed = [], True
-        for arm in arms:
-            values = [_number(figure(run)) for run in results[arm]]
-            parts.append(f"{arm} {_listed(values)}")
-            passed &= max(values) >= at_least
-            if max(values) < at_least:
-                parts[-1] += f" ({_shortfall(max(values), at_least)})"
-        return Verdict(passed, "; ".join(parts))
-
-    return rule
-
-
-def compares(*arms: str) -> Rule:
-    """Reports what each seed of each arm reaches, greedy and as acted, and the medians; always passes."""
-
-    def rule(results: Results) -> Verdict:
-        parts = []
-        for arm in arms:
-            for name, figure in (("greedy", greedy), ("as acted", last_train)):
-                values = [_number(figure(run)) for run in results[arm]]
-                parts.append(f"{arm} {name} {_listed(values)}, median {_listed([median(values)])}")
-        return Verdict(passed=True, text="; ".join(parts))
 
     return rule
 

@@ -1,7 +1,7 @@
 """Compares Rollcast with ML-Agents' own trainer: the same scripted player, run file, steps and seeds.
 
 Both gates run only if they are named, for they need ML-Agents: `.venv-mlagents` in the root of the repository, which
-is made if it is missing (`tests.tools.bench.mlagents_environment`).
+is made if it is missing (`tests.tools.bench.environments`).
 """
 
 import shutil
@@ -13,8 +13,8 @@ from statistics import mean, median
 
 import yaml
 
+from tests.tools.bench.environments import ML_AGENTS
 from tests.tools.bench.measurement import MeasurementFailed, Unavailable
-from tests.tools.bench.mlagents_environment import ML_AGENTS
 from tests.tools.bench.processes import Child
 from tests.tools.bench.unity_runs import free_port
 from tests.tools.gates.duel import ARENAS, GAMES, score, self_play, unity_model
@@ -128,7 +128,7 @@ def stock_poca() -> Gate:
         f"a score of {TARGET:g} in no more steps than ML-Agents, median seed",
         (arm, replace(arm, name=STOCK, trained_by=train_stock_groups)),
         no_later_than("poca", STOCK),
-        length="study",
+        length="named",
     )
 
 
@@ -142,5 +142,5 @@ def stock_self_play() -> Gate:
         "median seed (*reached* by Rollcast: against its own snapshots)",
         (arm, replace(arm, name=STOCK, trained_by=train_stock_duel)),
         wins_no_more(STOCK, "Rollcast"),
-        length="study",
+        length="named",
     )

@@ -2,13 +2,10 @@
 
 import json
 import shlex
-import shutil
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -17,13 +14,13 @@ from learner.common.exits import UserError
 from learner.observe.curves import RETURN_KEY, read_curves
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.bench.processes import REPOSITORY, Child
+from tests.tools.bench.rollcast_run import read_json, serving, wait
 from tests.tools.gates.gate import Arm, Gate, Trained
 from tests.tools.gates.greedy import play
 
 START_SECONDS = 180.0
 """A cold start reads torch from a slow disk."""
 END_SECONDS = 60.0
-_POLL_SECONDS = 0.1
 CURVE_EPISODES = 20
 """Least number of episodes behind a point of a curve."""
 FIRST_GREEDY_SEED = 10_000
@@ -36,17 +33,15 @@ def behavior_of(run_file: Path) -> str:
     return str(name)
 
 
-def learner_command(arm: Arm, seed: int, folder: Path, demonstrations: Path | None = None) -> list[str]:
-    """Returns the command line of the learner.
+def learner_command(arm: Arm, seed: int, demonstrations: Path | None = None) -> list[str]:
+    """Returns the command line of the learner but for its run folder and address.
 
     Args:
         arm: What is trained.
         seed: Of the run.
-        folder: Of the run; it need not exist.
         demonstrations: The file that takes the place of ``{demo}`` in the arm's settings.
     """
-    options = ["--run-id", folder.name, "--results-dir", str(folder.parent), "--seed", str(seed)]
-    options += ["--address", "127.0.0.1:0", "--log-format", "json", "--max-wall-seconds", str(arm.wall_seconds)]
+    options = ["--seed", str(seed), "--log-format", "json", "--max-wall-seconds", str(arm.wall_seconds)]
     return [sys.executable, "-m", "learner", "serve", str(arm.run_file), *options, *_what_to_learn(arm, demonstrations)]
 
 
@@ -77,7 +72,7 @@ def _commands(gate: Gate, arm: Arm, seed: int) -> Iterator[str]:
     yield shlex.join([*actor, "--num-envs", str(arm.envs), *arm.actor_options]) + (
         f"  # {arm.actors} times" if arm.actors > 1 else ""
     )
-    if arm.record is not None:
+    if arm.recorded_episodes:
         policy = f"results/{run_id}/{behavior_of(arm.run_file)}.onnx"
         yield shlex.join([*actor, *_recording(arm, seed, Path(f"{run_id}.demo"), policy)])
 
@@ -94,36 +89,19 @@ def train(arm: Arm, seed: int, folder: Path, demonstrations: Path | None = None)
     Raises:
         MeasurementFailed: A process could not be started, failed, or hung.
     """
-    shutil.rmtree(folder, ignore_errors=True)
     logs = folder.parent / "logs"
+    command = learner_command(arm, seed, demonstrations)
+    log = logs / f"{folder.name}-learner.log"
     with ExitStack() as children:
-        command = learner_command(arm, seed, folder, demonstrations)
-        learner = children.enter_context(Child("the learner", command, logs / f"{folder.name}-learner.log"))
-        learner.wait_until((folder / "address.json").exists, "it listened", START_SECONDS)
-        address = str(_read(folder / "address.json")["address"])
+        learner, address = children.enter_context(serving(command, folder, log, start_seconds=START_SECONDS))
         actors = [
             children.enter_context(
                 Child(f"actor {number}", _actor_command(arm, address, number), logs / f"{folder.name}-{number}.log")
             )
             for number in range(arm.actors)
         ]
-        _wait(learner, actors, START_SECONDS + arm.wall_seconds + END_SECONDS)
-        for actor in actors:
-            actor.wait_for_success(END_SECONDS)
+        wait(learner, actors, START_SECONDS + arm.wall_seconds + END_SECONDS)
     return collect(arm, seed, folder)
-
-
-def _wait(learner: Child, actors: Sequence[Child], timeout_seconds: float) -> None:
-    """Waits for the learner's end; an actor that fails is an error immediately."""
-    deadline = time.monotonic() + timeout_seconds
-    while learner.is_running():
-        if time.monotonic() > deadline:
-            raise learner.failed(f"did not end within {timeout_seconds:.0f} s")
-        for actor in actors:
-            if not actor.is_running() and learner.is_running():
-                actor.wait_for_success(0.0)
-        time.sleep(_POLL_SECONDS)
-    learner.wait_for_success(0.0)
 
 
 def collect(arm: Arm, seed: int, folder: Path) -> Trained:
@@ -132,11 +110,11 @@ def collect(arm: Arm, seed: int, folder: Path) -> Trained:
     Raises:
         MeasurementFailed: No actor took a step, or there is no model to play.
     """
-    summary = _read(folder / "summary.json")
+    summary = read_json(folder / "summary.json")
     if not summary.get("env_steps_taken"):
         raise MeasurementFailed(f"no actor took a step; the logs next to {folder} say why")
     behavior = str(summary["behavior"])
-    progress = _read(folder / "progress.json")["behaviors"].get(behavior, {})
+    progress = read_json(folder / "progress.json")["behaviors"].get(behavior, {})
     scores: list[float] = []
     if arm.greedy_episodes:
         starts = range(FIRST_GREEDY_SEED, FIRST_GREEDY_SEED + arm.greedy_episodes)
@@ -173,8 +151,6 @@ def record(arm: Arm, seed: int, folder: Path) -> Path:
     Raises:
         MeasurementFailed: The command failed.
     """
-    if arm.record is None:
-        raise ValueError(f"arm {arm.name} leaves no demonstrations")
     behavior = behavior_of(arm.run_file)
     file = folder / f"{behavior}.demo"
     command = [sys.executable, "-m", "actor_client", "gym", *_environment(arm)]
@@ -185,8 +161,7 @@ def record(arm: Arm, seed: int, folder: Path) -> Path:
 
 
 def _recording(arm: Arm, seed: int, file: Path, policy: str) -> list[str]:
-    episodes = str(arm.record.episodes if arm.record is not None else 0)
-    options = ["--record", str(file), "--policy", policy, "--record-episodes", episodes]
+    options = ["--record", str(file), "--policy", policy, "--record-episodes", str(arm.recorded_episodes)]
     return [*options, "--behavior", behavior_of(arm.run_file), "--seed", str(seed)]
 
 
@@ -207,11 +182,3 @@ def _optimizer_steps(checkpoint: Path) -> int | None:
         return None
     state = torch.load(checkpoint, weights_only=True).get("state", {})
     return int(state["optimizer_steps"]) if "optimizer_steps" in state else None
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise MeasurementFailed(f"the run left no {path}: {error}") from error
-    return document

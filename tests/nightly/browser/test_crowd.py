@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,7 +15,6 @@ from tests.nightly.browser.webdriver import Browser
 SIZE = 200
 PHONE = (390, 844)
 HOSTILE = '<img src=x onerror="window.pwned=1">'
-Picture = Callable[[str], Path]
 
 pytestmark = pytest.mark.timeout(300)  # a browser, a learner and its actors share few cores
 
@@ -47,16 +45,13 @@ def column(browser: Browser, index: int) -> list[str]:
     return list(browser.run(script, index))
 
 
-def test_all_of_them_are_listed(
-    browser: Browser, learner: LearnerProcess, processes: Processes, picture: Picture
-) -> None:
+def test_all_of_them_are_listed(browser: Browser, learner: LearnerProcess, processes: Processes) -> None:
     """Each actor has a row with its books; the list can be filtered by name and sorted by number."""
     browser.open(f"http://{addresses(learner)['http']}/")
     browser.wait_for(lambda: rows(browser) == SIZE, "all actors are in the table")
     browser.wait_for(lambda: set(column(browser, 12)) == {"✓"}, "all have reported balanced books")
     assert browser.text("#actor-count").startswith(f"{SIZE} connected")
     assert len(set(column(browser, 0))) == SIZE
-    picture("crowd-desktop-dark")
 
     browser.write("#filter", "WORKER-01")
     browser.wait_for(lambda: rows(browser) == 10, "those whose name fits")
@@ -86,7 +81,7 @@ def test_it_goes_on_while_the_table_is_scrolled(browser: Browser, learner: Learn
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_on_a_phone(browser: Browser, learner: LearnerProcess, scheme: str, picture: Picture) -> None:
+def test_on_a_phone(browser: Browser, learner: LearnerProcess, scheme: str) -> None:
     """On a phone only the table is wider than the screen, and it scrolls with its names in view."""
     browser.prefer(scheme)
     browser.resize(*PHONE)
@@ -101,7 +96,6 @@ def test_on_a_phone(browser: Browser, learner: LearnerProcess, scheme: str, pict
         "return [...document.querySelectorAll('#pause, #checkpoint')].filter((it) => it.clientHeight < 36).length"
     )
     assert small == 0, "buttons are large enough for a finger"
-    picture(f"crowd-phone-{scheme}")
 
 
 def test_names_are_texts(browser: Browser, learner: LearnerProcess) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from learner.observe.behavior_state import BehaviorState, GameView
 from learner.observe.view import RunState, RunView
@@ -47,7 +45,7 @@ class Playing(Hooks):
         return StatusView(RunView("run", RunState.TRAINING, 1, 1.0, "", 1, "", behaviors), (), "1.2.3")
 
 
-def test_ratings_have_curves_and_rows(browser: Browser, picture: Callable[[str], Path]) -> None:
+def test_ratings_have_curves_and_rows(browser: Browser) -> None:
     """Self-play has curves of ELO and rating and a table of frozen and scripted opponents; other behaviors have neither."""
     hooks = Playing()
     for second in range(60):
@@ -76,7 +74,6 @@ def test_ratings_have_curves_and_rows(browser: Browser, picture: Callable[[str],
         about = browser.text("#game-about")
         assert about == f"connect_four: step 50000 (first) against {EVIL}, {EVIL} won after 3 moves"
         assert browser.text("#game-moves").split() == ["1.", "x3", "o3", "2.", "<b>"]
-        picture("ratings")
         browser.click("#behavior-switch label:nth-child(2)")
         browser.wait_for(lambda: not browser.run(visible), "a page without ratings")
         assert not browser.run("return document.querySelector('#opponents').offsetParent !== null")

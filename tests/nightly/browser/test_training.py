@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from tests.nightly.browser.webdriver import Browser
 NAME = "CartPole"
 LOOK_MS = 1500
 ENTER, TAB, ESCAPE, LEFT = "\ue007", "\ue004", "\ue00c", "\ue012"
-Picture = Callable[[str], Path]
 
 pytestmark = pytest.mark.timeout(300)  # a browser, a learner and its actors share few cores
 
@@ -69,7 +67,7 @@ def stands_still(learner: LearnerProcess) -> bool:
     return (before.env_steps_trained, before.env_steps_taken) == (after.env_steps_trained, after.env_steps_taken)
 
 
-def test_pause_and_resume(browser: Browser, processes: Processes, picture: Picture) -> None:
+def test_pause_and_resume(browser: Browser, processes: Processes) -> None:
     """With the link of `rollcast-learner page`, clicks pause, resume and save."""
     learner = start(processes)
     browser.open(link(processes, learner))
@@ -80,14 +78,12 @@ def test_pause_and_resume(browser: Browser, processes: Processes, picture: Pictu
     assert "#" not in browser.url, "the token is no longer in the address bar"
     assert browser.text("#operator") == "Sign out"
     assert "every step accounted for" in browser.text("#balanced")
-    picture("training-desktop")
 
     browser.click("#pause")
     browser.wait_for(lambda: state(browser) == "paused", "the page shows the pause")
     assert browser.text("#toast") == "Training is paused"
     wait_until(lambda: stands_still(learner), "training stands still")
     browser.wait_for(lambda: browser.text("#pause") == "Resume", "the button offers to go on")
-    picture("paused-desktop")
 
     before = trained(learner)
     browser.click("#pause")
@@ -101,7 +97,7 @@ def test_pause_and_resume(browser: Browser, processes: Processes, picture: Pictu
     assert browser.complaints() == []
 
 
-def test_who_is_no_operator(browser: Browser, processes: Processes, picture: Picture) -> None:
+def test_who_is_no_operator(browser: Browser, processes: Processes) -> None:
     """Without a token a click asks for it; a wrong token is refused."""
     learner = start(processes, actors=1)
     address, token = link(processes, learner).split("#token=")
@@ -111,7 +107,6 @@ def test_who_is_no_operator(browser: Browser, processes: Processes, picture: Pic
 
     browser.click("#pause")
     assert browser.run("return document.querySelector('#dialog').open")
-    picture("sign-in")
     browser.write("#token", f"{token[:-1]}-{ENTER}")
     browser.wait_for(lambda: "did not accept" in browser.text("#token-wrong"), "the wrong token is refused")
     assert learner.status().state == control_pb2.RUN_STATE_TRAINING
@@ -158,7 +153,7 @@ def test_everything_by_keyboard(browser: Browser, processes: Processes) -> None:
     assert browser.run(script) == [["Steps/s", "descending"]]
 
 
-def test_a_learner_that_goes_away(browser: Browser, processes: Processes, picture: Picture) -> None:
+def test_a_learner_that_goes_away(browser: Browser, processes: Processes) -> None:
     """The page shows a lost connection, its return and the end of the run, and marks old values."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         http = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -172,7 +167,6 @@ def test_a_learner_that_goes_away(browser: Browser, processes: Processes, pictur
     assert state(browser) == "connection lost"
     assert browser.run("return document.querySelector('main').classList.contains('stale')")
     assert browser.run("return document.querySelector('#pause').disabled")
-    picture("connection-lost")
 
     again = processes.learner(processes.folder / "run.yaml", "--resume", "--http-address", http, port=port)
     browser.wait_for(lambda: state(browser) == "training", "the page finds the learner again")
@@ -184,11 +178,10 @@ def test_a_learner_that_goes_away(browser: Browser, processes: Processes, pictur
     assert again.wait() == 0, again.said()
     browser.wait_for(lambda: "The run has ended normally" in browser.text("#notes"), "the end is told")
     assert state(browser) == "ended"
-    picture("ended")
 
 
 @pytest.mark.parametrize(("scheme", "background"), [("dark", "rgb(14, 17, 22)"), ("light", "rgb(244, 245, 247)")])
-def test_light_and_dark(browser: Browser, processes: Processes, scheme: str, background: str, picture: Picture) -> None:
+def test_light_and_dark(browser: Browser, processes: Processes, scheme: str, background: str) -> None:
     """The page follows the system's color scheme, and a click changes it permanently."""
     learner = processes.learner(write_run(processes.folder, {NAME: cartpole()}))
     browser.prefer(scheme)
@@ -196,7 +189,6 @@ def test_light_and_dark(browser: Browser, processes: Processes, scheme: str, bac
     shown = "return getComputedStyle(document.body).backgroundColor"
     browser.wait_for(lambda: browser.run(shown) == background, "the look of the system")
     browser.wait_for(lambda: "rollcast-actor gym" in browser.text("#invite"), "what to do without an actor")
-    picture(f"waiting-{scheme}")
     while browser.text("#theme") != "Theme: dark":
         browser.click("#theme")
     browser.open(browser.url)

@@ -5,7 +5,6 @@ The standard is https://www.w3.org/TR/webdriver2/; speaking it takes less code t
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import shutil
@@ -111,18 +110,6 @@ class Browser:
         steps = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         keyboard = {"type": "key", "id": "keyboard", "actions": steps}
         _call(f"{self._session}/actions", {"actions": [keyboard]})
-
-    def screenshot(self, path: Path, *, full: bool = False) -> bytes:
-        """Saves a picture of the window, or of the whole page, and returns it."""
-        if full:
-            parameters = {"format": "png", "captureBeyondViewport": True}
-            data = self.developer("Page.captureScreenshot", parameters)["data"]
-        else:
-            data = _call(f"{self._session}/screenshot")
-        picture = base64.b64decode(data)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(picture)
-        return picture
 
     def complaints(self) -> list[str]:
         """Returns what the browser's console had to complain about since the last call."""

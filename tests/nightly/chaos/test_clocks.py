@@ -13,34 +13,10 @@ from learner.observe.address import read_addresses
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 from tests.nightly.chaos.counters import parsed
+from tests.nightly.chaos.resources import HOUR_SECONDS, WallClock, remove_clock_files
 
 NAME = "CartPole"
-HOUR = 3600
-LIBRARY = "libfaketimeMT.so.1"
 LEASE_SECONDS = 4.0
-
-
-class WallClock:
-    """The wall clock of the processes that are started later; the monotonic clock does not change."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        libraries = sorted(Path("/usr/lib").glob(f"*/faketime/{LIBRARY}"))
-        assert libraries, f"{LIBRARY} is missing; on Debian: apt-get install libfaketime"
-        self._file = folder / "clock"
-        self.set(0)
-        for name, value in {
-            "LD_PRELOAD": str(libraries[0]),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }.items():
-            monkeypatch.setenv(name, value)
-
-    def set(self, hours: float) -> None:
-        """Sets it so many hours from what it should be."""
-        new = self._file.with_suffix(".new")
-        new.write_text(f"{hours * HOUR:+.0f}\n")
-        new.replace(self._file)
 
 
 @pytest.fixture
@@ -49,8 +25,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     with processes_in(tmp_path) as started:
         yield started
     for child in started._children:
-        for path in Path("/dev/shm").glob(f"*faketime*_{child.pid}"):  # noqa: S108 - left there by who is killed
-            path.unlink(missing_ok=True)
+        remove_clock_files(child.pid)
 
 
 def _hours_off(learner: LearnerProcess) -> float:
@@ -62,7 +37,7 @@ def _hours_off(learner: LearnerProcess) -> float:
     name = "rollcast_learner_last_update_timestamp_seconds{"
     (told,) = [float(line.split()[-1]) for line in lines if line.startswith(name)]
     assert parsed("\n".join(lines) + "\n").generation == 1
-    return (told - time.time()) / HOUR
+    return (told - time.time()) / HOUR_SECONDS
 
 
 def _goes_on(learner: LearnerProcess, *actors: Child) -> None:
@@ -76,14 +51,16 @@ def _goes_on(learner: LearnerProcess, *actors: Child) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_a_clock_that_is_set_disturbs_nobody(
-    processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_set_disturbs_nobody(processes: Processes, tmp_path: Path) -> None:
     """After the clock is set by hours, sessions, leases and checkpoints continue, and no step is lost."""
-    clock = WallClock(tmp_path, monkeypatch)
+    clock = WallClock(tmp_path)
     run_file = write_run(processes.folder, {NAME: small()}, lease_seconds=LEASE_SECONDS, checkpoint_seconds=0.5)
-    learner = processes.learner(run_file, "--set", "rollcast.http_address=127.0.0.1:0")
-    actors = [processes.actor(learner.address, "CartPole-v1", name=name) for name in ("one", "two")]
+    http = ("--set", "rollcast.http_address=127.0.0.1:0")
+    learner = processes.learner(run_file, *http, environment=clock.environment)
+    actors = [
+        processes.actor(learner.address, "CartPole-v1", name=name, environment=clock.environment)
+        for name in ("one", "two")
+    ]
     learner.wait_for_version(NAME, 2, *actors)
     learner.wait_for((learner.folder / "run_state.pt").exists, "a first checkpoint", *actors)
     sessions = {actor.actor_name: actor.session_id for actor in learner.status().actors}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from learner.common.exits import ExitCode
-from tests.e2e.processes import Child, Processes, command_environment, processes_in
+from tests.e2e.processes import Child, Processes, command_environment
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_trainer_deaths import is_back
 from tests.nightly.chaos.namespaces import Namespace, namespaces
@@ -23,13 +23,6 @@ import os, sys
 os.execvp("unshare", ["unshare", "--uts", "sh", "-c", 'hostname a && exec "$@"', "sh", sys.executable, *sys.argv[1:]])
 """
 """Gives the other machine a name that comes first: torchrun's rendezvous c10d numbers machines by their names."""
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Starts processes that end with the test."""
-    with processes_in(tmp_path) as started:
-        yield started
 
 
 @pytest.fixture

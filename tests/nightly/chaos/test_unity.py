@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.books import by_reason
-from tests.e2e.processes import LearnerProcess, Processes, processes_in
+from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.unity import Gateway, run_for_any_behavior
 from tests.nightly.chaos.namespaces import Namespace, namespaces
 
@@ -19,13 +19,6 @@ NAME = "CartPole"
 CUT_SECONDS = 20.0
 SETTLED_SECONDS = 12.0
 """Seconds after the cut until a window is full: at 32 KiB a chunk and hundreds of steps per second."""
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Starts processes that end with the test."""
-    with processes_in(tmp_path) as started:
-        yield started
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from learner.commands.operator import Operator
 from learner.identity.authority import save_server
 from learner.observe.address import read_addresses
 from tests.documents import commands, section
-from tests.e2e.processes import LearnerProcess, Processes, processes_in, wait_until
+from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import small, write_run
 from tests.learner.identity.certificates import Folder
 from tests.nightly.stack.machine import ROOT, free_port
@@ -30,13 +29,6 @@ pytestmark = pytest.mark.timeout(600)
 NAME = "CartPole"
 HOST = "learner.example"
 CONFIGURATION = ROOT / "deploy" / "nginx" / "rollcast.conf"
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Starts processes that end with the test."""
-    with processes_in(tmp_path) as started:
-        yield started
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TextIO
 
-from tests.tools.players.faults import FAULTS, Faulty
+from tests.tools.players.faults import FAULTS, Faulty, Reporting
 from tests.tools.players.player import NoTrainerError, Player, RefusedError
-from tests.tools.players.side_channel import Reporting, told
+from tests.tools.players.side_channel import told
 from tests.tools.players.task import Task, WrongReplyError
 from tests.tools.players.tasks import TASKS
 
@@ -68,9 +68,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--fault", action="append", choices=sorted(FAULTS), help="what goes wrong; may be repeated")
     parser.add_argument("--fault-at", type=int, default=0, metavar="N", help="after so many decisions")
     parser.add_argument("--fault-once", type=Path, metavar="FILE", help="no fault where this file is; it is made")
-    parser.add_argument("--api-version", default="1.5.0", help="of the protocol, as it claims")
-    parser.add_argument("--package-version", default="3.0.0", help="of the package, as it claims")
-    parser.add_argument("--host", default="localhost", help="the C# client knows localhost only")
     parser.add_argument("--wait", type=float, default=0.0, metavar="S", help="for something to listen; Unity does not")
     return parser
 
@@ -109,9 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             log = opened.enter_context(options.logFile.open("a", encoding="utf-8", buffering=1))
         episodes, events = (opened.enter_context(closing(LineLog(path))) for path in (options.episodes, options.events))
         task = make_task(options, episodes)
-        versions = {"api_version": options.api_version, "package_version": options.package_version}
-        port, host = options.mlagents_port, options.host
-        player = opened.enter_context(closing(Player(port, task, host=host, notice=events.notice, **versions)))
+        player = opened.enter_context(closing(Player(options.mlagents_port, task, events.notice)))
         return _play(player, task, options, log)
 
 

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 
 from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
 
-from tests.tools.players.side_channel import UNKNOWN, record
+from tests.tools.players.side_channel import AVERAGE, HISTOGRAM, MOST_RECENT, SUM, UNKNOWN, record, statistic
 from tests.tools.players.task import Task
 
 Output = unity_message_pb2.UnityOutputProto
@@ -26,10 +26,6 @@ def _exit(output: Output) -> NoReturn:
 
 def _segmentation_fault(output: Output) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def _killed(output: Output) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _hang(output: Output) -> None:
@@ -56,16 +52,8 @@ def _short_observation(output: Output) -> None:
     del _first(output).observations[0].float_data.data[-1]
 
 
-def _missing_observation(output: Output) -> None:
-    del _first(output).observations[-1]
-
-
 def _long_mask(output: Output) -> None:
     _first(output).action_mask.extend([True] * 100)
-
-
-def _no_png(output: Output) -> None:
-    _first(output).observations[0].compressed_data = b"\x89PNG\r\n\x1a\n and no more"
 
 
 def _ballast(output: Output) -> None:
@@ -80,22 +68,19 @@ FAULTS: Mapping[str, Callable[[Output], None]] = MappingProxyType(
     {
         "exit": _exit,
         "segmentation-fault": _segmentation_fault,
-        "killed": _killed,
         "hang": _hang,
         "nan-reward": _nan_reward,
         "infinite-group-reward": _infinite_group_reward,
         "nan-observation": _nan_observation,
         "short-observation": _short_observation,
-        "missing-observation": _missing_observation,
         "long-mask": _long_mask,
-        "no-png": _no_png,
         "ballast": _ballast,
         "bad-side-channel": _bad_side_channel,
     }
 )
 
 
-class _Changed:
+class Changed:
     """A task whose messages are changed."""
 
     def __init__(self, task: Task) -> None:
@@ -115,7 +100,7 @@ class _Changed:
         self._task.act(reply)
 
 
-class Faulty(_Changed):
+class Faulty(Changed):
     """A task with faults.
 
     Args:
@@ -136,27 +121,16 @@ class Faulty(_Changed):
             self._faults.pop(0)(output)
 
 
-class Late(_Changed):
-    """A task whose behavior appears only after some messages.
-
-    Args:
-        task: The task.
-        messages: Without it.
-    """
-
-    def __init__(self, task: Task, messages: int) -> None:
-        super().__init__(task)
-        self._waiting = messages
+class Reporting(Changed):
+    """A task whose player sends statistics with every message."""
 
     def write(self, output: Output) -> None:
-        """Writes the task once it is time."""
-        if self._waiting > 0:
-            self._waiting -= 1
-        else:
-            self._waiting = -1
-            self._task.write(output)
-
-    def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
-        """Applies actions once the behavior has appeared."""
-        if self._waiting < 0:
-            super().act(reply)
+        """Writes the task, and a statistic of each kind."""
+        self._task.write(output)
+        statistics = [
+            ("Scripted/Decisions", self.decisions, MOST_RECENT),
+            ("Scripted/Two", 2.0, AVERAGE),
+            ("Scripted/Messages", 1.0, SUM),
+            ("Scripted/Spread", self.decisions % 7, HISTOGRAM),
+        ]
+        output.rl_output.side_channel += b"".join(statistic(*each) for each in statistics)

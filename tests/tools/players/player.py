@@ -14,6 +14,7 @@ from tests.tools.players.task import Task
 METHOD: Final = "/communicator_objects.UnityToExternalProto/Exchange"
 OK, CLOSE = 200, 400
 POLL_SECONDS = 0.1
+API_VERSION, PACKAGE_VERSION = "1.5.0", "3.0.0"
 
 Call = Callable[[bytes], bytes]
 Notice = Callable[..., None]
@@ -27,39 +28,22 @@ class RefusedError(Exception):
     """The trainer refused the player's greeting or sent an invalid answer."""
 
 
-def _unnoticed(event: str, **content: object) -> None:
-    """Ignores an episode."""
-
-
 class Player:
     """Exchanges messages as a player with Unity's package does.
 
     Args:
         port: Of the trainer's side.
         task: The scene.
-        api_version: That the player claims.
-        package_version: That the player claims.
-        host: The C# client knows `localhost` only.
         notice: Called with an event and its content.
     """
 
-    def __init__(
-        self,
-        port: int,
-        task: Task,
-        *,
-        api_version: str = "1.5.0",
-        package_version: str = "3.0.0",
-        host: str = "localhost",
-        notice: Notice = _unnoticed,
-    ) -> None:
+    def __init__(self, port: int, task: Task, notice: Notice) -> None:
         self.exchanges = 0
         self.resets = 0
         self.waited_seconds = 0.0
         self._task = task
-        self._versions = api_version, package_version
         self._notice = notice
-        self._channel = grpc.insecure_channel(f"{host}:{port}")
+        self._channel = grpc.insecure_channel(f"localhost:{port}")
         self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(METHOD)
 
     def exchange(self, message: unity_message_pb2.UnityMessageProto) -> unity_message_pb2.UnityMessageProto:
@@ -150,7 +134,7 @@ class Player:
         message = _message()
         greeting = message.unity_output.rl_initialization_output
         greeting.name = "AcademySingleton"
-        greeting.communication_version, greeting.package_version = self._versions
+        greeting.communication_version, greeting.package_version = API_VERSION, PACKAGE_VERSION
         for field in greeting.capabilities.DESCRIPTOR.fields:
             setattr(greeting.capabilities, field.name, True)
         return message

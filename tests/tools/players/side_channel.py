@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
-
-from rollcast.unity.communicator_objects import unity_message_pb2
-
-from tests.tools.players.task import Task
 
 ENGINE: Final = UUID("e951342c-4f7e-11ea-b238-784f4387d1f7")
 PARAMETERS: Final = UUID("534c891e-810f-11ea-a9d0-822485860400")
@@ -57,42 +53,3 @@ def _told(channel: UUID, payload: bytes) -> dict[str, Any]:
         layout = {0: "<ii", 2: "<f"}.get(kind, "<i")
         return {"engine": kind, "values": list(struct.unpack_from(layout, payload, 4))}
     return {"channel": str(channel), "bytes": len(payload)}
-
-
-class Reporting:
-    """A task whose player sends statistics with every message.
-
-    Args:
-        task: The task.
-        extra: Records sent with the first message as well.
-    """
-
-    def __init__(self, task: Task, extra: Iterable[bytes] = ()) -> None:
-        self._task = task
-        self._extra = b"".join(extra)
-
-    @property
-    def decisions(self) -> int:
-        """Returns the decisions of the task."""
-        return self._task.decisions
-
-    def reset(self, seed: int | None = None) -> None:
-        """Resets the task."""
-        self._task.reset(seed)
-
-    def write(self, output: unity_message_pb2.UnityOutputProto) -> None:
-        """Writes the task, and a statistic of each kind."""
-        self._task.write(output)
-        output.rl_output.side_channel += self._extra + b"".join(
-            [
-                statistic("Scripted/Decisions", self.decisions, MOST_RECENT),
-                statistic("Scripted/Two", 2.0, AVERAGE),
-                statistic("Scripted/Messages", 1.0, SUM),
-                statistic("Scripted/Spread", self.decisions % 7, HISTOGRAM),
-            ]
-        )
-        self._extra = b""
-
-    def act(self, reply: unity_message_pb2.UnityRLInputProto) -> None:
-        """Applies actions to the task."""
-        self._task.act(reply)

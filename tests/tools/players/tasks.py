@@ -6,61 +6,40 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from tests.tools.players.arena import Arena, Habits
+from tests.tools.players.arena import REGULAR, Arena, Habits
 from tests.tools.players.cartpole import CartPole
 from tests.tools.players.crowd import Crowd
 from tests.tools.players.duel import Duel
-from tests.tools.players.faults import Late
 from tests.tools.players.guess import Guess
 from tests.tools.players.pendulum import Pendulum
 from tests.tools.players.pictures import Pictures
 from tests.tools.players.plate import BRIEF_STEPS, Plate
 from tests.tools.players.scenery import SCENES, Scenery
+from tests.tools.players.simulation import Simulation
 from tests.tools.players.task import EpisodeSink, Scene, Task
-
-LATE_MESSAGES = 30
 
 Maker = Callable[[int, EpisodeSink], Task]
 
 
-def _cartpole(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(CartPole(agents), "CartPole?team=0", sink)
+def _arena(name: str, simulation: Callable[[int], Simulation], habits: Habits = REGULAR) -> Maker:
+    return lambda agents, sink: Arena(simulation(agents), f"{name}?team=0", sink, habits)
 
 
-def _pendulum(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(Pendulum(agents), "Pendulum?team=0", sink)
-
-
-def _hybrid(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(Guess(agents), "Hybrid?team=0", sink)
-
-
-def _groups(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(Guess(agents, 0, (3,), step_limit=10), "Groups?team=0", sink, Habits(group_size=2))
-
-
-def _comers(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(Guess(agents, 0, (4,), 7), "Comers?team=0", sink, Habits(first_id=100, fresh_ids=True, periods=3))
-
-
-def _goal(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(Guess(agents, 1, (), goal=True), "Goal?team=0", sink)
-
-
-def _crowd(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(Crowd(agents), "Crowd?team=0", sink)
-
-
-def _png(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(Pictures(agents), "Pictures?team=0", sink)
-
-
-def _channels_last(agents: int, sink: EpisodeSink) -> Task:
-    return Arena(Pictures(agents, png=False, channels_last=True), "Rows?team=0", sink)
-
-
-def _late(agents: int, sink: EpisodeSink) -> Task:
-    return Scene([_cartpole(agents, sink), Late(_hybrid(agents, sink), LATE_MESSAGES)])
+_ARENAS: Mapping[str, Maker] = {
+    "cartpole": _arena("CartPole", CartPole),
+    "pendulum": _arena("Pendulum", Pendulum),
+    "hybrid": _arena("Hybrid", Guess),
+    "groups": _arena("Groups", partial(Guess, continuous=0, branches=(3,), step_limit=10), Habits(group_size=2)),
+    "comers": _arena(
+        "Comers",
+        partial(Guess, continuous=0, branches=(4,), length=7),
+        Habits(first_id=100, fresh_ids=True, periods=3),
+    ),
+    "goal": _arena("Goal", partial(Guess, continuous=1, branches=(), goal=True)),
+    "crowd": _arena("Crowd", Crowd),
+    "png": _arena("Pictures", Pictures),
+    "channels-last": _arena("Rows", partial(Pictures, png=False, channels_last=True)),
+}
 
 
 def _teams(agents: int, sink: EpisodeSink) -> Task:
@@ -68,17 +47,9 @@ def _teams(agents: int, sink: EpisodeSink) -> Task:
     return Scene([Arena(Guess(agents, 0, (2,)), behavior, sink, habits) for behavior, habits in behaviors])
 
 
-def _duel(agents: int, sink: EpisodeSink) -> Task:
-    return Duel(agents, sink)
-
-
-def _asymmetric(agents: int, sink: EpisodeSink) -> Task:
-    return Duel(agents, sink, ("Striker", "Goalie"))
-
-
 def _everything(agents: int, sink: EpisodeSink) -> Task:
-    makers = (_cartpole, _pendulum, _hybrid, _groups, _comers, _teams, _png, _channels_last)
-    return Scene(maker(agents, sink) for maker in makers)
+    names = ("cartpole", "pendulum", "hybrid", "groups", "comers", "teams", "png", "channels-last")
+    return Scene(TASKS[name](agents, sink) for name in names)
 
 
 def _scenes(agents: int, sink: EpisodeSink) -> Task:
@@ -103,30 +74,15 @@ def _scene(name: str) -> Maker:
     return make
 
 
-def _strikers_vs_goalie(agents: int, sink: EpisodeSink) -> Task:
-    return Scene(_scene(name)(agents, sink) for name in ("Striker", "Goalie"))
-
-
 TASKS: Mapping[str, Maker] = MappingProxyType(
     {
-        "cartpole": _cartpole,
-        "pendulum": _pendulum,
-        "hybrid": _hybrid,
-        "groups": _groups,
-        "comers": _comers,
-        "crowd": _crowd,
-        "goal": _goal,
+        **_ARENAS,
         "plate": Plate,
         "brief-plate": partial(Plate, steps=BRIEF_STEPS),
-        "png": _png,
-        "channels-last": _channels_last,
-        "late": _late,
         "everything": _everything,
         "scenes": _scenes,
-        "StrikersVsGoalie": _strikers_vs_goalie,
         "teams": _teams,
-        "duel": _duel,
-        "asymmetric": _asymmetric,
-        **{name: _scene(name) for name in SCENES},
+        "duel": Duel,
+        "asymmetric": partial(Duel, names=("Striker", "Goalie")),
     }
 )

@@ -131,22 +131,6 @@ def test_a_good_history() -> None:
     assert found(actor(), first_start(), second_start()) == {}
 
 
-def test_a_segment_that_is_trained_twice() -> None:
-    """(1) The lines of both updates are shown."""
-    first = first_start()
-    at = position(first, "update_end")
-    first.insert(at + 1, first[at] | {"version": 2})
-    assert found(actor(), first, second_start())[Invariant.TRAINED_ONCE] == ["update_end", "update_end"]
-
-
-def test_a_chunk_that_is_queued_twice() -> None:
-    """(1) Both lines are shown."""
-    first = first_start()
-    at = position(first, "queued")
-    first.insert(at + 1, dict(first[at]))
-    assert found(actor(), first, second_start())[Invariant.TRAINED_ONCE] == ["queued", "queued"]
-
-
 def test_training_after_the_run_state_is_not_in_the_lineage() -> None:
     """A chunk that was trained after the run state may be trained again after the restart."""
     first, second = first_start(), second_start()
@@ -163,79 +147,93 @@ def test_training_after_the_run_state_is_not_in_the_lineage() -> None:
     assert found(actor(), first + trained, second) == {}
 
 
-def test_a_digest_that_no_actor_made() -> None:
-    """(2) Rows that changed on their way are found."""
-    first = first_start()
-    first[position(first, "taken")]["digest"] = "other"
-    assert found(actor(), first, second_start())[Invariant.MADE_BY_AN_ACTOR][-1] == "taken"
+def changed(lines: list[Fields], name: str, last: bool = False, **fields: Any) -> list[Fields]:
+    """Returns lines with other fields in the first or the last line of an event."""
+    at = position(lines, name, last)
+    return [*lines[:at], lines[at] | fields, *lines[at + 1 :]]
 
 
-def test_an_early_ack() -> None:
-    """(3) An ack before its chunk is queued is found."""
-    first = first_start()
-    at = position(first, "queued")
-    first.insert(at, event("ack_out", session="s", epoch=1, through=1))
-    assert found(actor(), first, second_start()) == {Invariant.ACKED_HAS_A_FATE: ["ack_out"]}
+def again(lines: list[Fields], name: str, **fields: Any) -> list[Fields]:
+    """Returns lines with a copy of an event after it."""
+    at = position(lines, name)
+    return [*lines[: at + 1], lines[at] | fields, *lines[at + 1 :]]
 
 
-def test_an_acked_chunk_that_vanishes() -> None:
-    """(3) Acked steps that are rolled back without a name are found, with the chunk and the ack."""
-    second = second_start()
-    del second[position(second, "lost", last=True)]
-    second[-1]["books"] = {"b": EMPTY | {"received": 5, "trained": 5}}
-    assert found(actor(), first_start(), second) == {Invariant.ACKED_HAS_A_FATE: ["queued", "ack_seen"]}
+def books(lines: list[Fields], name: str, **fields: Any) -> list[Fields]:
+    """Returns lines with other books of the behavior in the first line of an event."""
+    return changed(lines, name, books={"b": lines[position(lines, name)]["books"]["b"] | fields})
 
 
-def test_more_lost_than_received() -> None:
-    """(3) Steps that are lost and were never received are found."""
-    second = second_start()
-    second[position(second, "lost", last=True)]["steps"] = 6
-    second[-1]["books"] = {"b": EMPTY | {"received": 11, "trained": 5, "lost": {"rollback": 6}}}
-    assert Invariant.ACKED_HAS_A_FATE in found(actor(), first_start(), second)
+def early_ack() -> list[Fields]:
+    """Returns a first start in which a chunk is acked before it is queued."""
+    lines = first_start()
+    lines.insert(position(lines, "queued"), event("ack_out", session="s", epoch=1, through=1))
+    return lines
 
 
-def test_a_version_that_falls() -> None:
-    """(4) Both lines are shown."""
-    lines = actor()
-    lines[position(lines, "policy", last=True)]["version"] = 0
-    assert found(lines, first_start(), second_start()) == {Invariant.VERSIONS_GROW: ["policy", "policy"]}
+def vanished() -> list[Fields]:
+    """Returns a second start in which acked steps are rolled back without a name."""
+    lines = books(second_start(), "cut", received=5, lost={})
+    del lines[position(lines, "lost", last=True)]
+    return lines
 
 
-@pytest.mark.parametrize("what", ["received", "ack_out"])
-def test_an_older_epoch(what: str) -> None:
-    """(5) What counts after the fence is found, with the fence."""
-    second = second_start()
-    late = event(what, session="s", chunk=["s", 3, 1], epoch=1, through=2, steps=5)
-    second.insert(position(second, "fenced") + 1, late)
-    assert found(actor(), first_start(), second) == {Invariant.FENCED: ["fenced", what]}
+def lost_too_many() -> list[Fields]:
+    """Returns a second start that loses more steps than were received."""
+    lines = changed(second_start(), "lost", last=True, steps=6)
+    return books(lines, "cut", received=11, lost={"rollback": 6})
 
 
-def test_rows_that_are_too_old() -> None:
-    """(6) The lag is computed from the versions that the actor recorded."""
-    first = first_start()
-    first[position(first, "update_begin")]["version"] = 1
-    assert found(actor(), first, second_start())[Invariant.LAG_IS_LIMITED] == ["rows", "update_begin"]
+def after_the_fence(name: str) -> list[Fields]:
+    """Returns a second start in which an event of an older epoch counts."""
+    lines = second_start()
+    late = event(name, session="s", chunk=["s", 3, 1], epoch=1, through=2, steps=5)
+    lines.insert(position(lines, "fenced") + 1, late)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            {"first": again(first_start(), "update_end", version=2)},
+            {Invariant.TRAINED_ONCE: ["update_end", "update_end"], Invariant.BOOKS_ARE_SUMS: ["cut"]},
+        ),
+        (
+            {"first": again(first_start(), "queued")},
+            {Invariant.TRAINED_ONCE: ["queued", "queued"], Invariant.BOOKS_ARE_SUMS: ["cut"]},
+        ),
+        ({"first": changed(first_start(), "taken", digest="other")}, {Invariant.MADE_BY_AN_ACTOR: ["sent", "taken"]}),
+        ({"first": early_ack()}, {Invariant.ACKED_HAS_A_FATE: ["ack_out"]}),
+        ({"second": vanished()}, {Invariant.ACKED_HAS_A_FATE: ["queued", "ack_seen"]}),
+        ({"second": lost_too_many()}, {Invariant.ACKED_HAS_A_FATE: ["queued", "ack_seen"]}),
+        (
+            {"actors": changed(actor(), "policy", last=True, version=0)},
+            {Invariant.VERSIONS_GROW: ["policy", "policy"]},
+        ),
+        ({"second": after_the_fence("received")}, {Invariant.FENCED: ["fenced", "received"]}),
+        ({"second": after_the_fence("ack_out")}, {Invariant.FENCED: ["fenced", "ack_out"]}),
+        (
+            {"first": changed(first_start(), "update_begin", version=1)},
+            {Invariant.LAG_IS_LIMITED: ["rows", "update_begin"]},
+        ),
+        ({"first": books(first_start(), "cut", received=6)}, {Invariant.BOOKS_ARE_SUMS: ["cut"]}),
+        ({"first": books(first_start(), "cut", trained=6)}, {Invariant.BOOKS_ARE_SUMS: ["cut"]}),
+        ({"first": books(first_start(), "cut", queued=1)}, {Invariant.BOOKS_ARE_SUMS: ["cut"]}),
+        ({"actors": books(actor(), "closed", acked=11)}, {Invariant.BOOKS_ARE_SUMS: ["closed"]}),
+        (
+            {"second": changed(second_start(), "resumed", digest="unknown")},
+            {Invariant.BOOKS_ARE_SUMS: ["cut"], Invariant.ACKED_HAS_A_FATE: ["queued", "ack_seen"] * 2},
+        ),
+    ],
+)
+def test_a_fault_is_found(change: dict[str, list[Fields]], expected: dict[Invariant, list[str]]) -> None:
+    """Each fault is found with the lines that show it, and nothing else is."""
+    given = {"actors": actor(), "first": first_start(), "second": second_start()} | change
+    assert found(given["actors"], given["first"], given["second"]) == expected
+
+
+def test_the_limit_of_the_lag_counts() -> None:
+    """Rows that are as old as the limit allows are accepted."""
+    first = changed(first_start(), "update_begin", version=1)
     assert found(actor(), first, second_start(), lag=1) == {}
-
-
-@pytest.mark.parametrize("key", ["received", "trained", "queued"])
-def test_the_learners_books(key: str) -> None:
-    """(7) A ledger that differs from its history is found."""
-    first = first_start()
-    books = first[position(first, "cut")]["books"]["b"]
-    first[position(first, "cut")]["books"] = {"b": books | {key: books[key] + 1}}
-    assert found(actor(), first, second_start())[Invariant.BOOKS_ARE_SUMS] == ["cut"]
-
-
-def test_an_actors_books() -> None:
-    """(7) An actor's books that differ from its history are found."""
-    lines = actor()
-    lines[-1]["books"]["b"]["acked"] += 1
-    assert found(lines, first_start(), second_start()) == {Invariant.BOOKS_ARE_SUMS: ["closed"]}
-
-
-def test_a_run_state_that_was_never_written() -> None:
-    """(7) A learner that continues from something else is found."""
-    second = second_start()
-    second[position(second, "resumed")]["digest"] = "unknown"
-    assert Invariant.BOOKS_ARE_SUMS in found(actor(), first_start(), second)

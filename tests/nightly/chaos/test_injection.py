@@ -17,38 +17,30 @@ from tests.nightly.chaos.injection import OF_STREAMS, CallFault, FaultyChannel, 
 SERVICE = "chaos.Echo"
 
 
-class Echo:
-    """Repeats what it gets, and remembers it."""
+@asynccontextmanager
+async def echo() -> AsyncIterator[tuple[list[bytes], Injector, FaultyChannel]]:
+    """Serves for a block what repeats messages, and yields the list of what it got."""
+    got: list[bytes] = []
 
-    def __init__(self) -> None:
-        self.calls: list[bytes] = []
-        self.messages: list[bytes] = []
-
-    async def repeat(self, request: bytes, context: Any) -> bytes:
-        """Answers a call."""
-        self.calls.append(request)
+    async def repeat(request: bytes, context: Any) -> bytes:
+        got.append(request)
         return request
 
-    async def repeat_all(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """Answers each message of a stream."""
+    async def repeat_all(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         async for message in requests:
-            self.messages.append(message)
+            got.append(message)
             yield message
 
-
-@asynccontextmanager
-async def echo() -> AsyncIterator[tuple[Echo, Injector, FaultyChannel]]:
-    """Serves for a block."""
-    service, injector, server = Echo(), Injector(), grpc.aio.server()
+    injector, server = Injector(), grpc.aio.server()
     handlers: dict[str, Any] = {
-        "Call": grpc.unary_unary_rpc_method_handler(service.repeat),
-        "Stream": grpc.stream_stream_rpc_method_handler(service.repeat_all),
+        "Call": grpc.unary_unary_rpc_method_handler(repeat),
+        "Stream": grpc.stream_stream_rpc_method_handler(repeat_all),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield service, injector, FaultyChannel(channel, injector)
+        yield got, injector, FaultyChannel(channel, injector)
     await server.stop(None)
 
 
@@ -65,7 +57,7 @@ async def echo() -> AsyncIterator[tuple[Echo, Injector, FaultyChannel]]:
 @async_test
 async def test_a_call(kind: Kind, fails: bool, received: int) -> None:
     """A call fails or not, and the server got it as often as the fault says; the next one is not affected."""
-    async with echo() as (service, injector, channel):
+    async with echo() as (got, injector, channel):
         call = channel.unary_unary(f"/{SERVICE}/Call")
         injector.arm(CallFault(kind, "Call", seconds=0.01))
         if fails:
@@ -73,8 +65,8 @@ async def test_a_call(kind: Kind, fails: bool, received: int) -> None:
                 await call(b"1")
         else:
             assert await call(b"1") == b"1"
-        await eventually(lambda: len(service.calls) >= received)
-        assert service.calls == [b"1"] * received
+        await eventually(lambda: len(got) >= received)
+        assert got == [b"1"] * received
         assert await call(b"2") == b"2"
 
 
@@ -88,7 +80,7 @@ async def _exchange(stream: Any, message: bytes) -> object:
 @async_test
 async def test_a_stream(kind: Kind, after: bool) -> None:
     """A stream breaks before or after its second message in one direction, or only stalls there."""
-    async with echo() as (service, injector, channel):
+    async with echo() as (got, injector, channel):
         stream = channel.stream_stream(f"/{SERVICE}/Stream")()
         injector.arm(CallFault(kind, "Stream", message=2, after=after, seconds=0.01))
         assert await _exchange(stream, b"1") == b"1"
@@ -98,7 +90,7 @@ async def test_a_stream(kind: Kind, after: bool) -> None:
             with pytest.raises(grpc.aio.AioRpcError, match="injected"):
                 await _exchange(stream, b"2")
         if kind is Kind.BREAK_WRITE and not after:
-            assert service.messages == [b"1"]
+            assert got == [b"1"]
 
 
 @async_test

@@ -27,6 +27,8 @@ from tests.tools.bench.limits import runs
 from tests.tools.bench.measurement import MeasurementFailed, Unavailable
 from tests.tools.bench.processes import Child
 
+pytestmark = pytest.mark.timeout(600)  # several trainings, on a machine that may be busy
+
 STUBBORN_FAMILY = """
 import os, signal, sys, time
 if os.fork() == 0:

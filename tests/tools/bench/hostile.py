@@ -14,24 +14,21 @@ import statistics
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import grpc
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.auth import Principal, Role, TokenRow, authorization, make_token, token_hash
-from rollcast.channels import channel_options
+from rollcast.auth import Principal, Role, TokenRow, make_token, token_hash
 from rollcast.enums import ColumnRole
-from rollcast.trajectories import Chunk, encode_chunk
-from rollcast.v1 import session_pb2, session_pb2_grpc, trajectory_pb2, trajectory_pb2_grpc
+from rollcast.trajectories import Chunk
 
 from learner.commands.operator import Operator
 from learner.observe.address import read_addresses
+from tests.learner.service.harness import Actor
 from tests.tools.bench.hostile_client import cartpole
 from tests.tools.bench.measurement import TARGET_RETURN, MeasurementFailed
 from tests.tools.bench.processes import REPOSITORY, Child
@@ -96,7 +93,7 @@ class Probe:
 
     def __init__(self, address: str, token: str) -> None:
         self._address = address
-        self._metadata = authorization(token)
+        self._token = token
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._acks: list[tuple[float, float]] = []
@@ -135,29 +132,18 @@ class Probe:
             self._failure = error
 
     async def _measure(self) -> None:
-        async with grpc.aio.insecure_channel(self._address, options=channel_options()) as channel:
-            sessions: Any = session_pb2_grpc.SessionServiceStub(channel)
-            trajectories: Any = trajectory_pb2_grpc.TrajectoryServiceStub(channel)
-            opening = session_pb2.OpenSessionRequest(
-                protocol_revision=2, actor_name="probe", instance_id=str(uuid.uuid4())
-            )
-            session = await sessions.OpenSession(opening, metadata=self._metadata)
-            named = {"session_id": session.session_id, "epoch": session.epoch}
-            declaration = session_pb2.DeclareBehaviorRequest(spec=cartpole().to_message(), agents=1, **named)
-            await sessions.DeclareBehavior(declaration, metadata=self._metadata)
-            stream = trajectories.Upload(metadata=self._metadata)
-            await stream.write(trajectory_pb2.UploadRequest(open=trajectory_pb2.UploadOpen(**named)))
-            await stream.read()
+        async with Actor(int(self._address.rpartition(":")[2]), "probe", token=self._token) as actor:
+            session = await actor.open(protocol_revision=2)
+            await actor.declare(cartpole())
+            upload = await actor.upload()
+            await upload.until("opened")
             sequence = session.next_sequence
             while not self._stopped.is_set():
                 began = time.monotonic()
                 with self._lock:
                     self._sent_at = began
-                chunk = encode_chunk(_statistic(session.generation, sequence))
-                await stream.write(trajectory_pb2.UploadRequest(chunk=chunk))
-                while (answer := await stream.read()).ack.acked_through < sequence:
-                    if answer is grpc.aio.EOF:
-                        raise MeasurementFailed("the learner ended the probe's stream")
+                await upload.send(_statistic(session.generation, sequence))
+                await upload.ack(sequence)
                 now = time.monotonic()
                 with self._lock:
                     self._acks.append((began, now - began))

@@ -22,33 +22,25 @@ from typing import Any, Final
 
 import grpc
 import numpy as np
-from numpy.typing import NDArray
-from rollcast.auth import authorization
-from rollcast.channels import channel_options
 from rollcast.enums import ColumnRole, SegmentEnd
-from rollcast.errors import WireError, from_rpc_error
+from rollcast.errors import WireError
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk, encode_chunk
-from rollcast.v1 import (
-    policy_pb2,
-    policy_pb2_grpc,
-    session_pb2,
-    session_pb2_grpc,
-    trajectory_pb2,
-    trajectory_pb2_grpc,
-)
+from rollcast.v1 import policy_pb2, session_pb2, trajectory_pb2
 
 from actor_client.envs.spaces import ROOT_NAME
+from tests.learner.service.harness import Actor
+from tests.learner.service.samples import make_chunk
+from tests.tools.bench.sessions.actor import with_observation
 
 BEHAVIOR: Final = "CartPole"
 OBSERVATION: Final = f"obs/{ROOT_NAME}"
-FINAL: Final = f"final_obs/{ROOT_NAME}"
 MANY: Final = 1_000_000
 MAX_HELD: Final = 50_000
 CALL_SECONDS: Final = 5.0
 SOCKETS: Final = 200
 ROWS: Final = 10
-REFUSED: Final = (grpc.RpcError, WireError, OSError, TimeoutError, asyncio.CancelledError)
+REFUSED: Final = (grpc.RpcError, WireError, OSError, EOFError, TimeoutError, asyncio.CancelledError)
 
 
 def cartpole() -> BehaviorSpec:
@@ -58,39 +50,15 @@ def cartpole() -> BehaviorSpec:
     )
 
 
-def steps(session: session_pb2.OpenSessionResponse, sequence: int, *, value: float, generation: int) -> Chunk:
+def steps(sequence: int, generation: int, value: float) -> Chunk:
     """Returns a chunk of one segment whose observations all have one value."""
-    columns: dict[str, NDArray[Any]] = {
-        OBSERVATION: np.full((ROWS, 4), value, np.float32),
-        "discrete_action": np.zeros((ROWS, 1), np.int32),
-        "log_prob": np.full((ROWS, 1), -0.7, np.float32),
-        "reward": np.ones(ROWS, np.float32),
-        "length": np.array([ROWS], np.uint32),
-        "end": np.array([SegmentEnd.CUT], np.uint8),
-        "env": np.zeros(1, np.uint32),
-        "agent": np.zeros(1, np.uint64),
-        "episode": np.full(1, sequence, np.uint64),
-        "first_step": np.zeros(1, np.uint32),
-        FINAL: np.full((1, 4), value, np.float32),
-    }
-    segment = {"length", "end", "env", "agent", "episode", "first_step"}
-    roles = {name: ColumnRole.SEGMENT if name in segment else ColumnRole.STEP for name in columns}
-    roles[FINAL] = ColumnRole.FINAL
-    return Chunk(
-        sequence=sequence,
-        generation=generation or session.generation,
-        produced_steps=ROWS * sequence,
-        segments=1,
-        rows=ROWS,
-        agents=1,
-        columns=columns,
-        roles=roles,
-    )
+    rows, final = (np.full((count, 4), value, np.float32) for count in (ROWS, 1))
+    return with_observation(make_chunk(ROWS, sequence=sequence, generation=generation), ROOT_NAME, rows, final)
 
 
-def episodes(session: session_pb2.OpenSessionResponse, sequence: int, count: int) -> Chunk:
+def episodes(sequence: int, generation: int, count: int) -> Chunk:
     """Returns a chunk of invented returns without rows."""
-    columns: dict[str, NDArray[Any]] = {
+    columns: dict[str, Any] = {
         "episode/return": np.full(count, 1e6, np.float32),
         "episode/length": np.ones(count, np.uint32),
         "episode/env": np.zeros(count, np.uint32),
@@ -98,14 +66,8 @@ def episodes(session: session_pb2.OpenSessionResponse, sequence: int, count: int
         "episode/episode": np.arange(count, dtype=np.uint64),
         "episode/end": np.full(count, SegmentEnd.TERMINATED, np.uint8),
     }
-    return Chunk(
-        sequence=sequence,
-        generation=session.generation,
-        episodes=count,
-        agents=1,
-        columns=columns,
-        roles=dict.fromkeys(columns, ColumnRole.EPISODE),
-    )
+    roles = dict.fromkeys(columns, ColumnRole.EPISODE)
+    return Chunk(sequence=sequence, generation=generation, episodes=count, agents=1, columns=columns, roles=roles)
 
 
 class Hostile:
@@ -117,8 +79,8 @@ class Hostile:
     """
 
     def __init__(self, address: str, token: str) -> None:
-        self._address = address
-        self._metadata = authorization(token)
+        self._port = int(address.rpartition(":")[2])
+        self._token = token
         self._names = itertools.count(1)
         self._name = "hostile-0"
         self.answers: Counter[str] = Counter()
@@ -147,83 +109,39 @@ class Hostile:
         }
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[tuple[Any, Any, Any]]:
-        """Opens a channel of its own; yields the stubs of the three services."""
-        async with grpc.aio.insecure_channel(self._address, options=channel_options()) as channel:
-            yield (
-                session_pb2_grpc.SessionServiceStub(channel),
-                trajectory_pb2_grpc.TrajectoryServiceStub(channel),
-                policy_pb2_grpc.PolicyServiceStub(channel),
-            )
-
-    async def opened(self, sessions: Any, **fields: Any) -> session_pb2.OpenSessionResponse:
-        """Opens a session; takes another name if the old one is shut out."""
-        request: dict[str, Any] = {
-            "protocol_revision": 1,
-            "actor_name": self._name,
-            "instance_id": str(uuid.uuid4()),
-        } | fields
-        try:
-            answer = await self._call(sessions.OpenSession, session_pb2.OpenSessionRequest(**request))
-        except WireError as error:
-            if error.reason == "QUARANTINED":
-                self._name = f"hostile-{next(self._names)}"
-            raise
-        assert isinstance(answer, session_pb2.OpenSessionResponse)
-        return answer
-
-    async def _call(self, method: Any, request: Any) -> Any:
-        try:
-            return await method(request, timeout=CALL_SECONDS, metadata=self._metadata)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
-
-    async def _declare(self, sessions: Any, session: session_pb2.OpenSessionResponse) -> None:
-        request = session_pb2.DeclareBehaviorRequest(
-            session_id=session.session_id, epoch=session.epoch, spec=cartpole().to_message(), agents=1
-        )
-        await self._call(sessions.DeclareBehavior, request)
-
-    async def _upload(self, trajectories: Any, session: session_pb2.OpenSessionResponse) -> Any:
-        stream = trajectories.Upload(metadata=self._metadata)
-        opening = trajectory_pb2.UploadOpen(session_id=session.session_id, epoch=session.epoch)
-        await stream.write(trajectory_pb2.UploadRequest(open=opening))
-        await self._read(stream)
-        return stream
-
-    async def _read(self, stream: Any) -> Any:
-        try:
-            async with asyncio.timeout(CALL_SECONDS):
-                answer = await stream.read()
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
-        if answer is grpc.aio.EOF:
-            raise WireError("the stream ended")
-        return answer
+    async def client(self) -> AsyncIterator[Actor]:
+        """Opens a channel of its own; takes another name if a session of it is shut out."""
+        async with Actor(self._port, self._name, token=self._token) as actor:
+            try:
+                yield actor
+            except WireError as error:
+                if error.reason == "QUARANTINED":
+                    self._name = f"hostile-{next(self._names)}"
+                raise
 
     async def large_requests(self) -> None:
         """Sends 2 MiB of empty books, and a chunk of a million empty columns."""
-        async with self.connected() as (sessions, trajectories, _):
+        async with self.client() as actor:
             with suppress(WireError):
-                await self._call(sessions.OpenSession, self._large_opening)
-            session = await self.opened(sessions)
-            stream = await self._upload(trajectories, session)
-            await stream.write(trajectory_pb2.UploadRequest(chunk=self._empty_columns))
-            await self._read(stream)
+                await actor.call(actor.sessions.OpenSession, self._large_opening)
+            await actor.open()
+            upload = await actor.upload()
+            await upload.until("opened")
+            await upload.send_message(self._empty_columns)
+            await upload.read()
 
     async def connections(self) -> None:
         """Opens many channels, each with a session."""
         for _ in range(16):
-            async with self.connected() as (sessions, _, _):
-                await self.opened(sessions)
+            async with self.client() as actor:
+                await actor.open(instance_id=str(uuid.uuid4()))
 
     async def silent_sockets(self) -> None:
         """Opens many connections that say nothing, for half a second."""
-        host, _, port = self._address.rpartition(":")
         writers = []
         try:
             for _ in range(SOCKETS):
-                _, writer = await asyncio.open_connection(host, int(port))
+                _, writer = await asyncio.open_connection("127.0.0.1", self._port)
                 writers.append(writer)
             await asyncio.sleep(0.5)
         finally:
@@ -232,85 +150,77 @@ class Hostile:
 
     async def close_with_stream(self) -> None:
         """Closes a session whose upload is open."""
-        async with self.connected() as (sessions, trajectories, _):
-            session = await self.opened(sessions)
-            await self._declare(sessions, session)
-            await self._upload(trajectories, session)
-            await self._call(
-                sessions.CloseSession,
-                session_pb2.CloseSessionRequest(session_id=session.session_id, epoch=session.epoch),
-            )
+        async with self.client() as actor:
+            await actor.join(spec=cartpole())
+            await actor.close()
 
     async def forged_books(self) -> None:
         """Claims very many steps of invented sessions."""
         books = [session_pb2.ActorBooks(produced_steps=2**32, acked_steps=2**32)]
-        async with self.connected() as (sessions, _, _):
+        async with self.client() as actor:
             for _ in range(16):
                 resume = session_pb2.ResumeSession(session_id=str(uuid.uuid4()), epoch=1, generation=0, books=books)
-                await self.opened(sessions, resume=resume)
+                await actor.open(resume=resume, instance_id=str(uuid.uuid4()))
 
     async def invented_returns(self) -> None:
         """Reports 100 returns of a million without rows."""
-        async with self.connected() as (sessions, trajectories, _):
-            session = await self.opened(sessions)
-            await self._declare(sessions, session)
-            stream = await self._upload(trajectories, session)
-            await stream.write(trajectory_pb2.UploadRequest(chunk=encode_chunk(episodes(session, 1, 100))))
-            await self._read(stream)
+        async with self.client() as actor:
+            generation = (await actor.open()).generation
+            await actor.declare(cartpole())
+            upload = await actor.upload()
+            await upload.until("opened")
+            await upload.send(episodes(1, generation, 100))
+            await upload.read()
 
     async def extreme_values(self) -> None:
         """Sends rows of 9e14."""
-        async with self.connected() as (sessions, trajectories, _):
-            session = await self.opened(sessions)
-            await self._declare(sessions, session)
-            stream = await self._upload(trajectories, session)
+        async with self.client() as actor:
+            generation = (await actor.open()).generation
+            await actor.declare(cartpole())
+            upload = await actor.upload()
+            await upload.until("opened")
             for sequence in (1, 2):
-                chunk = encode_chunk(steps(session, sequence, value=9e14, generation=0))
-                await stream.write(trajectory_pb2.UploadRequest(chunk=chunk))
-                await self._read(stream)
+                await upload.send(steps(sequence, generation, 9e14))
+                await upload.read()
 
     async def held_policies(self) -> None:
         """Subscribes with very many policies that it claims to hold."""
-        async with self.connected() as (sessions, _, policies):
-            session = await self.opened(sessions)
-            request = policy_pb2.SubscribeRequest(session_id=session.session_id, epoch=session.epoch, held=self._held)
-            await self._read(policies.Subscribe(request, metadata=self._metadata))
+        async with self.client() as actor:
+            await actor.open()
+            async with asyncio.timeout(CALL_SECONDS):
+                await actor.subscribe(*self._held).read()
 
     async def unread_policies(self) -> None:
         """Fetches a policy 200 times and reads nothing."""
-        async with self.connected() as (sessions, _, policies):
-            session = await self.opened(sessions)
+        async with self.client() as actor:
+            session = await actor.open()
             request = policy_pb2.GetPolicyRequest(session_id=session.session_id, behavior=BEHAVIOR)
-            calls = [policies.GetPolicy(request, metadata=self._metadata) for _ in range(200)]
+            calls = [actor.policies.GetPolicy(request) for _ in range(200)]
             await asyncio.sleep(0.5)
             for call in calls:
                 call.cancel()
 
     async def reasons(self) -> None:
         """Opens and closes sessions with reasons that it invents."""
-        async with self.connected() as (sessions, _, _):
+        async with self.client() as actor:
             for _ in range(16):
-                session = await self.opened(sessions)
-                await self._declare(sessions, session)
+                await actor.open(instance_id=str(uuid.uuid4()))
+                await actor.declare(cartpole())
                 counts = [session_pb2.ReasonCount(reason=f"r{uuid.uuid4().hex}", steps=1) for _ in range(64)]
-                books = [session_pb2.ActorBooks(behavior_index=0, discarded=counts, produced_steps=64)]
-                request = session_pb2.CloseSessionRequest(
-                    session_id=session.session_id, epoch=session.epoch, books=books
-                )
-                await self._call(sessions.CloseSession, request)
+                await actor.close(books=[session_pb2.ActorBooks(behavior_index=0, discarded=counts, produced_steps=64)])
 
     async def packed_chunks(self) -> None:
         """Sends small chunks that unpack to very much, of an old generation and of this one."""
-        async with self.connected() as (sessions, trajectories, _):
-            session = await self.opened(sessions)
-            await self._declare(sessions, session)
-            stream = await self._upload(trajectories, session)
+        async with self.client() as actor:
+            generation = (await actor.open()).generation
+            await actor.declare(cartpole())
+            upload = await actor.upload()
+            await upload.until("opened")
             for sequence in range(1, 101):
                 self._packed.sequence = sequence
-                self._packed.generation = session.generation if sequence > 50 else max(1, session.generation) - 1
-                await stream.write(trajectory_pb2.UploadRequest(chunk=self._packed))
-            while True:
-                await self._read(stream)
+                self._packed.generation = generation if sequence > 50 else max(1, generation) - 1
+                await upload.send_message(self._packed)
+            await upload.finish()
 
     async def run(self, seconds: float) -> None:
         """Does one attack after another, each for an equal part of the time, again and again within it."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.enums import ColumnRole, SegmentEnd
+from rollcast.enums import ColumnRole
 from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
 from rollcast.tls import ClientSecurity
@@ -26,13 +26,13 @@ from actor_client.connection.state import ConnectionState
 from actor_client.exits import ActorError
 from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
 from actor_client.policy.noise import Noise
+from tests.learner.service.samples import make_chunk
 
 LOOK_SECONDS: Final = 0.05
 """Interval at which an actor that may not step looks again."""
 MAX_UNACKED_CHUNKS: Final = 16
 """Chunks on their way at which an actor that sends as fast as it may waits for an ack."""
 FLUSH_SECONDS: Final = 2.0
-_SEGMENT_COLUMNS: Final = frozenset({"length", "end", "env", "agent", "episode", "first_step"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,15 @@ def load(description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> 
     return NumberedPolicy(description.generation, description.version)
 
 
+def with_observation(chunk: Chunk, name: str, rows: NDArray[Any], final: NDArray[Any]) -> Chunk:
+    """Returns a chunk of `make_chunk` with another observation."""
+    columns = {key: column for key, column in chunk.columns.items() if not key.endswith("/state")}
+    roles = {key: role for key, role in chunk.roles.items() if key in columns}
+    columns |= {f"obs/{name}": rows, f"final_obs/{name}": final}
+    roles |= {f"obs/{name}": ColumnRole.STEP, f"final_obs/{name}": ColumnRole.FINAL}
+    return replace(chunk, columns=columns, roles=roles)
+
+
 def make_rows(spec: BehaviorSpec, rows: int, seed: int) -> Chunk:
     """Returns a chunk of one segment with random observations and actions of a uniform policy.
 
@@ -85,22 +94,10 @@ def make_rows(spec: BehaviorSpec, rows: int, seed: int) -> Chunk:
             return generator.integers(0, 256, shape, np.uint8)
         return generator.standard_normal(shape).astype(observation.dtype)
 
-    columns: dict[str, NDArray[Any]] = {
-        f"obs/{observation.name}": observed(rows),
-        "discrete_action": generator.integers(0, branch, (rows, 1), np.int32),
-        "log_prob": np.full((rows, 1), -np.log(branch), np.float32),
-        "reward": np.ones(rows, np.float32),
-        "length": np.array([rows], np.uint32),
-        "end": np.array([SegmentEnd.CUT], np.uint8),
-        "env": np.zeros(1, np.uint32),
-        "agent": np.zeros(1, np.uint64),
-        "episode": np.ones(1, np.uint64),
-        "first_step": np.zeros(1, np.uint32),
-        f"final_obs/{observation.name}": observed(1),
-    }
-    roles = {name: ColumnRole.SEGMENT if name in _SEGMENT_COLUMNS else ColumnRole.STEP for name in columns}
-    roles[f"final_obs/{observation.name}"] = ColumnRole.FINAL
-    return Chunk(segments=1, rows=rows, agents=1, columns=columns, roles=roles)
+    chunk = with_observation(make_chunk(rows), observation.name, observed(rows), observed(1))
+    chunk.columns["discrete_action"] = generator.integers(0, branch, (rows, 1), np.int32)
+    chunk.columns["log_prob"] = np.full((rows, 1), -np.log(branch), np.float32)
+    return chunk
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,14 @@ the seconds passed since it started; both contestants are measured by that file.
 from __future__ import annotations
 
 import json
-import random
 import shutil
-import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.e2e.unity import free_ports
 from tests.tools.bench.environments import ML_AGENTS, PeerEnvironment
 from tests.tools.bench.measurement import (
     SECONDS_TO_TARGET,
@@ -32,7 +31,6 @@ from tests.tools.players.build import make_build
 RUN_FILE = Path(__file__).parent / "unity-cartpole.yaml"
 EPISODES = 100
 RUN_SECONDS = 900.0
-PORTS = range(21000, 29000, 8)
 
 
 class UnityTraining:
@@ -75,7 +73,7 @@ class UnityTraining:
         build = make_build(folder / "build", "--episodes", str(episodes))
         command = [
             *self._command(), RUN_FILE, "--run-id", "run", "--results-dir", folder, "--force", "--env", build,
-            "--base-port", str(free_port()), "--seed", str(round_index + 1), "--torch-device", "cpu",
+            "--base-port", str(free_ports(1)), "--seed", str(round_index + 1), "--torch-device", "cpu",
         ]  # fmt: skip
         log = self._workplace.log(run_id)
         with Child(self.title, command, log, self._workplace.environment) as child:
@@ -130,19 +128,3 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").split("\n")[:-1]
     except FileNotFoundError:
         return []
-
-
-def free_port() -> int:
-    """Returns a port on which a player may look for its trainer, below those that the system hands out.
-
-    Raises:
-        MeasurementFailed: All are taken.
-    """
-    for port in random.sample(PORTS, len(PORTS)):  # another bench may choose at this moment
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise MeasurementFailed(f"no port of {PORTS} is free")

@@ -177,40 +177,10 @@ def _upload_answers() -> dict[str, bytes]:
     return {name: answer.SerializeToString() for name, answer in answers.items()}
 
 
-class _Failed(grpc.RpcError, grpc.Call):
-    """A call that ended with a status."""
-
-    def __init__(self, details: bytes) -> None:
-        self._details = details
-
-    def code(self) -> grpc.StatusCode:
-        return grpc.StatusCode.RESOURCE_EXHAUSTED
-
-    def details(self) -> str:
-        return "text"
-
-    def trailing_metadata(self) -> Any:
-        return (("grpc-status-details-bin", self._details),)
-
-    def initial_metadata(self) -> Any:
-        return ()
-
-    def is_active(self) -> bool:
-        return False
-
-    def time_remaining(self) -> float:
-        return 0.0
-
-    def cancel(self) -> bool:
-        return False
-
-    def add_callback(self, callback: object) -> bool:
-        return False
-
-
 def _status(data: bytes) -> None:
     """Reads the details of a status as both sides do."""
-    error = from_rpc_error(_Failed(data))
+    nothing, details = grpc.aio.Metadata(), grpc.aio.Metadata(("grpc-status-details-bin", data))
+    error = from_rpc_error(grpc.aio.AioRpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, nothing, details, "text"))
     assert error.retry_after_seconds is None or 0 <= error.retry_after_seconds < math.inf
     to_status(error)
 

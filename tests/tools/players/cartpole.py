@@ -8,39 +8,34 @@ from typing import Final
 import numpy as np
 from rollcast.unity.communicator_objects import observation_pb2
 
-from tests.tools.players.simulation import Floats, Outcome, Whole, vector
+from tests.tools.players.simulation import Floats, Outcome, Simulation, Whole, vector
 
 GRAVITY, MASS_CART, MASS_POLE, HALF_LENGTH, FORCE, TAU_SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
 ANGLE_LIMIT: Final = 12 * 2 * np.pi / 360
 POSITION_LIMIT: Final = 2.4
 
 
-class CartPole:
+class CartPole(Simulation):
     """Agents that each balance a pole, with two choices and a reward of 1 a step.
 
     Args:
         agents: How many.
     """
 
-    continuous = 0
-    branches: tuple[int, ...] = (2,)
-    step_limit: int | None = 500
+    branches = (2,)
+    step_limit = 500
 
     def __init__(self, agents: int = 8) -> None:
-        self.agents = agents
+        super().__init__(agents)
         self._state = np.zeros((agents, 4))
 
-    def begin(self, agent: int, generator: np.random.Generator) -> None:
+    def _begin(self, agent: int) -> None:
         """Places the pole almost upright."""
-        self._state[agent] = generator.uniform(-0.05, 0.05, 4)
+        self._state[agent] = self._generator.uniform(-0.05, 0.05, 4)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
         """Returns position, velocity, angle and angular velocity."""
         return [vector(self._state[agent], "VectorSensor_size4")]
-
-    def forbidden(self, agent: int) -> Sequence[bool]:
-        """Returns no mask."""
-        return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
         """Pushes each cart to the left or to the right."""

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from rollcast.unity.communicator_objects import observation_pb2
 
-from tests.tools.players.simulation import Floats, Outcome, Whole, vector
+from tests.tools.players.simulation import Floats, Outcome, Simulation, Whole, vector
 
 MOST = 6
 """Entities that a list has room for."""
 
 
-class Crowd:
+class Crowd(Simulation):
     """Agents that must say on which side most others are, or, if the goal says so, are not.
 
     Lists may be empty: then there is nothing to be earned.
@@ -23,31 +23,24 @@ class Crowd:
         length: Of an episode.
     """
 
-    continuous = 0
-    branches: tuple[int, ...] = (2,)
-    step_limit: int | None = None
+    branches = (2,)
 
     def __init__(self, agents: int = 8, length: int = 20) -> None:
-        self.agents = agents
+        super().__init__(agents)
         self._length = length
-        self._generator = np.random.default_rng(0)
         self._others: list[Floats] = [np.zeros((0, 2))] * agents
         self._sides = np.ones(agents)
-        self._steps = np.zeros(agents, np.int64)
 
-    def begin(self, agent: int, generator: np.random.Generator) -> None:
-        """Draws the first crowd."""
-        self._generator = generator
-        self._steps[agent] = 0
-        self._gather(agent)
+    def _begin(self, agent: int) -> None:
+        """Draws a crowd."""
+        count = self._generator.integers(MOST + 1)
+        others = self._generator.uniform(0.2, 1.0, (count, 2)) * self._generator.choice([-1.0, 1.0], (count, 2))
+        self._others[agent] = others
+        self._sides[agent] = self._generator.choice([-1.0, 1.0])
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
         """Returns the list, padded with zeros, and the goal."""
         return [entities(self._others[agent]), vector(self._sides[agent : agent + 1], "Side")]
-
-    def forbidden(self, agent: int) -> Sequence[bool]:
-        """Returns no mask."""
-        return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
         """Rewards answers and draws the next crowds."""
@@ -55,14 +48,8 @@ class Crowd:
         rewards = np.sign(where) * (2.0 * discrete[:, 0] - 1.0)
         self._steps[agents] += 1
         for agent in agents:
-            self._gather(int(agent))
+            self._begin(int(agent))
         return Outcome(rewards, self._steps[agents] >= self._length)
-
-    def _gather(self, agent: int) -> None:
-        count = self._generator.integers(MOST + 1)
-        others = self._generator.uniform(0.2, 1.0, (count, 2)) * self._generator.choice([-1.0, 1.0], (count, 2))
-        self._others[agent] = others
-        self._sides[agent] = self._generator.choice([-1.0, 1.0])
 
 
 def entities(values: Floats, most: int = MOST, name: str = "BufferSensor") -> observation_pb2.ObservationProto:

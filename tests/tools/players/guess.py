@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from rollcast.unity.communicator_objects import observation_pb2
 
-from tests.tools.players.simulation import Floats, Outcome, Whole, vector
+from tests.tools.players.simulation import Floats, Outcome, Simulation, Whole, vector
 
 SIZE = 4
 
 
-class Guess:
+class Guess(Simulation):
     """Agents that must name the largest of some numbers and repeat one on each axis.
 
     Of each branch one choice is forbidden, another one at each decision, where there are three or more.
@@ -36,21 +36,17 @@ class Guess:
         *,
         goal: bool = False,
     ) -> None:
-        self.agents = agents
+        super().__init__(agents)
         self.continuous = continuous
         self.branches = branches
         self.step_limit = step_limit
         self._length = length
         self._goal = goal
-        self._generator = np.random.default_rng(0)
         self._numbers = np.zeros((agents, SIZE))
-        self._steps = np.zeros(agents, np.int64)
 
-    def begin(self, agent: int, generator: np.random.Generator) -> None:
-        """Draws the first question."""
-        self._generator = generator
-        self._steps[agent] = 0
-        self._ask(agent)
+    def _begin(self, agent: int) -> None:
+        """Draws a question."""
+        self._numbers[agent] = self._generator.uniform(-1.0, 1.0, SIZE)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
         """Returns the numbers."""
@@ -72,8 +68,5 @@ class Guess:
             rewards += numbers[:, :size][np.arange(len(agents)), discrete[:, branch]]
         self._steps[agents] += 1
         for agent in agents:
-            self._ask(int(agent))
+            self._begin(int(agent))
         return Outcome(rewards, self._steps[agents] >= self._length)
-
-    def _ask(self, agent: int) -> None:
-        self._numbers[agent] = self._generator.uniform(-1.0, 1.0, SIZE)

@@ -8,14 +8,14 @@ from typing import Final
 import numpy as np
 from rollcast.unity.communicator_objects import observation_pb2
 
-from tests.tools.players.simulation import Floats, Outcome, Whole, vector
+from tests.tools.players.simulation import Floats, Outcome, Simulation, Whole, vector
 
 GRAVITY, MASS, LENGTH, TAU_SECONDS = 10.0, 1.0, 1.0, 0.05
 MOST_TORQUE: Final = 2.0
 MOST_SPEED: Final = 8.0
 
 
-class Pendulum:
+class Pendulum(Simulation):
     """Agents that each swing up a pendulum with one axis; the reward is the negative cost.
 
     Args:
@@ -23,26 +23,21 @@ class Pendulum:
     """
 
     continuous = 1
-    branches: tuple[int, ...] = ()
-    step_limit: int | None = 200
+    step_limit = 200
 
     def __init__(self, agents: int = 8) -> None:
-        self.agents = agents
+        super().__init__(agents)
         self._angle, self._speed = np.zeros(agents), np.zeros(agents)
 
-    def begin(self, agent: int, generator: np.random.Generator) -> None:
+    def _begin(self, agent: int) -> None:
         """Places the pendulum at a random angle."""
-        self._angle[agent] = generator.uniform(-np.pi, np.pi)
-        self._speed[agent] = generator.uniform(-1.0, 1.0)
+        self._angle[agent] = self._generator.uniform(-np.pi, np.pi)
+        self._speed[agent] = self._generator.uniform(-1.0, 1.0)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
         """Returns cosine, sine and speed."""
         angle = self._angle[agent]
         return [vector(np.array([np.cos(angle), np.sin(angle), self._speed[agent]]), "VectorSensor_size3")]
-
-    def forbidden(self, agent: int) -> Sequence[bool]:
-        """Returns no mask."""
-        return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
         """Applies each agent's share of the largest torque."""

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rollcast.unity.communicator_objects import observation_pb2
 
-from tests.tools.players.simulation import Floats, Outcome, Whole
+from tests.tools.players.simulation import Floats, Outcome, Simulation, Whole
 
 SIDE = 20
 """The smallest that the default encoder takes."""
 
 
-class Pictures:
+class Pictures(Simulation):
     """Agents that must say which half of an image is bright.
 
     Args:
@@ -26,22 +26,16 @@ class Pictures:
         channels_last: As packages before 3.0.0 send them.
     """
 
-    continuous = 0
-    branches: tuple[int, ...] = (2,)
-    step_limit: int | None = None
+    branches = (2,)
 
     def __init__(self, agents: int = 4, *, png: bool = True, channels_last: bool = False) -> None:
-        self.agents = agents
+        super().__init__(agents)
         self._png, self._channels_last = png, channels_last
-        self._generator = np.random.default_rng(0)
         self._bright = np.zeros(agents, np.int64)
-        self._steps = np.zeros(agents, np.int64)
 
-    def begin(self, agent: int, generator: np.random.Generator) -> None:
+    def _begin(self, agent: int) -> None:
         """Draws the first image."""
-        self._generator = generator
-        self._steps[agent] = 0
-        self._bright[agent] = generator.integers(2)
+        self._bright[agent] = self._generator.integers(2)
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
         """Returns a dark image with one bright half."""
@@ -49,10 +43,6 @@ class Pictures:
         half = slice(SIDE // 2, None) if self._bright[agent] else slice(0, SIDE // 2)
         pixels[:, half] = (240, 200, 160)
         return [picture(pixels, png=self._png, channels_last=self._channels_last)]
-
-    def forbidden(self, agent: int) -> Sequence[bool]:
-        """Returns no mask."""
-        return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
         """Rewards answers and draws the next image."""

@@ -11,7 +11,7 @@ from rollcast.unity.communicator_objects import observation_pb2
 
 from tests.tools.players.crowd import entities
 from tests.tools.players.pictures import encode_png
-from tests.tools.players.simulation import Floats, Outcome, Whole, vector
+from tests.tools.players.simulation import Floats, Outcome, Simulation, Whole, vector
 
 _VIEWS = 32
 """Moments of which each observation is one: many agents with wide sensors would else spend their time drawing."""
@@ -81,7 +81,7 @@ SCENES: Mapping[str, SceneSpec] = MappingProxyType(
 )
 
 
-class Scenery:
+class Scenery(Simulation):
     """Agents with random observations and rewards.
 
     Args:
@@ -90,21 +90,17 @@ class Scenery:
         length: Of an episode, which ends by itself every other time and is interrupted else.
     """
 
-    step_limit: int | None = None
-
     def __init__(self, spec: SceneSpec, agents: int, length: int = 60) -> None:
-        self.agents = agents
+        super().__init__(agents)
         self.continuous = spec.continuous
         self.branches = spec.branches
         self._sensors = spec.sensors
         self._length = length
         self._views: list[list[observation_pb2.ObservationProto]] = []
-        self._generator = np.random.default_rng(0)
-        self._steps = np.zeros(agents, np.int64)
 
-    def begin(self, agent: int, generator: np.random.Generator) -> None:
+    def _begin(self, agent: int) -> None:
         """Draws what there is to be seen, the first time."""
-        self._generator = generator
+        generator = self._generator
         if not self._views:
             self._views = [
                 [_look(sensor, place, generator) for place, sensor in enumerate(self._sensors)] for _ in range(_VIEWS)
@@ -114,10 +110,6 @@ class Scenery:
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
         """Returns a random observation."""
         return self._views[int(self._generator.integers(_VIEWS))]
-
-    def forbidden(self, agent: int) -> Sequence[bool]:
-        """Returns no mask."""
-        return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
         """Returns random rewards and ends."""

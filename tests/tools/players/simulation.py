@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
     ended: NDArray[np.bool_]
 
 
-class Simulation(Protocol):
+class Simulation:
     """Agents of one behavior.
 
     Attributes:
@@ -35,22 +35,36 @@ class Simulation(Protocol):
         step_limit: Decisions after which an episode is interrupted; None for none.
     """
 
-    agents: int
-    continuous: int
-    branches: tuple[int, ...]
-    step_limit: int | None
+    continuous = 0
+    branches: tuple[int, ...] = ()
+    step_limit: int | None = None
+
+    def __init__(self, agents: int) -> None:
+        self.agents = agents
+        self._generator = np.random.default_rng(0)
+        self._steps = np.zeros(agents, np.int64)
 
     def begin(self, agent: int, generator: np.random.Generator) -> None:
         """Starts an episode of an agent."""
+        self._generator = generator
+        self._steps[agent] = 0
+        self._begin(agent)
+
+    def _begin(self, agent: int) -> None:
+        """Draws what an agent sees first."""
+        raise NotImplementedError
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
         """Returns what an agent sees."""
+        raise NotImplementedError
 
     def forbidden(self, agent: int) -> Sequence[bool]:
         """Returns what an agent may not choose, all branches side by side; empty forbids nothing."""
+        return ()
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
         """Applies the agents' actions, [k, continuous] and [k, branches]."""
+        raise NotImplementedError
 
 
 def vector(values: Floats, name: str = "VectorSensor", goal: bool = False) -> observation_pb2.ObservationProto:

@@ -6,7 +6,6 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -24,8 +23,7 @@ from actor_client.connection.declarations import Declaration, Declarations
 from actor_client.connection.session import Session
 from actor_client.connection.state import ConnectionState
 from actor_client.exits import ActorError
-from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
-from actor_client.policy.noise import Noise
+from tests.actor_client.rollout.harness import RulePolicy
 from tests.learner.service.samples import make_chunk
 
 LOOK_SECONDS: Final = 0.05
@@ -35,37 +33,10 @@ MAX_UNACKED_CHUNKS: Final = 16
 FLUSH_SECONDS: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedPolicy:
-    """A policy that cannot act: it is only a generation and a version."""
-
-    generation: int
-    version: int
-    memory: MemoryForm = NO_MEMORY
-
-    def greedy(self) -> NumberedPolicy:
-        """Returns itself."""
-        return self
-
-    def uniform(self) -> NumberedPolicy:
-        """Returns itself."""
-        return self
-
-    def act(
-        self,
-        observations: Sequence[NDArray[Any]],
-        masks: NDArray[Any] | None,
-        noise: Noise,
-        memory: NDArray[np.float32] | None = None,
-    ) -> Actions:
-        """Raises NotImplementedError, because nothing acts."""
-        raise NotImplementedError("this policy is only a number")
-
-
-def load(description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> NumberedPolicy:
-    """Returns a policy without reading its payload."""
-    del payload, spec
-    return NumberedPolicy(description.generation, description.version)
+def load(description: PolicyDescription, payload: bytes, spec: BehaviorSpec) -> RulePolicy:
+    """Returns a policy that is only a generation and a version, without reading its payload."""
+    del payload
+    return RulePolicy(spec, description.version, description.generation)
 
 
 def with_observation(chunk: Chunk, name: str, rows: NDArray[Any], final: NDArray[Any]) -> Chunk:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rollcast.v1 import session_pb2
@@ -19,14 +19,14 @@ RENEW_SECONDS = 1.0
 
 
 @contextmanager
-def crowd_at(address: str, size: int, name_of: Callable[[int], str] = "actor-{:03d}".format) -> Iterator[None]:
+def crowd_at(address: str, size: int) -> Iterator[None]:
     """Connects actors to a learner within a block; they report growing books once a second."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     crowd = _Crowd(int(address.rpartition(":")[2]))
     try:
-        asyncio.run_coroutine_threadsafe(crowd.come(size, name_of), loop).result(SECONDS)
+        asyncio.run_coroutine_threadsafe(crowd.come(size), loop).result(SECONDS)
         yield
     finally:
         asyncio.run_coroutine_threadsafe(crowd.go(), loop).result(SECONDS)
@@ -41,9 +41,9 @@ class _Crowd:
         self._actors: list[Actor] = []
         self._reporting: asyncio.Task[None] | None = None
 
-    async def come(self, size: int, name_of: Callable[[int], str]) -> None:
+    async def come(self, size: int) -> None:
         for index in range(size):
-            actor = Actor(self._port, name_of(index))
+            actor = Actor(self._port, f"worker-{index:03d}")
             self._actors.append(actor)
             await actor.join(spec=make_spec())
         self._reporting = asyncio.create_task(self._report())
@@ -69,12 +69,6 @@ class _Crowd:
                     acked_steps=steps,
                     agents=1,
                 )
-                policy = policy_error(index) if index % 50 == 7 else ""
-                report = session_pb2.PolicyReport(behavior_index=0, generation=1, version=0, error=policy)
+                report = session_pb2.PolicyReport(behavior_index=0, generation=1, version=0)
                 await actor.renew(books=[books], policies=[report])
             await asyncio.sleep(RENEW_SECONDS)
-
-
-def policy_error(index: int) -> str:
-    """Returns what an actor may say is wrong with its policy."""
-    return f"<img src=x onerror=window.pwned={index}> the digest does not fit"

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prometheus_client.parser import text_string_to_metric_families
 from rollcast.v1 import control_pb2
+
+from tests.exposition import samples
 
 PREFIX = "rollcast_learner_env_steps_"
 COUNTED = ("_total", "_count", "_bucket")
@@ -66,20 +67,19 @@ def counters_of(status: control_pb2.StatusResponse) -> dict[str, float]:
     return found
 
 
-def parsed(text: str) -> Exposition:
+def parsed(text: bytes) -> Exposition:
     """Reads an answer of /metrics."""
     generation = 0
     counters: dict[str, float] = {}
     books: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == "rollcast_learner_generation":
-                generation = int(sample.value)
-            if family.type in {"counter", "histogram"} and sample.name.endswith(COUNTED):
-                counters[f"{sample.name} {sorted(sample.labels.items())}"] = sample.value
-            term = sample.name.removeprefix(PREFIX).removesuffix("_total")
-            if sample.name.startswith(PREFIX) and term in {"received", "trained", "dropped", "queued", "lost"}:
-                books[sample.labels["behavior"]][term] += sample.value
+    for (name, labels), value in samples(text).items():
+        if name == "rollcast_learner_generation":
+            generation = int(value)
+        if name.endswith(COUNTED):
+            counters[f"{name} {labels}"] = value
+        term = name.removeprefix(PREFIX).removesuffix("_total")
+        if name.startswith(PREFIX) and term in {"received", "trained", "dropped", "queued", "lost"}:
+            books[dict(labels)["behavior"]][term] += value
     return Exposition(generation, counters, books)
 
 

@@ -115,7 +115,7 @@ class Scraper:
 
     def _scrape(self) -> None:
         with urllib.request.urlopen(self._url, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - our own
-            text = answer.read().decode()
+            text = answer.read()
         if text:
             self.seen.scrapes += 1
             scraped = parsed(text)

@@ -12,7 +12,7 @@ import pytest
 from learner.observe.address import read_addresses
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
-from tests.nightly.chaos.counters import parsed
+from tests.exposition import samples
 from tests.nightly.chaos.resources import HOUR_SECONDS, WallClock, remove_clock_files
 
 NAME = "CartPole"
@@ -33,10 +33,9 @@ def _hours_off(learner: LearnerProcess) -> float:
     addresses = read_addresses(learner.folder)
     assert addresses is not None
     with urllib.request.urlopen(f"http://{addresses.http}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    name = "rollcast_learner_last_update_timestamp_seconds{"
-    (told,) = [float(line.split()[-1]) for line in lines if line.startswith(name)]
-    assert parsed("\n".join(lines) + "\n").generation == 1
+        found = samples(answer.read())
+    (told,) = [value for (name, _), value in found.items() if name.endswith("_last_update_timestamp_seconds")]
+    assert learner.status().generation == 1
     return (told - time.time()) / HOUR_SECONDS
 
 

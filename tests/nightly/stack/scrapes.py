@@ -3,37 +3,33 @@
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from prometheus_client.parser import text_string_to_metric_families
+from tests.exposition import Samples, samples
 
 PREFIX = "rollcast_learner_"
-
-Labels = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One answer of /metrics: samples by name and labels."""
+    """One answer of /metrics: samples by name and labels; the prefix of names is left out."""
 
-    samples: Mapping[str, Mapping[Labels, float]] = field(repr=False)
+    samples: Samples = field(repr=False)
 
-    def total(self, name: str, **labels: str) -> float:
-        """Returns the sum of a metric's samples that have these labels; the prefix is left out."""
-        wanted = set(labels.items())
-        return sum(value for key, value in self.samples.get(PREFIX + name, {}).items() if wanted <= set(key))
+    def values(self, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """Returns the samples of a metric by their labels."""
+        return {labels: value for (key, labels), value in self.samples.items() if key == PREFIX + name}
 
-    def has(self, name: str) -> bool:
-        """Returns whether a metric is there."""
-        return bool(self.samples.get(PREFIX + name))
+    def total(self, name: str) -> float:
+        """Returns the sum of a metric's samples."""
+        return sum(self.values(name).values())
 
     def label(self, name: str, label: str) -> str:
         """Returns a label of a metric that has one sample."""
-        (key,) = self.samples[PREFIX + name]
-        return dict(key)[label]
+        (labels,) = self.values(name)
+        return dict(labels)[label]
 
     def imbalance(self) -> float:
         """Returns how many received steps the ledger cannot account for."""
@@ -48,12 +44,7 @@ def scrape(port: int) -> Scrape:
         OSError: No one answered.
     """
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        text = answer.read().decode()
-    samples: dict[str, dict[Labels, float]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            samples.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
-    return Scrape(samples)
+        return Scrape(samples(answer.read()))
 
 
 class Watcher:
@@ -98,5 +89,5 @@ class Watcher:
             self.number += 1
             if found.imbalance() != 0:
                 self.unbalanced.append(found.imbalance())
-            if self.begin is None and found.total("episodes_total") >= 100 and found.has("episode_return_mean"):
+            if self.begin is None and found.total("episodes_total") >= 100 and found.values("episode_return_mean"):
                 self.begin = found

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
+from tests.exposition import samples
 from tests.nightly.stack.machine import ROOT, run, wait_until
+from tests.nightly.stack.scrapes import Scrape
 from tests.nightly.stack.stack import Stack
 
 pytestmark = pytest.mark.timeout(1800)
@@ -40,11 +41,10 @@ class Secured(NamedTuple):
     def total(self, metric: str) -> float:
         """Returns the sum of a metric of the learner, read with Prometheus' token; 0 while it does not answer."""
         try:
-            text = self.read("/metrics", (self.secrets / "prometheus" / "token").read_text().strip()).decode()
+            text = self.read("/metrics", (self.secrets / "prometheus" / "token").read_text().strip())
         except OSError:
             return 0.0
-        samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
-        return sum(sample.value for sample in samples if sample.name == f"rollcast_learner_{metric}")
+        return Scrape(samples(text)).total(metric)
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from rollcast.unity.communicator_objects import agent_pb2, behavior_pb2, unity_message_pb2
+from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
 
 from tests.tools.players.replies import read_actions
-from tests.tools.players.simulation import Outcome, Simulation, Whole
+from tests.tools.players.simulation import Outcome, Simulation, Whole, brain
 from tests.tools.players.task import EpisodeSink, nobody
 
 
@@ -81,7 +80,9 @@ class Arena:
         self._asking = np.flatnonzero(self._is_there & (self._messages % periods == 0))
         self._messages += 1
         if not self._told:
-            output.rl_initialization_output.brain_parameters.append(self._brain())
+            output.rl_initialization_output.brain_parameters.append(
+                brain(self._id, self._simulation.continuous, self._simulation.branches)
+            )
             self._told = True
         infos = output.rl_output.agentInfos[self._id].value
         infos.extend(self._ended)
@@ -145,12 +146,3 @@ class Arena:
             action_mask=self._simulation.forbidden(agent),
             observations=self._simulation.observe(agent),
         )
-
-    def _brain(self) -> behavior_pb2.BrainParametersProto:
-        branches: Sequence[int] = self._simulation.branches
-        spec = behavior_pb2.ActionSpecProto(
-            num_continuous_actions=self._simulation.continuous,
-            num_discrete_actions=len(branches),
-            discrete_branch_sizes=branches,
-        )
-        return behavior_pb2.BrainParametersProto(brain_name=self._id, is_training=True, action_spec=spec)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from rollcast.unity.communicator_objects import agent_pb2, behavior_pb2, unity_message_pb2
+from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
 
 from tests.tools.players.replies import read_actions
-from tests.tools.players.simulation import Floats, vector
+from tests.tools.players.simulation import Floats, brain, vector
 from tests.tools.players.task import EpisodeSink, nobody
 
 TEAMS = 2
@@ -118,10 +118,7 @@ class Duel:
         """Writes the agents that ended, then all."""
         for team, behavior_id in enumerate(self._ids):
             if not self._told:
-                spec = behavior_pb2.ActionSpecProto(num_continuous_actions=2)
-                output.rl_initialization_output.brain_parameters.append(
-                    behavior_pb2.BrainParametersProto(brain_name=behavior_id, is_training=True, action_spec=spec)
-                )
+                output.rl_initialization_output.brain_parameters.append(brain(behavior_id, 2))
             infos = output.rl_output.agentInfos[behavior_id].value
             infos.extend(info for each, info in self._ended if each == team)
             infos.extend(self._infos(team))

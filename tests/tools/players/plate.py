@@ -13,10 +13,10 @@ Groups that act at random reach 1.0 on average, and 0.5 with a limit of 16 steps
 from __future__ import annotations
 
 import numpy as np
-from rollcast.unity.communicator_objects import agent_pb2, behavior_pb2, unity_message_pb2
+from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
 
 from tests.tools.players.replies import read_actions
-from tests.tools.players.simulation import vector
+from tests.tools.players.simulation import brain, vector
 from tests.tools.players.task import EpisodeSink, nobody
 
 SIZE = 3
@@ -94,9 +94,7 @@ class Plate:
     def write(self, output: unity_message_pb2.UnityOutputProto) -> None:
         """Writes the agents that ended, then those that ask."""
         if not self._told:
-            action = behavior_pb2.ActionSpecProto(num_discrete_actions=1, discrete_branch_sizes=[3])
-            brain = behavior_pb2.BrainParametersProto(brain_name=BEHAVIOR, is_training=True, action_spec=action)
-            output.rl_initialization_output.brain_parameters.append(brain)
+            output.rl_initialization_output.brain_parameters.append(brain(BEHAVIOR, branches=[3]))
             self._told = True
         infos = output.rl_output.agentInfos[BEHAVIOR].value
         infos.extend(self._ended)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.unity.communicator_objects import observation_pb2
+from rollcast.unity.communicator_objects import behavior_pb2, observation_pb2
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -65,6 +65,14 @@ class Simulation:
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
         """Applies the agents' actions, [k, continuous] and [k, branches]."""
         raise NotImplementedError
+
+
+def brain(behavior_id: str, continuous: int = 0, branches: Sequence[int] = ()) -> behavior_pb2.BrainParametersProto:
+    """Returns what a player tells of a behavior: axes and choices of its actions."""
+    spec = behavior_pb2.ActionSpecProto(
+        num_continuous_actions=continuous, num_discrete_actions=len(branches), discrete_branch_sizes=branches
+    )
+    return behavior_pb2.BrainParametersProto(brain_name=behavior_id, is_training=True, action_spec=spec)
 
 
 def vector(values: Floats, name: str = "VectorSensor", goal: bool = False) -> observation_pb2.ObservationProto:

@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.nightly.stack.machine import wait_until
 from tests.nightly.stack.prometheus import Prometheus, Series
@@ -18,11 +18,10 @@ _OF_GRAFANA = {
     "__range_s": "300",
     "__interval_ms": "15000",
 }
-_VARIABLE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$(\w+)")
+_VARIABLE = re.compile(r"\$\{?(\w+)(?::\w+)?\}?")
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """One query of a panel.
 
     Attributes:
@@ -41,15 +40,33 @@ class Query:
 
 
 def queries(folder: Path) -> list[Query]:
-    """Returns all queries of all boards in a folder, in order."""
-    return [query for path in sorted(folder.glob("*.json")) for query in _of_board(json.loads(path.read_text("utf-8")))]
+    """Returns all queries of all boards in a folder, in order.
+
+    Raises:
+        KeyError: A query has a variable that its board has not.
+    """
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        board, row = json.loads(path.read_text("utf-8")), ""
+        known = _OF_GRAFANA | {variable["name"]: _value(variable) for variable in board["templating"]["list"]}
+        for panel in board["panels"]:
+            row = panel["title"] if panel["type"] == "row" else row
+            for target in panel.get("targets", []):
+                expression = _VARIABLE.sub(partial(_filled, known), target["expr"])
+                title = f"{panel['id']} {panel['title']}"
+                found.append(Query(board["title"], row, title, expression, bool(target.get("instant"))))
+    return found
 
 
-def without_series(asked: Iterable[Query], prometheus: Prometheus) -> Iterator[Query]:
-    """Yields the queries that gave no series in the last minute."""
-    for query in asked:
-        if not series(query, prometheus):
-            yield query
+def _filled(known: dict[str, str], match: re.Match[str]) -> str:
+    return known[match[1]]
+
+
+def _value(variable: dict[str, Any]) -> str:
+    """Returns what a variable stands for when the board is opened."""
+    value = variable.get("current", {}).get("value", "")
+    value = value[0] if isinstance(value, list) and value else value
+    return str(variable.get("allValue") or ".*") if value in ("$__all", "", []) else str(value)
 
 
 def series(query: Query, prometheus: Prometheus) -> list[Series]:
@@ -65,61 +82,14 @@ def wait_for_series(asked: Sequence[Query], prometheus: Prometheus) -> None:
     Raises:
         AssertionError: Some did not in time; the message names them.
     """
-    last: list[Query] = []
+    missing: list[Query] = []
 
     def all_there() -> bool:
-        last[:] = without_series(asked, prometheus)
-        return not last
+        missing[:] = [query for query in asked if not series(query, prometheus)]
+        return not missing
 
     try:
         wait_until(all_there, "series for every query", seconds=90, pause_seconds=5)
     except AssertionError:
-        missing = "\n".join(f"{query.board} / {query.panel}: {query.expression}" for query in last)
-        raise AssertionError(f"no series for:\n{missing}") from None
-
-
-def _of_board(board: dict[str, Any]) -> Iterator[Query]:
-    variables = {**_OF_GRAFANA, **{one["name"]: _value(one) for one in board.get("templating", {}).get("list", [])}}
-    row = ""
-    for panel in _panels(board["panels"]):
-        if panel["type"] == "row":
-            row = panel["title"]
-        for target in panel.get("targets", []):
-            yield Query(
-                board=board["title"],
-                row=row,
-                panel=f"{panel['id']} {panel.get('title', '')}",
-                expression=_filled(target["expr"], variables),
-                instant=bool(target.get("instant")),
-            )
-
-
-def _panels(panels: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields all panels, those in collapsed rows too."""
-    for panel in panels:
-        yield panel
-        yield from _panels(panel.get("panels", []))
-
-
-def _value(variable: dict[str, Any]) -> str:
-    """Returns what a variable stands for when the board is opened."""
-    current = variable.get("current", {}).get("value", "")
-    value = current[0] if isinstance(current, list) and current else current
-    if value in ("$__all", "", []):
-        return str(variable.get("allValue") or ".*")
-    return str(value)
-
-
-def _filled(expression: str, variables: dict[str, str]) -> str:
-    """Returns a query with its variables replaced.
-
-    Raises:
-        AssertionError: A variable is not known.
-    """
-
-    def replaced(match: re.Match[str]) -> str:
-        name = match.group(1) or match.group(2)
-        assert name in variables, f"${name} is no variable of the board: {expression}"
-        return variables[name]
-
-    return _VARIABLE.sub(replaced, expression)
+        lines = "\n".join(f"{query.board} / {query.panel}: {query.expression}" for query in missing)
+        raise AssertionError(f"no series for:\n{lines}") from None

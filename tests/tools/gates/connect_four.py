@@ -3,35 +3,25 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pettingzoo
-from numpy.typing import NDArray
-from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 
+from actor_client.boards.catalog import make_game
+from actor_client.boards.play.model import Model
+from actor_client.boards.positions import Position
 from tests.tools.gates.gate import SHIPPED, Arm, Gate, Results, Rule, Trained, Verdict
 from tests.tools.gates.training import behavior_of, train
 
 GAMES = 200
-ROWS, COLUMNS, LINE = 6, 7, 4
-Planes = NDArray[np.bool_]
-"""A position ``[2, 6, 7]``: pieces of the player to move, and of the other; the first row is the highest."""
-Move = Callable[[Planes, Planes], int]
-"""Returns the column to play for a position and the columns that are not full, ``[7]``."""
+GAME = make_game("connect_four")
+Move = Callable[[Position], int]
+"""Returns the column to play in a position that is not over."""
 
 
 def greedy_model(path: Path) -> Move:
-    """Returns the most likely moves of a model as Unity loads it."""
-    session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-    def move(planes: Planes, free: Planes) -> int:
-        rows = planes[:, ::-1]  # OpenSpiel's first row is the lowest, and its last plane has the empty fields
-        board = np.concatenate([rows, ~rows.any(0, keepdims=True)])
-        feeds = {"obs_0": board[None].astype(np.float32), "action_masks": free[None].astype(np.float32)}
-        return int(np.asarray(session.run(["deterministic_discrete_actions"], feeds)[0]).item())
-
-    return move
+    """Returns the most likely moves of an exported model."""
+    model = Model(path, GAME)
+    return lambda position: int(position.legal[model.log_probs([position])[0].argmax()])
 
 
 def searching(depth: int, random: np.random.Generator) -> Move:
@@ -42,50 +32,39 @@ def searching(depth: int, random: np.random.Generator) -> Move:
         random: Draws.
     """
 
-    def move(planes: Planes, free: Planes) -> int:
-        columns = np.flatnonzero(free)
-        for player in range(depth):
-            winning = [column for column in columns if has_line(drop(planes[player], planes, int(column)))]
-            if winning:
-                return int(winning[0])
-        return int(random.choice(columns))
+    def move(position: Position) -> int:
+        legal = position.legal.tolist()
+        winning = [column for column in legal if depth and wins(position, column)]
+        if depth > 1 and not winning and len(legal) > 1:
+            # Where the other would win does not depend on what is played in another column.
+            passed = [after(position, legal[column == legal[0]]) for column in legal]
+            winning = [column for column, other in zip(legal, passed, strict=True) if wins(other, column)]
+        return int(winning[0] if winning else random.choice(position.legal))
 
     return move
 
 
-def drop(pieces: Planes, position: Planes, column: int) -> Planes:
-    """Returns a player's pieces ``[6, 7]`` after a move to a column that is not full in a position ``[2, 6, 7]``."""
-    after = pieces.copy()
-    after[np.flatnonzero(~position[:, :, column].any(0))[-1], column] = True
-    return after
+def after(position: Position, column: int) -> Position:
+    """Returns the position after a move."""
+    found = position.copy()
+    found.play(column)
+    return found
 
 
-def has_line(pieces: Planes) -> bool:
-    """Returns whether four of a player's pieces ``[6, 7]`` are in a line."""
-    for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
-        board = pieces if right >= 0 else pieces[:, ::-1]
-        height, width = ROWS - (LINE - 1) * down, COLUMNS - (LINE - 1) * abs(right)
-        parts = [board[step * down : step * down + height, step * abs(right) :][:, :width] for step in range(LINE)]
-        if np.logical_and.reduce(parts).any():
-            return True
-    return False
+def wins(position: Position, column: int) -> bool:
+    """Returns whether a move wins."""
+    returns = after(position, column).returns
+    return returns is not None and returns[position.mover] > 0
 
 
 def score(first: Move, second: Move, games: int = GAMES) -> float:
     """Returns the share of games that the first player wins, with a draw as half; it moves first in every second game."""
-    env: Any = pettingzoo.make("aec", "classic/connect_four-v3")
     total = 0.0
     for game in range(games):
-        env.reset(seed=game)
-        players = dict(zip(env.possible_agents, (first, second) if game % 2 == 0 else (second, first), strict=True))
-        for agent in env.agent_iter():
-            observation, _, terminated, truncated, _ = env.last()
-            if terminated or truncated:
-                mine = next(name for name, player in players.items() if player is first)
-                total += (1.0 + env.rewards[mine]) / 2.0
-                break
-            planes = np.asarray(observation["observation"], np.bool_).transpose(2, 0, 1)
-            env.step(players[agent](planes, np.asarray(observation["action_mask"], np.bool_)))
+        position, seat = GAME.start(), game % 2
+        while position.returns is None:
+            position.play((first if position.mover == seat else second)(position))
+        total += (1.0 + position.returns[seat]) / 2.0
     return total / games
 
 

@@ -18,7 +18,7 @@ from learner.settings.load import load_run_options
 from tests.tools.gates import cli, curves
 from tests.tools.gates import results as files
 from tests.tools.gates.catalog import GATES
-from tests.tools.gates.connect_four import COLUMNS, ROWS, Planes, has_line, score, searching
+from tests.tools.gates.connect_four import GAME, score, searching
 from tests.tools.gates.environments.combination import _DIGITS, Combination
 from tests.tools.gates.environments.sorting import NUMBERS, WIDTH, Sorting
 from tests.tools.gates.gate import SHIPPED, Arm, Gate, Trained
@@ -34,7 +34,6 @@ OTHER = Arm("other", ARM.run_file, "CartPole-v1", 300_000, env_kwargs={"sutton_b
 RULE = reaches("ppo", 475.0, 95_000, far_off=400.0)
 GATE = Gate("walking", "Walking, `ppo`", "475 train in 95,000", (ARM, OTHER), RULE)
 RUN = Trained(1, "target_return", 78_000, 4.25, 400, 475.5, 475.5, 77_000, 4.0, curve=((2000, 20.0), (77_000, 475.5)))
-FREE = np.ones(COLUMNS, np.bool_)
 
 
 def test_names_are_unique() -> None:
@@ -179,24 +178,17 @@ def test_a_training_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert files.kept_run(file, ["serve"]) is None
 
 
-def position(*rows: str) -> Planes:
-    """Returns a position whose lowest rows are given: o is a piece of the player to move, x one of the other."""
-    planes = np.zeros((2, ROWS, COLUMNS), np.bool_)
-    for height, row in enumerate(reversed(rows)):
-        for column, piece in enumerate(row):
-            if piece != ".":
-                planes["ox".index(piece), ROWS - 1 - height, column] = True
-    return planes
-
-
 def test_searches_of_connect_four_win_and_prevent() -> None:
     """One ply takes a win; two plies take it first, and otherwise the field on which the other would win."""
-    assert has_line(position("o......", ".o.....", "..o....", "...o...")[0])
-    assert not has_line(position("o......", ".o.....", "..o....", "....o..")[0])
     random = np.random.default_rng(1)
-    assert searching(2, random)(position("ooo....", "xxx...."), FREE) == 3
-    threatened = position("xxx....", "ooxo...")
-    assert {searching(2, random)(threatened, FREE) for _ in range(20)} == {3}
-    assert len({searching(1, random)(threatened, FREE) for _ in range(50)}) > 3
+    position = GAME.start()
+    for column in (0, 6, 1, 6, 2, 6):
+        position.play(column)
+    assert searching(2, random)(position) == 3
+    threatened = GAME.start()
+    for column in (0, 6, 1, 6, 2):
+        threatened.play(column)
+    assert {searching(2, random)(threatened) for _ in range(20)} == {3}
+    assert len({searching(1, random)(threatened) for _ in range(50)}) > 3
     assert score(searching(2, random), searching(0, random), 20) > 0.8
     assert 0.2 < score(searching(0, random), searching(0, random), 40) < 0.8

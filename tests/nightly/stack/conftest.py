@@ -10,7 +10,7 @@ from tests.documents import commands, section
 from tests.nightly.stack import images, machine
 from tests.nightly.stack.prometheus import Prometheus
 from tests.nightly.stack.scrapes import Scrape, Watcher, scrape
-from tests.nightly.stack.stack import SERVICES, Stack, keeps_images
+from tests.nightly.stack.stack import SERVICES, Stack
 
 TRAINING_SECONDS = 75.0  # after 60 s the return is looked at; a scrape and a checkpoint more
 
@@ -50,15 +50,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack = Stack(clone)
     stack.down()  # what a test that was killed may have left
     try:
-        if not (keeps_images() and machine.succeeds(["docker", "image", "inspect", images.BASE, images.PROMETHEUS])):
-            images.make_base(folder)
-            images.make_prometheus(folder / "prometheus")
+        images.make_base(folder)
+        images.make_prometheus(folder / "prometheus")
         images.fetch_wheels(clone)
         stack.build()
         yield stack
     finally:
-        if not keeps_images():
-            images.remove_all()
+        images.remove_all()
 
 
 def as_printed() -> list[str]:

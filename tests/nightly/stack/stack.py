@@ -117,8 +117,3 @@ class Stack:
         shutil.rmtree(target, ignore_errors=True)
         run(["docker", "cp", f"{self.containers('learner')[0]['Id']}:/results/rollcast", target])
         return target
-
-
-def keeps_images() -> bool:
-    """Returns whether the images are kept for the next run of these tests."""
-    return os.environ.get("ROLLCAST_STACK_KEEP", "") not in {"", "0"}

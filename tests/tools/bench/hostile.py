@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from rollcast.trajectories import Chunk
 from learner.commands.operator import Operator
 from learner.observe.address import read_addresses
 from tests.learner.service.harness import Actor
+from tests.nightly.chaos.resources import rss_bytes
 from tests.tools.bench.hostile_client import cartpole
 from tests.tools.bench.measurement import TARGET_RETURN, MeasurementFailed
 from tests.tools.bench.processes import REPOSITORY, Child
@@ -54,23 +55,6 @@ MAX_MEMORY_BYTES: Final = 200 * 2**20
 PROBE_LIMIT_SECONDS: Final = 60.0
 
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One requirement.
-
-    Attributes:
-        name: What is required.
-        asked: The limit, as text.
-        seen: The result, as text.
-        is_met: Whether the result is within the limit.
-    """
-
-    name: str
-    asked: str
-    seen: str
-    is_met: bool
 
 
 @dataclass(slots=True)
@@ -225,7 +209,7 @@ def measure(workplace: Workplace, pairs: int, block_seconds: float, tell: Tell) 
                 time.sleep(1.0)
                 if not learner.is_running():
                     raise learner.failed("ended during the bench")
-                memory.append(resident_bytes(learner.pid))
+                memory.append(rss_bytes(learner.pid))
                 best_return = max(best_return, *(row.best_return for row in operator.status().behaviors))
             block = Block(is_hostile, probe.acks(began + SETTLING_SECONDS), memory)
             blocks.append(block)
@@ -248,22 +232,23 @@ def document(blocks: Sequence[Block], best_return: float, answers: Mapping[str, 
     medians = statistics.median(quiet), statistics.median(hostile)
     tails = p99(quiet), p99(hostile)
     most_p99 = max(MAX_P99_RATIO * tails[0], LEAST_P99_SECONDS)
+    longest, mib = max(hostile), memory / 2**20
+    most_median = MAX_MEDIAN_RATIO * medians[0]
     checks = [
-        Check("median ack", f"at most {_ms(MAX_MEDIAN_RATIO * medians[0])}", _ms(medians[1]), medians[1] <= MAX_MEDIAN_RATIO * medians[0]),
-        Check("99 % of acks within", f"at most {_ms(most_p99)}", _ms(tails[1]), tails[1] <= most_p99),
-        Check("longest ack", f"at most {_ms(MAX_ACK_SECONDS)}", _ms(max(hostile)), max(hostile) <= MAX_ACK_SECONDS),
-        Check("memory above quiet", "under 200 MiB", f"{memory / 2**20:.0f} MiB", memory < MAX_MEMORY_BYTES),
-        Check("CartPole", f"reaches {TARGET_RETURN:.0f}", f"{best_return:.0f}", best_return >= TARGET_RETURN),
-    ]  # fmt: skip
+        ("median ack", f"at most {_ms(most_median)}", _ms(medians[1]), medians[1] <= most_median),
+        ("99 % of acks within", f"at most {_ms(most_p99)}", _ms(tails[1]), tails[1] <= most_p99),
+        ("longest ack", f"at most {_ms(MAX_ACK_SECONDS)}", _ms(longest), longest <= MAX_ACK_SECONDS),
+        ("memory above quiet", "under 200 MiB", f"{mib:.0f} MiB", memory < MAX_MEMORY_BYTES),
+        ("CartPole", f"reaches {TARGET_RETURN:.0f}", f"{best_return:.0f}", best_return >= TARGET_RETURN),
+    ]
     return {
         "quiet_seconds": {"median": medians[0], "p99": tails[0], "max": max(quiet), "acks": len(quiet)},
         "hostile_seconds": {"median": medians[1], "p99": tails[1], "max": max(hostile), "acks": len(hostile)},
         "memory_above_quiet_bytes": memory,
         "best_return": best_return,
         "attacks": dict(answers),
-        "blocks": [{"is_hostile": block.is_hostile, "median": statistics.median(block.acks), "p99": p99(block.acks), "max": max(block.acks)} for block in blocks],
-        "checks": [asdict(check) for check in checks],
-    }  # fmt: skip
+        "checks": [dict(zip(("name", "asked", "seen", "is_met"), check, strict=True)) for check in checks],
+    }
 
 
 def render(found: Mapping[str, Any]) -> str:
@@ -290,27 +275,11 @@ def p99(seconds: Sequence[float]) -> float:
     return sorted(seconds)[max(0, -(-99 * len(seconds) // 100) - 1)]
 
 
-def resident_bytes(pid: int) -> int:
-    """Returns the resident memory of a process."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise MeasurementFailed(f"process {pid} has no resident memory")
-
-
 def _serving(workplace: Workplace, folder: Path, identity: Path) -> AbstractContextManager[tuple[Child, str]]:
     """Runs the learner and yields it with its address."""
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "learner",
-        "serve",
-        RUN_FILE,
-        "--token-file",
-        identity / "tokens",
-    ]
-    for setting in SETTINGS:
-        command += ["--set", setting]
+    settings = [part for setting in SETTINGS for part in ("--set", setting)]
+    tokens = ("--token-file", str(identity / "tokens"))
+    command = [sys.executable, "-m", "learner", "serve", str(RUN_FILE), *tokens, *settings]
     return serving(command, folder, workplace.log("hostile-learner"))
 
 

@@ -20,7 +20,7 @@ from typing import Final, Literal
 from tests.tools.bench.callback.learner_clock import CLOCK_PATH, FILE, LearnerClock, clock_by_updates
 from tests.tools.bench.measurement import STEPS_PER_SECOND, Figures, MeasurementFailed
 from tests.tools.bench.processes import REPOSITORY
-from tests.tools.bench.rollcast_run import Launch, train
+from tests.tools.bench.rollcast_run import train
 from tests.tools.bench.table import Column, Layout, Pair
 from tests.tools.bench.workplace import Workplace
 
@@ -175,16 +175,15 @@ class LearnerCPU:
     def measure(self, round_index: int) -> Figures:
         """Trains once, all steps; both sides with the same seed."""
         run_id = f"{self.name}-{round_index}"
-        learner_cores, actor_cores = split_cores() if self._has_own_core else (None, None)
-        launch = Launch(
+        summary = train(
+            self._workplace,
+            run_id,
             (*learner_command(self._row, self._side, seed=round_index + 1), *self._learner_options),
-            ((*actor_command(self._row, self._side), *self._actor_options),),
-            folder=self._side.root,
+            (*actor_command(self._row, self._side), *self._actor_options),
+            cwd=self._side.root,
             environment={"PYTHONPATH": str(CLOCK_PATH.parent)},
-            learner_cores=learner_cores,
-            actor_cores=actor_cores,
+            cores=split_cores() if self._has_own_core else (None, None),
         )
-        summary = train(self._workplace, run_id, launch)
         if summary["stop_reason"] != "max_steps":
             raise MeasurementFailed(f"the run ended by {summary['stop_reason']}, not by max_steps")
         return read_clock(self._workplace.runs / run_id / FILE, self._row.steps_per_update)

@@ -4,8 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,27 +31,6 @@ RUN_SECONDS = 300.0
 ACTOR_END_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """The processes of one training.
-
-    Attributes:
-        learner: Program and arguments of the learner; run id, results folder and address are added.
-        actors: Program and arguments of each actor; the learner's address is added.
-        folder: Where they are started.
-        environment: Variables of the learner, added to those of this process.
-        learner_cores: Cores of the learner; None leaves it all.
-        actor_cores: Cores of the actors; None leaves them all.
-    """
-
-    learner: Sequence[str]
-    actors: Sequence[Sequence[str]]
-    folder: Path = REPOSITORY
-    environment: Mapping[str, str] = field(default_factory=dict)
-    learner_cores: Collection[int] | None = None
-    actor_cores: Collection[int] | None = None
-
-
 class Rollcast:
     """The run file of the bench with one actor of 16 environments, trained to the target.
 
@@ -74,7 +52,7 @@ class Rollcast:
         target = ("--target-return", str(TARGET_RETURN), "--seed", str(round_index + 1))
         learner = (sys.executable, "-m", "learner", "serve", str(RUN_FILE), *target)
         actor = (sys.executable, "-m", "actor_client", "gym", "--env", ENV, "--num-envs", str(ENVS))
-        return read_summary(train(self._workplace, f"round-{round_index}", Launch(learner, (actor,))))
+        return read_summary(train(self._workplace, f"round-{round_index}", learner, actor))
 
 
 @contextmanager
@@ -110,29 +88,36 @@ def serving(
         yield learner, str(read_json(addresses)["address"])
 
 
-def train(workplace: Workplace, run_id: str, launch: Launch) -> Mapping[str, Any]:
-    """Runs a learner and its actors until all have ended, and returns the run's summary.
+def train(
+    workplace: Workplace,
+    run_id: str,
+    learner: Sequence[str],
+    actor: Sequence[str],
+    *,
+    cwd: Path = REPOSITORY,
+    environment: Mapping[str, str] | None = None,
+    cores: Sequence[Collection[int] | None] = (None, None),
+) -> Mapping[str, Any]:
+    """Runs a learner and an actor until both have ended, and returns the run's summary.
 
     Args:
         workplace: Where logs go, and the run folder, ``runs/<run_id>``; what was in it is removed.
         run_id: Of the run.
-        launch: What is started.
+        learner: Program and arguments of the learner; run id, results folder and address are added.
+        actor: Program and arguments of the actor; the learner's address is added.
+        cwd: Where they are started.
+        environment: Variables of the learner, added to those of this process.
+        cores: Cores of the learner and of the actor; None allows all.
 
     Raises:
         MeasurementFailed: A process failed or hung.
     """
-    folder = workplace.runs / run_id
-    log = workplace.log(f"{run_id}-learner")
-    own: dict[str, Any] = {"environment": launch.environment, "cwd": launch.folder, "cores": launch.learner_cores}
-    with ExitStack() as children:
-        learner, address = children.enter_context(serving(launch.learner, folder, log, **own))
-        actors = []
-        for index, command in enumerate(launch.actors):
-            line = (*command, "--learner", address, "--name", f"bench-{index}")
-            log = workplace.log(f"{run_id}-actor-{index}")
-            actor = Child(f"actor {index}", line, log, cwd=launch.folder, cores=launch.actor_cores)
-            actors.append(children.enter_context(actor))
-        wait(learner, actors, RUN_SECONDS)
+    folder, log = workplace.runs / run_id, workplace.log(f"{run_id}-learner")
+    own, others = cores
+    with serving(learner, folder, log, cwd=cwd, environment=environment, cores=own) as (process, address):
+        line, log = (*actor, "--learner", address, "--name", "bench"), workplace.log(f"{run_id}-actor")
+        with Child("the actor", line, log, cwd=cwd, cores=others) as child:
+            wait(process, [child], RUN_SECONDS)
     return read_json(folder / "summary.json")
 
 

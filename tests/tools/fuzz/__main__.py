@@ -32,7 +32,7 @@ HANG_SECONDS: Final = 120
 MAX_KEPT: Final = 32
 MAX_KEPT_BYTES: Final = 1 << 15
 """Most inputs that `--keep` copies for one target, and their bytes, the smallest ones first; faults have names of their own."""
-_PROGRESS: Final = re.compile(r"#(\d+)\s+(\w+)\s+cov: (\d+) ft: (\d+)")
+_PROGRESS: Final = re.compile(r"#(\d+)\s+(\w+)\s+cov: (\d+)")
 _TOTAL: Final = re.compile(r"stat::number_of_executed_units: +(\d+)")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -45,7 +45,6 @@ class Progress:
         target: Name of the target.
         executions: Inputs that were run.
         coverage: Edges of the product's code that were reached.
-        features: Edges with how often they were taken.
         cpu_seconds: Processor time.
         new_at: Processor time at the last new coverage.
         ended: Why it ended.
@@ -55,7 +54,6 @@ class Progress:
     target: str
     executions: int = 0
     coverage: int = 0
-    features: int = 0
     cpu_seconds: float = 0.0
     new_at: float = 0.0
     ended: str = ""
@@ -72,9 +70,6 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, help="processor time of each target (600; 1800 for callers without identity)"
     )
-    parser.add_argument(
-        "--idle", type=float, default=IDLE_SECONDS, help="seconds without new code after which it ends (300)"
-    )
     parser.add_argument("--keep", action="store_true", help="do not fuzz; copy what was found into the corpus")
     asked = parser.parse_args()
     targets = all_targets()
@@ -88,19 +83,18 @@ def main() -> int:
             keep(name)
             continue
         seconds = asked.seconds or SECONDS * (LONG_FACTOR if name in LONG else 1.0)
-        progress = fuzz(name, seconds, asked.idle)
+        progress = fuzz(name, seconds)
         note(progress)
         failed |= bool(progress.finding)
     return 1 if failed else 0
 
 
-def fuzz(name: str, seconds: float, idle_seconds: float) -> Progress:
+def fuzz(name: str, seconds: float) -> Progress:
     """Runs one target in a process of its own.
 
     Args:
         name: The target.
         seconds: Most processor time.
-        idle_seconds: Processor time without new coverage after which it ends.
     """
     folder = WORK / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,8 +119,8 @@ def fuzz(name: str, seconds: float, idle_seconds: float) -> Progress:
             progress.cpu_seconds = used - began
             if progress.cpu_seconds > seconds:
                 progress.ended = f"{seconds:g} s of processor time"
-            elif progress.executions and progress.cpu_seconds - progress.new_at > idle_seconds:
-                progress.ended = f"no new code for {idle_seconds:g} s"
+            elif progress.executions and progress.cpu_seconds - progress.new_at > IDLE_SECONDS:
+                progress.ended = f"no new code for {IDLE_SECONDS:g} s"
             if progress.ended:
                 process.send_signal(signal.SIGTERM)  # libFuzzer then says how many inputs it ran
                 break
@@ -154,7 +148,7 @@ def _read(stream: IO[str], progress: Progress, tail: list[str]) -> None:
             progress.executions = int(found[1])
             if int(found[3]) > progress.coverage:
                 progress.new_at = progress.cpu_seconds
-            progress.coverage, progress.features = int(found[3]), int(found[4])
+            progress.coverage = int(found[3])
 
 
 def _cpu_seconds(pid: int) -> float:

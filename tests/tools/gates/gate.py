@@ -102,19 +102,14 @@ class Trained:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns what the JSON file has of it."""
-        return {
-            **asdict(self),
-            "greedy": list(self.greedy),
-            "against": list(self.against),
-            "greedy_mean": self.greedy_mean,
-        }
+        return {**asdict(self), "greedy_mean": self.greedy_mean}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Trained":
         """Returns a result that :meth:`as_dict` wrote."""
-        fields = {name: value for name, value in content.items() if name != "greedy_mean"}
         curve = tuple((int(step), float(value)) for step, value in content["curve"])
-        lists = {name: tuple(content.get(name, ())) for name in ("greedy", "against")}
+        lists = {name: tuple(content[name]) for name in ("greedy", "against")}
+        fields = {name: value for name, value in content.items() if name != "greedy_mean"}
         return cls(**{**fields, **lists, "curve": curve})
 
 

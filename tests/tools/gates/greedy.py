@@ -45,22 +45,6 @@ def play(model: Path, env: str, env_kwargs: Mapping[str, Any], seeds: Iterable[i
     return [player.episode(seed) for seed in seeds]
 
 
-def random_returns(env: str, env_kwargs: Mapping[str, Any], episodes: int) -> list[float]:
-    """Plays episodes with uniformly drawn actions and returns their returns."""
-    environment = make(env, env_kwargs)
-    environment.action_space.seed(0)
-    returns = []
-    for seed in range(episodes):
-        environment.reset(seed=seed)
-        total, is_over = 0.0, False
-        while not is_over:
-            _, reward, terminated, truncated, _ = environment.step(environment.action_space.sample())
-            total += float(reward)
-            is_over = terminated or truncated
-        returns.append(total)
-    return returns
-
-
 class _Player:
     """A model and its environment.
 

@@ -9,6 +9,8 @@ Figure = Callable[[Trained], float | None]
 
 NOTHING = float("-inf")
 """The figure of a run that has none."""
+NEVER = float("inf")
+"""Steps of a run that did not reach its target."""
 
 
 def last_train(trained: Trained) -> float | None:
@@ -176,14 +178,10 @@ def sooner_than(arm: str, control: str, share: float) -> Rule:
     """
 
     def rule(results: Results) -> Verdict:
-        passed, parts = True, []
-        for run, other in zip(results[arm], results[control], strict=True):
-            allowed = share * (other.steps_to_target or other.steps)
-            passed &= (run.steps_to_target or float("inf")) <= allowed
-            reached = "not" if run.steps_to_target is None else f"after {run.steps_to_target:,}"
-            against = f"{'not in ' if other.steps_to_target is None else ''}{other.steps_to_target or other.steps:,}"
-            parts.append(f"seed {run.seed}: {reached}, {control} {against}")
-        return Verdict(passed, ", ".join(parts))
+        pairs = list(zip(results[arm], results[control], strict=True))
+        allowed = [share * (other.steps_to_target or other.steps) for _, other in pairs]
+        passed = all((run.steps_to_target or NEVER) <= most for (run, _), most in zip(pairs, allowed, strict=True))
+        return Verdict(passed, f"{_reached(results, arm)}, {_reached(results, control)}")
 
     return rule
 
@@ -195,13 +193,10 @@ def no_later_than(arm: str, control: str) -> Rule:
     """
 
     def rule(results: Results) -> Verdict:
-        own = median(run.steps_to_target or float("inf") for run in results[arm])
+        own = median(run.steps_to_target or NEVER for run in results[arm])
         others = median(run.steps_to_target or run.steps for run in results[control])
-        parts = []
-        for name in (arm, control):
-            steps = (f"{run.steps_to_target:,}" if run.steps_to_target else "not" for run in results[name])
-            parts.append(f"{name} after {' / '.join(steps)}")
-        return Verdict(own <= others, f"{', '.join(parts)}: {own:,.0f} against {others:,.0f} in the median")
+        text = f"{_reached(results, arm)}, {_reached(results, control)}: {own:,.0f} against {others:,.0f} in the median"
+        return Verdict(own <= others, text)
 
     return rule
 
@@ -215,11 +210,15 @@ def as_soon_as(arm: str, control: str) -> Rule:
     def rule(results: Results) -> Verdict:
         own, others = ([run.steps_to_target or run.steps for run in results[name]] for name in (arm, control))
         middle, low, high = median(own), min(others), max(others)
-        steps = " / ".join(f"{value:,}" for value in own)
-        text = f"{arm} after {steps}, {middle:,.0f} in the median; {control} after {low:,} to {high:,}"
+        text = f"{_reached(results, arm)}, {middle:,.0f} in the median; {control} after {low:,} to {high:,}"
         return Verdict(low <= middle <= high, text)
 
     return rule
+
+
+def _reached(results: Results, arm: str) -> str:
+    steps = (f"{run.steps_to_target:,}" if run.steps_to_target else f"not in {run.steps:,}" for run in results[arm])
+    return f"{arm} after {' / '.join(steps)}"
 
 
 def _number(value: float | None) -> float:

@@ -2,94 +2,64 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import socket
 import threading
-from typing import Self
+from contextlib import suppress
 
-READ_BYTES = 1 << 16
+from tests.tcp_proxy import TcpProxy, close
 
 
-class CutProxy:
-    """Forwards connections in a thread of its own within a `with` block; a server that is down refuses them.
+class CutProxy(TcpProxy):
+    """Listens in place of a learner on loopback; where it is down, clients are refused.
 
     Args:
-        port: Of the server, on loopback.
+        port: Of the learner.
     """
 
     def __init__(self, port: int) -> None:
-        self._server_port = port
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._connections: set[asyncio.Task[None]] = set()
-        self._flows = asyncio.Event()
+        super().__init__("127.0.0.1", port)
+        self.port = int(self.address.rpartition(":")[2])
+        self._flows = threading.Event()
         self._flows.set()
-        self.port = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._listener = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
-        self.port = self._listener.sockets[0].getsockname()[1]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    def __exit__(self, *error: object) -> None:
+        self.flow()
+        super().__exit__(*error)
 
     def cut(self) -> None:
-        """Resets every connection."""
-        self._loop.call_soon_threadsafe(self._abort)
+        """Ends every connection."""
+        while self._sockets:
+            close(self._sockets.pop())
 
     def stall(self) -> None:
         """Forwards nothing, and keeps the connections, until `flow`."""
-        self._loop.call_soon_threadsafe(self._flows.clear)
+        self._flows.clear()
 
     def flow(self) -> None:
         """Forwards what was held back."""
-        self._loop.call_soon_threadsafe(self._flows.set)
-
-    def _abort(self) -> None:
-        for writer in list(self._writers):
-            writer.transport.abort()
-
-    async def _listen(self) -> asyncio.Server:
-        return await asyncio.start_server(self._begin, "127.0.0.1", 0)
-
-    async def _close(self) -> None:
-        self._listener.close()
-        self._abort()
         self._flows.set()
-        while self._connections:
-            await asyncio.wait(self._connections)
 
-    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = self._loop.create_task(self._connect(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+    def connect(self, client: socket.socket, server: socket.socket) -> None:
+        """Forwards both directions of a connection."""
+        for source, target in ((client, server), (server, client)):
+            threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
 
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
-        except OSError:
-            writer.transport.abort()
-            return
-        both = {writer, far_writer}
-        self._writers |= both
-        try:
-            pumps = self._pump(reader, far_writer), self._pump(far_reader, writer)
-            await asyncio.wait({asyncio.ensure_future(pump) for pump in pumps})
-        finally:
-            self._writers -= both
-            for each in both:
-                each.transport.abort()
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self._flows.wait()
+                target.sendall(data)
+        for each in (source, target):
+            close(each)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(READ_BYTES):
-                await self._flows.wait()
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    server = socket.create_connection(self._target)
+                except OSError:
+                    close(client)
+                    continue
+                self._sockets += [client, server]
+                self.connect(client, server)

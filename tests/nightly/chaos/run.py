@@ -8,7 +8,6 @@ import itertools
 import json
 import random
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from rollcast.tls import ClientSecurity
 from learner.commands.operator import Operator
 from tests.e2e.processes import Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, small, write_run
+from tests.e2e.unity import free_ports
 from tests.nightly.chaos.checker.check import check_folder
 from tests.nightly.chaos.checker.violations import report as report_of
 from tests.nightly.chaos.cuts import CutProxy
@@ -116,7 +116,7 @@ def carry_out(plan: Plan, folder: Path, say: Callable[[str], None]) -> Report:
         AssertionError: Something that should never be was.
     """
     with marked() as mark:
-        with _stage(folder) as (processes, disk, clock), CutProxy(port := _free_ports(1)[0]) as proxy:
+        with _stage(folder) as (processes, disk, clock), CutProxy(port := free_ports(3)) as proxy:
             report = _Conductor(plan, processes, say, disk=disk, clock=clock, proxy=proxy, port=port).carry_out()
             remaining = left(mark)
         assert not remaining, f"processes are left over: {remaining}"
@@ -155,8 +155,7 @@ class _Conductor:
         self._disk = disk
         self._clock = clock
         self._proxy = proxy
-        control, http = _free_ports(2)
-        self._ports = Ports(port, control, http, proxy.port)
+        self._ports = Ports(port, port + 1, port + 2, proxy.port)
         limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 3.0, "checkpoint_seconds": 5.0}
         token = processes.folder / "operator"
         token.write_text("a-token-for-all-starts\n")
@@ -351,14 +350,3 @@ def check_summary(summary: dict[str, Any]) -> None:
     assert ledger["received"] == fates, ledger
     given_up = sum(actors["discarded"].values()) + sum(actors["dropped"].values())
     assert summary["env_steps_taken"] == ledger["received"] + given_up + actors["outstanding"], summary
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -28,8 +28,7 @@ from tests.tools.bench.measurement import (
     MeasurementFailed,
     Series,
 )
-from tests.tools.bench.peer_sample_factory import SampleFactory
-from tests.tools.bench.peer_sb3 import StableBaselines3
+from tests.tools.bench.peer_runs import SampleFactory, StableBaselines3
 from tests.tools.bench.rollcast_run import Rollcast
 from tests.tools.bench.rounds import measure
 from tests.tools.bench.table import Column, Layout, document, machine, write

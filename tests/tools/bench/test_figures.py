@@ -19,8 +19,7 @@ from tests.tools.bench.measurement import (
     Series,
     Unavailable,
 )
-from tests.tools.bench.peer_sample_factory import read_log
-from tests.tools.bench.peer_sb3 import read_result
+from tests.tools.bench.peer_runs import read_log, read_result
 from tests.tools.bench.rollcast_run import read_summary
 from tests.tools.bench.rounds import measure
 from tests.tools.bench.table import compare

@@ -2,14 +2,14 @@
 
 import json
 import sys
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from tests.e2e.unity import free_ports
 from tests.tools.bench.processes import Child
+from tests.tools.bench.rollcast_run import wait
 from tests.tools.gates.gate import SHIPPED, Arm, Gate, Results, Rule, Trained, Verdict
-from tests.tools.gates.training import END_SECONDS, train
+from tests.tools.gates.training import train
 
 GAMES = 200
 GAMES_SECONDS = 1800.0
@@ -47,14 +47,23 @@ def score_against_random(arm: Arm, folder: Path) -> float:
         str(output),
     ]
     command += ["--checkpoints", "1", "--against", "random", "--interval", "1", "--games", str(GAMES), "--force"]
-    plays = [sys.executable, "-m", "actor_client", "boards", "--game", arm.env, "--num-games", "20"]
-    with ExitStack() as children:
-        tournament = children.enter_context(Child("the tournament", command, logs / f"{folder.name}-tournament.log"))
-        actor = children.enter_context(
-            Child("its actor", [*plays, "--learner", address], logs / f"{folder.name}-tournament-actor.log")
-        )
-        tournament.wait_for_success(GAMES_SECONDS)
-        actor.wait_for_success(END_SECONDS)
+    plays = [
+        sys.executable,
+        "-m",
+        "actor_client",
+        "boards",
+        "--game",
+        arm.env,
+        "--num-games",
+        "20",
+        "--learner",
+        address,
+    ]
+    with (
+        Child("the tournament", command, logs / f"{folder.name}-tournament.log") as tournament,
+        Child("its actor", plays, logs / f"{folder.name}-tournament-actor.log") as actor,
+    ):
+        wait(tournament, [actor], GAMES_SECONDS)
     players = json.loads((output / "ratings.json").read_text(encoding="utf-8"))["players"]
     (score,) = (player["score"] for player in players if player["kind"] == "model")
     return float(score)

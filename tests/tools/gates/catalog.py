@@ -8,7 +8,7 @@ from tests.tools.gates.connect_four import connect_four
 from tests.tools.gates.duel import self_play
 from tests.tools.gates.gate import EXAMPLES, OWN, SHIPPED, Arm, Gate
 from tests.tools.gates.imitation import IMITATION
-from tests.tools.gates.lag.training import train_appo, train_control
+from tests.tools.gates.lag import train_appo, train_control
 from tests.tools.gates.plate import group_rewards, poca
 from tests.tools.gates.rules import (
     all_of,

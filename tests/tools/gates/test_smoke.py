@@ -25,8 +25,7 @@ from tests.tools.gates.boards import shogi
 from tests.tools.gates.catalog import GATES
 from tests.tools.gates.gate import SHIPPED, Arm, Gate
 from tests.tools.gates.greedy import _Player
-from tests.tools.gates.lag.control import RecomputingPPO
-from tests.tools.gates.lag.training import LAG, train_appo
+from tests.tools.gates.lag import LAG, RecomputingPPO, train_appo
 from tests.tools.gates.rules import at_least, greedy
 from tests.tools.gates.training import train
 from tests.torch_threads import one_thread

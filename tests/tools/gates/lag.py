@@ -1,29 +1,112 @@
-"""Trains in one process with an actor that lags behind, so that the lag is what it must be and nothing else varies."""
+"""The gate of policy lag: trains in one process with an actor that lags behind, so that nothing else varies.
+
+Its control ignores the recorded log-probabilities.
+"""
 
 import time
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from rollcast.policies import PolicyDescription
+from torch import Tensor
 
+from learner.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.link.channel import Link
+from learner.networks.distributions import branch_offsets
 from learner.observe.stats import StatsReporter
+from learner.publish.describe import Progress
 from learner.settings.load import load_run_options
+from learner.trainers.actor_critic.loss import log_probability
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.judge import judge
-from tests.learner.trainers.in_process import CARTPOLE, Bench
+from learner.trainers.ppo.trainer import PPOTrainer
+from tests.learner.trainers.in_process import CARTPOLE, Bench, CartPoleActor, Published
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.gates.gate import Arm, Trained
-from tests.tools.gates.lag.actor import Delayed, LaggingActor
-from tests.tools.gates.lag.control import RecomputingPPO
 
 LAG = 8
 """Versions between acting and learning."""
 STEPS_AT_ONCE = 256
 POINT_STEPS = 2000
 """Between two points of a curve."""
+
+
+class _Version(NamedTuple):
+    number: int
+    state: dict[str, Tensor]
+
+
+class Delayed(Published):
+    """A publisher that delivers each version after this many newer ones exist.
+
+    Attributes:
+        lag: How many.
+    """
+
+    def __init__(self, lag: int) -> None:
+        super().__init__()
+        self.lag = lag
+        self._versions: deque[_Version] = deque(maxlen=lag + 1)
+
+    def publish(self, state: Mapping[str, Tensor], progress: Progress, *, keep: bool = False) -> PolicyDescription:
+        """Keeps a copy among the newest; the oldest of them acts."""
+        header = super().publish(state, progress, keep=keep)
+        self._versions.append(_Version(progress.version, self.state))
+        return header
+
+    @property
+    def acting(self) -> _Version:
+        """Returns what acts now: in the beginning the first version."""
+        return self._versions[0]
+
+
+class LaggingActor(CartPoleActor):
+    """Steps CartPole with the policy of ``delayed.lag`` versions ago.
+
+    Args:
+        bench: Where chunks go.
+        delayed: Where policies come from.
+        seed: Of environments and actions.
+    """
+
+    def __init__(self, bench: Bench, delayed: Delayed, seed: int) -> None:
+        super().__init__(bench, seed=seed)
+        self._delayed = delayed
+
+    def _take_policy(self) -> None:
+        acting = self._delayed.acting
+        if acting.number != self._version:
+            self._policy.load_state_dict(acting.state)
+            self._version = acting.number
+
+
+class RecomputingPPO(PPOTrainer):
+    """PPO whose old log-probabilities are those of the current weights.
+
+    Its ratio begins at 1 in each update, however old the steps are: nothing corrects for their age.
+    """
+
+    def _update_policy(self) -> int:
+        self._recompute()
+        return super()._update_policy()
+
+    @torch.no_grad()
+    def _recompute(self) -> None:
+        """Overwrites the recorded log-probabilities."""
+        plan, storage = self.update_buffer.plan(), self.update_buffer.ring.storage
+        rows = {name: column.index_select(0, plan.step_rows) for name, column in storage.items()}
+        output = self.policy([rows[name] for name in self._maker.observations], rows.get(ACTION_MASK))
+        discrete = rows.get(DISCRETE_ACTION)
+        if discrete is not None:
+            discrete = discrete + branch_offsets(self.context.behavior.spec.action.discrete_branches)
+        now = log_probability(output, rows.get(CONTINUOUS_ACTION), discrete, "per_action")
+        storage[LOG_PROB].index_copy_(0, plan.step_rows, now)
 
 
 def train_appo(arm: Arm, seed: int, kept: Path) -> Trained:

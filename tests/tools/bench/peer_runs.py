@@ -1,12 +1,13 @@
-"""Runs Sample Factory."""
+"""Runs Stable-Baselines3 and Sample Factory."""
 
+import json
 import re
 import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tests.tools.bench.environments import SAMPLE_FACTORY
+from tests.tools.bench.environments import SAMPLE_FACTORY, STABLE_BASELINES3
 from tests.tools.bench.measurement import (
     SECONDS_TO_TARGET,
     STEPS_PER_SECOND,
@@ -18,16 +19,64 @@ from tests.tools.bench.measurement import (
 from tests.tools.bench.processes import Child
 from tests.tools.bench.workplace import Workplace
 
+SCRIPTS = Path(__file__).parent / "peers"
+RUN_SECONDS = 600.0
 START_SECONDS = 120.0
 SECONDS = 40.0
-"""How long it trains, counted from its first environment step."""
-SCRIPT = Path(__file__).parent / "peers" / "sample_factory_cartpole.py"
+"""How long Sample Factory trains, counted from its first environment step."""
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _TIME = r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]\[\d+\] "
 _BEGUN = re.compile(_TIME + r"All inference workers are ready!", re.MULTILINE)
 _FRAMES = re.compile(_TIME + r"Fps is .*?Total num frames: (\d+)\.", re.MULTILINE)
 _RETURN = re.compile(_TIME + r"Avg episode reward: \[\(0, '(-?[\d.]+)'\)\]", re.MULTILINE)
+
+
+class StableBaselines3:
+    """Runs PPO with the settings that its tuned collection gives for CartPole.
+
+    Args:
+        workplace: Where logs and temporary files go.
+    """
+
+    name = "sb3"
+
+    def __init__(self, workplace: Workplace) -> None:
+        self.title = "Stable-Baselines3 PPO"
+        self._workplace = workplace
+
+    def prepare(self) -> None:
+        """Makes its virtual environment."""
+        version = STABLE_BASELINES3.ensure(self._workplace.log("install-sb3"))
+        self.title = f"Stable-Baselines3 {version} PPO, 8 envs"
+
+    def measure(self, round_index: int) -> Figures:
+        """Trains once, to the target."""
+        command: list[str | Path] = [
+            STABLE_BASELINES3.python,
+            SCRIPTS / "stable_baselines3_cartpole.py",
+            str(round_index + 1),
+            str(TARGET_RETURN),
+        ]
+        log = self._workplace.log(f"sb3-{round_index}")
+        with Child("Stable-Baselines3", command, log, self._workplace.environment) as child:
+            child.wait_for_success(RUN_SECONDS)
+            return read_result(child.log())
+
+
+def read_result(log: str) -> Figures:
+    """Returns the figures in the last line of the script's output.
+
+    Raises:
+        ValueError: It is not the script's JSON.
+    """
+    result = json.loads(log.strip().splitlines()[-1])
+    figures = {STEPS_PER_SECOND: float(result["steps_per_second"])}
+    if result["seconds_to_target"] is None:
+        return Figures(figures, f"not at {TARGET_RETURN:.0f} after {result['steps']:,} steps")
+    figures[SECONDS_TO_TARGET] = float(result["seconds_to_target"])
+    figures[STEPS_TO_TARGET] = float(result["steps"])
+    return Figures(figures)
 
 
 class SampleFactory:
@@ -53,7 +102,12 @@ class SampleFactory:
 
     def measure(self, round_index: int) -> Figures:
         """Trains for a while."""
-        command: list[str | Path] = [SAMPLE_FACTORY.python, SCRIPT, str(round_index + 1), str(round(SECONDS))]
+        command: list[str | Path] = [
+            SAMPLE_FACTORY.python,
+            SCRIPTS / "sample_factory_cartpole.py",
+            str(round_index + 1),
+            str(round(SECONDS)),
+        ]
         log = self._workplace.log(f"sf-{round_index}")
         with Child("Sample Factory", command, log, self._workplace.environment) as child:
             child.wait_until(lambda: _BEGUN.search(_plain(child.log())) is not None, "its first step", START_SECONDS)

@@ -34,7 +34,6 @@ class Seen:
         generations: In the order they were seen.
         best_return: The highest mean return of 100 episodes.
         last_return: The newest one.
-        ghost_steps: The most steps of opponents.
         connected: Names of the actors whose streams are open now.
         faults: What should never be.
     """
@@ -45,7 +44,6 @@ class Seen:
     generations: list[int] = field(default_factory=list)
     best_return: float = 0.0
     last_return: float = 0.0
-    ghost_steps: float = 0.0
     connected: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
@@ -108,7 +106,6 @@ class Scraper:
         seen.connected = sorted(actor.actor_name for actor in status.actors if actor.connected)
         seen.last_return = max((row.mean_return_100 for row in status.behaviors), default=0.0)
         seen.best_return = max(seen.best_return, seen.last_return)
-        seen.ghost_steps = max([seen.ghost_steps, *(row.numbers["ghost_steps"] for row in status.behaviors)])
         check_books(status)
         self._status_counters.check(status.generation, counters_of(status))
         return status

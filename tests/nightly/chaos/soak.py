@@ -28,13 +28,7 @@ NAME = "CartPole"
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Memory of one process.
-
-    Attributes:
-        name: Of the process.
-        mib: Mean over the measured time.
-        mib_a_span: Least-squares growth in ten minutes.
-    """
+    """Memory of one process."""
 
     name: str
     mib: float

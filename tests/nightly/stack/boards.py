@@ -22,15 +22,7 @@ _VARIABLE = re.compile(r"\$\{?(\w+)(?::\w+)?\}?")
 
 
 class Query(NamedTuple):
-    """One query of a panel.
-
-    Attributes:
-        board: The title of the board.
-        row: The title of the row.
-        panel: The number and title of the panel.
-        expression: The query, without variables.
-        instant: Whether the panel asks for the present value only.
-    """
+    """One query of a panel."""
 
     board: str
     row: str

@@ -96,13 +96,7 @@ ROWS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A checkout.
-
-    Attributes:
-        name: For the table.
-        root: Its folder.
-        python: The interpreter in which it is installed.
-    """
+    """A checkout."""
 
     name: str
     root: Path

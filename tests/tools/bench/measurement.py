@@ -39,48 +39,26 @@ class Figures:
 
 
 class Contestant(Protocol):
-    """An object that is measured once a round."""
+    """An object that is measured once a round.
 
-    @property
-    def name(self) -> str:
-        """Returns the name for options and for the JSON file."""
-        ...
+    Attributes:
+        name: For options and for the JSON file.
+        title: What the table calls it; final once `prepare` has returned.
+    """
 
-    @property
-    def title(self) -> str:
-        """Returns what the table calls it; final once `prepare` has returned."""
-        ...
+    name: str
+    title: str
 
     def prepare(self) -> None:
-        """Does slow one-time work, such as an installation.
-
-        Raises:
-            Unavailable: It cannot be measured here.
-        """
-        ...
+        """Does slow one-time work, such as an installation; raises `Unavailable` if it cannot be measured here."""
 
     def measure(self, round_index: int) -> Figures:
-        """Measures once.
-
-        Args:
-            round_index: From 0; seeds grow from it.
-
-        Raises:
-            MeasurementFailed: No figures this time.
-        """
-        ...
+        """Measures once, with seeds that grow from the round, from 0; raises `MeasurementFailed` without figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Several values of one figure.
-
-    Attributes:
-        median: The middle one.
-        lowest: The smallest one.
-        highest: The largest one.
-        count: How many there are.
-    """
+    """Several values of one figure."""
 
     median: float
     lowest: float
@@ -95,15 +73,7 @@ class Spread:
 
 @dataclass(slots=True)
 class Series:
-    """All measurements of one contestant.
-
-    Attributes:
-        name: Of the contestant.
-        title: Of the contestant.
-        rounds: Its figures, in the order of the rounds.
-        failures: Why rounds brought nothing.
-        unavailable: Why it was never measured; None if it was.
-    """
+    """All measurements of one contestant."""
 
     name: str
     title: str

@@ -21,14 +21,7 @@ PAIR_HEADS: Final = ("first", "second", "second / first, medians", "second / fir
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A figure in a table.
-
-    Attributes:
-        title: What the table calls it.
-        figure: Its name.
-        form: How it is written.
-        factor: What it is multiplied by.
-    """
+    """A figure in a table."""
 
     title: str
     figure: str
@@ -42,14 +35,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two series that are compared.
-
-    Attributes:
-        title: What the table calls them.
-        first: Name of one series.
-        second: Name of the other.
-        columns: The figures that are compared.
-    """
+    """Two series that are compared."""
 
     title: str
     first: str

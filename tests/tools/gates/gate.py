@@ -115,12 +115,7 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a gate.
-
-    Attributes:
-        passed: It was.
-        text: What was reached, and if it failed, by how much it fell short.
-    """
+    """The verdict on a gate."""
 
     passed: bool
     text: str

@@ -91,12 +91,7 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A trainer with a kind of network.
-
-    Attributes:
-        trainer: As run files name it.
-        kind: A key of `KINDS`.
-    """
+    """A trainer with a kind of network."""
 
     trainer: str
     kind: str
@@ -143,13 +138,7 @@ def cases(setup: Setup) -> list[Case]:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A started trainer and its surroundings.
-
-    Attributes:
-        case: What it is.
-        bench: Where its chunks come from and its policies go.
-        trainer: Itself.
-    """
+    """A started trainer and its surroundings."""
 
     case: Case
     bench: Bench

@@ -43,13 +43,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check.
-
-    Attributes:
-        name: One word, for the command line.
-        asks: What must hold, or what is measured.
-        run: Looks.
-    """
+    """One check."""
 
     name: str
     asks: str

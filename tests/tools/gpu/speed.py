@@ -7,7 +7,6 @@ learned from in all epochs. Chunks are available; no actor and no service takes 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from learner.trainers.base import Trainer
 from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.synthetic import SyntheticActor
 from tests.tools.bench.measurement import Spread
+from tests.tools.bench.table import cell
 from tests.tools.gpu.check import Outcome, Setup
 from tests.tools.gpu.devices import CPU, finish, float32
 from tests.tools.gpu.occupancy import Occupancy
@@ -30,16 +30,7 @@ _HORIZON: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A training to measure.
-
-    Attributes:
-        title: In words.
-        spec: What is seen and done.
-        network: Of the run file.
-        buffer_steps: Of an update.
-        batch_steps: Of a minibatch.
-        epochs: Of an update.
-    """
+    """A training to measure."""
 
     title: str
     spec: BehaviorSpec
@@ -73,31 +64,18 @@ def check(setup: Setup, name: str) -> Outcome:
         load = Load(load.title, load.spec, load.network, 2 * _HORIZON, _HORIZON, 1)
     chunk = _chunk(load)
     with float32():
-        here = _measure(load, setup.device, setup, chunk)
-    parts = [f"{_shown(here.decisions)} decisions/s ({load.title})", here.occupancy.shown()]
-    figures = {"decisions_per_second": here.decisions.median, **here.occupancy.figures()}
+        here, occupancy = _measure(load, setup.device, setup, chunk)
+    parts = [f"{cell(here, ',.0f')} decisions/s ({load.title})", occupancy.shown()]
+    figures = {"decisions_per_second": here.median, **occupancy.figures()}
     if setup.device != CPU:
-        on_cpu, tf32 = _measure(load, CPU, setup, chunk), _measure(load, setup.device, setup, chunk)
-        figures["over_cpu"] = here.decisions.median / on_cpu.decisions.median
-        figures["tf32_over_float32"] = tf32.decisions.median / here.decisions.median
+        (on_cpu, _), (tf32, _) = _measure(load, CPU, setup, chunk), _measure(load, setup.device, setup, chunk)
+        figures["over_cpu"] = here.median / on_cpu.median
+        figures["tf32_over_float32"] = tf32.median / here.median
         parts += [f"{figures['over_cpu']:.1f} x this CPU", f"with TF32 {figures['tf32_over_float32']:.2f} x"]
     return Outcome(held=True, text=", ".join(parts), figures=figures)
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The result of a load.
-
-    Attributes:
-        decisions: A second.
-        occupancy: Of device and host in the meantime.
-    """
-
-    decisions: Spread
-    occupancy: Occupancy
-
-
-def _measure(load: Load, device: torch.device, setup: Setup, chunk: Chunk) -> Measured:
+def _measure(load: Load, device: torch.device, setup: Setup, chunk: Chunk) -> tuple[Spread, Occupancy]:
     """Trains for some rounds, after two updates that are not counted."""
     bench, trainer = _start(load, device)
     for _ in range(2):
@@ -110,7 +88,7 @@ def _measure(load: Load, device: torch.device, setup: Setup, chunk: Chunk) -> Me
                 _update(bench, trainer, chunk)
             finish(device)
             rates.append((trainer.steps_trained - steps) / (time.perf_counter() - begun))
-    return Measured(Spread(median(rates), min(rates), max(rates), len(rates)), occupancy)
+    return Spread.of(rates), occupancy
 
 
 def _chunk(load: Load) -> Chunk:
@@ -140,8 +118,3 @@ def _update(bench: Bench, trainer: Trainer, chunk: Chunk) -> None:
     bench.put(chunk)
     while trainer.advance():
         pass
-
-
-def _shown(spread: Spread) -> str:
-    text = f"{spread.median:,.0f}"
-    return text if spread.count == 1 else f"{text} ({spread.lowest:,.0f}-{spread.highest:,.0f})"

@@ -38,15 +38,7 @@ Sensor = int | Grid | Buffer
 
 @dataclass(frozen=True, slots=True)
 class SceneSpec:
-    """Observations and actions of a scene's agents.
-
-    Attributes:
-        sensors: Sizes of vectors, and other sensors.
-        continuous: Axes of an action.
-        branches: Choices of each branch.
-        group_size: Agents in a group; 0 for none.
-        teams: Teams that play against each other.
-    """
+    """Observations and actions of a scene's agents."""
 
     sensors: tuple[Sensor, ...]
     continuous: int = 0

@@ -42,13 +42,7 @@ class Books:
 
 @dataclass(slots=True)
 class Cut:
-    """The books of a run state.
-
-    Attributes:
-        start: The start of the learner that made it.
-        at: Index of its line there.
-        books: The books by behavior.
-    """
+    """The books of a run state."""
 
     start: Start
     at: int

@@ -13,13 +13,7 @@ Name: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """One event.
-
-    Attributes:
-        file: Name of the file.
-        number: Of the line in the file, from 1.
-        fields: The event.
-    """
+    """One event."""
 
     file: str
     number: int

@@ -32,13 +32,7 @@ class Invariant(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that should never be.
-
-    Attributes:
-        invariant: That does not hold.
-        what: Happened, with the numbers.
-        lines: Lines that show it.
-    """
+    """Something that should never be."""
 
     invariant: Invariant
     what: str

@@ -37,12 +37,7 @@ def descriptors(pid: int) -> int:
 
 @dataclass(slots=True)
 class Samples:
-    """Memory of the processes of one role.
-
-    Attributes:
-        quiet_bytes: While nothing failed.
-        most_bytes: The most of any process at any time.
-    """
+    """Memory of the processes of one role."""
 
     quiet_bytes: list[int] = field(default_factory=list)
     most_bytes: int = 0

@@ -82,18 +82,7 @@ HISTORIES = "histories"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of a run.
-
-    Attributes:
-        events: How often each was done.
-        injected: How often each kind of fault of a call happened.
-        learner_codes: How the learner ended each time.
-        actors: Processes of actors.
-        seen: The looks at it.
-        memory_mib: Quiet value and largest resident memory of each role.
-        descriptors: Of the learner, in the quiet start and in the quiet end.
-        summary: ``summary.json``.
-    """
+    """The results of a run."""
 
     events: dict[str, int]
     injected: dict[str, int]

@@ -25,18 +25,7 @@ ANSWER_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Seen:
-    """The results of the scrapes.
-
-    Attributes:
-        statuses: Answers of the ControlService.
-        scrapes: Answers of /metrics.
-        unanswered: Looks at a learner that was down, starting or stopped.
-        generations: In the order they were seen.
-        best_return: The highest mean return of 100 episodes.
-        last_return: The newest one.
-        connected: Names of the actors whose streams are open now.
-        faults: What should never be.
-    """
+    """The results of the scrapes."""
 
     statuses: int = 0
     scrapes: int = 0

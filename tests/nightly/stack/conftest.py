@@ -1,5 +1,6 @@
 """Fixtures of the stack: built, running, scaled, crashed, stopped and restored."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +27,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The state of a stopped stack.
-
-    Attributes:
-        exit_codes: Of the containers, by service.
-        run_folder: A copy of the run folder.
-        last: The learner's last scrape.
-    """
+    """The state of a stopped stack."""
 
     stack: Stack
     exit_codes: dict[str, list[int]]
@@ -81,7 +76,7 @@ def training(built: Stack) -> Iterator[Training]:
             built.wait_healthy("actor", 2)
             built.wait_healthy("prometheus")
             machine.wait_until(lambda: watcher.begin, "100 episodes", seconds=120, pause_seconds=0.2)
-            machine.pause(TRAINING_SECONDS)
+            time.sleep(TRAINING_SECONDS)
             yield Training(built, prometheus, watcher)
     finally:
         built.down()

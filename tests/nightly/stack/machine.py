@@ -104,8 +104,3 @@ def wait_until(look: Callable[[], T | None], what: str, *, seconds: float, pause
             return found
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}; last seen: {found!r}"
         time.sleep(pause_seconds)
-
-
-def pause(seconds: float) -> None:
-    """Waits while the stack runs."""
-    time.sleep(seconds)

@@ -1,12 +1,9 @@
 """The command line of the bench: `python -m tests.tools.bench`, with one of `COMMANDS` or nothing."""
 
 import argparse
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from tests.tools.bench import (
     hostile,
@@ -29,12 +26,12 @@ from tests.tools.bench.measurement import (
     Series,
 )
 from tests.tools.bench.peer_runs import SampleFactory, StableBaselines3
+from tests.tools.bench.processes import Workplace
 from tests.tools.bench.rollcast_run import Rollcast
 from tests.tools.bench.rounds import measure
 from tests.tools.bench.table import Column, Layout, document, machine, write
-from tests.tools.bench.workplace import Workplace
+from tests.tools.command import INTERRUPTED, end_by_signals, tell
 
-INTERRUPTED = 130
 COMMANDS = {
     "all": "Gymnasium's CartPole with three trainers, and the limits of this machine (two minutes a round)",
     "cpu": "CPU seconds of the learner per 100,000 steps, in trainings of fixed length (three minutes a round, six with --against)",
@@ -68,11 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{options.command} has no row {min(strange)}")
     if options.against and options.command != "cpu":
         parser.error("--against is an option of cpu")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    end_by_signals()
     workplace = Workplace() if options.out is None else Workplace(options.out.resolve())
     facts = machine()
-    _tell(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}")
+    tell(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}")
     try:
         command = _hostile if options.command == "hostile" else _bench
         return command(options, workplace, facts)
@@ -122,13 +118,13 @@ def _bench(options: argparse.Namespace, workplace: Workplace, facts: Mapping[str
     results: dict[str, Series] = {}
     contestants, layout = _measured(options, workplace)
     try:
-        measure(contestants, options.rounds, results, _tell)
+        measure(contestants, options.rounds, results, tell)
     finally:
         if any(series.rounds for series in results.values()):
             print(f"\n{layout.render(results)}")
             given = {name: value for name, value in vars(options).items() if name != "out"}
             write(workplace.result, document(results, facts, given))
-            _tell(f"all figures are in {workplace.result}")
+            tell(f"all figures are in {workplace.result}")
     return 0 if not any(series.failures for series in results.values()) else 1
 
 
@@ -161,11 +157,11 @@ def _measured(options: argparse.Namespace, workplace: Workplace) -> tuple[Sequen
 
 
 def _hostile(options: argparse.Namespace, workplace: Workplace, facts: Mapping[str, object]) -> int:
-    found = hostile.measure(workplace, options.pairs, options.block_seconds, _tell)
+    found = hostile.measure(workplace, options.pairs, options.block_seconds, tell)
     print(hostile.render(found))
     path = workplace.root / "hostile.json"
     write(path, {"machine": facts, **found})
-    _tell(f"all figures are in {path}")
+    tell(f"all figures are in {path}")
     return 0 if hostile.is_met(found) else 1
 
 
@@ -174,12 +170,3 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
     return number
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise KeyboardInterrupt

@@ -32,9 +32,8 @@ from tests.learner.service.harness import Actor
 from tests.nightly.chaos.resources import rss_bytes
 from tests.tools.bench.hostile_client import cartpole
 from tests.tools.bench.measurement import TARGET_RETURN, MeasurementFailed
-from tests.tools.bench.processes import REPOSITORY, Child
+from tests.tools.bench.processes import REPOSITORY, Child, Workplace
 from tests.tools.bench.rollcast_run import ENV, START_SECONDS, serving
-from tests.tools.bench.workplace import Workplace
 
 RUN_ID: Final = "hostile"
 RUN_FILE: Final = REPOSITORY / "learner" / "run_files" / "cartpole.yaml"
@@ -59,13 +58,7 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class Block:
-    """A block of time.
-
-    Attributes:
-        is_hostile: Whether the hostile client attacks in it.
-        acks: Seconds from sending a chunk to its ack.
-        memory: Resident memory of the learner, in bytes, once a second.
-    """
+    """A block of time."""
 
     is_hostile: bool
     acks: list[float]

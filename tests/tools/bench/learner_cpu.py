@@ -19,10 +19,9 @@ from typing import Final, Literal
 
 from tests.tools.bench.callback.learner_clock import CLOCK_PATH, FILE, LearnerClock, clock_by_updates
 from tests.tools.bench.measurement import STEPS_PER_SECOND, Figures, MeasurementFailed
-from tests.tools.bench.processes import REPOSITORY
+from tests.tools.bench.processes import REPOSITORY, Workplace
 from tests.tools.bench.rollcast_run import train
 from tests.tools.bench.table import Column, Layout, Pair
-from tests.tools.bench.workplace import Workplace
 
 CPU_SECONDS: Final = "learner_cpu_seconds_per_100000_steps"
 STEPS: Final = "trained_steps"

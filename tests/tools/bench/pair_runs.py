@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from tests.tools.bench.learner_cpu import CPU_SECONDS, ROWS, LearnerCPU, Row, Side
 from tests.tools.bench.measurement import STEPS_PER_SECOND
+from tests.tools.bench.processes import Workplace
 from tests.tools.bench.table import Column, Layout, Pair
-from tests.tools.bench.workplace import Workplace
 
 COLUMNS: Final = (
     Column("CPU s per 100,000 steps", CPU_SECONDS, ".2f"),

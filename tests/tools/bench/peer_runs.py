@@ -16,8 +16,7 @@ from tests.tools.bench.measurement import (
     Figures,
     MeasurementFailed,
 )
-from tests.tools.bench.processes import Child
-from tests.tools.bench.workplace import Workplace
+from tests.tools.bench.processes import Child, Workplace
 
 SCRIPTS = Path(__file__).parent / "peers"
 RUN_SECONDS = 600.0

@@ -7,8 +7,8 @@ from typing import Final
 
 from tests.tools.bench.limits.runs import Limit
 from tests.tools.bench.measurement import Unavailable
+from tests.tools.bench.processes import Workplace
 from tests.tools.bench.table import Column, Layout, Pair
-from tests.tools.bench.workplace import Workplace
 
 ROWS_PER_SECOND: Final = "rows_per_second"
 KINDS: Final = {"nature_cnn": "nature_cnn, 84x84x4 pixels", "mlp": "2x64, CartPole"}

@@ -17,8 +17,7 @@ from tests.tools.bench.measurement import (
     Figures,
     MeasurementFailed,
 )
-from tests.tools.bench.processes import REPOSITORY, Child
-from tests.tools.bench.workplace import Workplace
+from tests.tools.bench.processes import REPOSITORY, Child, Workplace
 
 RUN_FILE = REPOSITORY / "learner" / "run_files" / "cartpole-fast.yaml"
 ENV = "CartPole-v1"

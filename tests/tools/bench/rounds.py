@@ -39,8 +39,7 @@ def measure(
             try:
                 busy = busy_cores(idle_seconds)
                 figures = contestant.measure(index)
-                others = {} if busy is None else {OTHERS_CORES: busy}
-                series.rounds.append(Figures({**figures.values, **others}, figures.note, index))
+                series.rounds.append(Figures({**figures.values, OTHERS_CORES: busy}, figures.note, index))
             except MeasurementFailed as failure:
                 tell(str(failure))
                 series.failures.append(f"round {index + 1}: {str(failure).splitlines()[0]}")
@@ -57,21 +56,16 @@ def _prepare(contestant: Contestant, results: dict[str, Series], tell: Callable[
     return reason is None
 
 
-def busy_cores(seconds: float) -> float | None:
-    """Returns how many cores are at work while this process sleeps; None where the system does not say."""
+def busy_cores(seconds: float) -> float:
+    """Returns how many cores are at work while this process sleeps."""
     before = _ticks()
     time.sleep(seconds)
-    after = _ticks()
-    if before is None or after is None or after[1] <= before[1]:
-        return None
-    return (after[0] - before[0]) / (after[1] - before[1]) * after[2]
+    busy, total, cores = (later - sooner for later, sooner in zip(_ticks(), (*before[:2], 0), strict=True))
+    return busy / total * cores if total else 0.0
 
 
-def _ticks() -> tuple[int, int, int] | None:
+def _ticks() -> tuple[int, int, int]:
     """Returns busy and all ticks since the start of the machine, over all cores, and the number of cores."""
-    try:
-        lines = [line.split() for line in _STAT.read_text(encoding="ascii").splitlines() if line.startswith("cpu")]
-    except OSError:
-        return None
+    lines = [line.split() for line in _STAT.read_text(encoding="ascii").splitlines() if line.startswith("cpu")]
     ticks = [int(field) for field in lines[0][1:9]]
     return sum(ticks) - sum(ticks[field] for field in _IDLE_FIELDS), sum(ticks), len(lines) - 1

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from learner.common.platform import usage_with_children
-from tests.tools.bench.measurement import Figures, MeasurementFailed, Unavailable
-from tests.tools.bench.processes import Child
+from tests.tools.bench.measurement import Figures, MeasurementFailed
+from tests.tools.bench.processes import Child, Workplace
 from tests.tools.bench.rollcast_run import RUN_FILE, START_SECONDS, serving
 from tests.tools.bench.table import Column, Layout
-from tests.tools.bench.workplace import Workplace
 
 LOST: Final = "lost_sessions"
 RENEW_P99: Final = "renew_p99_seconds"
@@ -63,14 +62,7 @@ LAYOUT: Final = Layout(
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the generator sends.
-
-    Attributes:
-        sessions: Number of sessions.
-        seconds: How long is measured.
-        chunk_steps: Steps of a chunk.
-        period_seconds: Time from one chunk of a session to the next.
-    """
+    """What the generator sends."""
 
     sessions: int = 1000
     seconds: float = 300.0
@@ -150,8 +142,7 @@ class Sessions:
         self._mode = mode
 
     def prepare(self) -> None:
-        """Checks that the system shows what a process uses."""
-        require_proc()
+        """Does nothing."""
 
     def measure(self, round_index: int) -> Figures:
         """Measures once, after all sessions have joined."""
@@ -246,16 +237,6 @@ def service(workplace: Workplace, name: str, sessions: int, *options: str) -> It
     with Child("the service", command, workplace.log(f"{name}-service")) as child:
         child.wait_until(file.exists, "it listened", START_SECONDS)
         yield child, str(json.loads(file.read_text(encoding="utf-8"))["address"])
-
-
-def require_proc() -> None:
-    """Checks that the system shows what a process uses.
-
-    Raises:
-        Unavailable: It does not; only Linux does.
-    """
-    if not Path("/proc/self/stat").exists():
-        raise Unavailable("this system has no /proc, which says how much of a core a process uses")
 
 
 def core_share(pid: int, seconds: float) -> float:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.tools.bench import session_runs
+from tests.tools.bench.processes import Workplace
 from tests.tools.bench.session_runs import MODES, Load, contestants, is_back
-from tests.tools.bench.workplace import Workplace
 
 FEW = Load(sessions=6, seconds=3.0, period_seconds=0.5)
 

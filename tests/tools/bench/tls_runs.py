@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple
 from tests.tools.bench.learner_cpu import LearnerCPU, Side
 from tests.tools.bench.measurement import Figures, MeasurementFailed, Unavailable
 from tests.tools.bench.pair_runs import COLUMNS, FAST
-from tests.tools.bench.processes import REPOSITORY
-from tests.tools.bench.session_runs import Generator, Load, core_share, require_proc, service
+from tests.tools.bench.processes import REPOSITORY, Workplace
+from tests.tools.bench.session_runs import Generator, Load, core_share, service
 from tests.tools.bench.table import Column, Layout, Pair
-from tests.tools.bench.workplace import Workplace
 
 BYTES_PER_SECOND: Final = "bytes_per_second"
 CPU_SECONDS_PER_GB: Final = "service_cpu_seconds_per_gb"
@@ -89,7 +88,6 @@ class _Secured:
 
     def prepare(self) -> None:
         """Makes the certificates."""
-        require_proc()
         if self._is_tls:
             self._certificates = Certificates.make(self._workplace.root / "certs" / self.name)
 

@@ -24,8 +24,7 @@ from tests.tools.bench.measurement import (
     Figures,
     MeasurementFailed,
 )
-from tests.tools.bench.processes import Child
-from tests.tools.bench.workplace import Workplace
+from tests.tools.bench.processes import Child, Workplace
 from tests.tools.players.build import make_build
 
 RUN_FILE = Path(__file__).parent / "unity-cartpole.yaml"

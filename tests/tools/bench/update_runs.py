@@ -13,11 +13,10 @@ from typing import Any, Final
 import yaml
 
 from tests.tools.bench.measurement import Figures, MeasurementFailed, Unavailable
-from tests.tools.bench.processes import Child, on_cores
+from tests.tools.bench.processes import Child, Workplace, on_cores
 from tests.tools.bench.rollcast_run import serving
-from tests.tools.bench.session_runs import SETTLE_SECONDS, Generator, Load, core_share, cpu_seconds, require_proc
+from tests.tools.bench.session_runs import SETTLE_SECONDS, Generator, Load, core_share, cpu_seconds
 from tests.tools.bench.table import Column, Layout, Pair
-from tests.tools.bench.workplace import Workplace
 
 UPDATES: Final = "updates_per_second"
 LOAD_BYTES: Final = "load_bytes_per_second"
@@ -86,9 +85,8 @@ class UpdatesUnderLoad:
         """Checks that there are two cores.
 
         Raises:
-            Unavailable: There are not, or the system does not show what a process uses.
+            Unavailable: There are not.
         """
-        require_proc()
         if len(os.sched_getaffinity(0)) < 2:
             raise Unavailable("the service and the trainers need a core each")
 

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from tests.tools.fuzz.target import CORPUS
-from tests.tools.fuzz.targets import LONG, all_targets
+from tests.tools.fuzz.target import CORPUS, LONG, all_targets
 
 WORK: Final = Path(".fuzz")
 SECONDS: Final = 600.0
@@ -39,17 +38,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Progress:
-    """What a fuzzer has reported.
-
-    Attributes:
-        target: Name of the target.
-        executions: Inputs that were run.
-        coverage: Edges of the product's code that were reached.
-        cpu_seconds: Processor time.
-        new_at: Processor time at the last new coverage.
-        ended: Why it ended.
-        finding: The last lines of a finding; empty without one.
-    """
+    """What a fuzzer has reported."""
 
     target: str
     executions: int = 0

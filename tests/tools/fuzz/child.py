@@ -9,7 +9,7 @@ from pathlib import Path
 import atheris
 import structlog
 
-from tests.tools.fuzz.targets import find
+from tests.tools.fuzz.target import find
 
 PRODUCT = ["rollcast", "learner", "actor_client"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tools.fuzz.target import CORPUS, Target
-from tests.tools.fuzz.targets import all_targets
+from tests.tools.fuzz.target import CORPUS, Target, all_targets
 
 TARGETS = all_targets()
 

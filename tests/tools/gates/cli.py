@@ -1,32 +1,27 @@
 """Runs the gates: `python -m tests.tools.gates` or `make gates`."""
 
 import argparse
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.bench.processes import REPOSITORY
+from tests.tools.command import INTERRUPTED, chosen, end_by_signals, tell
 from tests.tools.gates import curves
 from tests.tools.gates import results as files
 from tests.tools.gates.catalog import GATES
 from tests.tools.gates.gate import Gate, Results, Trained, Verdict
 from tests.tools.gates.training import commands, record, train
 
-INTERRUPTED = 130
 QUICK = "quick"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs gates and returns the exit status: 0 if all were passed."""
     options = _parser().parse_args(arguments)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    end_by_signals()
     if options.list:
         print("\n".join(f"{gate.name:22} {gate.title}: {gate.asks}" for gate in GATES))
         return 0
@@ -37,17 +32,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         table = files.table(files.read())
         files.put_between_marks(files.PAGE, table)
         print(table)
-        _tell(f"taken over from {options.out}: {', '.join(kept) or 'nothing'}; the page has the table")
+        tell(f"taken over from {options.out}: {', '.join(kept) or 'nothing'}; the page has the table")
         return 0
     try:
-        chosen = [_with_seeds(gate, options.seeds) for gate in _chosen(options.gates)]
+        gates = [_with_seeds(gate, options.seeds) for gate in _chosen(options.gates)]
     except ValueError as error:
-        _tell(f"error: {error}")
+        tell(f"error: {error}")
         return 2
     try:
-        return _run_all(chosen, options.out)
+        return _run_all(gates, options.out)
     except KeyboardInterrupt:
-        _tell("interrupted")
+        tell("interrupted")
         return INTERRUPTED
 
 
@@ -83,19 +78,11 @@ def _chosen(names: Sequence[str]) -> list[Gate]:
     Raises:
         ValueError: One fits no gate.
     """
-    for name in names:
-        if name != QUICK and not any(gate.name.startswith(name) for gate in GATES):
-            raise ValueError(f"there is no gate {name!r}; gates: {', '.join(gate.name for gate in GATES)}")
     if not names:
         return [gate for gate in GATES if gate.length != "named"]
-    exact = {gate.name for gate in GATES} & set(names)
-    return [
-        gate
-        for gate in GATES
-        if gate.name in exact
-        or (QUICK in names and gate.length == QUICK)
-        or any(gate.name.startswith(name) for name in names if name not in exact)
-    ]
+    others = [name for name in names if name != QUICK]
+    found = chosen(GATES, others, "gate") if others else []
+    return [gate for gate in GATES if gate in found or (QUICK in names and gate.length == QUICK)]
 
 
 def _with_seeds(gate: Gate, text: str | None) -> Gate:
@@ -131,9 +118,9 @@ def _run_all(gates: Sequence[Gate], out: Path) -> int:
             print(f"{gate.name}: FAILED: {failure}", flush=True)
         if not verdict.passed:
             failed.append(gate.name)
-    _tell(f"{len(gates) - len(failed)} of {len(gates)} gates passed, {time.monotonic() - began:.0f} s in all")
+    tell(f"{len(gates) - len(failed)} of {len(gates)} gates passed, {time.monotonic() - began:.0f} s in all")
     if failed:
-        _tell(f"failed: {', '.join(failed)}")
+        tell(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
 
 
@@ -160,17 +147,8 @@ def run(gate: Gate, out: Path) -> Results:
                 recordings[arm.name, seed] = record(arm, seed, folder)
             files.keep_run(file, command, trained)
             results[arm.name].append(trained)
-            _tell(
+            tell(
                 f"{gate.name} {arm.name} seed {seed}: {trained.stop_reason}, {trained.steps:,} steps, "
                 f"{trained.seconds:.0f} s, train {trained.train}, greedy {trained.greedy_mean}"
             )
     return results
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise KeyboardInterrupt

@@ -161,13 +161,7 @@ def start(case: Case, device: torch.device, folder: Path, **context: Any) -> Sta
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A training on the CPU.
-
-    Attributes:
-        chunks: What it was given, acted by the policies that it published.
-        begun: The state of the model before it.
-        trainer: After it.
-    """
+    """A training on the CPU."""
 
     chunks: list[Chunk]
     begun: Mapping[str, Any]

@@ -5,7 +5,6 @@ import json
 import os
 import platform
 import shutil
-import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -16,13 +15,13 @@ from typing import Any
 import torch
 
 from tests.tools.bench.processes import REPOSITORY
+from tests.tools.command import INTERRUPTED, chosen, tell
 from tests.tools.gpu.catalog import CHECKS
 from tests.tools.gpu.check import Check, Outcome, Setup
 from tests.tools.gpu.devices import missing_cuda, quiet
 
 NO_CUDA = 77
 """The exit code that test harnesses treat as skipped."""
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,20 +31,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{check.name:14} {check.asks}" for check in CHECKS))
         return 0
     try:
-        chosen = _chosen(options.checks)
+        checks = chosen(CHECKS, options.checks, "check")
     except ValueError as error:
-        _tell(f"error: {error}")
+        tell(f"error: {error}")
         return 2
     missing = missing_cuda() if options.device.type == "cuda" else ""
     if missing:
-        _tell(missing)
+        tell(missing)
         return NO_CUDA
     quiet()
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // 2))  # as a learner does
     try:
-        return _run_all(chosen, options)
+        return _run_all(checks, options)
     except KeyboardInterrupt:
-        _tell("interrupted")
+        tell("interrupted")
         return INTERRUPTED
 
 
@@ -72,23 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(names: Sequence[str]) -> list[Check]:
-    """Returns the checks of some names or beginnings of names.
-
-    Raises:
-        ValueError: One fits no check.
-    """
-    for name in names:
-        if not any(check.name.startswith(name) for check in CHECKS):
-            raise ValueError(f"there is no check {name!r}; checks: {', '.join(check.name for check in CHECKS)}")
-    exact = {check.name for check in CHECKS} & set(names)
-    beginnings = tuple(name for name in names if name not in exact)
-    return [check for check in CHECKS if not names or check.name in exact or check.name.startswith(beginnings)]
-
-
 def _run_all(checks: Sequence[Check], options: argparse.Namespace) -> int:
     shutil.rmtree(options.out, ignore_errors=True)
-    _tell(_machine(options.device))
+    tell(_machine(options.device))
     results: list[dict[str, Any]] = []
     for check in checks:
         folder = options.out / check.name
@@ -100,7 +85,7 @@ def _run_all(checks: Sequence[Check], options: argparse.Namespace) -> int:
         results.append({"check": check.name, "seconds": time.monotonic() - began, **asdict(outcome)})
         _write(options.out / "gpu.json", {"machine": _machine(options.device), "checks": results})
     failed = [result["check"] for result in results if not result["held"]]
-    _tell(f"{len(results) - len(failed)} of {len(results)} checks held; {options.out / 'gpu.json'} has all figures")
+    tell(f"{len(results) - len(failed)} of {len(results)} checks held; {options.out / 'gpu.json'} has all figures")
     return 1 if failed else 0
 
 
@@ -122,7 +107,3 @@ def _machine(device: torch.device) -> str:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

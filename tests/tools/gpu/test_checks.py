@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.tools.command import chosen
 from tests.tools.gpu import cli
 from tests.tools.gpu.agreement import deviations
 from tests.tools.gpu.cases import TRAINERS, Case, record, start
@@ -46,7 +47,11 @@ def test_a_check_that_breaks_off_costs_the_others_nothing(
     assert lines == ["breaks FAILED RuntimeError: the first line", "holds ok fine"]
     found = json.loads((tmp_path / "gpu" / "gpu.json").read_text(encoding="utf-8"))["checks"]
     assert [(each["check"], each["held"]) for each in found] == [("breaks", False), ("holds", True)]
-    assert [check.name for check in cli._chosen(["replay", "speed"])] == ["replay", "speed-mlp", "speed-nature"]
+    assert [check.name for check in chosen(CHECKS, ["replay", "speed"], "check")] == [
+        "replay",
+        "speed-mlp",
+        "speed-nature",
+    ]
     assert cli.main(["nothing"]) == 2
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert cli.main(["staging"]) == cli.NO_CUDA

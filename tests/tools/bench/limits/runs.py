@@ -5,9 +5,8 @@ import sys
 
 from tests.tools.bench.limits.minibatches import BATCH_SIZE, EPOCHS
 from tests.tools.bench.measurement import Figures
-from tests.tools.bench.processes import Child
+from tests.tools.bench.processes import Child, Workplace
 from tests.tools.bench.rollcast_run import ENVS
-from tests.tools.bench.workplace import Workplace
 
 LIMIT_RUN_SECONDS = 120.0
 SECONDS = 3.0

@@ -16,13 +16,7 @@ COUNTED = ("_total", "_count", "_bucket")
 
 @dataclass(frozen=True, slots=True)
 class Exposition:
-    """One answer of /metrics.
-
-    Attributes:
-        generation: Of the learner.
-        counters: All that must never fall, by name and labels.
-        books: Terms of the learner's books by behavior: received, trained, dropped, queued, lost.
-    """
+    """One answer of /metrics."""
 
     generation: int
     counters: Mapping[str, float]

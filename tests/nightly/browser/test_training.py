@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rollcast.v1 import control_pb2
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.nightly.browser.webdriver import Browser
+from tests.ports import reserve_ports
 
 NAME = "CartPole"
 LOOK_MS = 1500
@@ -155,8 +155,7 @@ def test_everything_by_keyboard(browser: Browser, processes: Processes) -> None:
 
 def test_a_learner_that_goes_away(browser: Browser, processes: Processes) -> None:
     """The page shows a lost connection, its return and the end of the run, and marks old values."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        http = f"127.0.0.1:{probe.getsockname()[1]}"
+    http = f"127.0.0.1:{reserve_ports()}"
     learner = start(processes, "--http-address", http)
     port = int(learner.address.rpartition(":")[2])
     browser.open(f"http://{http}/")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,6 +15,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from tests.ports import reserve_ports
 
 SECONDS: Final = 60.0
 """Time limit for events that must occur; a limit for hangs, not a measurement."""
@@ -132,8 +133,7 @@ class Browser:
 @contextlib.contextmanager
 def driver_in(folder: Path) -> Iterator[str]:
     """Starts a WebDriver server for a block and yields its address."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = reserve_ports()
     with (folder / "chromedriver.log").open("wb") as output:
         process = subprocess.Popen(
             [_found("chromedriver"), f"--port={port}"], stdin=subprocess.DEVNULL, stdout=output, stderr=output

@@ -22,7 +22,6 @@ from rollcast.tls import ClientSecurity
 from learner.commands.operator import Operator
 from tests.e2e.processes import Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, small, write_run
-from tests.e2e.unity import free_ports
 from tests.nightly.chaos.checker.check import check_folder
 from tests.nightly.chaos.checker.violations import report as report_of
 from tests.nightly.chaos.cuts import CutProxy
@@ -39,6 +38,7 @@ from tests.nightly.chaos.resources import (
     take_descriptors,
 )
 from tests.nightly.chaos.scraper import Scraper, Seen
+from tests.ports import reserve_ports
 
 TARGET = 475.0
 POLL_SECONDS = 0.05
@@ -105,7 +105,7 @@ def carry_out(plan: Plan, folder: Path, say: Callable[[str], None]) -> Report:
         AssertionError: Something that should never be was.
     """
     with marked() as mark:
-        with _stage(folder) as (processes, disk, clock), CutProxy(port := free_ports(3)) as proxy:
+        with _stage(folder) as (processes, disk, clock), CutProxy(port := reserve_ports(3)) as proxy:
             report = _Conductor(plan, processes, say, disk=disk, clock=clock, proxy=proxy, port=port).carry_out()
             remaining = left(mark)
         assert not remaining, f"processes are left over: {remaining}"

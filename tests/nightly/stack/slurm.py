@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.nightly.stack.machine import CommandError, free_port, run, wait_until
+from tests.nightly.stack.machine import CommandError, run, wait_until
+from tests.ports import reserve_ports
 
 NODES = ("one", "two")
 CPUS = 4
@@ -75,10 +76,11 @@ def cluster(folder: Path) -> Iterator[Slurm]:
     key.write_bytes(secrets.token_bytes(64))
     key.chmod(0o400)
     lines = [
-        f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={free_port()} CPUs={CPUS}" for name in NODES
+        f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={reserve_ports()} CPUs={CPUS}"
+        for name in NODES
     ]
     (folder / "state").mkdir()
-    text = _CONFIGURATION.format(folder=folder, controller=free_port(), nodes="\n".join(lines))
+    text = _CONFIGURATION.format(folder=folder, controller=reserve_ports(), nodes="\n".join(lines))
     (folder / "slurm.conf").write_text(text)
     slurm = Slurm(folder)
     munged = ["munged", "--foreground", f"--socket={folder}/munge.socket", f"--key-file={key}", "--force"]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.nightly.stack import images
-from tests.nightly.stack.machine import free_port, run, wait_until
+from tests.nightly.stack.machine import run, wait_until
+from tests.ports import reserve_ports
 
 PROJECT = "rollcast-stack-test"
 SERVICES = ("learner", "actor", "prometheus")  # Grafana's image cannot be had everywhere
@@ -30,7 +31,7 @@ class Stack:
         self.clone = clone
         self.offline = clone / "offline.yml"
         self.offline.write_text(OFFLINE)
-        self.learner_port, self.http_port, self.prometheus_port = free_port(), free_port(), free_port()
+        self.learner_port, self.http_port, self.prometheus_port = reserve_ports(), reserve_ports(), reserve_ports()
         self.environment = {
             "COMPOSE_PROJECT_NAME": project,
             "DOCKER_BUILDKIT": "0",

@@ -22,7 +22,8 @@ from tests.documents import commands, section
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import small, write_run
 from tests.learner.identity.certificates import Folder
-from tests.nightly.stack.machine import ROOT, free_port
+from tests.nightly.stack.machine import ROOT
+from tests.ports import reserve_ports
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -66,7 +67,7 @@ def trains(learner: LearnerProcess, processes: Processes, address: str, *flags: 
 
 def test_nginx_ends_tls(processes: Processes, folder: Folder, tmp_path: Path) -> None:
     """With deploy/nginx/rollcast.conf, nginx has the certificate, the learner the tokens, and actors train."""
-    outside = free_port()
+    outside = reserve_ports()
     run_file = write_run(tmp_path, {NAME: small()})
     learner = processes.learner(run_file, "--token-file", str(folder.path / "tokens"))
     text = CONFIGURATION.read_text()
@@ -107,7 +108,7 @@ def tunnel_command() -> list[str]:
 def test_an_ssh_tunnel(processes: Processes, folder: Folder, tmp_path: Path) -> None:
     """Through a tunnel, the name in the certificate is given with `--server-name`; without it the actor says what is wrong."""
     learner = processes.learner(write_run(tmp_path, {NAME: small()}), "--certs", str(folder.path))
-    port, inside = free_port(), free_port()
+    port, inside = reserve_ports(), reserve_ports()
     for name in ("host", "client"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
     (tmp_path / "authorized").write_bytes((tmp_path / "client.pub").read_bytes())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.e2e.unity import free_ports
+from tests.ports import reserve_ports
 from tests.tools.bench.environments import ML_AGENTS, PeerEnvironment
 from tests.tools.bench.measurement import (
     SECONDS_TO_TARGET,
@@ -72,7 +72,7 @@ class UnityTraining:
         build = make_build(folder / "build", "--episodes", str(episodes))
         command = [
             *self._command(), RUN_FILE, "--run-id", "run", "--results-dir", folder, "--force", "--env", build,
-            "--base-port", str(free_ports(1)), "--seed", str(round_index + 1), "--torch-device", "cpu",
+            "--base-port", str(reserve_ports()), "--seed", str(round_index + 1), "--torch-device", "cpu",
         ]  # fmt: skip
         log = self._workplace.log(run_id)
         with Child(self.title, command, log, self._workplace.environment) as child:

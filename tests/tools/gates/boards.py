@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from tests.e2e.unity import free_ports
+from tests.ports import reserve_ports
 from tests.tools.bench.processes import Child
 from tests.tools.bench.rollcast_run import wait
 from tests.tools.gates.gate import SHIPPED, Arm, Gate, Results, Rule, Trained, Verdict
@@ -33,7 +33,7 @@ def score_against_random(arm: Arm, folder: Path) -> float:
     Raises:
         MeasurementFailed: The tournament or its actor failed.
     """
-    address, output = f"127.0.0.1:{free_ports(1)}", folder.parent / f"{folder.name}-tournament"
+    address, output = f"127.0.0.1:{reserve_ports()}", folder.parent / f"{folder.name}-tournament"
     logs = folder.parent / "logs"
     command = [
         sys.executable,

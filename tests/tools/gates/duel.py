@@ -18,7 +18,7 @@ from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.link.policies import StoredPolicy
-from tests.e2e.unity import free_ports
+from tests.ports import reserve_ports
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.bench.processes import Child
 from tests.tools.gates.gate import OWN, Arm, Gate, Results, Rule, Trained, Verdict
@@ -94,7 +94,7 @@ def train_duel(arm: Arm, seed: int, kept: Path) -> Trained:
         folder = Path(name) / "run"
         build = make_build(Path(name) / "build", "--task", "duel", "--agents", str(ARENAS))
         command = [sys.executable, "-m", "actor_client.unity.dropin"]
-        command += [str(arm.run_file), "--env", str(build), "--seed", str(seed), "--base-port", str(free_ports(1))]
+        command += [str(arm.run_file), "--env", str(build), "--seed", str(seed), "--base-port", str(reserve_ports())]
         command += ["--run-id", folder.name, "--results-dir", name, "--address", "127.0.0.1:0"]
         command += ["--set", f"behaviors.{behavior}.max_steps={arm.budget_steps}"]
         with Child("the run", command, Path(name) / "run.log") as run:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.e2e.unity import free_ports
+from tests.ports import reserve_ports
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.bench.processes import Child
 from tests.tools.bench.rollcast_run import read_json, serving, wait
@@ -43,7 +43,7 @@ def train_groups(arm: Arm, seed: int, kept: Path) -> Trained:
         )
         with serving(learner_command(arm, seed), folder, log, start_seconds=START_SECONDS) as (learner, address):
             gateway = [sys.executable, "-m", "actor_client", "unity", "--env", str(build), "--learner", address]
-            gateway += ["--base-port", str(free_ports(1)), "--metrics-address", "off"]
+            gateway += ["--base-port", str(reserve_ports()), "--metrics-address", "off"]
             with Child("the gateway", gateway, Path(temporary) / "gateway.log") as actor:
                 wait(learner, [actor], START_SECONDS + arm.wall_seconds + END_SECONDS)
         summary = read_json(folder / "summary.json")

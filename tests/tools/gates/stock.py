@@ -13,7 +13,7 @@ from statistics import mean, median
 
 import yaml
 
-from tests.e2e.unity import free_ports
+from tests.ports import reserve_ports
 from tests.tools.bench.environments import ML_AGENTS
 from tests.tools.bench.measurement import MeasurementFailed, Unavailable
 from tests.tools.bench.processes import Child
@@ -95,7 +95,7 @@ def _learn(arm: Arm, seed: int, kept: Path, folder: Path, player: Sequence[str])
     run_file.write_text(yaml.safe_dump(document), encoding="utf-8")
     build = make_build(folder / "build", *player)
     command: list[str | Path] = [ML_AGENTS.python, "-c", _LEARN, run_file, "--env", build, "--seed", str(seed)]
-    command += ["--run-id", "run", "--results-dir", folder, "--base-port", str(free_ports(1)), "--timeout-wait", "60"]
+    command += ["--run-id", "run", "--results-dir", folder, "--base-port", str(reserve_ports()), "--timeout-wait", "60"]
     command += ["--torch-device", "cpu"]
     with Child("mlagents-learn", command, kept.with_name(f"{kept.name}.log")) as run:
         run.wait_for_success(START_SECONDS + arm.wall_seconds)

@@ -47,19 +47,6 @@ def test_init_writes_an_example_that_can_start(
     assert "warning" not in capsys.readouterr().err
 
 
-def test_init_takes_the_first_run_to_try_and_lists_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without a name `init` writes cartpole.yaml; `--list` prints a line per example."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", "--list"]) == 0
-    assert list(tmp_path.iterdir()) == []
-    listed = capsys.readouterr().out.splitlines()
-    assert len(listed) == len(examples()) >= 13
-    (row,) = [line for line in listed if line.startswith("connect-four ")]
-    assert row.endswith("both players act in turns with one policy, each with its own team.")
-    assert main(["init"]) == 0
-    assert (tmp_path / "cartpole.yaml").exists()
 
 
 def test_init_overwrites_nothing(
@@ -114,13 +101,3 @@ def test_the_schema_knows_what_may_be_written(document: dict[str, Any], places: 
     assert list(refused(document)) == places
 
 
-def test_the_schema_says_what_settings_mean() -> None:
-    """The schema describes every key."""
-    definitions = run_file_schema()["$defs"]
-    bare = [
-        f"{name}.{key}"
-        for name, definition in definitions.items()
-        for key, field in definition.get("properties", {}).items()
-        if "description" not in field
-    ]
-    assert bare == []

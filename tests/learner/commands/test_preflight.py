@@ -25,7 +25,6 @@ from tests.learner.rewards.recorded import demonstrate
 from tests.learner.starts import begun
 
 LESSONS = "[{name: a, value: 1, completion_criteria: {behavior: Bal, threshold: 1}}, {name: b, value: 2}]"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -75,18 +74,8 @@ def test_the_run_folder_is_looked_at(
     assert [path.name for path in (run_file.parent / "results" / "there").rglob("*")] == ["Ball", "stats.csv"]
 
 
-def test_what_is_not_built_is_refused(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Unsupported settings are refused as by `serve`; without --can-start the settings are shown."""
-    assert _check(run_file, "--set", "default_settings.reward_signals={}") == ExitCode.RUN_FILE
-    assert "default_settings.reward_signals" in capsys.readouterr().err
 
 
-def test_logs_of_players_alone_are_no_run(run_file: Path) -> None:
-    """A folder with players' logs only can be started."""
-    logs = run_file.parent / "results" / "x" / "run_logs"
-    logs.mkdir(parents=True)
-    (logs / "Player-0.log").write_text("no trainer\n")
-    assert _check(run_file, "--run-id", "x") == ExitCode.OK
 
 
 def test_flags_of_mlagents_win_over_the_file(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,12 +148,6 @@ def test_code_that_is_not_there(run_file: Path, capsys: pytest.CaptureFixture[st
     assert _check(run_file, "--inference") == ExitCode.OK  # which has neither
 
 
-def test_demonstrations_are_told_of_without_can_start(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --can-start the settings are shown with the reason of a refusal."""
-    run_file.write_text("behaviors: {Ball: {trainer_type: ppo, behavioral_cloning: {demo_path: no.demo}}}\n")
-    assert main(["check-config", str(run_file)]) == ExitCode.OK
-    said = "serve would refuse: behaviors.Ball.behavioral_cloning.demo_path: no.demo does not exist"
-    assert said in capsys.readouterr().err
 
 
 def test_frozen_opponents_that_are_not_there(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,14 +169,6 @@ def test_frozen_opponents_that_are_not_there(run_file: Path, capsys: pytest.Capt
     assert sorted(run_file.parent.iterdir()) == sorted([run_file, model])
 
 
-def test_wandb_that_is_not_installed(
-    run_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Missing wandb has the exit code of a start."""
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    run_file.write_text(f"{run_file.read_text()}rollcast: {{stats_writers: [wandb]}}\n")
-    assert _check(run_file) == ExitCode.MISSING_EXTRA
-    assert "pip install 'rollcast[wandb]'" in capsys.readouterr().err
 
 
 def _refused_by_both(run_file: Path, code: ExitCode, said: str, *arguments: str, **flags: str) -> str:
@@ -328,16 +303,5 @@ def test_results_that_cannot_be_written(run_file: Path, capsys: pytest.CaptureFi
     assert "cannot use the run folder" in capsys.readouterr().err
 
 
-def test_our_writers_are_known() -> None:
-    """The names that are checked before a start are those of the built-in writers."""
-    assert set(OWN_STATS_WRITERS) == set(_OWN)
 
 
-def test_it_needs_no_torch(run_file: Path) -> None:
-    """The check does not import torch."""
-    program = (
-        "import sys\nfrom learner.cli import main\n"
-        f"main(['check-config', {str(run_file)!r}, '--can-start'])\nsys.exit(3 if 'torch' in sys.modules else 0)"
-    )
-    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr

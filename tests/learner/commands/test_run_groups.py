@@ -64,9 +64,6 @@ def test_groups_without_names_are_called_by_their_settings(tmp_path: Path) -> No
     ]
 
 
-def test_a_group_of_one_has_the_name_of_its_run(tmp_path: Path) -> None:
-    """A single run keeps its number."""
-    assert list(shown(grouped(runs(tmp_path, ("base-7", 1, ())), "settings"))) == ["base-7"]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ RESOLVED: dict[str, tuple[str, dict[str, Any]]] = {
     "float for a size": (PPO + "    network_settings: {memory: {memory_size: 64.0}}\n", {NETWORK + "memory.memory_size": 64}),
     "ours: exponent for a whole number": (PPO + "    hyperparameters: {batch_size: 1e3}\n", {HYPER + "batch_size": 1000}),
     "one is true": (PPO + "    threaded: 1\n", {"behaviors.A.threaded": True}),
+    "a quoted true": (PPO + "    threaded: 'true'\n", {"behaviors.A.threaded": True}),
     "no is false": (PPO + "    threaded: no\n", {"behaviors.A.threaded": False}),
     "a learning rate of nothing": (PPO + "    hyperparameters: {learning_rate: 0}\n", {HYPER + "learning_rate": 0.0}),
     "a negative strength": (PPO + "    reward_signals: {extrinsic: {strength: -1}}\n", {SIGNALS + "extrinsic.strength": -1.0}),
@@ -77,6 +78,9 @@ RESOLVED: dict[str, tuple[str, dict[str, Any]]] = {
     "even checkpoints": (
         PPO + "    even_checkpoints: true\n    keep_checkpoints: 7\n    max_steps: 1000\n",
         {"behaviors.A.checkpoint_interval": 142},
+    ),
+    "even checkpoints of a short run": (
+        PPO + "    even_checkpoints: true\n    keep_checkpoints: 5\n    max_steps: 2\n", {"behaviors.A.checkpoint_interval": 1},
     ),
     "even checkpoints beat an interval": (
         PPO + "    even_checkpoints: true\n    keep_checkpoints: 4\n    max_steps: 1000\n    checkpoint_interval: 10\n",
@@ -213,10 +217,21 @@ WARNED: dict[str, tuple[str, str, Any, str]] = {
         PPO + "    self_play: {swap_step: 4}\n", "behaviors.A.self_play.swap_steps", 2000,
         "4: behaviors.A.self_play.swap_step: unknown key 'swap_step' is ignored; did you mean 'swap_steps'?",
     ),
+    "a key of a clone": (
+        PPO + "    behavioral_cloning: {demo_path: d, stepz: 4}\n", "behaviors.A.behavioral_cloning.steps", 0,
+        "4: behaviors.A.behavioral_cloning.stepz: unknown key 'stepz' is ignored; did you mean 'steps'?",
+    ),
+    "a key of torch": (
+        PPO + "torch_settings: {devise: cpu}\n", "torch_settings.device", None,
+        "4: torch_settings.devise: unknown key 'devise' is ignored; did you mean 'device'?",
+    ),
     "a key beside a sampler": (
         MASS % "{sampler_type: uniform, sampler_parameters: {}, min_value: 3}", DRAWN + "sampler_parameters.min_value",
         0.0, ("4: environment_parameters.m.min_value: unknown key 'min_value' is ignored; it belongs under "
         "sampler_parameters"),
+    ),
+    "a minibatch beyond the buffer": (
+        PPO + "    hyperparameters: {batch_size: 64, buffer_size: 32}\n", HYPER + "batch_size", 64, "?",
     ),
     "criteria of the last lesson": (
         MASS % "{curriculum: [{name: a, value: 1, completion_criteria: {behavior: A}}]}", CRITERIA + "behavior", "A",
@@ -295,13 +310,3 @@ def test_a_run_file_resolves_to_the_same_tree(path: Path) -> None:
     assert [line for line in loaded.warnings if "nothing would be trained" not in line] == []
 
 
-def test_the_command_prints_it() -> None:
-    """`check-config --json` prints the tree with exit code 0."""
-    path = FOLDER / "selfplay.yaml"
-    done = subprocess.run(
-        [sys.executable, "-m", "learner", "check-config", str(path), "--json"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0
-    assert without_own_keys(json.loads(done.stdout)) == json.loads(path.with_suffix(".json").read_text())
-    assert done.stderr == ""

@@ -14,6 +14,7 @@ from learner.common.exits import UserError
 from learner.settings.addresses import host_names
 from learner.settings.check import check_config
 from learner.settings.load import load_run_options
+from learner.settings.options import RunOptions
 from learner.settings.rules import unsupported
 from learner.settings.service import ServiceSettings
 
@@ -41,11 +42,6 @@ def test_each_feature_that_is_not_built_is_named(write_run: WriteRun, text: str,
     assert expected in lines[0]
 
 
-@pytest.mark.parametrize("trainer", ["appo", "impala", "poca", "ppo", "sac"])
-def test_memory_is_built(write_run: WriteRun, trainer: str) -> None:
-    """A recurrent policy of these trainers is accepted."""
-    text = f"behaviors: {{A: {{trainer_type: {trainer}, network_settings: {{memory: {{}}}}}}}}"
-    assert unsupported(load_run_options(write_run(text)).options) == []
 
 
 def test_what_is_built_is_not_refused(write_run: WriteRun) -> None:
@@ -53,6 +49,18 @@ def test_what_is_built_is_not_refused(write_run: WriteRun) -> None:
     text = "behaviors: {A: {trainer_type: ppo, threaded: true, network_settings: {normalize: true}}}\n"
     text += "environment_parameters: {mass: 3, wind: {sampler_type: multirangeuniform, sampler_parameters: {}}}"
     assert unsupported(load_run_options(write_run(text)).options) == []
+
+
+@pytest.mark.parametrize(
+    ("trainer", "trainers", "is_refused"), [("sac", 2, True), ("sac", 1, False), ("ppo", 2, False)]
+)
+def test_a_replay_trainer_trains_in_one_process(trainer: str, trainers: int, is_refused: bool) -> None:
+    """A trainer with a replay memory is refused by name with several trainer processes."""
+    document = {"behaviors": {"A": {"trainer_type": trainer}}, "rollcast": {"trainers": trainers}}
+    found = unsupported(RunOptions.model_validate(document))
+    assert [line.split("; ")[0] for line in found] == (
+        ["behaviors.A.trainer_type: sac trains in one process"] if is_refused else []
+    )
 
 
 def run_file(folder: Path, behavior: dict[str, Any] | None = None, **rollcast: Any) -> Path:

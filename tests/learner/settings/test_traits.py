@@ -93,16 +93,5 @@ def test_lock_step_takes_trainers_of_packages(name: str, write_run: WriteRun) ->
     assert read(write_run, name, "rollcast: {lockstep: {}}\n").traits.repeatable
 
 
-def test_warnings_go_by_traits(write_run: WriteRun) -> None:
-    """A too short run is a warning for trainers of packages too."""
-    loaded = load_run_options(write_run("behaviors: {A: {trainer_type: near, max_steps: 100}}"))
-    assert any("nothing would be trained" in line for line in loaded.warnings)
-    loaded = load_run_options(write_run("behaviors: {A: {trainer_type: queue, max_steps: 100}}"))
-    assert loaded.warnings == ()
 
 
-def test_traits_are_no_setting(write_run: WriteRun) -> None:
-    """Traits cannot be set in a run file."""
-    with pytest.raises(UserError, match="unknown key 'traits'"):
-        load_run_options(write_run("behaviors: {A: {trainer_type: ppo, hyperparameters: {traits: {}}}}"))
-    assert "traits" not in PPOHyperparameters().model_dump()

@@ -41,8 +41,6 @@ def test_help_names_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
     assert all(f"{code.value:3d}  {code.help}" in said for code in ExitCode)
 
 
-
-
 def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
     """The version has those of dependencies and of the protocol."""
     assert main(["--version"]) == 0
@@ -105,9 +103,7 @@ def test_all_problems_of_a_run_file_are_listed(
 
 
 @pytest.mark.parametrize("command", OPERATORS)
-def test_a_learner_that_does_not_answer(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
-) -> None:
+def test_a_learner_that_does_not_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
     """Every operator's command fails with the address that it tried, or says what to give without one."""
     for arguments, said in (
         (["--control", NOBODY], f"error: no learner answers at {NOBODY}; "),
@@ -118,8 +114,6 @@ def test_a_learner_that_does_not_answer(
         assert captured.out == ""
         (line,) = captured.err.splitlines()
         assert line.startswith(said)
-
-
 
 
 def test_no_error_moves_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -195,16 +189,12 @@ def test_operators_signals_end_nothing_from_the_first_moment() -> None:
     assert result.returncode == 7, result.stderr
 
 
-
-
 @pytest.mark.parametrize("command", ["serve", "check-config"])
 def test_a_run_file_behind_resume(capsys: pytest.CaptureFixture[str], run_file: Path, command: str) -> None:
     """A file name after --resume is an error that says where it belongs."""
     assert main([command, "--resume", str(run_file)]) == ExitCode.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert "write the run file before --resume, or use --resume=auto" in line
-
-
 
 
 @pytest.mark.slow

@@ -20,13 +20,10 @@ from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
 from learner.ingest.snapshots import snapshot
 from learner.link.channel import Link
-from learner.networks.policy import PolicyNetwork
-from learner.networks.value import ActorCritic, build_critic
 from learner.observe.meters import CheckpointMeters
 from learner.observe.stats import StatsReporter
 from learner.run.checkpointing import CheckpointKeeper
 from learner.settings.options import RunOptions
-from learner.settings.trainer import TrainerSettings
 from learner.trainers.base import Trainer
 from learner.trainers.judge import judge
 from learner.trainers.parts import Ending
@@ -175,46 +172,6 @@ def test_behaviors_share_a_run(tmp_path: Path) -> None:
         assert set(status_of(folder)) == {*(spec.name for spec in specs), "metadata"}
         for spec in specs:
             assert (folder.path / spec.name / f"{spec.name}-80.pt").is_file()
-
-
-class TooModern(PolicyNetwork):
-    """A network with an operator that only the actors' opset has."""
-
-    def forward(self, observations: Any, action_masks: Any = None, recurrent_in: Any = None) -> Any:
-        """Uses einsum, which opset 12 introduced."""
-        doubled = torch.einsum("bi,bj->bi", observations[0], torch.ones_like(observations[0]))
-        return super().forward([doubled], action_masks)
-
-
-class ModernTrainer(PPOTrainer):
-    """Trains such a network."""
-
-    @classmethod
-    def build_networks(
-        cls, spec: BehaviorSpec, settings: TrainerSettings, generator: torch.Generator | None
-    ) -> ActorCritic:
-        """Builds policy and critic."""
-        network = settings.network_settings
-        policy = TooModern(spec, network, generator)
-        return ActorCritic(policy, build_critic(policy, network, signals=1, shared=False, generator=generator))
-
-
-def test_an_export_that_fails_never_ends_a_training(tmp_path: Path) -> None:
-    """A failed export costs only the model: the checkpoint is written with a warning."""
-    spec = TRAINED["continuous"]
-    with open_run_folder(tmp_path, "run") as folder, structlog.testing.capture_logs() as logs:
-        run = Run(folder, spec, kind=ModernTrainer)
-        run.step(spec.name, chunks=12)
-        assert run.trainers[spec.name].version == 4
-        is_complete = run.keeper.finish(run.trainers, Ending("signal"))
-        assert (run.keeper.models, is_complete) == ({spec.name: None}, False)
-        entries = status_of(folder)[spec.name]["checkpoints"]
-        assert [entry["steps"] for entry in entries] == [200, 240]
-        assert all(entry["file_path"].endswith(".pt") for entry in entries)
-        assert not list(folder.path.rglob("*.onnx"))
-    warnings = [line for line in logs if line["event"] == "model_not_exported"]
-    assert len(warnings) == 3
-    assert "einsum" in warnings[0]["reason"]
 
 
 def test_a_model_that_cannot_be_written_never_ends_a_training(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -65,8 +63,6 @@ def test_groups_are_compared(results: Path, capsys: pytest.CaptureFixture[str]) 
     assert differs == "  hyperparameters.learning_rate: 0.0003 | 1e-05"
     assert note.startswith("note: groups with fewer than 5 seeds")
     assert len(told(capsys, *BASE).splitlines()) == 3, "neither a comparison nor a note"
-
-
 
 
 def test_machines_get_every_number(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,7 +218,3 @@ def test_hostile_names_obey_nobody(tmp_path: Path, capsys: pytest.CaptureFixture
     assert out.replace("\n", "").isprintable()
     ET.fromstring((tmp_path / "a.svg").read_text())  # noqa: S314 - we wrote it
     json.loads(told(capsys, folder.name, "--results-dir", str(tmp_path), "--json"))
-
-
-
-

@@ -47,13 +47,13 @@ def test_init_writes_an_example_that_can_start(
     assert "warning" not in capsys.readouterr().err
 
 
-
-
 def test_init_overwrites_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An existing file is kept; an unknown example is refused with the known ones."""
+    """An existing file, by default cartpole.yaml, is kept; an unknown example is refused with the known ones."""
     monkeypatch.chdir(tmp_path)
+    assert main(["init", "--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(examples()) >= 13
     (tmp_path / "cartpole.yaml").write_text("mine")
     assert main(["init"]) == 11
     assert capsys.readouterr().err == "error: cartpole.yaml exists; move it, or run init in another folder\n"
@@ -99,5 +99,3 @@ def test_the_schema_takes_every_run_file(path: Path) -> None:
 def test_the_schema_knows_what_may_be_written(document: dict[str, Any], places: list[str]) -> None:
     """The schema marks wrong keys and numbers, and accepts short forms and plug-ins."""
     assert list(refused(document)) == places
-
-

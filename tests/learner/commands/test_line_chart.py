@@ -1,9 +1,7 @@
 """Tests pictures of curves."""
 
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -63,8 +61,6 @@ def test_values_between_points_are_interpolated() -> None:
     assert one.line[1].tolist() == pytest.approx([(10 + 30) / 2, (15 + 40) / 2, (20 + 40 * 2 / 3) / 2])
 
 
-
-
 def test_runs_without_a_common_step_have_no_line() -> None:
     """Runs of which one ends before the other begins are drawn alone, one run is one line, and one point is a dot."""
     root = parsed(series_of("a", SEEDS[:1]), series_of("b", [([50], [3.0])]))
@@ -113,16 +109,6 @@ def test_names_are_escaped() -> None:
     assert {element.tag.removeprefix(SVG) for element in root.iter()} == {
         "svg", "title", "desc", "style", "rect", "text", "line", "polygon", "polyline",
     }  # fmt: skip
-
-
-
-
-
-
-
-
-
-
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -168,8 +166,6 @@ def test_random_damage(tmp_path: Path) -> None:
     assert len(list_runs(tmp_path)) == 100
 
 
-
-
 def test_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each run is one line, without control characters; an empty folder is no error."""
     assert main(["runs", "--results-dir", str(tmp_path)]) == ExitCode.OK
@@ -187,12 +183,6 @@ def test_runs_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["runs", "--json", "--results-dir", str(tmp_path)]) == ExitCode.OK
     rows = {row["run_id"]: row for row in json.loads(capsys.readouterr().out)}
     assert (rows["walker-1"]["env_steps_trained"], rows["walker-1"]["best_return"]) == (123456, 7.5)
-
-
-
-
-
-
 
 
 @pytest.mark.parametrize(

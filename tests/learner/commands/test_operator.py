@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +29,7 @@ from learner.observe.address import (
 )
 from learner.web.operator_token import TOKEN_FILE, token_of_run
 from tests.learner.commands.run_folders import run_folder
-from tests.learner.service.harness import Actor, Learner, async_test, running
+from tests.learner.service.harness import Learner, async_test, running
 
 T = TypeVar("T")
 NOBODY = "127.0.0.1:1"
@@ -74,8 +73,6 @@ async def test_an_actor_that_is_shut_out_is_shown_and_released(capsys: pytest.Ca
             assert await asyncio.to_thread(main, ["release", "rig 7", "--control", address]) == code
             assert text in "".join(capsys.readouterr())
         assert learner.sessions.quarantine.view() == ()
-
-
 
 
 @async_test
@@ -258,8 +255,6 @@ def test_status_as_text() -> None:
     ]
 
 
-
-
 def test_status_shows_environments_that_fail_or_hang() -> None:
     """Failing and hanging environments are shown below the actor's row, without control characters."""
     status = make_status()
@@ -321,12 +316,6 @@ def test_the_link_has_the_token(tmp_path: Path, http: str, capsys: pytest.Captur
     (folder / TOKEN_FILE).chmod(0o644)
     with pytest.raises(UserError, match="readable only by the user who runs the learner"):
         page_link(None, tmp_path)
-
-
-
-
-
-
 
 
 def test_who_cannot_be_found(tmp_path: Path, http: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,9 @@ from learner.app import serve
 from learner.checkpoints.store import encode_behavior
 from learner.cli import add_mlagents_flags, main
 from learner.common.exits import ExitCode, UserError
-from learner.run.writers import _OWN
 from learner.settings.extensions import ENCODERS
 from learner.settings.layers import FLAGS
 from learner.settings.load import load_run_options
-from learner.settings.service import OWN_STATS_WRITERS
 from tests.learner.ingest.parts import NAME
 from tests.learner.installed import install
 from tests.learner.networks.specs import behavior
@@ -72,10 +68,6 @@ def test_the_run_folder_is_looked_at(
         assert captured.out == ""
         assert len(captured.err.splitlines()) == 1
     assert [path.name for path in (run_file.parent / "results" / "there").rglob("*")] == ["Ball", "stats.csv"]
-
-
-
-
 
 
 def test_flags_of_mlagents_win_over_the_file(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,8 +140,6 @@ def test_code_that_is_not_there(run_file: Path, capsys: pytest.CaptureFixture[st
     assert _check(run_file, "--inference") == ExitCode.OK  # which has neither
 
 
-
-
 def test_frozen_opponents_that_are_not_there(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A frozen opponent that is missing, or no exported model, is refused by --can-start and `serve` with its path."""
     model = run_file.parent / "old.onnx"
@@ -167,8 +157,6 @@ def test_frozen_opponents_that_are_not_there(run_file: Path, capsys: pytest.Capt
         f"{said} cannot be used: wire type 7 at byte 4: not an ONNX model",
     )
     assert sorted(run_file.parent.iterdir()) == sorted([run_file, model])
-
-
 
 
 def _refused_by_both(run_file: Path, code: ExitCode, said: str, *arguments: str, **flags: str) -> str:
@@ -301,7 +289,3 @@ def test_results_that_cannot_be_written(run_file: Path, capsys: pytest.CaptureFi
     (run_file.parent / "results").write_text("in the way")
     assert _check(run_file) == ExitCode.RUN_FILE
     assert "cannot use the run folder" in capsys.readouterr().err
-
-
-
-

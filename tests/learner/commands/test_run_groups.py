@@ -64,8 +64,6 @@ def test_groups_without_names_are_called_by_their_settings(tmp_path: Path) -> No
     ]
 
 
-
-
 @pytest.mark.parametrize(
     ("name", "stem"),
     [("ppo-1", "ppo"), ("ppo_seed3", "ppo"), ("ppo.s12", "ppo"), ("lr-3e4", "lr-3e4"), ("ppo-seed-4", "ppo"), ("ppo1", "ppo1"), ("7", "7"), ("ppo", "ppo"),

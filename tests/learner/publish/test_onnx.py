@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import subprocess
 import sys
-import time
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
-from rollcast.enums import Distribution, ImageLayout, ObservationKind, ObservationRole, Squash
+from rollcast.enums import Distribution, Squash
 from rollcast.policies import PolicyDescription
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -99,64 +97,6 @@ def test_inputs_and_outputs_are_those_of_the_header(exported: tuple[PolicyNetwor
         assert onnx.helper.tensor_dtype_to_np_dtype(item.type.tensor_type.elem_type) == spec.dtype
 
 
-_OBSERVATIONS = st.one_of(
-    st.builds(
-        lambda dtype, shape: ObservationSpec("x", np.dtype(dtype), tuple(shape)),
-        st.sampled_from(["float32", "float64", "int32", "uint8", "bool"]),
-        st.lists(st.integers(1, 5), max_size=3),
-    ),
-    st.builds(
-        lambda dtype, counts: ObservationSpec(
-            "x", np.dtype(dtype), (len(counts),), ObservationKind.CATEGORICAL, categories=tuple(counts)
-        ),
-        st.sampled_from(["int64", "uint8", "uint32"]),
-        st.lists(st.integers(1, 6), min_size=1, max_size=3),
-    ),
-    st.builds(
-        lambda dtype, shape, layout: ObservationSpec(
-            "x", np.dtype(dtype), shape, ObservationKind.IMAGE, layout=layout, scale=255.0
-        ),
-        st.sampled_from(["uint8", "float32"]),
-        st.tuples(st.integers(5, 8), st.integers(5, 8), st.integers(5, 8)),
-        st.sampled_from([ImageLayout.HWC, ImageLayout.CHW]),
-    ),
-)
-_SEEN = st.one_of(
-    st.builds(lambda spec, role: dataclasses.replace(spec, role=role), _OBSERVATIONS, st.sampled_from(ObservationRole)),
-    st.builds(
-        lambda dtype, shape: ObservationSpec("x", np.dtype(dtype), shape, ObservationKind.ENTITIES),
-        st.sampled_from(["float32", "float64", "int32", "uint8"]),
-        st.tuples(st.integers(1, 5), st.integers(1, 4)),
-    ),
-)
-_ACTIONS = st.builds(
-    lambda size, branches: ActionSpec(size, tuple(branches)),
-    st.integers(0, 3),
-    st.lists(st.integers(1, 4), max_size=3),
-).filter(lambda action: action.factors > 0)
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    st.lists(_SEEN, min_size=1, max_size=3),
-    _ACTIONS,
-    st.fixed_dictionaries(
-        {
-            "normalize": st.booleans(),
-            "activation": st.sampled_from(["swish", "tanh", "relu"]),
-            "num_layers": st.integers(1, 3),
-            "vis_encode_type": st.sampled_from(["match3", "fully_connected"]),
-        }
-    ),
-)
-def test_any_behavior_passes_its_check(
-    observations: list[ObservationSpec], action: ActionSpec, network_settings: dict[str, Any]
-) -> None:
-    """For any behavior, a random state in ONNX Runtime equals torch."""
-    spec = BehaviorSpec("Walker", tuple(observations), action)
-    exporter_of(PolicyNetwork(spec, NetworkSettings(hidden_units=8, **network_settings))).verify()
-
-
 def test_memory_passes_its_check(recurrent: PolicyNetwork) -> None:
     """A network with an LSTM is exported with its memory as input and output."""
     exporter = exporter_of(recurrent)
@@ -222,13 +162,6 @@ def test_unused_state_is_left_out(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_nothing_reaches_the_user(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
-    """Warnings and messages of the tracer are hidden."""
-    exporter_of(vector_network(ActionSpec(2, (2,)), normalize=True)).verify()
-    assert capfd.readouterr() == ("", "")
-    assert caplog.records == []
-
-
 def test_the_network_is_left_as_it_was() -> None:
     """Exporting and checking change neither weights nor mode."""
     network = vector_network(ActionSpec(2, (2,)), normalize=True).train()
@@ -254,22 +187,11 @@ def test_the_graph_is_lean() -> None:
     ]
 
 
-def test_a_version_costs_a_copy() -> None:
-    """Rendering is many times faster than exporting."""
-    network = vector_network(ActionSpec(3))
-    state = network.state_dict()
-    began = time.perf_counter()
-    exporter = exporter_of(network)
-    exported = time.perf_counter()
-    for _ in range(20):
-        exporter.render(state)
-    assert exported - began > (time.perf_counter() - exported)
-
-
-def test_rendered_files_are_independent() -> None:
-    """A later version does not change the bytes of an earlier one."""
+def test_rendered_files_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later version does not change the bytes of an earlier one, and is not exported anew."""
     network = vector_network(ActionSpec(3))
     exporter = exporter_of(network)
+    monkeypatch.delattr("learner.publish.onnx.export_graph")
     first = exporter.render(network.state_dict())
     copy = bytes(bytearray(first))
     shake(network)

@@ -313,19 +313,6 @@ def test_a_disk_that_does_not_take_lessons_ends_nothing(tmp_path: Path) -> None:
         folder.training_status.rmdir()
 
 
-def test_damaged_lessons_are_told(tmp_path: Path) -> None:
-    """Invalid lessons in a run state end the start with one line."""
-    with opened(tmp_path) as folder:
-        Start(folder, 1, lessons=three_lessons()).keeper.save_run_state({})
-    state = saved(tmp_path)
-    with opened(tmp_path, resume=True) as folder:
-        second = Start(folder, 2, lessons=three_lessons())
-        damaged = replace(state, extra={**state.extra, "lessons": {"numbers": 3}})
-        with pytest.raises(UserError, match="is inconsistent") as caught:
-            second.restore(damaged)
-        assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
-
-
 @pytest.mark.parametrize("saves", [False, True])
 def test_it_is_saved_where_the_run_file_says_so(tmp_path: Path, *, saves: bool) -> None:
     """A replay memory is saved with its behavior's checkpoint; a new run does not load it."""
@@ -354,51 +341,46 @@ def test_a_memory_that_cannot_be_written_costs_the_checkpoint_and_not_the_run(tm
         assert start.reporting.last_error is not None
 
 
-def broken_states(state: SavedRunState) -> dict[str, SavedRunState]:
-    """Returns states that are readable files, and make no sense."""
+def spoiled(state: SavedRunState, case: str) -> SavedRunState:
+    """Returns a state that is a readable file, and makes no sense."""
     row = state.behaviors_table["behaviors"][0]
     books = state.ledger[NAME]
-    return {
-        "books": replace(state, ledger={NAME: {**books, "received": books["received"] + 1}}),
-        "counter": replace(state, ledger={NAME: {**books, "received": "many"}}),
-        "sessions": replace(state, sessions={"sessions": [{}], "places": {}, "ended": {}}),
-        "spec": replace(state, behaviors_table={"behaviors": [{**row, "spec": b"\xff\xff"}]}),
-        "empty spec": replace(state, behaviors_table={"behaviors": [{**row, "spec": b""}]}),
-        "table": replace(state, behaviors_table={"behaviors": 3}),
-        "no table": replace(state, behaviors_table={"behaviors": []}),
-        "twice": replace(state, behaviors_table={"behaviors": [row, row]}),
-        "clocks": replace(state, extra={"milestones": {NAME: {"wall_seconds": "long"}}}),
-        "news": replace(state, extra={"news": {NAME: {"nonsense": 1}}}),
-        "curves": replace(state, extra={"history": {NAME: {"interval": 1, "columns": {"t": [2.0, 1.0]}}}}),
-        "extra": replace(state, extra={"milestones": 3}),
+    changes: dict[str, dict[str, Any]] = {
+        "books": {"ledger": {NAME: {**books, "received": books["received"] + 1}}},
+        "counter": {"ledger": {NAME: {**books, "received": "many"}}},
+        "sessions": {"sessions": {"sessions": [{}], "places": {}, "ended": {}}},
+        "spec": {"behaviors_table": {"behaviors": [{**row, "spec": b"\xff\xff"}]}},
+        "empty spec": {"behaviors_table": {"behaviors": [{**row, "spec": b""}]}},
+        "table": {"behaviors_table": {"behaviors": 3}},
+        "no table": {"behaviors_table": {"behaviors": []}},
+        "twice": {"behaviors_table": {"behaviors": [row, row]}},
+        "clocks": {"extra": {"milestones": {NAME: {"wall_seconds": "long"}}}},
+        "news": {"extra": {"news": {NAME: {"nonsense": 1}}}},
+        "curves": {"extra": {"history": {NAME: {"interval": 1, "columns": {"t": [2.0, 1.0]}}}}},
+        "extra": {"extra": {"milestones": 3}},
+        "lessons": {"extra": {**state.extra, "lessons": {"numbers": 3}}},
     }
+    return replace(state, **changes[case])
 
 
-CASES = (
-    "books",
-    "counter",
-    "sessions",
-    "spec",
-    "empty spec",
-    "table",
-    "no table",
-    "twice",
-    "clocks",
-    "news",
-    "curves",
-    "extra",
-)
+CASES = ["books", "counter", "sessions", "spec", "empty spec", "table", "no table", "twice", "clocks", "news", "curves", "extra", "lessons"]
+
+
+@pytest.fixture(scope="module")
+def queued_state(tmp_path_factory: pytest.TempPathFactory) -> SavedRunState:
+    """Returns the state of a run with queued steps and lessons."""
+    results = tmp_path_factory.mktemp("results")
+    with begun(results, lessons=three_lessons()) as (_, first, trainer):
+        first.parts.ledger.enqueue(NAME, 7)
+        first.keeper.save_run_state({NAME: trainer})
+    return saved(results)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_state_that_makes_no_sense_is_refused(tmp_path: Path, case: str) -> None:
+def test_a_state_that_makes_no_sense_is_refused(tmp_path: Path, queued_state: SavedRunState, case: str) -> None:
     """An invalid state is an error of one line that names the file and the options."""
-    with begun(tmp_path) as (folder, first, trainer):
-        first.parts.ledger.enqueue(NAME, 7)
-        first.keeper.save_run_state({NAME: trainer})
-    state = broken_states(saved(tmp_path))[case]
-    with opened(tmp_path, resume=True) as folder, pytest.raises(UserError, match="is inconsistent") as caught:
-        Start(folder, 2).restore(state)
+    with open_run_folder(tmp_path, "run") as folder, pytest.raises(UserError, match="is inconsistent") as caught:
+        Start(folder, 2, lessons=three_lessons()).restore(spoiled(queued_state, case))
     assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
     assert "run_state.pt" in caught.value.message
 

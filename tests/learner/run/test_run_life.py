@@ -196,15 +196,6 @@ def test_a_callback_asks_for_a_checkpoint_an_evaluation_and_the_end(processes: P
     assert (evaluation["behavior"], evaluation["episodes"]) == (NAME, 2)
 
 
-def test_a_name_that_nobody_knows_ends_the_start(processes: Processes) -> None:
-    """An unknown callback ends the start with one line before anything is written."""
-    learner = processes.learner(write_run(processes.folder, {NAME: small()}, callbacks=["nobody"]))
-    line = learner.fails_with(ExitCode.RUN_FILE)
-    assert line.startswith("error: rollcast.callbacks names 'nobody'")
-    assert "broken, notes, raises" in line
-    assert not learner.folder.exists()
-
-
 def test_a_callback_that_cannot_be_made_ends_the_start(processes: Processes) -> None:
     """A callback that raises when it is made ends the start with one line, and the folder stays new."""
     learner = processes.learner(write_run(processes.folder, {NAME: small()}, callbacks=["broken"]))

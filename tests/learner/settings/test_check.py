@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-import pytest
-
-from learner.common.exits import ExitCode, UserError
+from learner.common.exits import ExitCode
 from learner.settings.check import check_config
 
 from .conftest import WriteRun
@@ -47,7 +45,3 @@ def test_json_is_the_resolved_tree_and_nothing_else(write_run: WriteRun) -> None
     assert check_config(path, output=output, errors=errors, as_json=True) is ExitCode.OK
     assert json.loads(output.getvalue())["behaviors"]["A"]["max_steps"] == 500000
     assert errors.getvalue().startswith("warning: ")
-
-
-
-

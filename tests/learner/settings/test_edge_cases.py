@@ -7,8 +7,6 @@ here, and what it refuses is refused. Where the two differ on purpose the case's
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -308,5 +306,3 @@ def test_a_run_file_resolves_to_the_same_tree(path: Path) -> None:
     expected = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     assert without_own_keys(loaded.options.model_dump(mode="json")) == expected
     assert [line for line in loaded.warnings if "nothing would be trained" not in line] == []
-
-

@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from learner.settings.environment import CheckpointSettings, EngineSettings, EnvironmentSettings
-
-
-
-
+from learner.settings.environment import CheckpointSettings
 
 
 @pytest.mark.parametrize("run_id", ["../escape", "", "a/b", ".git"])
@@ -17,8 +13,6 @@ def test_a_run_id_is_a_folder_name(run_id: str) -> None:
     """A run id cannot lead out of the results folder."""
     with pytest.raises(ValidationError, match="not a valid folder name"):
         CheckpointSettings(run_id=run_id)
-
-
 
 
 @pytest.mark.parametrize(("written", "expected"), [(True, True), ("auto", "auto"), ("true", True), (False, False)])

@@ -204,8 +204,6 @@ def test_flags_are_known_by_name_or_path(write_run: WriteRun) -> None:
     assert loaded.sources["env_settings.seed"] == "default"
 
 
-
-
 def test_the_deterministic_flag_is_for_the_listed_behaviors(write_run: WriteRun) -> None:
     """--deterministic changes the listed behaviors and not the defaults."""
     path = write_run("default_settings: {trainer_type: ppo}\nbehaviors: {A: }\n")
@@ -222,13 +220,9 @@ def test_the_deterministic_flag_without_listed_behaviors_says_that_it_does_nothi
     assert load_run_options(write_run("behaviors: {A: }\n"), cli={"deterministic": True}).warnings == ()
 
 
-
-
 def test_every_flag_sets_a_place_in_the_run_file() -> None:
     """Every flag sets an existing key."""
     assert [flag for flag in FLAGS if slot_at(RunOptions, {}, FLAGS[flag]) is None or flag != flag_name(flag)] == []
-
-
 
 
 @pytest.mark.parametrize(

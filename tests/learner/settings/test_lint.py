@@ -15,17 +15,11 @@ from .conftest import WriteRun
 BEHAVIOR = "behaviors:\n  Ball:\n    trainer_type: ppo\n"
 
 
-
-
-
-
 def test_every_problem_is_told_at_once(write_run: WriteRun) -> None:
     """Several mistakes are reported together."""
     with pytest.raises(UserError, match="and 2 more") as caught:
         load_run_options(write_run(BEHAVIOR + "    max_stepz: 1\n    time_horizon: soon\ndebugg: true\n"))
     assert len(caught.value.details) == 3
-
-
 
 
 def test_names_of_packages_are_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_run: WriteRun) -> None:
@@ -38,8 +32,6 @@ def test_names_of_packages_are_suggested(tmp_path: Path, monkeypatch: pytest.Mon
         load_run_options(write_run(BEHAVIOR + "    reward_signals: {pride: {}}\n"))
     with pytest.raises(UserError, match=r"'cautios'; did you mean 'cautious'\?; the trainers are appo, cautious, "):
         load_run_options(write_run("behaviors: {Ball: {trainer_type: cautios}}\n"))
-
-
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from learner.common.exits import ExitCode, UserError
+from learner.common.exits import UserError
 from learner.settings.load import MASK, effective_document, load_run_options, to_yaml
 from learner.settings.rules import endless_lessons
 
@@ -24,10 +21,6 @@ def test_no_file_runs_the_defaults_with_a_warning() -> None:
     assert "every behavior that actors declare" in warning
     assert "rollcast-learner serve RUN.yaml" in warning
     assert set(loaded.sources.values()) == {"default"}
-
-
-
-
 
 
 def test_sources_tell_inherited_from_written_from_derived(write_run: WriteRun) -> None:
@@ -88,10 +81,6 @@ def test_a_long_value_is_cut_in_messages(write_run: WriteRun) -> None:
     assert len(str(caught.value)) < 400
 
 
-
-
-
-
 @pytest.mark.parametrize(
     ("behaviors", "told"),
     [
@@ -131,8 +120,6 @@ def test_loading_changes_nothing_for_the_next_time(write_run: WriteRun) -> None:
     assert load_run_options(path).options.behaviors["A"].max_steps == 500000
 
 
-
-
 RUN = """
 default_settings:
   trainer_type: ppo
@@ -150,10 +137,6 @@ rollcast: {target_return: 100}
 """
 
 
-
-
-
-
 def test_what_is_written_into_the_run_folder_reads_back_the_same(write_run: WriteRun, tmp_path: Path) -> None:
     """configuration.yaml of a run loads as the same run."""
     loaded = load_run_options(write_run(RUN))
@@ -162,8 +145,6 @@ def test_what_is_written_into_the_run_folder_reads_back_the_same(write_run: Writ
     again = load_run_options(written)
     assert again.options == loaded.options
     assert again.warnings == ()
-
-
 
 
 def test_values_from_the_secrets_directory_are_masked(write_run: WriteRun, tmp_path: Path) -> None:

@@ -22,12 +22,6 @@ def resolve(value: object) -> object:
     return options.model_dump(mode="json")["environment_parameters"]["mass"]
 
 
-
-
-
-
-
-
 def test_resolving_twice_changes_nothing() -> None:
     """The resolved form resolves to itself."""
     assert resolve(resolve(UNIFORM)) == resolve(UNIFORM)

@@ -6,14 +6,10 @@ a table of their own, with the reason in their names.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from learner.common.exits import ExitCode, UserError
-from learner.settings.hyperparameters import PPOHyperparameters
 from learner.settings.load import load_run_options
-from learner.settings.rules import unsupported
 
 from .conftest import WriteRun
 
@@ -124,9 +120,3 @@ def test_it_is_refused(write_run: WriteRun, case: str) -> None:
     assert caught.value.exit_code is ExitCode.RUN_FILE
     assert str(caught.value).partition("run.yaml:")[2] == message
     assert caught.value.details == ()
-
-
-
-
-
-

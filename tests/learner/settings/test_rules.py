@@ -42,8 +42,6 @@ def test_each_feature_that_is_not_built_is_named(write_run: WriteRun, text: str,
     assert expected in lines[0]
 
 
-
-
 def test_what_is_built_is_not_refused(write_run: WriteRun) -> None:
     """An ordinary run is accepted."""
     text = "behaviors: {A: {trainer_type: ppo, threaded: true, network_settings: {normalize: true}}}\n"

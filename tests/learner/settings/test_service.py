@@ -9,8 +9,6 @@ from learner.settings.addresses import is_loopback, split_address
 from learner.settings.service import ServiceSettings
 
 
-
-
 @pytest.mark.parametrize(
     ("address", "expected"),
     [("127.0.0.1:50051", ("127.0.0.1", 50051)), ("localhost:0", ("localhost", 0)), ("[::1]:7", ("::1", 7))],

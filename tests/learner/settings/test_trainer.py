@@ -5,21 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from learner.settings.hyperparameters import PPOHyperparameters
 from learner.settings.network import NetworkSettings
-from learner.settings.trainer import SelfPlaySettings, TrainerSettings
-
-
-
-
-
-
-
-
-
-
-
-
+from learner.settings.trainer import TrainerSettings
 
 
 @pytest.mark.parametrize(
@@ -63,10 +50,6 @@ def test_a_list_of_widths_counts_the_layers() -> None:
     again = NetworkSettings.model_validate(listed.model_dump(mode="json"))
     assert again == listed
     assert NetworkSettings(hidden_units=32, num_layers=3).widths == (32, 32, 32)
-
-
-
-
 
 
 def test_settings_are_frozen() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from learner.common.exits import UserError
-from learner.settings.hyperparameters import OWN_TRAINERS, PPOHyperparameters, Traits
+from learner.settings.hyperparameters import OWN_TRAINERS, Traits
 from learner.settings.load import load_run_options
 from learner.settings.rules import unsupported
 from learner.settings.trainer import TrainerSettings
@@ -91,7 +91,3 @@ def test_self_play_goes_by_traits(write_run: WriteRun) -> None:
 def test_lock_step_takes_trainers_of_packages(name: str, write_run: WriteRun) -> None:
     """A subclass of a repeatable model is accepted in lock-step."""
     assert read(write_run, name, "rollcast: {lockstep: {}}\n").traits.repeatable
-
-
-
-

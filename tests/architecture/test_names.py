@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.architecture.tree import PACKAGES, files, parsed, shown, sources
+from tests.architecture.tree import PACKAGES, files, nodes, shown, sources
 
 ALGORITHM = re.compile(r"\b(?:ppo|appo|impala|sac|poca)\b")
 FOLDERS = (
@@ -46,7 +46,7 @@ LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"
 
 def events_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yields the lines and events of the calls of a module's log."""
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in LEVELS:
             continue
         of = node.func.value

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from tests.architecture.tree import parsed, python_files, shown, sources
+from tests.architecture.tree import nodes, python_files, shown, sources, text_in
 
 MAX_FILE_LINES = 600
 MOST_LINES = 300
@@ -27,7 +27,7 @@ def test_no_function_is_long() -> None:
     """No function has more than 60 lines without its docstring."""
     long = {}
     for path in sources():
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = _lines(node)
                 if lines > MAX_FUNCTION_LINES:
@@ -36,7 +36,7 @@ def test_no_function_is_long() -> None:
 
 
 def _file_lines(path: Path) -> int:
-    return len(path.read_text(encoding="utf-8").splitlines())
+    return len(text_in(path).splitlines())
 
 
 def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from learner.commands.init import SCHEMA_FILE, schema_text
-from tests.architecture.tree import PACKAGES, ROOT, files, nodes, shown, sources
+from tests.architecture.tree import PACKAGES, ROOT, nodes, shown, sources
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -100,18 +100,6 @@ def test_the_changelog_knows_the_version() -> None:
     headings = re.findall(r"^## \[?([0-9][^\]\s]*)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert headings
     assert headings[0] == PROJECT["version"]
-
-
-def test_the_packages_are_typed() -> None:
-    """Each package has a `py.typed` file."""
-    assert [name for name, folder in PACKAGES.items() if not (folder / "py.typed").exists()] == []
-
-
-def test_the_generated_code_is_committed() -> None:
-    """Each proto file has its four generated files."""
-    for proto in (path for path in files(ROOT / "protos") if path.suffix == ".proto"):
-        for end in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi"):
-            assert proto.with_name(proto.stem + end).exists(), f"{shown(proto)}: run make generate"
 
 
 def test_messages_name_extras_that_a_wheel_has() -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 from tests.architecture.tree import nodes, python_files, shown, sources, text_in
 
 MAX_FILE_LINES = 600
-MOST_LINES = 300
-MIN_SHARE_OF_MOST = 0.9
 MAX_FUNCTION_LINES = 60
 
 
@@ -15,12 +13,6 @@ def test_no_file_is_long() -> None:
     """No Python file has more than 600 lines."""
     lengths = {shown(path): _file_lines(path) for path in python_files()}
     assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
-
-
-def test_most_files_are_read_in_one_go() -> None:
-    """Nine of ten modules have at most 300 lines."""
-    lengths = [_file_lines(path) for path in sources()]
-    assert sum(lines <= MOST_LINES for lines in lengths) >= MIN_SHARE_OF_MOST * len(lengths)
 
 
 def test_no_function_is_long() -> None:

@@ -84,14 +84,6 @@ def test_pip_refuses_a_file_with_another_hash(tmp_path: Path) -> None:
     assert not (tmp_path / "site" / "iniconfig").exists()
 
 
-def answering(folder: Path, document: object, *, error: str = "", code: int = 0) -> list[str]:
-    """Returns a command that answers like pip-audit."""
-    script = folder / "answer.py"
-    text = "" if document is None else json.dumps(document)
-    script.write_text(f"import sys\nprint({text!r})\nprint({error!r}, file=sys.stderr)\nsys.exit({code})\n")
-    return [sys.executable, str(script)]
-
-
 CLEAN = {"name": "numpy", "version": "2.4.6", "vulns": []}
 FAULTY = {"name": "idna", "version": "3.20", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.21"]}]}
 SKIPPED = {"name": "torch", "skip_reason": "Dependency not found on PyPI"}
@@ -108,12 +100,14 @@ SKIPPED = {"name": "torch", "skip_reason": "Dependency not found on PyPI"}
     ],
 )
 def test_an_audit_without_an_answer_is_no_good_news(
-    answer: object, code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    answer: object, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Known faults end with 1, and a database without an answer for a package with 3, never with 0."""
     error = "Traceback\nrequests.exceptions.ConnectionError: no route\n" if answer is None else ""
-    command = answering(tmp_path, answer, error=error, code=int(answer is None))
-    assert audit.audit(command) == code
+    text = "" if answer is None else json.dumps(answer)
+    done = subprocess.CompletedProcess([], int(answer is None), stdout=text, stderr=error)
+    monkeypatch.setattr(audit.subprocess, "run", lambda *_, **__: done)
+    assert audit.audit(["pip-audit"]) == code
     said = capsys.readouterr()
     assert words in said.out + said.err
     assert "Traceback" not in said.err
@@ -155,7 +149,7 @@ class Registry(http.server.BaseHTTPRequestHandler):
 def registry() -> Iterator[str]:
     """Serves a registry for a block; yields its address."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield f"127.0.0.1:{server.server_port}"

@@ -107,7 +107,7 @@ def test_a_learner_that_does_not_answer(capsys: pytest.CaptureFixture[str], tmp_
     """Every operator's command fails with the address that it tried, or says what to give without one."""
     for arguments, said in (
         (["--control", NOBODY], f"error: no learner answers at {NOBODY}; "),
-        (["--results-dir", str(tmp_path)], f"error: no running learner in {tmp_path}"),
+        (["--results-dir", str(tmp_path)], f"error: no running learner found in {tmp_path}"),
     ):
         assert main([command, *arguments]) == ExitCode.UNREACHABLE
         captured = capsys.readouterr()
@@ -199,17 +199,25 @@ def test_a_run_file_behind_resume(capsys: pytest.CaptureFixture[str], run_file: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("module", ["learner", "actor_client"])
-def test_a_reader_that_leaves(module: str, unbuffered: str) -> None:
-    """`... | head` ends without an error."""
+@pytest.mark.parametrize(
+    ("command", "closed", "code"),
+    [
+        ("learner --version", "stdout", 0),
+        ("actor_client --version", "stdout", 0),
+        ("learner status --no", "stderr", 10),
+    ],
+)
+def test_a_reader_that_leaves(command: str, closed: str, code: int, unbuffered: str) -> None:
+    """`... | head` ends without an error, and an error that nobody reads keeps its code."""
     reading, writing = os.pipe()
     os.close(reading)
     result = subprocess.run(
-        [sys.executable, "-m", module, "--version"],
-        cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        [sys.executable, "-m", *command.split()],
+        cwd=ROOT, check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: writing},
     )  # fmt: skip
     os.close(writing)
-    assert (result.returncode, result.stderr) == (0, b"")
+    assert (result.returncode, result.stdout or b"", result.stderr or b"") == (code, b"", b"")
 
 
 @pytest.mark.slow

@@ -134,6 +134,8 @@ def test_files_and_list_from_the_first_checkpoint_to_the_end(tmp_path: Path) -> 
     final = status["My Behavior"]["final_checkpoint"]
     assert (final["steps"], final["file_path"]) == (340, f"{folder.path}/My Behavior.onnx")
     assert final["auxillary_file_paths"] == [f"{folder_of}/My Behavior-340.pt"]
+    newest = folder.path / "My Behavior" / "checkpoint.pt"
+    assert newest.read_bytes() == newest.with_name("My Behavior-340.pt").read_bytes()
     model = folder.path / "My Behavior.onnx"
     assert model.read_bytes() == (folder.path / "My Behavior" / "My Behavior-340.onnx").read_bytes()
 

@@ -300,18 +300,6 @@ def test_the_configuration_is_written(tmp_path: Path) -> None:
         assert json.loads((folder.path / "configuration_sources.json").read_text()) == {"b": "yaml"}
 
 
-def test_paths_of_behaviors(tmp_path: Path) -> None:
-    """Names are those of ML-Agents, and a hostile name stays in the folder."""
-    with open_run_folder(tmp_path, "run") as folder:
-        assert folder.checkpoint("Walker", 500, ".onnx") == folder.path / "Walker" / "Walker-500.onnx"
-        assert folder.newest_checkpoint("Walker") == folder.path / "Walker" / "checkpoint.pt"
-        assert folder.final_model("Walker") == folder.path / "Walker.onnx"
-        assert folder.training_status == folder.path / "run_logs" / "training_status.json"
-        hostile = folder.checkpoint("../../x", 1, ".pt")
-        assert folder.path in hostile.resolve().parents
-        assert hostile.parent.is_dir()
-
-
 def test_leftovers_of_a_killed_learner_are_removed(tmp_path: Path) -> None:
     """Unfinished files are removed when the folder is opened."""
     path = run(tmp_path, "run_state.pt", "W/.tmp-0123", ".tmp-4567")

@@ -104,15 +104,6 @@ def test_a_state_of_another_kind_is_refused(folder: RunFolder) -> None:
         store.load_run_state()
 
 
-def test_an_incomplete_state_is_refused(folder: RunFolder) -> None:
-    """Each part of a state must exist and be a map."""
-    store = CheckpointStore(folder)
-    state = run_state(1)
-    store.save_run_state(SavedRunState(1, state.ledger, [], {}, {}))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"is incomplete \(no sessions\)"):
-        store.load_run_state()
-
-
 @pytest.mark.parametrize("generation", [-1, 2**64, True, 1.0])
 def test_a_generation_that_no_start_had_is_refused(folder: RunFolder, generation: int) -> None:
     """A generation beyond the range of its message is refused."""
@@ -123,11 +114,18 @@ def test_a_generation_that_no_start_had_is_refused(folder: RunFolder, generation
     assert caught.value.exit_code == ExitCode.BAD_CHECKPOINT
 
 
-def test_a_trainer_without_a_state_is_refused(folder: RunFolder) -> None:
-    """A state without a trainer's part is refused."""
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sessions": []}, r"is incomplete \(no sessions\)"),
+        ({"trainers": {"Walker": None}}, r"is incomplete \(no state of the trainer of 'Walker'\)"),
+    ],
+)
+def test_an_incomplete_state_is_refused(folder: RunFolder, changes: dict[str, Any], said: str) -> None:
+    """Each part of a state, and the state of each trainer, must exist and be a map."""
     store = CheckpointStore(folder)
-    store.save_run_state(replace(run_state(1), trainers={"Walker": None}))
-    with pytest.raises(UserError, match=r"is incomplete \(no state of the trainer of 'Walker'\)"):
+    store.save_run_state(replace(run_state(1), **changes))
+    with pytest.raises(UserError, match=said):
         store.load_run_state()
 
 
@@ -158,30 +156,6 @@ def test_a_full_disk_leaves_the_old_checkpoints(small_disk: Path) -> None:
             store.save_behavior("Walker", step=9, state=state, reward=None, keep_checkpoints=1)
         assert names(folder.behavior("Walker")) == before
         assert folder.training_status.read_bytes() == listed
-
-
-def test_names_are_those_of_ml_agents(folder: RunFolder) -> None:
-    """Names are ML-Agents': numbered pairs, checkpoint.pt, the list and the final model."""
-    store = CheckpointStore(folder, wall_clock=lambda: 1.7e9)
-    save(store, 500)
-    save(store, 1000)
-    assert names(folder.path / "Walker") == [
-        "Walker-1000.onnx",
-        "Walker-1000.pt",
-        "Walker-500.onnx",
-        "Walker-500.pt",
-        "checkpoint.pt",
-    ]
-    behavior = folder.path / "Walker"
-    assert (behavior / "checkpoint.pt").read_bytes() == (behavior / "Walker-1000.pt").read_bytes()
-    assert store.finish_behavior("Walker") == folder.path / "Walker.onnx"
-    assert (folder.path / "Walker.onnx").read_bytes() == b"model 1000"
-    section = json.loads(folder.training_status.read_text())["Walker"]
-    assert [entry["steps"] for entry in section["checkpoints"]] == [500, 1000]
-    assert section["checkpoints"][1]["file_path"] == str(behavior / "Walker-1000.onnx")
-    assert section["checkpoints"][1]["auxillary_file_paths"] == [str(behavior / "Walker-1000.pt")]
-    assert section["final_checkpoint"]["file_path"] == str(folder.path / "Walker.onnx")
-    assert section["final_checkpoint"]["creation_time"] == 1.7e9
 
 
 @pytest.mark.parametrize(("keep", "left"), [(2, [4, 5]), (1, [5]), (5, [1, 2, 3, 4, 5]), (0, [1, 2, 3, 4, 5])])
@@ -368,18 +342,6 @@ def test_intervals_double_up_to_the_setting() -> None:
     clock = Clock()
     times = due_times(RecoverySchedule(10.0, clock=clock), clock, 50.0)
     assert times == [0.0, 1.0, 3.0, 7.0, 15.0, 25.0, 35.0, 45.0]
-
-
-def test_nothing_is_saved_without_an_update() -> None:
-    """Nothing is saved without an update."""
-    clock = Clock()
-    schedule = RecoverySchedule(10.0, clock=clock)
-    assert not schedule.is_due(updates=0)
-    assert schedule.is_due(updates=1)
-    schedule.saved(updates=1)
-    clock.now += 1000.0
-    assert not schedule.is_due(updates=1)
-    assert schedule.is_due(updates=2)
 
 
 def test_a_failed_save_is_tried_again_and_not_at_once() -> None:

@@ -114,7 +114,7 @@ HOSTILE = [
     b"a: &a [*a]",
     b"a: !!python/object/apply:os.system [ls]",
     b"\xff\xfe\x00",
-    b"{" * 5000,
+    b"{" * 1100,
     b"behaviors: " + b"9" * 5000,
     b"a: [1, 2\n",
 ]

@@ -20,7 +20,7 @@ from learner.publish.check import PolicyCheckFailed, open_session, random_inputs
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
 from learner.publish.unity import render_unity
-from learner.settings.network import MemorySettings, NetworkSettings, TowerSettings
+from learner.settings.network import MemorySettings, NetworkSettings
 from tests.learner.networks import specs
 from tests.learner.publish.conftest import ENTITIES, GOAL, HWC, image, vector
 
@@ -99,16 +99,6 @@ def test_unity_gets_memories_of_squashed_policies() -> None:
     assert found["memory_size"] == [8.0]
     np.testing.assert_allclose(found["recurrent_out"][:, 0], remembered.numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found["deterministic_continuous_actions"], mean.tanh().numpy(), rtol=1e-4, atol=1e-5)
-
-
-def test_towers_of_squashed_policies_are_in_the_file() -> None:
-    """Towers of squashed policies are exported for actors and Unity."""
-    settings = NetworkSettings(tower=TowerSettings(depth=1, width=4))
-    spec = BehaviorSpec("Board", (image("uint8", (5, 4, 3), HWC),), ActionSpec(1, (20,)))
-    network = SquashedPolicyNetwork(spec, settings)
-    PolicyExporter(network, describe(network, behavior_index=0, generation=1)).verify()
-    session = open_session(render_unity(network))
-    assert "deterministic_discrete_actions" in [item.name for item in session.get_outputs()]
 
 
 onnxruntime: Any = untyped_runtime  # it has no types

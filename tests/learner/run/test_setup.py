@@ -89,7 +89,7 @@ def test_several_learners_are_refused() -> None:
         make_deterministic(CPU, {"WORLD_SIZE": "2"})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("thread", [False, True])
 def test_freed_memory_is_kept(thread: bool) -> None:
     """Freed memory is reused, also by a thread that fills several heaps: repeated allocations cause no new page faults."""

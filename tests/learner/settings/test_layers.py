@@ -212,14 +212,6 @@ def test_the_deterministic_flag_is_for_the_listed_behaviors(write_run: WriteRun)
     assert not options.settings_for("B").network_settings.deterministic
 
 
-def test_the_deterministic_flag_without_listed_behaviors_says_that_it_does_nothing(write_run: WriteRun) -> None:
-    """--deterministic without listed behaviors is one warning with the setting to write."""
-    (warning,) = load_run_options(write_run("default_settings: {}\n"), cli={"deterministic": True}).warnings
-    assert warning.startswith("--deterministic has no effect")
-    assert "default_settings.network_settings.deterministic" in warning
-    assert load_run_options(write_run("behaviors: {A: }\n"), cli={"deterministic": True}).warnings == ()
-
-
 def test_every_flag_sets_a_place_in_the_run_file() -> None:
     """Every flag sets an existing key."""
     assert [flag for flag in FLAGS if slot_at(RunOptions, {}, FLAGS[flag]) is None or flag != flag_name(flag)] == []

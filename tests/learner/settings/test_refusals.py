@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "null parameter": (MASS % "", "4: environment_parameters.m: must be a number, or a map with sampler_type and sampler_parameters, got None"),
     "a memory that is true": (PPO + "    network_settings: {memory: true}\n", "4: behaviors.A.network_settings.memory: must be a map of settings, got True"),
     "a list of behaviors": ("behaviors: [A]\n", "1: behaviors: must be a map of behavior names to settings"),
-    "a list of defaults": ("default_settings: [1]\n", "1: default_settings: must be a map of settings"),
+    "a list of defaults": ("default_settings: [1]\n", "1: default_settings: must be a map of settings, got [1]"),
     "a behavior that is a number": ("behaviors: {A: 3}\n", "1: behaviors.A: must be a map of settings, got 3"),
     "a number that is a word": (PPO + "    max_steps: many\n", "4: behaviors.A.max_steps: must be a finite number, got 'many'"),
     "a number that is a list": (PPO + "    hyperparameters: {learning_rate: [1]}\n", "4: behaviors.A.hyperparameters.learning_rate: must be a finite number, got [1]"),

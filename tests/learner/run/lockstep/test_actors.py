@@ -123,7 +123,7 @@ def test_operators_see_whether_a_run_can_be_repeated(tmp_path: Path) -> None:
         assert {f"rollcast_learner_lockstep_reproducible {value}", "rollcast_learner_lockstep_round 7.0"} <= {*lines}
     other = LearnerMetrics()
     other.watch(lambda: MetricsSnapshot(run_view()))
-    assert b"rollcast_learner_lockstep" not in other.exposition()
+    assert b"\nrollcast_learner_lockstep" not in other.exposition()
     assert "lock-step" not in draw(run_view(behavior()))
     content = json.loads(write_summary(tmp_path, Summary("run", 1, "max_steps", {}, SPOILED)).read_text())
     assert (content["lockstep"]["reproducible"], content["lockstep"]["reason"]) == (False, SPOILED.reason)

@@ -449,24 +449,6 @@ def test_an_actor_that_never_ends_its_round_is_left_out() -> None:
     assert rig.told[-1][1] == {one.session_id, again.session_id}
 
 
-def test_people_are_told_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missing actors and unfinished rounds are logged at intervals."""
-    monkeypatch.setattr("learner.run.lockstep.barrier.SAY_SECONDS", 0.0)
-    rig = Rig()
-    with capture_logs() as logs:
-        one = rig.join("one")
-        rig.turn()
-        rig.join("two")
-        rig.turn()
-        rig.send(one)
-        rig.turn()
-    short, waits = (
-        [line for line in logs if line["event"] == event] for event in ("lockstep_waits_for_actors", "lockstep_waits")
-    )
-    assert (short[0]["joined"], short[0]["needed"]) == (1, 2)
-    assert (waits[0]["awaited"], waits[0]["actors"]) == (1, "1 (two)")
-
-
 def test_no_round_begins_at_the_end() -> None:
     """At the end of a run no round starts, and the trained round counts."""
     rig, one, two = begun()

@@ -80,17 +80,18 @@ def test_commands_of_the_documents_exist(capsys: pytest.CaptureFixture[str]) -> 
             assert re.search(rf"{flag}\b", helps[command, verb]), f"rollcast-{command} {verb} does not know {flag}"
 
 
-def python_of_the_documents(mark: str) -> str:
-    """Returns the one block of Python that contains a text."""
-    (block,) = (block for name in DOCUMENTS for block in blocks(text_of(name), "python") if mark in block)
-    return block
+def in_current_folder(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes the one block of Python of the documents that defines a class into a module of the current folder."""
+    mark = f"class {name.capitalize()}"
+    (block,) = (block for page in DOCUMENTS for block in blocks(text_of(page), "python") if mark in block)
+    (folder / f"{name}.py").write_text(block, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 def test_the_callback_of_its_page_keeps_milestones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The callback on its page is found by name and works as described."""
-    (tmp_path / "milestones.py").write_text(python_of_the_documents("class Milestones"), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    in_current_folder("milestones", tmp_path, monkeypatch)
     ((name, callback),) = load_callbacks(["milestones:Milestones"])
     runner = CallbackRunner(name, callback)
     for step, mean_return in ((1, None), (2, 150.0), (3, 190.0), (4, 310.0)):
@@ -109,9 +110,7 @@ def test_the_side_channel_of_its_page_talks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The side channel on its page is found by name and exchanges messages with a player."""
-    (tmp_path / "chat.py").write_text(python_of_the_documents("class Chat"), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    in_current_folder("chat", tmp_path, monkeypatch)
     (plugin,) = load_plugins(["chat:Chat"])
     channels = SideChannels(3, [plugin], first_of_run=True)
     channels.begin(session_pb2.EngineSettings(), policy_pb2.Assignment())
@@ -123,9 +122,7 @@ def test_the_side_channel_of_its_page_talks(
 
 def test_the_agents_of_its_page_join_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the environment on its page, the second runner joins in the step in which the first one arrives."""
-    (tmp_path / "relay.py").write_text(python_of_the_documents("class Relay"), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    in_current_folder("relay", tmp_path, monkeypatch)
     agents = make_agents("relay:Relay", {})
     report, seen = agents.reset(1, None), []
     while report.asking:
@@ -140,9 +137,7 @@ def test_the_environment_of_its_page_is_seen_and_masked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, vector: bool
 ) -> None:
     """The environment on its page works as described, and equal seeds repeat it."""
-    (tmp_path / "harvest.py").write_text(python_of_the_documents("class Harvest"), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    in_current_folder("harvest", tmp_path, monkeypatch)
     batch = make_env_batch(f"harvest:{name}", num_envs=3, vector=vector)
     assert {spec.name: (spec.kind.name, spec.shape) for spec in batch.spec.observations} == {
         "board": ("IMAGE", (2, 5, 5)),

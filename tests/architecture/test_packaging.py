@@ -131,15 +131,6 @@ def _imports(path: Path) -> list[str]:
     return names
 
 
-def test_a_checkout_has_the_line_ends_of_linux_everywhere() -> None:
-    """Git for Windows would otherwise give install.sh CRLF, with which no image builds."""
-    lines = [line.split() for line in (ROOT / ".gitattributes").read_text().splitlines()]
-    pattern, *attributes = next(words for words in lines if words and words[0] != "#")
-    assert pattern == "*"
-    assert {"text=auto", "eol=lf"} <= set(attributes)
-    assert b"\r" not in (ROOT / "deploy" / "docker" / "install.sh").read_bytes()
-
-
 def test_generated_code_is_not_run_with_a_later_major_version() -> None:
     """Protobuf refuses code that a generator two major versions older wrote, so its range has an end."""
     (protobuf,) = (each for each in requirements() if each.name == "protobuf")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -68,13 +67,6 @@ def test_check_config_shows_values_and_sources(capsys: pytest.CaptureFixture[str
     assert lines["max_steps: 7"] == "--set"
     assert lines["buffer_size: 2000"] == "yaml"
     assert lines["lease_seconds: 15.0"] == "default"
-
-
-def test_check_config_as_json(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:
-    """JSON output has the bare settings."""
-    assert main(["check-config", str(run_file), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["behaviors"]["Walker"]["hyperparameters"]["buffer_size"] == 2000
 
 
 def test_check_config_says_what_is_not_built(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from learner.common.exits import ExitCode, UserError
 from learner.observe.behavior_state import BehaviorState
-from learner.settings.load import load_run_options
 from learner.trainers.registry import build
 from tests.e2e.processes import ROOT, Processes, processes_in
 from tests.learner.trainers.in_process import make_bench
@@ -159,25 +157,3 @@ def test_a_trainer_of_a_package_runs_in_lock_step(
     summary = summary_of(train(processes, site, run_file(tmp_path, rollcast={"lockstep": {"actors": 1}}, **changes)))
     assert summary["lockstep"]["reproducible"]
     assert summary["policy_version"] >= 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hyperparameters": {"penlaty": 3.0}}, "unknown key 'penlaty'; did you mean 'penalty'?"),
-        ({"hyperparameters": {"penalty": 0.0}}, "penalty: must be greater than 0"),
-        ({"reward_signals": {"brightness": {"scale": 1}}}, "reward_signals.brightness.scale: unknown key 'scale'"),
-        ({"reward_signals": {"darkness": {}}}, "unknown key 'darkness'"),
-        ({"trainer_type": "couscous"}, "there is no trainer 'couscous'; the trainers are appo, "),
-        ({"network_settings": {"vis_encode_type": "avrage"}}, "'fully_connected' or 'average', got 'avrage'"),
-    ],
-)
-def test_mistakes_are_found_as_in_our_own_blocks(
-    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
-) -> None:
-    """An unknown key, a value out of range and an unknown name are errors with suggestions."""
-    monkeypatch.syspath_prepend(str(site))
-    with pytest.raises(UserError) as caught:
-        load_run_options(run_file(tmp_path, **changes), environ={})
-    assert caught.value.exit_code == ExitCode.RUN_FILE
-    assert message in "\n".join([str(caught.value), *caught.value.details])

@@ -41,6 +41,11 @@ def save(store: CheckpointStore, step: int, *, keep: int = 0, model: bool = True
     return store.save_behavior(name, step=step, state=state, reward=1.0, keep_checkpoints=keep, export=export)
 
 
+def files_of(*steps: int) -> list[str]:
+    """Returns the names of a behavior's checkpoints."""
+    return [*(f"Walker-{step}{suffix}" for step in steps for suffix in (".onnx", ".pt")), "checkpoint.pt"]
+
+
 def names(folder: Path) -> list[str]:
     """Lists a folder."""
     return sorted(entry.name for entry in folder.iterdir())
@@ -164,8 +169,7 @@ def test_the_oldest_go_first(folder: RunFolder, keep: int, left: list[int]) -> N
     store = CheckpointStore(folder)
     for step in range(1, 6):
         save(store, step, keep=keep)
-    files = [f"Walker-{step}{suffix}" for step in left for suffix in (".onnx", ".pt")]
-    assert names(folder.path / "Walker") == [*files, "checkpoint.pt"]
+    assert names(folder.path / "Walker") == files_of(*left)
     assert [entry.steps for entry in store.status.checkpoints("Walker")] == left
 
 
@@ -178,13 +182,7 @@ def test_retention_goes_on_after_a_resume(tmp_path: Path) -> None:
             save(store, step, keep=2)
     with open_run_folder(tmp_path, "run", resume=True) as folder:
         save(CheckpointStore(folder), 3, keep=2)
-        assert names(folder.path / "Walker") == [
-            "Walker-2.onnx",
-            "Walker-2.pt",
-            "Walker-3.onnx",
-            "Walker-3.pt",
-            "checkpoint.pt",
-        ]
+        assert names(folder.path / "Walker") == files_of(2, 3)
 
 
 def test_a_forced_run_keeps_the_old_ones_out_of_it(tmp_path: Path) -> None:
@@ -197,13 +195,7 @@ def test_a_forced_run_keeps_the_old_ones_out_of_it(tmp_path: Path) -> None:
         store = CheckpointStore(folder)
         for step in (1, 2):
             save(store, step, keep=1)
-        assert names(folder.path / "Walker") == [
-            "Walker-2.onnx",
-            "Walker-2.pt",
-            "Walker-900.onnx",
-            "Walker-900.pt",
-            "checkpoint.pt",
-        ]
+        assert names(folder.path / "Walker") == files_of(2, 900)
 
 
 def test_a_rolled_back_run_ends_with_its_own_model(tmp_path: Path) -> None:

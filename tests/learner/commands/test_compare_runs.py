@@ -12,7 +12,7 @@ import pytest
 from learner.cli import main
 from learner.common.exits import ExitCode
 from learner.observe.curves import RETURN_KEY
-from tests.learner.commands.run_folders import curve_rows, run_folder, trained_run
+from tests.learner.commands.run_folders import curve_rows, trained_run
 
 RATE = "behaviors.Walker.hyperparameters.learning_rate=1e-5"
 
@@ -154,16 +154,6 @@ def test_curves_are_drawn(results: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert {"Walker", "base", "slow", "environment steps", "mean training return"} <= set(words)
     told(capsys, *BASE, "--svg", "time.svg", "--x", "time")
     assert "minutes since the first actor joined" in Path("time.svg").read_text()
-
-
-def test_runs_without_settings_are_compared_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Folders of any origin need only statistics, unless settings make the groups."""
-    for name in ("old-1", "old-2"):
-        (run_folder(tmp_path, name) / "Walker").mkdir()
-        (tmp_path / name / "Walker" / "stats.csv").write_text(curve_rows([1.0, 2.0]))
-    runs = ["old-1", "old-2", "--results-dir", str(tmp_path)]
-    assert "has no configuration.yaml; --by name" in error(capsys, *runs)
-    assert re.search(r"^old +2 +1\.50 ", told(capsys, *runs, "--by", "name"), re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,13 @@ def ranks(door: RemoteDoor) -> Iterator[Ranks]:
 INTRODUCTION = Introduction(0, 2, RELEASE).encode()
 
 
+def join(*threads: threading.Thread) -> None:
+    """Waits until threads have ended."""
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
 def have_come(found: list[list[StreamConnection] | None]) -> bool:
     """Returns whether a wait ended with both ranks."""
     return [len(connections or ()) for connections in found] == [2]
@@ -131,9 +138,7 @@ def have_come(found: list[list[StreamConnection] | None]) -> bool:
 def test_ranks_come_in_any_order(ranks: Ranks) -> None:
     """All get the name of the attempt, and the connections are in the order of the ranks."""
     gathering, found = ranks.gather("one")
-    for thread in [ranks.arrive(rank) for rank in (1, 0)]:
-        thread.join(SECONDS)
-    gathering.join(SECONDS)
+    join(ranks.arrive(1), ranks.arrive(0), gathering)
     (connections,) = found
     assert connections is not None
     assert ranks.attempts == {0: "one", 1: "one"}
@@ -148,8 +153,7 @@ def test_a_rank_that_is_started_again_replaces_the_earlier_one(ranks: Ranks) -> 
     gathering, found = ranks.gather("two")
     again = ranks.arrive(0)
     assert earlier.recv(1) == b""
-    for thread in (ranks.arrive(1), again, gathering):
-        thread.join(SECONDS)
+    join(ranks.arrive(1), again, gathering)
     assert have_come(found)
     assert ranks.attempts == {0: "two", 1: "two"}
 
@@ -163,8 +167,7 @@ def test_who_does_not_confirm_starts_the_wait_again(ranks: Ranks) -> None:
     assert b'"three"' in dead.recv(length)
     dead.shutdown(socket.SHUT_WR)
     ranks.arrive(0).join(SECONDS)
-    for thread in (other, gathering):
-        thread.join(SECONDS)
+    join(other, gathering)
     assert have_come(found)
     assert ranks.attempts == {0: "three", 1: "three"}
 
@@ -178,8 +181,7 @@ def test_a_rank_0_without_the_run_folder_is_sent_away(ranks: Ranks) -> None:
         with pytest.raises(RefusedError, match="rank 0 does not see the run folder"):
             ranks.dial(0)
         ranks.note("apart")
-        for thread in (ranks.arrive(0), other, gathering):
-            thread.join(SECONDS)
+        join(ranks.arrive(0), other, gathering)
     assert have_come(found)
     (line,) = (line for line in lines if line["log_level"] == "warning")
     assert line["event"] == "trainer_refused"
@@ -205,20 +207,9 @@ def test_nonsense_is_refused(ranks: Ranks, content: bytes) -> None:
     length = int.from_bytes(stranger.recv(4), "big")
     assert "refused" in json.loads(stranger.recv(length))
     assert stranger.recv(1) == b""
-
-
-def test_silent_strangers_do_not_keep_ranks_out(ranks: Ranks) -> None:
-    """Connections that say nothing take a part of the room, and a large announcement is refused at once."""
-    for _ in range(MOST_AT_ONCE - 4):
-        ranks.raw()
     large = ranks.raw()
     large.sendall(b"\xff\xff\xff\xff")
-    assert large.recv(1) == b""
-    gathering, found = ranks.gather("four")
-    for thread in [ranks.arrive(rank) for rank in (0, 1)]:
-        thread.join(SECONDS)
-    gathering.join(SECONDS)
-    assert have_come(found)
+    assert large.recv(1) == b"", "a large announcement is refused at once"
 
 
 def drip(sockets: list[socket.socket], ended: threading.Event) -> None:
@@ -243,8 +234,7 @@ def test_slow_strangers_do_not_keep_ranks_out(ranks: Ranks) -> None:
     dripping.start()
     gathering, found = ranks.gather("slow")
     try:
-        for thread in [*(ranks.arrive(rank) for rank in (0, 1)), gathering]:
-            thread.join(SECONDS)
+        join(ranks.arrive(0), ranks.arrive(1), gathering)
         assert have_come(found)
     finally:
         ended.set()
@@ -338,8 +328,7 @@ def known(certs: Folder, tmp_path: Path) -> Iterator[Ranks]:
 def test_a_revoked_token_ends_the_ranks(known: Ranks, certs: Folder, tmp_path: Path, roles: dict[str, Role]) -> None:
     """The connections of ranks that train end when their token loses its role, and the audit has it."""
     gathering, found = known.gather("revoked")
-    for thread in [*(known.arrive(rank) for rank in (0, 1)), gathering]:
-        thread.join(SECONDS)
+    join(known.arrive(0), known.arrive(1), gathering)
     assert have_come(found)
     certs.write_tokens(**roles)
     for each in known.connections.values():

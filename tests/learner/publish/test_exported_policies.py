@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as untyped_runtime
 import pytest
 import torch
@@ -53,32 +52,6 @@ def test_actors_get_what_torch_computes(kind: str) -> None:
         assert description.action_transform.squash is Squash.TANH
 
 
-@pytest.mark.parametrize("kind", ["continuous", "hybrid"])
-def test_unity_gets_squashed_actions(kind: str) -> None:
-    """Unity's actions are tanh of the mean, with operators of opset 9."""
-    network = network_of(kind)
-    payload = render_unity(network)
-    model = onnx.load_model_from_string(payload)
-    assert (model.opset_import[0].version, model.ir_version) == (9, 4)
-    session = open_session(payload)
-    feed = random_inputs(network.spec, 0, 64, np.random.default_rng(2))
-    given = {name: value.astype(np.float32) for name, value in feed.items()}
-    names = [item.name for item in session.get_outputs()]
-    found = dict(
-        zip(names, session.run(names, {item.name: given[item.name] for item in session.get_inputs()}), strict=True)
-    )
-    masks = torch.from_numpy(feed["action_masks"]) if "action_masks" in feed else None
-    with torch.no_grad():
-        mean, log_std, *_ = network([torch.from_numpy(feed["obs_0"])], masks)
-    assert mean is not None
-    assert log_std is not None
-    np.testing.assert_allclose(
-        found["deterministic_continuous_actions"], torch.tanh(mean).numpy(), rtol=1e-4, atol=1e-5
-    )
-    assert np.abs(found["continuous_actions"]).max() <= 1.0
-    assert not np.allclose(found["continuous_actions"], found["deterministic_continuous_actions"])
-
-
 def test_unity_gets_memories_of_squashed_policies() -> None:
     """The model has memory input, output and size as for ppo."""
     network = network_of("hybrid", MemorySettings(memory_size=8))
@@ -97,6 +70,8 @@ def test_unity_gets_memories_of_squashed_policies() -> None:
     assert mean is not None
     assert remembered is not None
     assert found["memory_size"] == [8.0]
+    assert np.abs(found["continuous_actions"]).max() <= 1.0
+    assert not np.allclose(found["continuous_actions"], found["deterministic_continuous_actions"])
     np.testing.assert_allclose(found["recurrent_out"][:, 0], remembered.numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found["deterministic_continuous_actions"], mean.tanh().numpy(), rtol=1e-4, atol=1e-5)
 

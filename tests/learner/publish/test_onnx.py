@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -255,32 +253,6 @@ def test_the_architecture_hash_is_of_the_form_alone() -> None:
     ]
     hashes = {exporter_of(network).description.architecture_hash for network in others}
     assert len(hashes | {ours}) == len(others) + 1
-
-
-_OTHER_PROCESS = """
-import sys
-import numpy as np
-import learner.publish.publisher, learner.publish.unity
-heavy = ("onnx", "onnxruntime", "torch.onnx._internal.torchscript_exporter")
-print([name for name in heavy if name in sys.modules])
-from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from learner.networks.policy import PolicyNetwork
-from learner.publish.describe import describe
-from learner.publish.onnx import PolicyExporter
-from learner.settings.network import NetworkSettings
-spec = BehaviorSpec("Walker", (ObservationSpec("vector", np.dtype("float32"), (5,)),), ActionSpec(3, (2,)))
-network = PolicyNetwork(spec, NetworkSettings(hidden_units=16))
-exporter = PolicyExporter(network, describe(network, behavior_index=0, generation=9))
-print(exporter.description.architecture_hash.hex())
-"""
-
-
-@pytest.mark.slow
-def test_another_process() -> None:
-    """Another process computes the same hash and imports nothing heavy before it exports."""
-    output = subprocess.run([sys.executable, "-c", _OTHER_PROCESS], check=True, capture_output=True, text=True).stdout
-    ours = exporter_of(vector_network(ActionSpec(3, (2,)))).description.architecture_hash.hex()
-    assert output.splitlines() == ["[]", ours]
 
 
 class Unexportable(PolicyNetwork):

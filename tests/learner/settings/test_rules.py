@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from pydantic import ValidationError
 
 from learner.common.exits import UserError
 from learner.settings.addresses import host_names
-from learner.settings.check import check_config
 from learner.settings.load import load_run_options
 from learner.settings.options import RunOptions
 from learner.settings.rules import unsupported
@@ -40,13 +38,6 @@ def test_each_feature_that_is_not_built_is_named(write_run: WriteRun, text: str,
     lines = unsupported(load_run_options(write_run(text)).options)
     assert len(lines) == 1
     assert expected in lines[0]
-
-
-def test_what_is_built_is_not_refused(write_run: WriteRun) -> None:
-    """An ordinary run is accepted."""
-    text = "behaviors: {A: {trainer_type: ppo, threaded: true, network_settings: {normalize: true}}}\n"
-    text += "environment_parameters: {mass: 3, wind: {sampler_type: multirangeuniform, sampler_parameters: {}}}"
-    assert unsupported(load_run_options(write_run(text)).options) == []
 
 
 @pytest.mark.parametrize(
@@ -132,19 +123,6 @@ def test_a_replay_memory_that_is_not_saved_is_told_of(tmp_path: Path, *, saves: 
     warnings = load_run_options(run_file(tmp_path, sac, lockstep={})).warnings
     assert all("CartPole.hyperparameters.save_replay_buffer" in line for line in warnings)
     assert len(warnings) == (not saves)
-
-
-def test_check_config_explains_it(tmp_path: Path) -> None:
-    """The notes have actors, quota and restart point in lock-step, and are absent otherwise."""
-    output, errors = io.StringIO(), io.StringIO()
-    lockstep = {"actors": 2, "actor_names": ["left", "right"], "quota_steps": 64, "checkpoint_updates": 7}
-    check_config(run_file(tmp_path, lockstep=lockstep), output=output, errors=errors)
-    notes = errors.getvalue()
-    for part in ("2 actors (left, right)", "64 steps", "every 7 rounds", "checkpoint_seconds"):
-        assert part in notes
-    errors = io.StringIO()
-    check_config(run_file(tmp_path), output=output, errors=errors)
-    assert "lock-step" not in errors.getvalue()
 
 
 def test_host_names_of_the_page() -> None:

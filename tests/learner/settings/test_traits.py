@@ -60,12 +60,6 @@ def test_a_subclass_has_the_traits_of_its_parent(name: str, parent: str, write_r
     assert settings.threaded is read(write_run, parent).threaded is (parent == "appo")
 
 
-def test_a_subclass_changes_what_it_declares(write_run: WriteRun) -> None:
-    """A subclass changes one trait and inherits the others."""
-    traits = read(write_run, "slow").traits
-    assert (traits.max_policy_lag, traits.threaded, traits.repeatable) == (100, True, True)
-
-
 def test_a_replay_trainer_needs_no_critics(write_run: WriteRun) -> None:
     """A replay trainer's settings need neither a target network nor an entropy coefficient."""
     settings = read(write_run, "queue")

@@ -228,15 +228,6 @@ def test_environments_begin_anew_at_checkpoints() -> None:
     assert rig.saved == [0, 2, 4]
 
 
-def test_quotas_pass_buffer_size_just_so() -> None:
-    """Without a quota, each agent takes enough steps to exceed buffer_size."""
-    rig = Rig(quota_steps=None)
-    rig.join("one", agents=2)
-    rig.join("two", agents=1)
-    rig.turn()
-    assert rig.order.lockstep_quota_steps == 4  # 3 agents, and buffer_size is 10
-
-
 def test_a_lost_actor_spoils_the_run_and_the_others_go_on() -> None:
     """A lost actor's steps are trained, the run is marked with its name, and a new one joins the next round."""
     rig, one, two = begun()

@@ -163,6 +163,17 @@ def test_a_full_disk_leaves_the_old_checkpoints(small_disk: Path) -> None:
         assert folder.training_status.read_bytes() == listed
 
 
+def test_a_list_that_cannot_be_written_names_no_missing_files(folder: RunFolder) -> None:
+    """Old checkpoints are deleted only after the list without them is on the disk."""
+    store = CheckpointStore(folder)
+    save(store, 5, keep=1)
+    folder.training_status.unlink()
+    (folder.training_status / "in the way").mkdir(parents=True)
+    with pytest.raises(CheckpointFailed, match="training_status"):
+        save(store, 9, keep=1)
+    assert names(folder.path / "Walker") == sorted([*files_of(5), *files_of(9)[:2]])
+
+
 @pytest.mark.parametrize(("keep", "left"), [(2, [4, 5]), (1, [5]), (5, [1, 2, 3, 4, 5]), (0, [1, 2, 3, 4, 5])])
 def test_the_oldest_go_first(folder: RunFolder, keep: int, left: list[int]) -> None:
     """`keep_checkpoints` of them stay, with model and weights; 0 keeps all."""
@@ -206,10 +217,11 @@ def test_a_rolled_back_run_ends_with_its_own_model(tmp_path: Path) -> None:
         save(store, 900)
     with open_run_folder(tmp_path, "run", resume=True) as folder:
         store = CheckpointStore(folder)
-        save(store, 850, keep=1)
+        save(store, 850, keep=2)
         store.finish_behavior("Walker")
         assert folder.final_model("Walker").read_bytes() == b"model 850"
-        assert not (folder.path / "Walker" / "Walker-900.pt").exists()
+        save(store, 860, keep=1)
+        assert names(folder.path / "Walker") == files_of(860)
 
 
 def test_the_same_step_is_replaced(folder: RunFolder) -> None:

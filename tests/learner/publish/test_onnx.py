@@ -21,7 +21,7 @@ from learner.networks.policy import PolicyNetwork
 from learner.publish.check import PolicyCheckFailed, open_session, random_inputs
 from learner.publish.describe import describe
 from learner.publish.graph import call
-from learner.publish.onnx import PolicyExporter, Splicer, find_slots
+from learner.publish.onnx import PolicyExporter, Slot, Splicer, find_slots
 from learner.settings.network import NetworkSettings
 
 
@@ -216,6 +216,9 @@ def test_another_form_is_refused() -> None:
         ValueError, match=r"gaussian\.mean\.weight is .* of shape \[4, 16\]; the exported network needs"
     ):
         exporter.render(vector_network(ActionSpec(4)).state_dict() | {"gaussian.log_std": state["gaussian.log_std"]})
+    turned = {name: value.t() if value.dim() == 2 else value for name, value in state.items()}
+    with pytest.raises(ValueError, match=r"of shape \[16, 3\]; the exported network needs .* \[3, 16\]"):
+        exporter.render(state | {"gaussian.mean.weight": turned["gaussian.mean.weight"]})
     with pytest.raises(ValueError, match=r"torch\.float64"):
         exporter.render({name: value.double() for name, value in state.items()})
     del state["gaussian.log_std"]
@@ -320,6 +323,15 @@ def test_a_weight_of_another_size_is_refused() -> None:
 def test_initializers_without_raw_data_have_no_slot() -> None:
     """Initializers without raw data have no slot."""
     assert find_slots(model_of([3], raw=False).SerializeToString()) == {}
+
+
+def test_fields_of_every_wire_type_are_passed_over() -> None:
+    """Numbers of fixed and variable size before the graph move its slots, and nothing else."""
+    model = model_of([3, 40]).SerializeToString()
+    numbers = [bytes([15 << 3 | 5, *range(4)]), bytes([15 << 3 | 1, *range(8)]), bytes([15 << 3, 0x80, 0x80, 1])]
+    moved = find_slots(b"".join(numbers) + model)
+    assert moved == {name: Slot(slot.offset + 18, slot.size_bytes) for name, slot in find_slots(model).items()}
+    assert moved.keys() == {"w0", "w1"}
 
 
 def test_what_is_no_protobuf_is_said_to_be_so() -> None:

@@ -2,7 +2,6 @@
 
 import re
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
@@ -48,18 +47,6 @@ def test_make_targets_exist() -> None:
         fenced = FENCED.findall(text_of(name))
         quotes = re.findall(r"`([^`]+)`", FENCED.sub("", text_of(name)))
         assert set(TARGET.findall("\n".join([*fenced, *quotes]))) <= targets, name
-
-
-@pytest.mark.slow
-def test_make_help_lists_every_target() -> None:
-    """`make help` shows every public target with one line."""
-    done = subprocess.run(["make", "help"], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
-    phony = re.search(r"^\.PHONY: (.*)$", text_of("Makefile"), flags=re.MULTILINE)
-    assert phony is not None
-    for target in phony.group(1).split():
-        assert re.search(rf"^  make {target} +\S", done.stdout, flags=re.MULTILINE), (
-            f"make help says nothing of {target}"
-        )
 
 
 def test_commands_of_the_documents_exist(capsys: pytest.CaptureFixture[str]) -> None:

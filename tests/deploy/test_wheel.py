@@ -66,10 +66,9 @@ def interpreter(version: str) -> Path | None:
     found += sorted(
         Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions").glob(f"{version}.*/bin/{named}")
     )
-    for path in found:  # one of pyenv's shims may lead nowhere
-        if path.exists() and subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0:
-            return path
-    return None
+    return next(
+        (path for path in found if path.exists() and path.parent.name != "shims"), None
+    )  # they may lead nowhere
 
 
 def site_packages(version: str) -> Path | None:

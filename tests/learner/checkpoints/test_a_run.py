@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import structlog
-import torch
 from rollcast.specs import BehaviorSpec
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.checkpoints.store import CheckpointStore
-from learner.common.exits import UserError
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.ingest.sessions import SessionTable
@@ -186,14 +183,3 @@ def test_a_model_that_cannot_be_written_never_ends_a_training(tmp_path: Path) ->
         assert run.trainers[spec.name].version == 4
         assert [entry["steps"] for entry in status_of(folder)[spec.name]["checkpoints"]] == [200]
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["checkpoint_failed"]
-
-
-def test_a_checkpoint_of_ml_agents_is_named(tmp_path: Path) -> None:
-    """A .pt file of ML-Agents is refused with a message that says so."""
-    path = tmp_path / "checkpoint.pt"
-    torch.save({"Policy": {"weight": torch.zeros(2)}, "global_step": {}, "Optimizer:critic": {}}, path)
-    with (
-        open_run_folder(tmp_path, "run") as folder,
-        pytest.raises(UserError, match="is a checkpoint of ML-Agents, whose weights Rollcast cannot load"),
-    ):
-        CheckpointStore(folder).load_initial("Walker", str(path))

@@ -131,12 +131,7 @@ def test_code_that_is_not_there(run_file: Path, capsys: pytest.CaptureFixture[st
     run_file.write_text(f"{run_file.read_text()}rollcast: {{{block}}}\n")
     assert main(["check-config", str(run_file)]) == ExitCode.OK
     assert f"serve would refuse: {said}" in capsys.readouterr().err
-    assert _check(run_file) == ExitCode.RUN_FILE
-    assert said in capsys.readouterr().err
-    with pytest.raises(UserError) as caught:
-        serve(load_run_options(run_file, cli={"results_dir": str(run_file.parent / "results")}))
-    assert (caught.value.exit_code, said in caught.value.message) == (ExitCode.RUN_FILE, True)
-    assert list(run_file.parent.iterdir()) == [run_file]
+    _refused_by_both(run_file, ExitCode.RUN_FILE, said)
     assert _check(run_file, "--inference") == ExitCode.OK  # which has neither
 
 

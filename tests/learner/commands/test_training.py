@@ -147,15 +147,3 @@ def test_statistics_that_cannot_be_written_end_nothing(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logs, assembled(tmp_path, resume=True) as run:
         assert build(run).get_step > 0
     assert [line["event"] for line in logs if line["log_level"] != "info"] == ["stats_not_written"]
-
-
-def test_news_are_those_of_the_trainer(tmp_path: Path) -> None:
-    """The status reads the trainer's numbers between its turns."""
-    with begun(tmp_path) as (_, start, trainer):
-        assert trainer.stats().mean_return is None
-        start.train(trainer, 1)
-        news = trainer.stats()
-        assert (news.version, news.env_steps_trained) == (1, trainer.steps_trained)
-        assert news.episodes == trainer.episodes > 0
-        assert news.mean_return == trainer.mean_return()
-        assert not news.is_full

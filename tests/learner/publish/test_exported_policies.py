@@ -108,42 +108,6 @@ def test_a_memory_behind_any_body_passes_its_check(seen: str, kind: type[PolicyN
     exporter_of(policy(*SEEN[seen], kind=kind)).verify()
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
-@pytest.mark.parametrize(
-    "action", [ActionSpec(2), ActionSpec(0, (3, 2)), ActionSpec(1, (4,))], ids=["axes", "branches", "both"]
-)
-def test_step_by_step_it_remembers_as_the_network_does(action: ActionSpec, kind: type[PolicyNetwork]) -> None:
-    """Over many steps, episodes and versions, the file's memory equals the network's."""
-    network = policy(specs.vector(), action=action, kind=kind)
-    exporter = exporter_of(network)
-    generator = np.random.default_rng(3)
-    memory, own = np.zeros((5, SIZE), np.float32), torch.zeros(5, SIZE)
-    for step in range(60):
-        if step % 20 == 0:  # another version
-            with torch.no_grad():
-                for parameter in network.parameters():
-                    parameter.add_(torch.from_numpy(generator.normal(0, 0.1, parameter.shape).astype(np.float32)))
-            session = onnxruntime.InferenceSession(exporter.render(network.state_dict()))
-            names = [item.name for item in session.get_outputs()]
-        rows = generator.normal(size=(5, 4)).astype(np.float32)
-        feed: dict[str, Any] = {"obs_0": rows, "recurrent_in": memory}
-        masks = None
-        if action.discrete_branches:
-            feed["action_masks"] = np.ones((5, sum(action.discrete_branches)), np.float32)
-            masks = torch.from_numpy(feed["action_masks"])
-        found = dict(zip(names, session.run(names, feed), strict=True))
-        with torch.no_grad():
-            output = network([torch.from_numpy(rows)], masks, own)
-        for name in names:
-            expected = getattr(output, name).detach().numpy()
-            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
-        assert output.recurrent_out is not None
-        memory, own = found["recurrent_out"], output.recurrent_out
-        ended = generator.random(5) < 0.1
-        memory[ended], own[torch.from_numpy(ended)] = 0.0, 0.0
-    assert np.abs(memory).max() > 0.01
-
-
 class Forgetful(Memory):
     """A network whose memory becomes a constant in the graph."""
 

@@ -85,19 +85,6 @@ def test_it_is_saved_when_due(tmp_path: Path) -> None:
         assert folder.run_state.stat().st_mtime_ns > first
 
 
-def test_the_end_leaves_everything(tmp_path: Path) -> None:
-    """The end leaves run state, checkpoint, model and list of the last version."""
-    with begun(tmp_path, 1) as (folder, start, trainer):
-        is_complete = start.keeper.finish({NAME: trainer}, Ending("signal"))
-        assert start.keeper.models == {NAME: folder.final_model(NAME)}
-        assert is_complete
-        assert folder.final_model(NAME).stat().st_size > 0
-        assert folder.newest_checkpoint(NAME).exists()
-        assert start.store.status.checkpoints(NAME)[-1].steps == trainer.get_step
-        assert not start.reporting.last_error
-    assert saved(tmp_path).trainers[NAME]["version"] == 1
-
-
 def test_what_is_saved_when_training_ends_is_not_written_again(tmp_path: Path) -> None:
     """After the end of training only the run state is written again."""
     with begun(tmp_path, 1) as (folder, start, trainer):
@@ -191,22 +178,6 @@ def block(path: Path) -> None:
     """Makes a folder in the place of a file, which blocks writing for every user."""
     path.mkdir()
     (path / "file").write_text("in the way")
-
-
-def test_a_trainer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    """A state of another network is an error that says so."""
-    with begun(tmp_path) as (folder, first, trainer):
-        first.keeper.save_run_state({NAME: trainer})
-    state = saved(tmp_path)
-    model = state.trainers[NAME]["model"]
-    weights = {name: value[..., :-1] for name, value in model["network"].items()}
-    broken = {NAME: {**state.trainers[NAME], "model": {**model, "network": weights}}}
-    with opened(tmp_path, resume=True) as folder:
-        second = Start(folder, 2)
-        second.restore(replace(state, trainers=broken))
-        with pytest.raises(UserError, match="does not fit the run file") as caught:
-            second.trainer()
-    assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
 
 
 def test_another_run_gives_its_weights(tmp_path: Path) -> None:

@@ -64,14 +64,6 @@ def run_file(folder: Path, behavior: dict[str, Any] | None = None, **rollcast: A
     return path
 
 
-def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
-    """Without its block there is no lock-step; an empty block has defaults."""
-    assert load_run_options(run_file(tmp_path)).options.rollcast.lockstep is None
-    lockstep = load_run_options(run_file(tmp_path, lockstep={})).options.rollcast.lockstep
-    assert lockstep is not None
-    assert (lockstep.actors, lockstep.actor_names, lockstep.quota_steps) == (1, None, None)
-
-
 @pytest.mark.parametrize(
     ("block", "said"),
     [

@@ -42,12 +42,6 @@ def test_a_duplicate_key_names_both_lines(write_run: WriteRun) -> None:
     assert "'a' is written twice, first on line 1" in message
 
 
-def test_aliases_and_merges_work(write_run: WriteRun) -> None:
-    """Anchors, aliases and << are read, and keys next to << override it."""
-    document = read_document(write_run("a: &x {p: 1, q: 2}\nb: *x\nc:\n  <<: *x\n  q: 3\n"))
-    assert document.tree == {"a": {"p": 1, "q": 2}, "b": {"p": 1, "q": 2}, "c": {"p": 1, "q": 3}}
-
-
 def test_the_first_of_several_merged_maps_wins(write_run: WriteRun) -> None:
     """In a list under <<, earlier maps override later ones."""
     document = read_document(write_run("a: &x {p: 1}\nb: &y {p: 2, q: 2}\nc:\n  <<: [*x, *y]\n"))

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from tests.deploy.promql import DEPLOY, RULE_TESTS, Rule, boards, metric_names, panels, queries, rules
+from tests.deploy.promql import DEPLOY, RULE_TESTS, Rule, boards, metric_names, queries, rules
 from tests.deploy.reference import documented
 
 ALERTS = rules("alert")
@@ -45,13 +45,3 @@ def test_rules_read_only_what_is_there() -> None:
     }
     expressions = [alert.expr for alert in ALERTS] + [query.expr for query in queries()]
     assert {record.name for record in RECORDS} <= {name for expr in expressions for name in metric_names(expr)}
-
-
-def test_a_runbook_names_panels_that_exist() -> None:
-    """Each panel or board in italics exists."""
-    text = (DEPLOY / "README.md").read_text().partition("\n## Runbooks\n")[2].partition("\n## ")[0]
-    named = {" ".join(found.split()) for found in re.findall(r"(?<!\*)\*([A-Z0-9][^*]+)\*(?!\*)", text)}
-    titles = {
-        title for board in boards().values() for title in (board["title"], *(one["title"] for one in panels(board)))
-    }
-    assert named - titles == {"Means:", "See:", "Do:", "Critical"}

@@ -106,7 +106,7 @@ def test_an_audit_without_an_answer_is_no_good_news(
     error = "Traceback\nrequests.exceptions.ConnectionError: no route\n" if answer is None else ""
     text = "" if answer is None else json.dumps(answer)
     done = subprocess.CompletedProcess([], int(answer is None), stdout=text, stderr=error)
-    monkeypatch.setattr(audit.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
     assert audit.audit(["pip-audit"]) == code
     said = capsys.readouterr()
     assert words in said.out + said.err

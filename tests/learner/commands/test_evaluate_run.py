@@ -9,10 +9,9 @@ import pytest
 
 from learner.cli import build_parser
 from learner.commands import evaluate_run
-from learner.commands.evaluate_run import EvaluationRequest, evaluate
+from learner.commands.evaluate_run import EvaluationRequest
 from learner.commands.own_actor import ActorRequest, OwnActor
 from learner.common.exits import ExitCode, UserError
-from learner.settings.load import load_run_options
 
 
 @pytest.mark.parametrize("name", ["", ".", "nowhere/results.json"])
@@ -21,20 +20,10 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
 ) -> None:
     """A missing name, a folder and a missing folder are refused before anything is played."""
     monkeypatch.chdir(tmp_path)
-    run_file = tmp_path / "run.yaml"
-    run_file.write_text("default_settings: {trainer_type: ppo}\n")
-    request = EvaluationRequest(
-        folder=tmp_path,
-        loaded=load_run_options(run_file, cli={}, environ={}),
-        checkpoint="last",
-        episodes=1,
-        actors=1,
-        behavior=None,
-        is_deterministic=None,
-        seed=1,
-    )
+    (tmp_path / "configuration.yaml").write_text("default_settings: {trainer_type: ppo}\n")
+    parsed = build_parser().parse_args(["evaluate", str(tmp_path), "--json", name])
     with pytest.raises(UserError, match="--json") as caught:
-        evaluate(request, json_file=name)
+        parsed.run(parsed)
     assert caught.value.exit_code is ExitCode.USAGE
 
 

@@ -145,12 +145,7 @@ def test_frozen_opponents_that_are_not_there(run_file: Path, capsys: pytest.Capt
     assert _check(run_file) == ExitCode.RUN_FILE
     assert f"{said} does not exist" in capsys.readouterr().err
     model.write_bytes(b"\x80\x05cos\nsystem\n")
-    with pytest.raises(UserError) as caught:
-        serve(load_run_options(run_file, cli={"results_dir": str(run_file.parent / "results")}))
-    assert (caught.value.exit_code, caught.value.message) == (
-        ExitCode.RUN_FILE,
-        f"{said} cannot be used: wire type 7 at byte 4: not an ONNX model",
-    )
+    _refused_by_both(run_file, ExitCode.RUN_FILE, f"{said} cannot be used: wire type 7 at byte 4: not an ONNX model")
     assert sorted(run_file.parent.iterdir()) == sorted([run_file, model])
 
 

@@ -50,9 +50,3 @@ def test_a_list_of_widths_counts_the_layers() -> None:
     again = NetworkSettings.model_validate(listed.model_dump(mode="json"))
     assert again == listed
     assert NetworkSettings(hidden_units=32, num_layers=3).widths == (32, 32, 32)
-
-
-def test_settings_are_frozen() -> None:
-    """Settings are immutable."""
-    with pytest.raises(ValidationError, match="frozen"):
-        TrainerSettings().max_steps = 3

@@ -12,7 +12,7 @@ import pytest
 from tests.deploy.printed import Reader
 from tests.documents import ROOT, blocks, commands, section
 from tests.e2e.processes import Processes, processes_in
-from tests.e2e.unity import free_ports
+from tests.ports import reserve_ports
 from tests.tools.players.build import make_build
 
 pytestmark = pytest.mark.nightly
@@ -91,7 +91,7 @@ def test_the_unity_commands_of_the_first_page(lines: tuple[int, ...], processes:
     make_build(processes.folder)
     printed = commands(section(FIRST_PAGE, "From ML-Agents to Rollcast"))
     assert printed[0] == ["mlagents-learn", *printed[1][1:]]
-    few = ["--num-envs", "2", "--base-port", str(free_ports(2))]
+    few = ["--num-envs", "2", "--base-port", str(reserve_ports(2))]
     typed = [words if "serve" in words else [*words, *few] for words in map(printed.__getitem__, lines)]
     reader = reader_of(processes)
     reader.types(typed, ("--target-return", "40"))
@@ -141,7 +141,7 @@ def test_a_curriculum_reaches_its_last_lesson(processes: Processes) -> None:
     events = processes.folder / "events"
     make_build(processes.folder, "--events", str(events))
     (command,) = commands(section(INDEX, "Curriculum"))
-    reader.types([[*command, "--base-port", str(free_ports(1))]])
+    reader.types([[*command, "--base-port", str(reserve_ports(1))]])
     told = [json.loads(line) for line in events.read_text().splitlines()]
     parameters = [line for event in told if event["event"] == "side_channel" for line in event["told"]]
     wind = [line.get("value", "drawn") for line in parameters if line.get("parameter") == "wind"]

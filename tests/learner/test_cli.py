@@ -206,7 +206,8 @@ def test_a_reader_that_leaves(command: str, closed: str, code: int, unbuffered: 
     result = subprocess.run(
         [sys.executable, "-m", *command.split()],
         cwd=ROOT, check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, closed: writing},
+        stdout=writing if closed == "stdout" else subprocess.PIPE,
+        stderr=writing if closed == "stderr" else subprocess.PIPE,
     )  # fmt: skip
     os.close(writing)
     assert (result.returncode, result.stdout or b"", result.stderr or b"") == (code, b"", b"")

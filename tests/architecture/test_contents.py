@@ -7,14 +7,13 @@ from pathlib import Path
 
 from tests.architecture.tree import (
     IGNORED_FOLDERS,
-    PACKAGES,
     ROOT,
-    files,
+    nodes,
     own_files,
-    parsed,
     python_files,
     shown,
     sources,
+    text_in,
 )
 
 TOP_LEVEL = frozenset(
@@ -33,7 +32,6 @@ TOP_LEVEL = frozenset(
     }
 )
 FORBIDDEN_MODULES = frozenset({"pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"})
-HIDDEN_ENDS = re.compile(r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
 FOREIGN_HOSTS = re.compile(
     # Written in two halves, so that this file does not name them either.
     "|".join(
@@ -54,6 +52,7 @@ FOREIGN_HOSTS = re.compile(
         )
     )
 )
+METHODS = frozenset({"load", "system", "popen", "unsafe_load", "full_load"})
 MACHINE_PATHS = re.compile(r"(?<![\w.$}])/(?:work|root|home|Users|opt/pypi|opt/wheels)(?:/|\b)")
 
 
@@ -64,17 +63,6 @@ def test_the_top_level_is_what_was_agreed() -> None:
     assert found - TOP_LEVEL - IGNORED_FOLDERS - ignored == set()
 
 
-def test_every_package_says_what_it_is() -> None:
-    """Each folder with modules is a package with a docstring."""
-    folders = {path.parent for path in files(*PACKAGES.values()) if path.suffix == ".py"}
-    silent = []
-    for folder in sorted(folders):
-        init = folder / "__init__.py"
-        if not init.exists() or not ast.get_docstring(parsed(init)):
-            silent.append(shown(folder))
-    assert silent == []
-
-
 def test_no_code_is_made_from_data() -> None:
     """No code unpickles, evaluates text, loads YAML or arrays with objects, or runs a shell."""
     assert [place for path in sources() for place in _places(path, _runs_data)] == []
@@ -82,7 +70,7 @@ def test_no_code_is_made_from_data() -> None:
 
 def test_weights_are_loaded_as_weights() -> None:
     """Every `torch.load` has `weights_only=True`."""
-    loading = [path for path in python_files() if "torch" in path.read_text(encoding="utf-8")]
+    loading = [path for path in python_files() if "load(" in text_in(path) and "torch" in text_in(path)]
     assert [place for path in loading for place in _places(path, _loads_more_than_weights)] == []
 
 
@@ -94,11 +82,6 @@ def test_no_error_disappears() -> None:
 def test_no_module_keeps_changing_state() -> None:
     """No module uses `global`."""
     assert [place for path in sources() for place in _places(path, lambda node: isinstance(node, ast.Global))] == []
-
-
-def test_no_loose_ends() -> None:
-    """No comment is a to-do note."""
-    assert _hits(HIDDEN_ENDS) == []
 
 
 def test_no_other_machine_is_needed() -> None:
@@ -117,7 +100,9 @@ def _hits(pattern: re.Pattern[str]) -> list[str]:
     for path in own_files():
         if path == Path(__file__).resolve() or path.suffix in {".onnx", ".npz", ".pt", ".bin", ".png"}:
             continue
-        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        if not pattern.search(text_in(path)):
+            continue
+        for number, line in enumerate(text_in(path).splitlines(), start=1):
             if pattern.search(line):
                 found.append(f"{shown(path)}:{number}: {line.strip()[:100]}")
     return found
@@ -125,7 +110,7 @@ def _hits(pattern: re.Pattern[str]) -> list[str]:
 
 def _places(path: Path, is_fault: Callable[[ast.AST], bool]) -> list[str]:
     """Returns where a syntax tree has nodes that are a fault."""
-    return [f"{shown(path)}:{getattr(node, 'lineno', 0)}" for node in ast.walk(parsed(path)) if is_fault(node)]
+    return [f"{shown(path)}:{getattr(node, 'lineno', 0)}" for node in nodes(path) if is_fault(node)]
 
 
 def _loads_more_than_weights(node: ast.AST) -> bool:
@@ -156,7 +141,11 @@ def _runs_data(node: ast.AST) -> bool:
 
 
 def _called(node: ast.Call) -> str:
-    return ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+    """Returns the called name, with what it belongs to, if that is a name too."""
+    func = node.func
+    if isinstance(func, ast.Name):
+        return func.id
+    return f"{ast.unparse(func.value)}.{func.attr}" if isinstance(func, ast.Attribute) and func.attr in METHODS else ""
 
 
 def _is_true(node: ast.Call, keyword: str) -> bool:

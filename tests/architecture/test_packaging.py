@@ -5,15 +5,15 @@ import importlib.metadata
 import re
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from learner.commands.init import SCHEMA_FILE, schema_text
-from tests.architecture.tree import PACKAGES, ROOT, files, parsed, shown, sources
+from tests.architecture.tree import PACKAGES, ROOT, nodes, shown, sources
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -77,16 +77,14 @@ def test_what_the_pinned_packages_need_is_pinned_too() -> None:
                 waiting.append((needed.name, needed.extras))
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_everything_imported_is_declared(package: str) -> None:
+def test_everything_imported_is_declared() -> None:
     """A package imports only the standard library, the contract, itself, and its extras."""
-    declared = {canonicalize_name(item.name) for item in requirements(*INSTALLED_WITH[package])}
     distributions = importlib.metadata.packages_distributions()
     undeclared = {}
     for path in sources():
-        if not path.is_relative_to(PACKAGES[package]):
-            continue
-        for name in _imports(parsed(path)):
+        (package,) = (name for name, folder in PACKAGES.items() if path.is_relative_to(folder))
+        declared = {canonicalize_name(item.name) for item in requirements(*INSTALLED_WITH[package])}
+        for name in _imports(path):
             top = name.partition(".")[0]
             if top in sys.stdlib_module_names or top in {package, "rollcast"}:
                 continue
@@ -102,18 +100,6 @@ def test_the_changelog_knows_the_version() -> None:
     headings = re.findall(r"^## \[?([0-9][^\]\s]*)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert headings
     assert headings[0] == PROJECT["version"]
-
-
-def test_the_packages_are_typed() -> None:
-    """Each package has a `py.typed` file."""
-    assert [name for name, folder in PACKAGES.items() if not (folder / "py.typed").exists()] == []
-
-
-def test_the_generated_code_is_committed() -> None:
-    """Each proto file has its four generated files."""
-    for proto in (path for path in files(ROOT / "protos") if path.suffix == ".proto"):
-        for end in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi"):
-            assert proto.with_name(proto.stem + end).exists(), f"{shown(proto)}: run make generate"
 
 
 def test_messages_name_extras_that_a_wheel_has() -> None:
@@ -135,23 +121,14 @@ def test_the_schema_of_run_files_is_committed() -> None:
     assert path.read_text(encoding="utf-8") == schema_text(), f"{shown(path)}: run make generate"
 
 
-def _imports(tree: ast.Module) -> list[str]:
+def _imports(path: Path) -> list[str]:
     names: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.append(node.module)
     return names
-
-
-def test_a_checkout_has_the_line_ends_of_linux_everywhere() -> None:
-    """Git for Windows would otherwise give install.sh CRLF, with which no image builds."""
-    lines = [line.split() for line in (ROOT / ".gitattributes").read_text().splitlines()]
-    pattern, *attributes = next(words for words in lines if words and words[0] != "#")
-    assert pattern == "*"
-    assert {"text=auto", "eol=lf"} <= set(attributes)
-    assert b"\r" not in (ROOT / "deploy" / "docker" / "install.sh").read_bytes()
 
 
 def test_generated_code_is_not_run_with_a_later_major_version() -> None:

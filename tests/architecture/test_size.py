@@ -3,11 +3,9 @@
 import ast
 from pathlib import Path
 
-from tests.architecture.tree import parsed, python_files, shown, sources
+from tests.architecture.tree import nodes, python_files, shown, sources, text_in
 
 MAX_FILE_LINES = 600
-MOST_LINES = 300
-MIN_SHARE_OF_MOST = 0.9
 MAX_FUNCTION_LINES = 60
 
 
@@ -17,17 +15,11 @@ def test_no_file_is_long() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
 
 
-def test_most_files_are_read_in_one_go() -> None:
-    """Nine of ten modules have at most 300 lines."""
-    lengths = [_file_lines(path) for path in sources()]
-    assert sum(lines <= MOST_LINES for lines in lengths) >= MIN_SHARE_OF_MOST * len(lengths)
-
-
 def test_no_function_is_long() -> None:
     """No function has more than 60 lines without its docstring."""
     long = {}
     for path in sources():
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = _lines(node)
                 if lines > MAX_FUNCTION_LINES:
@@ -36,7 +28,7 @@ def test_no_function_is_long() -> None:
 
 
 def _file_lines(path: Path) -> int:
-    return len(path.read_text(encoding="utf-8").splitlines())
+    return len(text_in(path).splitlines())
 
 
 def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,32 +30,50 @@ def files(*folders: Path) -> Iterator[Path]:
                 yield path
 
 
-def own_files() -> Iterator[Path]:
-    """Yields every file of the repository that a person wrote: folders, single files, dot-files and `.ci`."""
+@cache
+def own_files() -> tuple[Path, ...]:
+    """Returns every file of the repository that a person wrote: folders, single files, dot-files and `.ci`."""
+    found: list[Path] = []
     for path in sorted(ROOT.iterdir()):
         if path.is_file() and path.name != ".git":  # a file in a second work tree of git
-            yield path
+            found.append(path)
         elif path.name == ".ci" or (path.name not in IGNORED_FOLDERS and not path.name.startswith(".")):
-            yield from files(path)
+            found += files(path)
+    return tuple(found)
 
 
-def sources() -> Iterator[Path]:
-    """Yields the Python files of the three packages, without generated code."""
-    for path in files(*PACKAGES.values()):
-        if path.suffix == ".py" and not path.name.endswith(GENERATED):
-            yield path
+@cache
+def sources() -> tuple[Path, ...]:
+    """Returns the Python files of the three packages, without generated code."""
+    return tuple(path for path in files(*PACKAGES.values()) if _is_written(path))
 
 
-def python_files() -> Iterator[Path]:
-    """Yields every Python file that a person wrote, tests and scripts included."""
-    for path in own_files():
-        if path.suffix == ".py" and not path.name.endswith(GENERATED):
-            yield path
+def python_files() -> list[Path]:
+    """Returns every Python file that a person wrote, tests and scripts included."""
+    return [path for path in own_files() if _is_written(path)]
+
+
+def _is_written(path: Path) -> bool:
+    return path.suffix == ".py" and not path.name.endswith(GENERATED)
+
+
+@cache
+def text_in(path: Path) -> str:
+    """Returns the text of a file."""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Returns the nodes of a Python file's syntax tree, the module first. Each file is parsed once."""
+    return tuple(ast.walk(ast.parse(text_in(path), filename=str(path))))
 
 
 def parsed(path: Path) -> ast.Module:
     """Returns the syntax tree of a Python file."""
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    module = nodes(path)[0]
+    assert isinstance(module, ast.Module)
+    return module
 
 
 def shown(path: Path) -> str:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +63,7 @@ def metric_names(expr: str) -> frozenset[str]:
     return frozenset(_NAME.findall(expr)) - _WORDS
 
 
+@cache
 def rules(kind: str) -> list[Rule]:
     """Returns all rules of a kind, ``alert`` or ``record``."""
     return [
@@ -73,6 +75,7 @@ def rules(kind: str) -> list[Rule]:
     ]
 
 
+@cache
 def boards() -> dict[str, dict[str, Any]]:
     """Returns all boards by the names of their files."""
     return {path.name: json.loads(path.read_text()) for path in sorted(BOARDS.glob("*.json"))}

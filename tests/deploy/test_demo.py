@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.processes import wait_until
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "TEST_MARK_OF_THE_DEMO"
-WAIT_SECONDS = 100.0
+WAIT_SECONDS = 300.0
 
 
 def with_mark(mark: str) -> set[int]:
@@ -55,18 +58,12 @@ class Demo:
 
     def wait_until_training(self) -> None:
         """Waits until the learner has trained something, with both actors running."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not re.search(r"\"version\": [1-9]", self.said()) or len(with_mark(self.mark)) < 4:
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
-            time.sleep(0.1)
 
-    def wait_until_gone(self) -> None:
-        """Waits until no process with the mark is left."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while with_mark(self.mark):
-            assert time.monotonic() < deadline, f"{with_mark(self.mark)} are left behind:\n{self.said()}"
-            time.sleep(0.1)
+        def trains() -> bool:
+            assert self.process.poll() is None, self.said()
+            return bool(re.search(r"\"version\": [1-9]", self.said())) and len(with_mark(self.mark)) >= 4
+
+        wait_until(trains, "both actors and the learner train", seconds=WAIT_SECONDS, said=self.said)
 
 
 @contextmanager
@@ -86,7 +83,6 @@ LONG = ("--set", "behaviors.CartPole.max_steps=1e8", "--target-return", "1e9", "
 OFTEN = ("--log-format", "json", "--set", "rollcast.summary_seconds=0.2")
 
 
-@pytest.mark.slow
 def test_a_run_that_finishes(tmp_path: Path) -> None:
     """Learner and actors train to the end, and the demo ends with the learner's exit code."""
     with demo(tmp_path, *SHORT) as run:
@@ -99,7 +95,6 @@ def test_a_run_that_finishes(tmp_path: Path) -> None:
         assert all((run.folder / f"actor-{number}.log").exists() for number in range(2))
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_ends_in_good_order(tmp_path: Path) -> None:
     """Ctrl-C ends the actors, then the learner saves and writes its summary, and no process is left."""
     with demo(tmp_path, *LONG, *OFTEN) as run:
@@ -110,17 +105,6 @@ def test_an_interrupted_run_ends_in_good_order(tmp_path: Path) -> None:
         assert json.loads((run.folder / "summary.json").read_text())["stop_reason"] == "signal"
 
 
-@pytest.mark.slow
-def test_a_killed_demo_takes_its_processes_along(tmp_path: Path) -> None:
-    """If the demo is killed, its learner and actors end."""
-    with demo(tmp_path, *LONG, *OFTEN) as run:
-        run.wait_until_training()
-        run.process.kill()
-        run.process.wait()
-        run.wait_until_gone()
-
-
-@pytest.mark.slow
 def test_an_actor_that_fails_ends_the_demo(tmp_path: Path) -> None:
     """If an actor ends early, the demo prints its code and output, and ends the learner."""
     with demo(tmp_path, *LONG, ROLLCAST_ACTOR_NUM_ENV="8") as run:
@@ -130,7 +114,6 @@ def test_an_actor_that_fails_ends_the_demo(tmp_path: Path) -> None:
         assert with_mark(run.mark) == set()
 
 
-@pytest.mark.slow
 def test_a_learner_that_cannot_start_ends_the_demo(tmp_path: Path) -> None:
     """A wrong setting ends the demo with the learner's code before any actor starts."""
     with demo(tmp_path, "--set", "rollcast.addres=1") as run:

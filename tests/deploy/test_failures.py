@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-import pytest
 from rollcast.errors import BY_REASON
 
 from learner.observe.metrics.values import BOUNDS
@@ -41,11 +40,6 @@ def table(heading: str) -> list[Row]:
     return [Row(row[0], dict(zip(titles, row, strict=True))) for row in rows]
 
 
-def ids(rows: list[Row]) -> list[str]:
-    """Returns the names of rows, for the names of tests."""
-    return [row.name[:40] for row in rows]
-
-
 @cache
 def names_in(path: str) -> frozenset[str]:
     """Returns the names of the tests of a file below tests."""
@@ -66,55 +60,35 @@ def metrics_of(row: Row) -> Iterator[tuple[str, str]]:
     return ((name, label) for name, label in METRIC.findall(row.cells["metric"]))
 
 
-ROWS = [*table(FAILURES), *table(LIMITS)]
-every_row = pytest.mark.parametrize("row", ROWS, ids=ids(ROWS))
-every_failure = pytest.mark.parametrize("row", table(FAILURES), ids=ids(table(FAILURES)))
-
-
-@every_row
-def test_a_row_is_whole(row: Row) -> None:
+def test_rows_are_whole() -> None:
     """No cell is empty, and each metric is described, with the value of its label."""
-    assert all(row.cells.values())
-    metrics = list(metrics_of(row))
-    assert metrics
-    for name, label in metrics:
-        assert name in described()
-        assert label in described()[name]
+    for row in (*table(FAILURES), *table(LIMITS)):
+        metrics = list(metrics_of(row))
+        assert metrics, row
+        assert all(row.cells.values()), row
+        for name, label in metrics:
+            assert label in described()[name], row
 
 
-@every_failure
-def test_a_failure_has_tests(row: Row) -> None:
-    """Each named test exists."""
-    named = re.findall(r"`([\w/]+\.py)::(test_\w+)`", row.cells["test"])
-    assert named
-    assert len(named) == row.cells["test"].count("`") / 2
-    for path, name in named:
-        assert name in names_in(path)
-
-
-@every_failure
-def test_a_failure_has_an_alert(row: Row) -> None:
-    """Each named alert exists, and links to its runbook."""
+def test_failures_have_tests_and_alerts() -> None:
+    """Each named test exists, and each named alert, with a link to its runbook."""
     alerts = {alert.name for alert in rules("alert")}
-    named = re.findall(r"\[(\w+)\]\(#(\w+)\)", row.cells["alert"])
-    assert named
-    for name, anchor in named:
-        assert name in alerts
-        assert anchor == name.lower()
+    for row in table(FAILURES):
+        tests = re.findall(r"`([\w/]+\.py)::(test_\w+)`", row.cells["test"])
+        assert len(tests) == row.cells["test"].count("`") / 2 > 0
+        assert [f"{path}::{name}" for path, name in tests if name not in names_in(path)] == []
+        named = re.findall(r"\[(\w+)\]\(#(\w+)\)", row.cells["alert"])
+        assert named
+        assert all(name in alerts and anchor == name.lower() for name, anchor in named), row
 
 
-@pytest.mark.parametrize("row", table(LIMITS), ids=ids(table(LIMITS)))
-def test_a_limit_is_that_of_the_code(row: Row) -> None:
-    """A setting exists and has its default, and each reason is one of the protocol."""
-    for name in re.findall(r"`rollcast\.(\w+)`", row.name):
-        field = ServiceSettings.model_fields[name]
-        if (number := re.match(r"\d+", row.cells["default"])) and row.name.endswith(f"`rollcast.{name}`"):
-            assert float(number[0]) == field.default
-    for reason in re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", row.cells["beyond it"]):
-        assert reason in BY_REASON
-
-
-def test_every_bound_is_a_limit() -> None:
-    """The table names each bound that a metric counts."""
+def test_limits_are_those_of_the_code() -> None:
+    """Settings exist and have their defaults, reasons are of the protocol, and each bound that a metric counts is named."""
+    for row in table(LIMITS):
+        for name in re.findall(r"`rollcast\.(\w+)`", row.name):
+            field = ServiceSettings.model_fields[name]
+            if (number := re.match(r"\d+", row.cells["default"])) and row.name.endswith(f"`rollcast.{name}`"):
+                assert float(number[0]) == field.default
+        assert {*re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", row.cells["beyond it"])} <= BY_REASON.keys()
     named = {label for row in table(LIMITS) for _, label in metrics_of(row)}
     assert set(BOUNDS) <= named

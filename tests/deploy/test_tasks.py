@@ -23,6 +23,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.slow
 def test_an_unknown_task_is_answered_with_the_known_ones() -> None:
     """An unknown or missing task is answered with the list of tasks."""
     for arguments in ((), ("no-such-task",)):
@@ -31,6 +32,7 @@ def test_an_unknown_task_is_answered_with_the_known_ones() -> None:
         assert "test-all" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_failed_task_ends_with_its_code() -> None:
     """A failed task ends with the exit code of its program."""
     done = run("demo", "--no-such-flag")

@@ -62,14 +62,6 @@ def test_no_secret_is_in_an_environment() -> None:
         assert volumes == [f"${{ROLLCAST_SECRETS:-./deploy/secrets}}/{place}:/secrets:ro"]
 
 
-def test_prometheus_is_published_by_the_override_alone() -> None:
-    """Without docker-compose.override.yml, which -f leaves out, only containers reach Prometheus."""
-    for path in (ROOT / "docker-compose.yml", OVERLAY):
-        assert "ports" not in services(path)["prometheus"]
-    (port,) = services(ROOT / "docker-compose.override.yml")["prometheus"]["ports"]
-    assert port.startswith("${MONITORING_BIND:-127.0.0.1}:")
-
-
 def test_prometheus_reads_the_learner_as_a_viewer() -> None:
     """Both configurations have the same jobs; with TLS the learner's has an authority, and both ask with a token."""
     plain, tls = (

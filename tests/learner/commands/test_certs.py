@@ -49,11 +49,14 @@ def test_init_replaces_no_authority(folder: Path, capsys: pytest.CaptureFixture[
     assert "certs renew" in capsys.readouterr().err
 
 
-def test_names_beyond_ascii_and_long_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An international name has its form for certificates, and a name may be longer than an authority's."""
+def test_names_and_clients(folder: Path, tmp_path: Path) -> None:
+    """Certificates have international names in their form, and names longer than an authority's; clients have a folder."""
     long = f"{'learner-' * 7}.cluster.local"
     assert main(["certs", "init", str(tmp_path / "c"), "--host", long, "bücher.example"]) == ExitCode.OK
     assert hosts_of(tmp_path / "c")[:2] == [long, "xn--bcher-kva.example"]
+    assert main(["certs", "client", str(folder), "lab"]) == ExitCode.OK
+    assert {path.name for path in (folder / "clients" / "lab").iterdir()} == {"ca.pem", "client.pem", "client.key"}
+    assert stat.S_IMODE((folder / "clients" / "lab" / "client.key").stat().st_mode) == 0o600
 
 
 def test_an_init_that_failed_is_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,13 +161,6 @@ def test_mistakes(folder: Path, capsys: pytest.CaptureFixture[str], arguments: l
     assert main(["certs", *(argument.format(folder) for argument in arguments)]) == ExitCode.USAGE
     assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-
-
-def test_a_client_certificate(folder: Path) -> None:
-    """A client's certificate, key and authority are in a folder of their own."""
-    assert main(["certs", "client", str(folder), "lab"]) == ExitCode.OK
-    assert {path.name for path in (folder / "clients" / "lab").iterdir()} == {"ca.pem", "client.pem", "client.key"}
-    assert stat.S_IMODE((folder / "clients" / "lab" / "client.key").stat().st_mode) == 0o600
 
 
 def test_joining(

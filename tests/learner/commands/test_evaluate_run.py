@@ -9,12 +9,9 @@ import pytest
 
 from learner.cli import build_parser
 from learner.commands import evaluate_run
-from learner.commands.evaluate_run import EvaluationRequest, evaluate, table
+from learner.commands.evaluate_run import EvaluationRequest
 from learner.commands.own_actor import ActorRequest, OwnActor
 from learner.common.exits import ExitCode, UserError
-from learner.evaluation.result import EvaluationResult
-from learner.link.evaluation import Played
-from learner.settings.load import load_run_options
 
 
 @pytest.mark.parametrize("name", ["", ".", "nowhere/results.json"])
@@ -23,20 +20,10 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
 ) -> None:
     """A missing name, a folder and a missing folder are refused before anything is played."""
     monkeypatch.chdir(tmp_path)
-    run_file = tmp_path / "run.yaml"
-    run_file.write_text("default_settings: {trainer_type: ppo}\n")
-    request = EvaluationRequest(
-        folder=tmp_path,
-        loaded=load_run_options(run_file, cli={}, environ={}),
-        checkpoint="last",
-        episodes=1,
-        actors=1,
-        behavior=None,
-        is_deterministic=None,
-        seed=1,
-    )
+    (tmp_path / "configuration.yaml").write_text("default_settings: {trainer_type: ppo}\n")
+    parsed = build_parser().parse_args(["evaluate", str(tmp_path), "--json", name])
     with pytest.raises(UserError, match="--json") as caught:
-        evaluate(request, json_file=name)
+        parsed.run(parsed)
     assert caught.value.exit_code is ExitCode.USAGE
 
 
@@ -91,25 +78,3 @@ def test_the_command_of_an_own_actor(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"pip install 'rollcast\[actor,gym\]'") as caught:
         OwnActor(request, lambda: False)
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA
-
-
-def test_the_command_of_an_own_actor_of_several_agents() -> None:
-    """The agents get their behaviors by further arguments, not by that of the evaluation."""
-    command = ActorRequest("mine:Maze", "Maze", None, 1, "json", ("--team", "a=1"), kind="pettingzoo").command("a:7")
-    assert command[2:6] == ["actor_client", "pettingzoo", "--env", "mine:Maze"]
-    assert command[-2:] == ["--team", "a=1"]
-    assert "--behavior" not in command
-
-
-def test_a_checkpoint_that_is_named_by_a_later_step_is_explained() -> None:
-    """A step after the last update is refused with an explanation."""
-    played = [Played(1.0, 5)]
-    result = EvaluationResult.of("Corridor", played, step=9695, version=14, is_deterministic=True)
-    (head, *_) = table([result], {"Corridor": 10659}).splitlines()
-    assert head == (
-        "Corridor: 1 episodes at step 9695 (version 14; its checkpoint is named 10659, because 964 more steps were "
-        "collected but not trained), deterministic"
-    )
-    for named in ({}, {"Corridor": 9695}):
-        (head, *_) = table([result], named).splitlines()
-        assert head == "Corridor: 1 episodes at step 9695 (version 14), deterministic"

@@ -1,15 +1,13 @@
 """Tests pictures of curves."""
 
-import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from learner.commands import line_chart
-from learner.commands.line_chart import DARK, DARK_PAGE, LIGHT, LIGHT_PAGE, MAX_POINTS, Panel, Series, draw, series_of
+from learner.commands.line_chart import MAX_POINTS, Panel, Series, draw, series_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 Curves = Sequence[tuple[Sequence[float], Sequence[float]]]
@@ -63,19 +61,10 @@ def test_values_between_points_are_interpolated() -> None:
     assert one.line[1].tolist() == pytest.approx([(10 + 30) / 2, (15 + 40) / 2, (20 + 40 * 2 / 3) / 2])
 
 
-def test_a_single_run_has_no_band() -> None:
-    """One run is one line; one point is a dot."""
-    one = series_of("a", SEEDS[:1])
-    assert (one.runs, len(one.low)) == ((), 0)
-    root = parsed(one, series_of("b", [([50], [3.0])]))
-    assert not list(root.iter(f"{SVG}polygon"))
-    assert len(list(root.iter(f"{SVG}polyline"))) == 1
-    assert len(list(root.iter(f"{SVG}circle"))) == 1
-    assert not [text for text in texts(root) if "interval" in text]
-
-
 def test_runs_without_a_common_step_have_no_line() -> None:
-    """Runs of which one ends before the other begins are drawn alone."""
+    """Runs of which one ends before the other begins are drawn alone, one run is one line, and one point is a dot."""
+    root = parsed(series_of("a", SEEDS[:1]), series_of("b", [([50], [3.0])]))
+    assert [len(list(root.iter(f"{SVG}{shape}"))) for shape in ("polygon", "polyline", "circle")] == [0, 1, 1]
     one = series_of("a", [([0, 10], [1.0, 2.0]), ([20, 30], [3.0, 4.0])])
     assert len(one.line[0]) == 0
     assert len(list(parsed(one).iter(f"{SVG}polyline"))) == 2
@@ -106,14 +95,11 @@ def test_screen_readers_get_title_and_description() -> None:
     """The picture is an image with a title, and a description with the last values and their intervals."""
     root = parsed(series_of("a", SEEDS), series_of("b", SEEDS[1:]))
     assert root.attrib["role"] == "img"
-    ids = {element.attrib.get("id"): element for element in root.iter()}
-    assert [ids[name].tag for name in root.attrib["aria-labelledby"].split()] == [f"{SVG}title", f"{SVG}desc"]
-    assert ids["title"].text == "returns"
-    assert ids["desc"].text == (
-        "Walker & <co>: mean return against environment steps. "
-        "a, interquartile mean of 2 seeds: 22.00, 95 % interval 20.00 to 24.00, at 200.0 environment steps; "
-        "b: 30.00, at 300.0 environment steps."
-    )
+    title, description = (root.find(f"{SVG}{name}") for name in ("title", "desc"))
+    assert title is not None
+    assert description is not None
+    assert title.text == "returns"
+    assert "2 seeds: 22.00, 95 % interval 20.00 to 24.00, at 200.0 environment steps; b: 30.00" in str(description.text)
 
 
 def test_names_are_escaped() -> None:
@@ -123,50 +109,6 @@ def test_names_are_escaped() -> None:
     assert {element.tag.removeprefix(SVG) for element in root.iter()} == {
         "svg", "title", "desc", "style", "rect", "text", "line", "polygon", "polyline",
     }  # fmt: skip
-
-
-def test_it_needs_no_other_file() -> None:
-    """The picture names no script, font or address but that of its language."""
-    text = draw([panel(series_of("a", SEEDS))], "returns")
-    assert re.findall(r"https?://[^\"]*", text) == ["http://www.w3.org/2000/svg"]
-    assert not re.search(r"url\(|href|@import|<script|<image", text)
-
-
-def _luminance(color: str) -> float:
-    parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def _contrast(one: str, other: str) -> float:
-    low, high = sorted((_luminance(one), _luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize(("colors", "page"), [(LIGHT, LIGHT_PAGE), (DARK, DARK_PAGE)])
-def test_colors_stand_out(colors: Sequence[str], page: str) -> None:
-    """Lines have a contrast of 3:1 to their page (WCAG 2.2, 1.4.11), light and dark, and differ from each other."""
-    assert [color for color in colors if _contrast(color, page) < 3] == []
-    assert len(set(colors)) == len(LIGHT) == len(DARK)
-
-
-def test_both_pages_are_in_the_picture() -> None:
-    """A dark page gets its own background and text, so neither depends on the viewer."""
-    text = draw([panel(series_of("a", SEEDS))], "returns")
-    style = text[text.index("<style>") : text.index("</style>")]
-    light, dark = style.split("@media (prefers-color-scheme:dark)")
-    for part, page, colors in ((light, LIGHT_PAGE, LIGHT), (dark, DARK_PAGE, DARK)):
-        assert f".page{{fill:{page}}}" in part
-        assert "text{fill:" in part
-        assert all(color in part for color in colors)
-
-
-def test_neighbours_differ_without_color() -> None:
-    """Lines beside each other in the legend have different dashes."""
-    root = parsed(*(series_of(str(number), SEEDS) for number in range(5)))
-    keys = [line.attrib.get("stroke-dasharray", "") for line in root.iter(f"{SVG}line") if "class" in line.attrib]
-    dashes = [dash for dash, line in zip(keys, root.iter(f"{SVG}line"), strict=True) if line.attrib["class"] != "grid"]
-    assert all(one != other for one, other in pairwise(dashes))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,9 @@ from learner.app import serve
 from learner.checkpoints.store import encode_behavior
 from learner.cli import add_mlagents_flags, main
 from learner.common.exits import ExitCode, UserError
-from learner.run.writers import _OWN
 from learner.settings.extensions import ENCODERS
 from learner.settings.layers import FLAGS
 from learner.settings.load import load_run_options
-from learner.settings.service import OWN_STATS_WRITERS
 from tests.learner.ingest.parts import NAME
 from tests.learner.installed import install
 from tests.learner.networks.specs import behavior
@@ -25,7 +21,6 @@ from tests.learner.rewards.recorded import demonstrate
 from tests.learner.starts import begun
 
 LESSONS = "[{name: a, value: 1, completion_criteria: {behavior: Bal, threshold: 1}}, {name: b, value: 2}]"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -73,20 +68,6 @@ def test_the_run_folder_is_looked_at(
         assert captured.out == ""
         assert len(captured.err.splitlines()) == 1
     assert [path.name for path in (run_file.parent / "results" / "there").rglob("*")] == ["Ball", "stats.csv"]
-
-
-def test_what_is_not_built_is_refused(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Unsupported settings are refused as by `serve`; without --can-start the settings are shown."""
-    assert _check(run_file, "--set", "default_settings.reward_signals={}") == ExitCode.RUN_FILE
-    assert "default_settings.reward_signals" in capsys.readouterr().err
-
-
-def test_logs_of_players_alone_are_no_run(run_file: Path) -> None:
-    """A folder with players' logs only can be started."""
-    logs = run_file.parent / "results" / "x" / "run_logs"
-    logs.mkdir(parents=True)
-    (logs / "Player-0.log").write_text("no trainer\n")
-    assert _check(run_file, "--run-id", "x") == ExitCode.OK
 
 
 def test_flags_of_mlagents_win_over_the_file(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,21 +131,8 @@ def test_code_that_is_not_there(run_file: Path, capsys: pytest.CaptureFixture[st
     run_file.write_text(f"{run_file.read_text()}rollcast: {{{block}}}\n")
     assert main(["check-config", str(run_file)]) == ExitCode.OK
     assert f"serve would refuse: {said}" in capsys.readouterr().err
-    assert _check(run_file) == ExitCode.RUN_FILE
-    assert said in capsys.readouterr().err
-    with pytest.raises(UserError) as caught:
-        serve(load_run_options(run_file, cli={"results_dir": str(run_file.parent / "results")}))
-    assert (caught.value.exit_code, said in caught.value.message) == (ExitCode.RUN_FILE, True)
-    assert list(run_file.parent.iterdir()) == [run_file]
+    _refused_by_both(run_file, ExitCode.RUN_FILE, said)
     assert _check(run_file, "--inference") == ExitCode.OK  # which has neither
-
-
-def test_demonstrations_are_told_of_without_can_start(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --can-start the settings are shown with the reason of a refusal."""
-    run_file.write_text("behaviors: {Ball: {trainer_type: ppo, behavioral_cloning: {demo_path: no.demo}}}\n")
-    assert main(["check-config", str(run_file)]) == ExitCode.OK
-    said = "serve would refuse: behaviors.Ball.behavioral_cloning.demo_path: no.demo does not exist"
-    assert said in capsys.readouterr().err
 
 
 def test_frozen_opponents_that_are_not_there(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,23 +145,8 @@ def test_frozen_opponents_that_are_not_there(run_file: Path, capsys: pytest.Capt
     assert _check(run_file) == ExitCode.RUN_FILE
     assert f"{said} does not exist" in capsys.readouterr().err
     model.write_bytes(b"\x80\x05cos\nsystem\n")
-    with pytest.raises(UserError) as caught:
-        serve(load_run_options(run_file, cli={"results_dir": str(run_file.parent / "results")}))
-    assert (caught.value.exit_code, caught.value.message) == (
-        ExitCode.RUN_FILE,
-        f"{said} cannot be used: wire type 7 at byte 4: not an ONNX model",
-    )
+    _refused_by_both(run_file, ExitCode.RUN_FILE, f"{said} cannot be used: wire type 7 at byte 4: not an ONNX model")
     assert sorted(run_file.parent.iterdir()) == sorted([run_file, model])
-
-
-def test_wandb_that_is_not_installed(
-    run_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Missing wandb has the exit code of a start."""
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    run_file.write_text(f"{run_file.read_text()}rollcast: {{stats_writers: [wandb]}}\n")
-    assert _check(run_file) == ExitCode.MISSING_EXTRA
-    assert "pip install 'rollcast[wandb]'" in capsys.readouterr().err
 
 
 def _refused_by_both(run_file: Path, code: ExitCode, said: str, *arguments: str, **flags: str) -> str:
@@ -326,18 +279,3 @@ def test_results_that_cannot_be_written(run_file: Path, capsys: pytest.CaptureFi
     (run_file.parent / "results").write_text("in the way")
     assert _check(run_file) == ExitCode.RUN_FILE
     assert "cannot use the run folder" in capsys.readouterr().err
-
-
-def test_our_writers_are_known() -> None:
-    """The names that are checked before a start are those of the built-in writers."""
-    assert set(OWN_STATS_WRITERS) == set(_OWN)
-
-
-def test_it_needs_no_torch(run_file: Path) -> None:
-    """The check does not import torch."""
-    program = (
-        "import sys\nfrom learner.cli import main\n"
-        f"main(['check-config', {str(run_file)!r}, '--can-start'])\nsys.exit(3 if 'torch' in sys.modules else 0)"
-    )
-    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr

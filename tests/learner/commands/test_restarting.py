@@ -1,66 +1,50 @@
-"""Tests `serve --restarts` with real processes in place of learners."""
+"""Tests `serve --restarts`."""
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from learner.cli import build_parser
-from learner.common.exits import ExitCode
-
-PROGRAM = """
-import json, os, signal, sys, time
-from pathlib import Path
-folder, codes = Path(sys.argv[1]), json.loads(sys.argv[2])
-starts = folder / "starts"
-starts.write_text((starts.read_text() if starts.exists() else "") + json.dumps(sys.argv[3:]) + "\\n")
-code = codes[len(starts.read_text().splitlines()) - 1]
-if code == "wait":
-    got = []
-    signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
-    (folder / "waits").touch()
-    while not got:
-        time.sleep(0.01)
-    (folder / "ended").touch()
-    sys.exit(0)
-if code < 0:
-    os.kill(os.getpid(), -code)
-sys.exit(code)
-"""
-SUPERVISOR = """
-import sys
+from learner.commands import restarting
 from learner.commands.restarting import supervise
-words = frozenset({"auto", "true", "false"})
-program = (sys.executable, "-c", sys.argv[1], sys.argv[2], sys.argv[3])
-wait, code = float(sys.argv[5]), int(sys.argv[6])
-given = {"resume_words": words, "program": program, "first_wait_seconds": wait, "stopped_code": code}
-sys.exit(supervise(sys.argv[7:], int(sys.argv[4]), **given))
-"""
+from learner.common.exits import ExitCode
+from tests.e2e.processes import wait_until
+
+WORDS = frozenset({"auto", "true", "false"})
 STOPPED = 143
 LONG_SECONDS = 900.0
 """Longer than any test may take."""
 
 
-def start(
-    folder: Path, codes: list[object], restarts: int, *arguments: str, wait: float = 0.01
-) -> subprocess.Popen[bytes]:
-    """Starts a supervisor of a program that ends with one code after the other."""
-    line = [SUPERVISOR, PROGRAM, str(folder), json.dumps(codes), str(restarts), str(wait), str(STOPPED)]
-    command = [sys.executable, "-c", *line, *arguments]
-    with (folder / "said").open("w") as said:
-        return subprocess.Popen(command, stderr=said)
+class Learners:
+    """Stands for the learner's processes, which end with one code after the other.
+
+    Attributes:
+        starts: The arguments of each start.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, codes: list[int]) -> None:
+        self.starts: list[list[str]] = []
+        monkeypatch.setattr(restarting._Child, "run", self._run)
+        self._codes = codes
+
+    def _run(self, command: list[str]) -> int:
+        self.starts.append(command[1:])
+        return self._codes[len(self.starts) - 1]
 
 
-def starts(folder: Path) -> list[list[str]]:
-    """Returns the arguments of each start."""
-    return [json.loads(line) for line in (folder / "starts").read_text().splitlines()]
+def run(restarts: int, *arguments: str, wait: float = 0.0) -> int:
+    """Supervises a program."""
+    return supervise(
+        arguments, restarts, resume_words=WORDS, program=["learner"], first_wait_seconds=wait, stopped_code=STOPPED
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,62 +60,73 @@ def starts(folder: Path) -> list[list[str]]:
         ([44, 16, 0], 3, 0, 2),
     ],
 )
-def test_what_is_started_again(tmp_path: Path, codes: list[object], restarts: int, code: int, number: int) -> None:
+def test_what_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, codes: list[int], restarts: int, code: int, number: int
+) -> None:
     """The learner starts again after failures of device and memory and after kills, and after nothing else."""
-    assert start(tmp_path, codes, restarts).wait(60) == code
-    assert len(starts(tmp_path)) == number
+    learners = Learners(monkeypatch, codes)
+    assert run(restarts) == code
+    assert len(learners.starts) == number
 
 
-def test_a_restart_resumes_the_run(tmp_path: Path) -> None:
+def test_a_restart_resumes_the_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The first start has the given arguments; the next ones resume, whatever began the run."""
+    learners = Learners(monkeypatch, [44, 44, 0])
     given = ["serve", "run.yaml", "--restarts", "2", "--force", "--resume", "true", "--seed=1", "--set", "a.b=--force"]
-    process = start(tmp_path, [44, 44, 0], 2, *given)
-    assert process.wait(60) == 0
+    assert run(2, *given, wait=0.01) == 0
     first = ["serve", "run.yaml", "--force", "--resume", "true", "--seed=1", "--set", "a.b=--force"]
     again = ["serve", "run.yaml", "--seed=1", "--set", "a.b=--force", "--resume=auto"]
-    assert starts(tmp_path) == [first, again, again]
-    assert "restart 2 of 2 in 0.02 s: the learner ended with code 44" in (tmp_path / "said").read_text()
+    assert learners.starts == [first, again, again]
+    assert "restart 2 of 2 in 0.02 s: the learner ended with code 44" in capsys.readouterr().err
 
 
-def test_a_signal_reaches_the_learner(tmp_path: Path) -> None:
-    """SIGTERM lets the learner end by itself, and it is not started again."""
-    process = start(tmp_path, ["wait", 0], 5)
-    until = time.monotonic() + 60
-    while not (tmp_path / "waits").exists() and time.monotonic() < until:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(60) == 0
-    assert len(starts(tmp_path)) == 1
-
-
-def test_a_signal_between_two_starts(tmp_path: Path) -> None:
+def test_a_signal_between_two_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM during the wait for a restart ends with the code for a stopped run, since the run is neither over nor failed."""
-    process = start(tmp_path, [44, 0], 5, wait=LONG_SECONDS)
-    until = time.monotonic() + 60
-    while "restart 1 of 5" not in (tmp_path / "said").read_text() and time.monotonic() < until:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGTERM)
-    assert process.wait(60) == STOPPED
-    assert len(starts(tmp_path)) == 1
+
+    class Said(io.StringIO):
+        """Raises the signal when the wait is announced."""
+
+        def write(self, text: str) -> int:
+            signal.raise_signal(signal.SIGTERM)
+            return super().write(text)
+
+    learners = Learners(monkeypatch, [44, 0])
+    monkeypatch.setattr(sys, "stderr", Said())
+    assert run(5, wait=LONG_SECONDS) == STOPPED
+    assert len(learners.starts) == 1
 
 
-def test_the_learner_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
-    """A learner whose supervisor was killed is asked to stop."""
-    process = start(tmp_path, ["wait", 0], 5)
-    until = time.monotonic() + 60
-    while not (tmp_path / "waits").exists() and time.monotonic() < until:
-        time.sleep(0.01)
-    process.kill()
-    process.wait(60)
-    while not (tmp_path / "ended").exists() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert (tmp_path / "ended").exists()
+PROGRAM = """
+import signal, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+(folder / "waits").touch()
+signal.sigwait({signal.SIGTERM})
+(folder / "ended").touch()
+"""
+SUPERVISOR = """
+import sys
+from learner.commands.restarting import supervise
+sys.exit(supervise([], 5, resume_words=frozenset(), program=[sys.executable, "-c", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_learner_hears_of_its_supervisor(tmp_path: Path, number: int) -> None:
+    """SIGTERM lets the learner end by itself, and it is not started again; a learner whose supervisor was killed stops."""
+    process = subprocess.Popen([sys.executable, "-c", SUPERVISOR, PROGRAM, str(tmp_path)])
+    wait_until((tmp_path / "waits").exists, "the learner waits")
+    os.kill(process.pid, number)
+    assert process.wait(300) == (0 if number == signal.SIGTERM else -number)
+    wait_until((tmp_path / "ended").exists, "the learner ends")
 
 
 def test_the_number_is_checked() -> None:
     """A negative number of restarts is refused; without the flag nothing is restarted."""
     assert build_parser().parse_args(["serve"]).restarts == 0
     for word in ("-1", "x"):
-        with pytest.raises(Exception, match="restarts") as caught:
+        with pytest.raises(Exception, match=f"'{word}' is not a number of restarts: 0 or more") as caught:
             build_parser().parse_args(["serve", "--restarts", word])
         assert getattr(caught.value, "exit_code", None) == ExitCode.USAGE

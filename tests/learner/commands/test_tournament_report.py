@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import xml.etree.ElementTree as ET
-from pathlib import Path
-
-import pytest
 
 from learner.commands.interval_chart import Value, draw_intervals
 from learner.commands.tournament_report import Standing, document, plot, table
-from learner.commands.tournament_run import TournamentRequest, _plan
-from learner.common.exits import UserError
 from learner.self_play.strength import Results
-from learner.settings.load import LoadedRun, load_run_options
 from learner.tournament.players import Kind, Player
 from learner.tournament.standings import rate
 
@@ -73,37 +66,3 @@ def test_the_document_is_json() -> None:
     assert found["players"][0]["identity"] == "b"
     assert found["pairs"][0] == {"first": "@100", "second": "@200 <&>", "wins": 2, "draws": 3, "losses": 5}
     assert found["games"] == 30
-
-
-def test_a_run_without_teams_is_told_why_it_has_no_tournament(tmp_path: Path) -> None:
-    """One player is too few; where the run file has no self-play, more players may not help, and the line says so."""
-    (tmp_path / "CartPole.onnx").write_bytes(b"model")
-    run_file = tmp_path / "run.yaml"
-    request = TournamentRequest(
-        folder=tmp_path,
-        loaded=loaded_from(run_file, ""),
-        results_dir=tmp_path,
-        against=(),
-        checkpoints=8,
-        behavior=None,
-        interval=50.0,
-        games=None,
-        match_games=None,
-        random_moves=1,
-        is_deterministic=False,
-        actors=1,
-        seed=1,
-        output=tmp_path / "tournament",
-        starts_over=False,
-    )
-    with pytest.raises(UserError, match=r"has 1 different ones.*no self_play for CartPole: .* needs two teams"):
-        _plan(request, ["CartPole"])
-    with pytest.raises(UserError, match=r"has 1 different ones") as caught:
-        _plan(dataclasses.replace(request, loaded=loaded_from(run_file, ", self_play: {}")), ["CartPole"])
-    assert "two teams" not in caught.value.message
-
-
-def loaded_from(run_file: Path, more: str) -> LoadedRun:
-    """Returns the settings of a run file of one behavior."""
-    run_file.write_text(f"behaviors: {{CartPole: {{trainer_type: ppo{more}}}}}\n")
-    return load_run_options(run_file, cli={}, environ={})

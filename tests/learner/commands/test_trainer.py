@@ -21,6 +21,7 @@ from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.processes import wait_until
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [None, "0"])
 def test_a_process_whose_service_has_ended_says_nothing(rank: str | None) -> None:
     """The service may end on a fault of the run file before the process dials; only the service reports it."""
@@ -29,7 +30,7 @@ def test_a_process_whose_service_has_ended_says_nothing(rank: str | None) -> Non
     environment = {**os.environ, **door.environment(), **ranks}
     door.close()
     done = subprocess.run(
-        [sys.executable, *PROGRAM], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *PROGRAM], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (ExitCode.TRAINER_FAILED, "", "")
 
@@ -78,6 +79,7 @@ def test_a_link_without_a_place_is_an_error_in_words(
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_lone_trainer_outlives_its_shell_and_ends_at_a_signal(tmp_path: Path) -> None:
     """A trainer that no torchrun started, and that waits for its learner, belongs to nobody."""
     said = tmp_path / "said"

@@ -15,11 +15,9 @@ import structlog
 import torch
 import yaml
 from structlog.testing import capture_logs
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from learner.commands.training import TrainingRun
 from learner.common import descriptors
-from learner.common.exits import ExitCode, UserError
 from learner.link.to_front import Policy
 from learner.networks.policy import PolicyNetwork
 from learner.publish import onnx
@@ -133,33 +131,12 @@ def test_a_shortage_of_descriptors_delays_a_trainer(tmp_path: Path, monkeypatch:
     assert all("no file can be opened" in error for error in waits)
 
 
-def test_its_settings_and_statistics_are_written(tmp_path: Path) -> None:
-    """Settings and statistics of a behavior are written to TensorBoard."""
-    with assembled(tmp_path) as run:
-        trainer = build(run)
-        side_of(run).run.loop._trainers = {NAME: trainer}
-        trainer.stats_reporter.add_stat("Losses/Value Loss", 0.25)
-    events: Any = EventAccumulator(str(tmp_path / "run" / NAME))  # type: ignore[no-untyped-call]
-    events.Reload()
-    (loss,) = events.Scalars("Losses/Value Loss")
-    assert loss.value == 0.25
-    assert events.Tags()["tensors"] == ["Hyperparameters"]
-
-
 @pytest.mark.parametrize(("other", "expected"), [(3, True), (4, False)])
 def test_the_seed_decides_the_first_weights(tmp_path: Path, other: int, expected: bool) -> None:
     """Runs of one seed begin with the same networks."""
     with assembled(tmp_path / "one") as one, assembled(tmp_path / "two", seed=other) as two:
         ours, theirs = (build(run).get_policy(NAME).state_dict() for run in (one, two))
     assert all(torch.equal(value, theirs[name]) for name, value in ours.items()) is expected
-
-
-def test_an_initial_state_that_is_missing_ends_the_start(tmp_path: Path) -> None:
-    """A missing initial state ends the start."""
-    with assembled(tmp_path, initialize_from=tmp_path / "another") as run:
-        with pytest.raises(UserError, match="cannot start from") as caught:
-            build(run)
-        assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
 
 
 def test_statistics_that_cannot_be_written_end_nothing(tmp_path: Path) -> None:
@@ -170,15 +147,3 @@ def test_statistics_that_cannot_be_written_end_nothing(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as logs, assembled(tmp_path, resume=True) as run:
         assert build(run).get_step > 0
     assert [line["event"] for line in logs if line["log_level"] != "info"] == ["stats_not_written"]
-
-
-def test_news_are_those_of_the_trainer(tmp_path: Path) -> None:
-    """The status reads the trainer's numbers between its turns."""
-    with begun(tmp_path) as (_, start, trainer):
-        assert trainer.stats().mean_return is None
-        start.train(trainer, 1)
-        news = trainer.stats()
-        assert (news.version, news.env_steps_trained) == (1, trainer.steps_trained)
-        assert news.episodes == trainer.episodes > 0
-        assert news.mean_return == trainer.mean_return()
-        assert not news.is_full

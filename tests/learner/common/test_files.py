@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from learner.common.files import (
     remove_leftovers,
     write_file,
 )
+from tests.e2e.processes import wait_until
 
 WRITER = """
 import sys
@@ -85,19 +84,17 @@ def _refuse(*_: object, **__: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path) -> None:
     """A killed writer leaves one of the two versions."""
     path = tmp_path / "file"
-    for attempt in range(5):
+    for _ in range(5):
         path.unlink(missing_ok=True)
         writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)])
         try:
-            while not path.exists():
-                assert writer.poll() is None
-                time.sleep(0.001)
-            time.sleep(0.003 * attempt)
+            wait_until(path.exists, "a first version")  # looks now and then, so that it is killed at any moment
         finally:
-            writer.send_signal(signal.SIGKILL)
+            writer.kill()
             writer.wait()
         assert path.read_bytes() in (b"a" * 300_000, b"b" * 300_000)
     remove_leftovers(tmp_path)

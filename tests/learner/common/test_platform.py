@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -77,51 +76,34 @@ class _HeldOpenError(PermissionError):
     winerror = 32
 
 
-@pytest.fixture
-def held_open(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Makes `Path.replace` fail as on Windows until the event is set."""
-    released, replace = threading.Event(), Path.replace
+@pytest.mark.parametrize(
+    ("error", "tries", "is_replaced"),
+    [(_HeldOpenError, 3, True), (_HeldOpenError, 10**9, False), (PermissionError, 1, False)],
+    ids=["closed", "stays open", "another refusal"],
+)
+def test_a_file_that_a_reader_has_open_is_replaced_once_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError], tries: int, is_replaced: bool
+) -> None:
+    """Replacing a file that is open elsewhere on Windows waits until it is closed, and fails after a second."""
+    path, replace, tried = tmp_path / "status.json", Path.replace, 0
 
     def refused(self: Path, target: Path) -> Path:
-        if released.is_set():
+        nonlocal tried
+        tried += 1
+        if is_replaced and tried == tries:
             return replace(self, target)
-        raise _HeldOpenError(13, "Permission denied")
+        raise error(13, "Permission denied")
 
     monkeypatch.setattr(Path, "replace", refused)
-    monkeypatch.setattr(platform, "_REPLACE_SECONDS", 0.01)
-    return released
-
-
-def test_a_file_that_a_reader_has_open_is_replaced_once_it_is_closed(
-    tmp_path: Path, held_open: threading.Event
-) -> None:
-    """Replacing a file that is open elsewhere waits until it is closed."""
-    path = tmp_path / "status.json"
-    threading.Timer(0.05, held_open.set).start()
-    write_file(path, b"new")
-    assert path.read_bytes() == b"new"
-
-
-@pytest.mark.usefixtures("held_open")
-def test_a_file_that_stays_open_is_an_error(tmp_path: Path) -> None:
-    """A file that stays open is an error after a second."""
-    with pytest.raises(WriteFailed, match="Permission denied"):
-        write_file(tmp_path / "status.json", b"new")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_other_refusals_are_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other errors are not retried."""
-    tries = []
-
-    def refused(_self: Path, _target: Path) -> Path:
-        tries.append(1)
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "replace", refused)
-    with pytest.raises(PermissionError):
-        platform.replace_file(tmp_path / "a", tmp_path / "b")
-    assert len(tries) == 1
+    monkeypatch.setattr(platform, "_REPLACE_SECONDS", 0.0)
+    if is_replaced:
+        write_file(path, b"new")
+        assert path.read_bytes() == b"new"
+    else:
+        with pytest.raises(WriteFailed, match="Permission denied"):
+            write_file(path, b"new")
+        assert list(tmp_path.iterdir()) == []
+    assert tried == min(tries, platform._REPLACE_TRIES + 1)
 
 
 @pytest.mark.parametrize("has_flag", [True, False])
@@ -154,6 +136,7 @@ def test_a_port_in_use_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1), (socket.SOL_SOCKET, -5, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["learner.common.platform", "actor_client.platform"])
 def test_output_holds_what_its_encoding_lacks(module: str) -> None:
     """Characters that the output's encoding lacks are replaced, and a closed stream is ignored."""

@@ -83,20 +83,6 @@ def test_a_factory_that_raises_is_named() -> None:
     assert caught.value is own
 
 
-def test_a_message_of_many_lines_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of several lines is shown as one line."""
-    (tmp_path / "lines_of_a_test.py").write_text("raise ValueError('broken\\n  second line')")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(UserError, match=r"cannot be imported: ValueError: broken second line$"):
-        find("lines_of_a_test:make")
-
-    def make() -> None:
-        raise RuntimeError("boom\n\tline 2")
-
-    with pytest.raises(UserError, match=r"which failed: RuntimeError: boom line 2$"):
-        plugins.make("rollcast.test", "mine", make)
-
-
 @pytest.mark.parametrize("leave", ["raise SystemExit(0)", "raise KeyboardInterrupt"])
 def test_what_leaves_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: str) -> None:
     """A module or factory that calls sys.exit is an error of the run file."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as untyped_runtime
 import pytest
 import torch
@@ -20,7 +19,7 @@ from learner.publish.check import PolicyCheckFailed, open_session, random_inputs
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
 from learner.publish.unity import render_unity
-from learner.settings.network import MemorySettings, NetworkSettings, TowerSettings
+from learner.settings.network import MemorySettings, NetworkSettings
 from tests.learner.networks import specs
 from tests.learner.publish.conftest import ENTITIES, GOAL, HWC, image, vector
 
@@ -53,32 +52,6 @@ def test_actors_get_what_torch_computes(kind: str) -> None:
         assert description.action_transform.squash is Squash.TANH
 
 
-@pytest.mark.parametrize("kind", ["continuous", "hybrid"])
-def test_unity_gets_squashed_actions(kind: str) -> None:
-    """Unity's actions are tanh of the mean, with operators of opset 9."""
-    network = network_of(kind)
-    payload = render_unity(network)
-    model = onnx.load_model_from_string(payload)
-    assert (model.opset_import[0].version, model.ir_version) == (9, 4)
-    session = open_session(payload)
-    feed = random_inputs(network.spec, 0, 64, np.random.default_rng(2))
-    given = {name: value.astype(np.float32) for name, value in feed.items()}
-    names = [item.name for item in session.get_outputs()]
-    found = dict(
-        zip(names, session.run(names, {item.name: given[item.name] for item in session.get_inputs()}), strict=True)
-    )
-    masks = torch.from_numpy(feed["action_masks"]) if "action_masks" in feed else None
-    with torch.no_grad():
-        mean, log_std, *_ = network([torch.from_numpy(feed["obs_0"])], masks)
-    assert mean is not None
-    assert log_std is not None
-    np.testing.assert_allclose(
-        found["deterministic_continuous_actions"], torch.tanh(mean).numpy(), rtol=1e-4, atol=1e-5
-    )
-    assert np.abs(found["continuous_actions"]).max() <= 1.0
-    assert not np.allclose(found["continuous_actions"], found["deterministic_continuous_actions"])
-
-
 def test_unity_gets_memories_of_squashed_policies() -> None:
     """The model has memory input, output and size as for ppo."""
     network = network_of("hybrid", MemorySettings(memory_size=8))
@@ -97,18 +70,10 @@ def test_unity_gets_memories_of_squashed_policies() -> None:
     assert mean is not None
     assert remembered is not None
     assert found["memory_size"] == [8.0]
+    assert np.abs(found["continuous_actions"]).max() <= 1.0
+    assert not np.allclose(found["continuous_actions"], found["deterministic_continuous_actions"])
     np.testing.assert_allclose(found["recurrent_out"][:, 0], remembered.numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found["deterministic_continuous_actions"], mean.tanh().numpy(), rtol=1e-4, atol=1e-5)
-
-
-def test_towers_of_squashed_policies_are_in_the_file() -> None:
-    """Towers of squashed policies are exported for actors and Unity."""
-    settings = NetworkSettings(tower=TowerSettings(depth=1, width=4))
-    spec = BehaviorSpec("Board", (image("uint8", (5, 4, 3), HWC),), ActionSpec(1, (20,)))
-    network = SquashedPolicyNetwork(spec, settings)
-    PolicyExporter(network, describe(network, behavior_index=0, generation=1)).verify()
-    session = open_session(render_unity(network))
-    assert "deterministic_discrete_actions" in [item.name for item in session.get_outputs()]
 
 
 onnxruntime: Any = untyped_runtime  # it has no types
@@ -141,42 +106,6 @@ def exporter_of(network: PolicyNetwork) -> PolicyExporter:
 def test_a_memory_behind_any_body_passes_its_check(seen: str, kind: type[PolicyNetwork]) -> None:
     """With random parameters and buffers, the file equals torch for a memory behind any body."""
     exporter_of(policy(*SEEN[seen], kind=kind)).verify()
-
-
-@pytest.mark.parametrize("kind", NETWORKS)
-@pytest.mark.parametrize(
-    "action", [ActionSpec(2), ActionSpec(0, (3, 2)), ActionSpec(1, (4,))], ids=["axes", "branches", "both"]
-)
-def test_step_by_step_it_remembers_as_the_network_does(action: ActionSpec, kind: type[PolicyNetwork]) -> None:
-    """Over many steps, episodes and versions, the file's memory equals the network's."""
-    network = policy(specs.vector(), action=action, kind=kind)
-    exporter = exporter_of(network)
-    generator = np.random.default_rng(3)
-    memory, own = np.zeros((5, SIZE), np.float32), torch.zeros(5, SIZE)
-    for step in range(60):
-        if step % 20 == 0:  # another version
-            with torch.no_grad():
-                for parameter in network.parameters():
-                    parameter.add_(torch.from_numpy(generator.normal(0, 0.1, parameter.shape).astype(np.float32)))
-            session = onnxruntime.InferenceSession(exporter.render(network.state_dict()))
-            names = [item.name for item in session.get_outputs()]
-        rows = generator.normal(size=(5, 4)).astype(np.float32)
-        feed: dict[str, Any] = {"obs_0": rows, "recurrent_in": memory}
-        masks = None
-        if action.discrete_branches:
-            feed["action_masks"] = np.ones((5, sum(action.discrete_branches)), np.float32)
-            masks = torch.from_numpy(feed["action_masks"])
-        found = dict(zip(names, session.run(names, feed), strict=True))
-        with torch.no_grad():
-            output = network([torch.from_numpy(rows)], masks, own)
-        for name in names:
-            expected = getattr(output, name).detach().numpy()
-            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
-        assert output.recurrent_out is not None
-        memory, own = found["recurrent_out"], output.recurrent_out
-        ended = generator.random(5) < 0.1
-        memory[ended], own[torch.from_numpy(ended)] = 0.0, 0.0
-    assert np.abs(memory).max() > 0.01
 
 
 class Forgetful(Memory):

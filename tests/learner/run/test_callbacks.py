@@ -81,16 +81,3 @@ def test_an_error_is_told_with_the_end(tmp_path: Path, has_begun: bool, error: s
     callbacks = Callbacks([LISTENER], tmp_path, resumed=False)
     callbacks.finish({}, Ending("error", RuntimeError("address taken"), has_begun=has_begun))
     assert [RunEnded("error", error, tmp_path)] == HEARD
-
-
-def test_an_end_can_be_told_whatever_the_message_of_its_error_does() -> None:
-    """An error whose message raises is still one line in journal and callbacks."""
-
-    class SpeechlessError(Exception):
-        def __str__(self) -> str:
-            raise ValueError
-
-    assert (
-        Ending("error", SpeechlessError()).error_text == "SpeechlessError: its message cannot be formatted (ValueError)"
-    )
-    assert Ending("error", ValueError("one\ntwo")).error_text == "ValueError: one two"

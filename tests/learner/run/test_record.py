@@ -178,13 +178,3 @@ def test_a_folder_that_takes_nothing_costs_the_record_alone(watched: Watched, tm
     with capture_logs() as logs:
         watched.end()
     assert [line["event"] for line in logs] == ["progress_not_kept"]
-
-
-def test_before_the_service_shows_the_run_there_is_nothing_to_tell(tmp_path: Path) -> None:
-    """A run that ends before the service starts has start and end in its journal and no progress."""
-    watched = Watched(tmp_path)
-    watched.roster.view = None
-    watched.record.begin("127.0.0.1:5")
-    watched.end()
-    assert watched.names() == ["started", "finished"]
-    assert not (tmp_path / "progress.json").exists()

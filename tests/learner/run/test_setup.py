@@ -82,14 +82,7 @@ def test_cuda_gets_the_workspace_that_it_needs() -> None:
     assert WORKSPACE_VARIABLE in caught.value.message
 
 
-def test_several_learners_are_refused() -> None:
-    """Several processes of torchrun are refused."""
-    make_deterministic(CPU, {"WORLD_SIZE": "1"})
-    with pytest.raises(UserError, match="WORLD_SIZE is 2"):
-        make_deterministic(CPU, {"WORLD_SIZE": "2"})
-
-
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("thread", [False, True])
 def test_freed_memory_is_kept(thread: bool) -> None:
     """Freed memory is reused, also by a thread that fills several heaps: repeated allocations cause no new page faults."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-import pytest
-
-from learner.common.exits import ExitCode, UserError
+from learner.common.exits import ExitCode
 from learner.settings.check import check_config
 
 from .conftest import WriteRun
@@ -47,20 +45,3 @@ def test_json_is_the_resolved_tree_and_nothing_else(write_run: WriteRun) -> None
     assert check_config(path, output=output, errors=errors, as_json=True) is ExitCode.OK
     assert json.loads(output.getvalue())["behaviors"]["A"]["max_steps"] == 500000
     assert errors.getvalue().startswith("warning: ")
-
-
-def test_what_no_trainer_does_yet_is_resolved_and_told(write_run: WriteRun) -> None:
-    """Unsupported settings are shown with what serve would refuse."""
-    output, errors = io.StringIO(), io.StringIO()
-    code = check_config(
-        write_run("behaviors: {A: {reward_signals: {}, self_play: {}}}\n"), output=output, errors=errors
-    )
-    assert code is ExitCode.OK
-    assert errors.getvalue().startswith("serve would refuse: behaviors.A.reward_signals: is empty")
-    assert "save_steps: 20000" in output.getvalue()
-
-
-def test_a_wrong_file_raises_the_error_of_loading(write_run: WriteRun) -> None:
-    """An invalid file raises the error of loading."""
-    with pytest.raises(UserError, match="unknown key"):
-        check_config(write_run("behavior: {}\n"), output=io.StringIO(), errors=io.StringIO())

@@ -45,11 +45,6 @@ def test_a_run_plays_games_if_all_its_behaviors_have_self_play() -> None:
     assert not plays()
 
 
-def test_a_run_without_a_file_takes_every_behavior() -> None:
-    """Without a run file every behavior gets the built-in defaults."""
-    assert RunOptions().settings_for("Anything") == TrainerSettings()
-
-
 @pytest.mark.parametrize(("name", "message"), [("a/b", "contains"), ("A?team=0", "without .team="), ("", "is empty")])
 def test_a_behavior_name_is_a_file_name(name: str, message: str) -> None:
     """A behavior name that cannot be a file name is refused."""

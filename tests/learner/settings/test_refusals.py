@@ -6,14 +6,10 @@ a table of their own, with the reason in their names.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from learner.common.exits import ExitCode, UserError
-from learner.settings.hyperparameters import PPOHyperparameters
 from learner.settings.load import load_run_options
-from learner.settings.rules import unsupported
 
 from .conftest import WriteRun
 
@@ -40,6 +36,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     "use_recurrent": (PPO + "    use_recurrent: true\n", "4: behaviors.A.use_recurrent: is an obsolete setting; write network_settings: {memory: {}} instead"),
     "an unknown signal": (PPO + "    reward_signals: {pride: {}}\n", "4: behaviors.A.reward_signals.pride: unknown key 'pride'; known keys: extrinsic, curiosity, rnd, gail"),
     "a key of a signal": (PPO + "    reward_signals: {extrinsic: {strenght: 1}}\n", "4: behaviors.A.reward_signals.extrinsic.strenght: unknown key 'strenght'; did you mean 'strength'?"),
+    "a key of the service": (PPO + "rollcast: {adress: x}\n", "4: rollcast.adress: unknown key 'adress'; did you mean 'address'?"),
+    "a key of the service outside": (PPO + "target_return: 3\n", "4: target_return: unknown key 'target_return'; it belongs under rollcast"),
     "a key of a lesson": (MASS % "{curriculum: [{name: a, value: 1, criteria: {}}]}", LESSON + "criteria: unknown key 'criteria'; known keys: name, value, completion_criteria"),
     "a key of a sampler": (SAMPLER % ("uniform", "min: 2"), "4: environment_parameters.m.sampler_parameters.min: unknown key 'min'; known keys: seed, min_value, max_value"),
     "a key beside a curriculum": (MASS % "{curriculum: [{name: a, value: 1}], seed: 3}", "4: environment_parameters.m.seed: unknown key 'seed'; known keys: curriculum"),
@@ -62,6 +60,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "null parameter": (MASS % "", "4: environment_parameters.m: must be a number, or a map with sampler_type and sampler_parameters, got None"),
     "a memory that is true": (PPO + "    network_settings: {memory: true}\n", "4: behaviors.A.network_settings.memory: must be a map of settings, got True"),
     "a list of behaviors": ("behaviors: [A]\n", "1: behaviors: must be a map of behavior names to settings"),
+    "a list of defaults": ("default_settings: [1]\n", "1: default_settings: must be a map of settings, got [1]"),
     "a behavior that is a number": ("behaviors: {A: 3}\n", "1: behaviors.A: must be a map of settings, got 3"),
     "a number that is a word": (PPO + "    max_steps: many\n", "4: behaviors.A.max_steps: must be a finite number, got 'many'"),
     "a number that is a list": (PPO + "    hyperparameters: {learning_rate: [1]}\n", "4: behaviors.A.hyperparameters.learning_rate: must be a finite number, got [1]"),
@@ -121,30 +120,3 @@ def test_it_is_refused(write_run: WriteRun, case: str) -> None:
     assert caught.value.exit_code is ExitCode.RUN_FILE
     assert str(caught.value).partition("run.yaml:")[2] == message
     assert caught.value.details == ()
-
-
-FOLDER = Path(__file__).parents[3] / "learner" / "run_files"
-GYM_RUNS = {"cartpole": "CartPole", "cartpole-fast": "CartPole", "pendulum": "Pendulum", "lunarlander": "LunarLander"}
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
-def test_an_example_loads_without_a_warning(path: Path) -> None:
-    """An example loads without a warning and with its own run id."""
-    loaded = load_run_options(path)
-    assert loaded.warnings == ()
-    assert unsupported(loaded.options) == []
-    assert path.stem == loaded.options.checkpoint_settings.run_id
-
-
-@pytest.mark.parametrize(("name", "behavior"), GYM_RUNS.items())
-def test_a_gym_example_is_textbook_ppo_and_says_how_to_start(name: str, behavior: str) -> None:
-    """An example for gym uses the joint ratio and orthogonal tanh networks, and names both commands."""
-    path = FOLDER / f"{name}.yaml"
-    options = load_run_options(path).options
-    settings = options.behaviors[behavior]
-    assert isinstance(settings.hyperparameters, PPOHyperparameters)
-    assert settings.hyperparameters.ratio == "joint"
-    assert (settings.network_settings.activation, settings.network_settings.initialization) == ("tanh", "orthogonal")
-    assert options.rollcast.target_return is not None
-    assert f"rollcast-learner serve {name}.yaml" in path.read_text()
-    assert "rollcast-actor gym --env " in path.read_text()

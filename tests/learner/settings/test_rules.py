@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ from pydantic import ValidationError
 
 from learner.common.exits import UserError
 from learner.settings.addresses import host_names
-from learner.settings.check import check_config
 from learner.settings.load import load_run_options
+from learner.settings.options import RunOptions
 from learner.settings.rules import unsupported
 from learner.settings.service import ServiceSettings
 
@@ -41,18 +40,16 @@ def test_each_feature_that_is_not_built_is_named(write_run: WriteRun, text: str,
     assert expected in lines[0]
 
 
-@pytest.mark.parametrize("trainer", ["appo", "impala", "poca", "ppo", "sac"])
-def test_memory_is_built(write_run: WriteRun, trainer: str) -> None:
-    """A recurrent policy of these trainers is accepted."""
-    text = f"behaviors: {{A: {{trainer_type: {trainer}, network_settings: {{memory: {{}}}}}}}}"
-    assert unsupported(load_run_options(write_run(text)).options) == []
-
-
-def test_what_is_built_is_not_refused(write_run: WriteRun) -> None:
-    """An ordinary run is accepted."""
-    text = "behaviors: {A: {trainer_type: ppo, threaded: true, network_settings: {normalize: true}}}\n"
-    text += "environment_parameters: {mass: 3, wind: {sampler_type: multirangeuniform, sampler_parameters: {}}}"
-    assert unsupported(load_run_options(write_run(text)).options) == []
+@pytest.mark.parametrize(
+    ("trainer", "trainers", "is_refused"), [("sac", 2, True), ("sac", 1, False), ("ppo", 2, False)]
+)
+def test_a_replay_trainer_trains_in_one_process(trainer: str, trainers: int, is_refused: bool) -> None:
+    """A trainer with a replay memory is refused by name with several trainer processes."""
+    document = {"behaviors": {"A": {"trainer_type": trainer}}, "rollcast": {"trainers": trainers}}
+    found = unsupported(RunOptions.model_validate(document))
+    assert [line.split("; ")[0] for line in found] == (
+        ["behaviors.A.trainer_type: sac trains in one process"] if is_refused else []
+    )
 
 
 def run_file(folder: Path, behavior: dict[str, Any] | None = None, **rollcast: Any) -> Path:
@@ -65,14 +62,6 @@ def run_file(folder: Path, behavior: dict[str, Any] | None = None, **rollcast: A
     }
     path.write_text(yaml.safe_dump(document))
     return path
-
-
-def test_it_is_off_unless_asked_for(tmp_path: Path) -> None:
-    """Without its block there is no lock-step; an empty block has defaults."""
-    assert load_run_options(run_file(tmp_path)).options.rollcast.lockstep is None
-    lockstep = load_run_options(run_file(tmp_path, lockstep={})).options.rollcast.lockstep
-    assert lockstep is not None
-    assert (lockstep.actors, lockstep.actor_names, lockstep.quota_steps) == (1, None, None)
 
 
 @pytest.mark.parametrize(
@@ -126,19 +115,6 @@ def test_a_replay_memory_that_is_not_saved_is_told_of(tmp_path: Path, *, saves: 
     warnings = load_run_options(run_file(tmp_path, sac, lockstep={})).warnings
     assert all("CartPole.hyperparameters.save_replay_buffer" in line for line in warnings)
     assert len(warnings) == (not saves)
-
-
-def test_check_config_explains_it(tmp_path: Path) -> None:
-    """The notes have actors, quota and restart point in lock-step, and are absent otherwise."""
-    output, errors = io.StringIO(), io.StringIO()
-    lockstep = {"actors": 2, "actor_names": ["left", "right"], "quota_steps": 64, "checkpoint_updates": 7}
-    check_config(run_file(tmp_path, lockstep=lockstep), output=output, errors=errors)
-    notes = errors.getvalue()
-    for part in ("2 actors (left, right)", "64 steps", "every 7 rounds", "checkpoint_seconds"):
-        assert part in notes
-    errors = io.StringIO()
-    check_config(run_file(tmp_path), output=output, errors=errors)
-    assert "lock-step" not in errors.getvalue()
 
 
 def test_host_names_of_the_page() -> None:

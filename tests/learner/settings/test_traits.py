@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from learner.common.exits import UserError
-from learner.settings.hyperparameters import OWN_TRAINERS, PPOHyperparameters, Traits
+from learner.settings.hyperparameters import OWN_TRAINERS, Traits
 from learner.settings.load import load_run_options
 from learner.settings.rules import unsupported
 from learner.settings.trainer import TrainerSettings
@@ -60,12 +60,6 @@ def test_a_subclass_has_the_traits_of_its_parent(name: str, parent: str, write_r
     assert settings.threaded is read(write_run, parent).threaded is (parent == "appo")
 
 
-def test_a_subclass_changes_what_it_declares(write_run: WriteRun) -> None:
-    """A subclass changes one trait and inherits the others."""
-    traits = read(write_run, "slow").traits
-    assert (traits.max_policy_lag, traits.threaded, traits.repeatable) == (100, True, True)
-
-
 def test_a_replay_trainer_needs_no_critics(write_run: WriteRun) -> None:
     """A replay trainer's settings need neither a target network nor an entropy coefficient."""
     settings = read(write_run, "queue")
@@ -91,18 +85,3 @@ def test_self_play_goes_by_traits(write_run: WriteRun) -> None:
 def test_lock_step_takes_trainers_of_packages(name: str, write_run: WriteRun) -> None:
     """A subclass of a repeatable model is accepted in lock-step."""
     assert read(write_run, name, "rollcast: {lockstep: {}}\n").traits.repeatable
-
-
-def test_warnings_go_by_traits(write_run: WriteRun) -> None:
-    """A too short run is a warning for trainers of packages too."""
-    loaded = load_run_options(write_run("behaviors: {A: {trainer_type: near, max_steps: 100}}"))
-    assert any("nothing would be trained" in line for line in loaded.warnings)
-    loaded = load_run_options(write_run("behaviors: {A: {trainer_type: queue, max_steps: 100}}"))
-    assert loaded.warnings == ()
-
-
-def test_traits_are_no_setting(write_run: WriteRun) -> None:
-    """Traits cannot be set in a run file."""
-    with pytest.raises(UserError, match="unknown key 'traits'"):
-        load_run_options(write_run("behaviors: {A: {trainer_type: ppo, hyperparameters: {traits: {}}}}"))
-    assert "traits" not in PPOHyperparameters().model_dump()

@@ -15,7 +15,7 @@ from learner.commands.status_text import render_status
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.metrics.state import MetricsSnapshot
 from learner.observe.summary import Summary, write_summary
-from learner.observe.view import LockstepView, RunState, RunView
+from learner.observe.view import LockstepView
 from learner.service.assignments import Assignments
 from learner.service.control_calls import status_response
 from learner.service.run_info import RunInfo
@@ -104,44 +104,27 @@ FINE = LockstepView(actors=2, joined=2, round=7, checkpoint_round=5, quota_steps
 SPOILED = replace(FINE, joined=1, reason="actor 1 (ri\x1bght) was lost, in round 6")
 
 
-def status_text(view: LockstepView | None) -> str:
-    """Returns the output of `rollcast-learner status`."""
-    run = RunView("run", RunState.TRAINING, 1, 1.0, "", lockstep=view)
-    return render_status(status_response(run, [], server_version="1", now=0.0, rate_of=lambda _: 0.0))
-
-
-def test_operators_see_it() -> None:
-    """The status shows actors, progress, the restart point, and why a run cannot be repeated."""
-    line = "lock-step: 2 of 2 actors, round 7 done, 64 steps per agent, a restart continues after round 5; reproducible"
-    assert line in status_text(FINE).splitlines()
-    assert "NOT REPRODUCIBLE: actor 1 (ri\\x1bght) was lost, in round 6" in status_text(SPOILED)
-    assert "lock-step" not in status_text(None)
-
-
-def test_the_panel_shows_it() -> None:
-    """The panel has a line for lock-step."""
-    assert "lock-step   round 7   2 of 2 actors   reproducible" in draw(replace(run_view(behavior()), lockstep=FINE))
-    assert "was lost" in draw(replace(run_view(behavior()), lockstep=SPOILED))
-    assert "lock-step" not in draw(run_view(behavior()))
-
-
-@pytest.mark.parametrize(("view", "value"), [(FINE, "1.0"), (SPOILED, "0.0")])
-def test_metrics_have_it(view: LockstepView, value: str) -> None:
-    """Metrics have two series in lock-step runs only."""
-    metrics = LearnerMetrics()
-    metrics.watch(lambda: MetricsSnapshot(replace(run_view(), lockstep=view)))
-    lines = metrics.exposition().decode().splitlines()
-    assert f"rollcast_learner_lockstep_reproducible {value}" in lines
-    assert "rollcast_learner_lockstep_round 7.0" in lines
+def test_operators_see_whether_a_run_can_be_repeated(tmp_path: Path) -> None:
+    """Status, panel, metrics and summary show the rounds and why a run cannot be repeated, in lock-step runs only."""
+    for view, value, said in (
+        (FINE, "1.0", "reproducible"),
+        (SPOILED, "0.0", "actor 1 (ri\\x1bght) was lost, in round 6"),
+    ):
+        run = replace(run_view(behavior()), lockstep=view)
+        assert said in draw(run)
+        status = render_status(status_response(run, [], server_version="1", now=0.0, rate_of=lambda _: 0.0))
+        assert (
+            f"{view.joined} of 2 actors, round 7 done, 64 steps per agent, a restart continues after round 5" in status
+        )
+        assert said in status
+        metrics = LearnerMetrics()
+        metrics.watch(lambda run=run: MetricsSnapshot(run))  # type: ignore[misc]
+        lines = metrics.exposition().decode().splitlines()
+        assert {f"rollcast_learner_lockstep_reproducible {value}", "rollcast_learner_lockstep_round 7.0"} <= {*lines}
     other = LearnerMetrics()
     other.watch(lambda: MetricsSnapshot(run_view()))
-    series = other.exposition().decode().splitlines()
-    assert not [line for line in series if line.startswith("rollcast_learner_lockstep")]
-
-
-def test_the_summary_keeps_it(tmp_path: Path) -> None:
-    """The summary says whether a run can be repeated."""
+    assert b"\nrollcast_learner_lockstep" not in other.exposition()
+    assert "lock-step" not in draw(run_view(behavior()))
     content = json.loads(write_summary(tmp_path, Summary("run", 1, "max_steps", {}, SPOILED)).read_text())
-    assert content["lockstep"]["reproducible"] is False
-    assert content["lockstep"]["reason"] == SPOILED.reason
+    assert (content["lockstep"]["reproducible"], content["lockstep"]["reason"]) == (False, SPOILED.reason)
     assert "lockstep" not in json.loads(write_summary(tmp_path, Summary("run", 1, "max_steps", {})).read_text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pytest
@@ -139,6 +139,12 @@ class Rig:
             trainer.advance()
         self.lockstep.after_turn(self.trainers)
 
+    def play(self, *sessions: ActorSession) -> None:
+        """Lets actors play a round, and makes a turn."""
+        for session in sessions:
+            self.send(session)
+        self.turn()
+
     @property
     def order(self) -> policy_pb2.Assignment:
         """Returns the last request."""
@@ -148,6 +154,14 @@ class Rig:
     def version(self) -> int:
         """Returns the number of completed updates."""
         return self.trainers[NAME].version
+
+
+def left_out(rig: Rig) -> MutableMapping[str, Any]:
+    """Makes a turn in which one actor is left out, and returns the line of the log."""
+    with capture_logs() as logs:
+        rig.turn()
+    (line,) = [each for each in logs if each["event"] == "actor_left_out"]
+    return line
 
 
 def begun(**lockstep: Any) -> tuple[Rig, ActorSession, ActorSession]:
@@ -200,9 +214,7 @@ def test_environments_begin_anew_at_checkpoints() -> None:
     rig, one, two = begun()
     seen = []
     for _ in range(5):
-        for session in (one, two):
-            rig.send(session)
-        rig.turn()
+        rig.play(one, two)
         order = rig.order
         resets = order.reset == policy_pb2.RESET_MODE_NOW
         seen.append((order.lockstep_round, order.lockstep_checkpoint, resets, rig.lockstep.is_boundary))
@@ -214,15 +226,6 @@ def test_environments_begin_anew_at_checkpoints() -> None:
         (6, 4, False, False),
     ]
     assert rig.saved == [0, 2, 4]
-
-
-def test_quotas_pass_buffer_size_just_so() -> None:
-    """Without a quota, each agent takes enough steps to exceed buffer_size."""
-    rig = Rig(quota_steps=None)
-    rig.join("one", agents=2)
-    rig.join("two", agents=1)
-    rig.turn()
-    assert rig.order.lockstep_quota_steps == 4  # 3 agents, and buffer_size is 10
 
 
 def test_a_lost_actor_spoils_the_run_and_the_others_go_on() -> None:
@@ -241,12 +244,10 @@ def test_a_lost_actor_spoils_the_run_and_the_others_go_on() -> None:
 
     three = rig.join("three")
     assert three.actor_index == 1
-    rig.send(one)
-    rig.turn()
+    rig.play(one)
     assert rig.version == 2
     assert rig.told[-1][1] == {one.session_id, three.session_id}
-    rig.send(one)
-    rig.turn()
+    rig.play(one)
     assert rig.version == 2, "it is waited for"
     rig.parts.sessions.close(three, [])
     rig.turn()
@@ -272,8 +273,7 @@ def test_steps_of_strangers_have_a_fate() -> None:
     rig.parts.sessions.close(two, [])
     stranger = rig.join("stranger")
     rig.send(stranger, 5, ends=False)
-    rig.send(one)
-    rig.turn()
+    rig.play(one)
     books = rig.parts.ledger.books(NAME)
     assert dict(books.dropped) == {"lockstep": 5}
     assert (books.trained, books.queued) == (4, 0)
@@ -298,9 +298,7 @@ def test_a_restart_goes_on_from_the_checkpoint() -> None:
     """After a restart rounds continue from the checkpoint with its seeds."""
     rig, one, two = begun()
     for _ in range(2):
-        for session in (one, two):
-            rig.send(session)
-        rig.turn()
+        rig.play(one, two)
     state = rig.lockstep.state_dict()
     again = Rig()
     again.lockstep.load_state_dict(state)
@@ -336,8 +334,7 @@ def test_a_round_that_turns_out_too_large_is_refused() -> None:
     """A round whose chunks turn out too large for the queue ends the run if one actor alone makes them."""
     rig, one, two = begun()
     (behavior,) = rig.parts.behaviors.all()
-    rig.send(one)
-    rig.turn()
+    rig.play(one)
     rig.parts.sessions.close(two, ())
     assert not behavior.queue.has_room(10**12, one.actor_index)
     with pytest.raises(UserError, match="queue_bytes"):
@@ -354,16 +351,13 @@ def test_an_actor_that_fills_the_queue_is_left_out() -> None:
             rig.send(two, 1, ends=False, resident_bytes=behavior.queue.capacity_bytes // 4)
     assert not fits
     rig.send(one)
-    with capture_logs() as logs:
-        rig.turn()
-    (line,) = [each for each in logs if each["event"] == "actor_left_out"]
+    line = left_out(rig)
     assert (line["actor"], line["reason"]) == ("two", "too_large")
     assert rig.version == 1, "the round ended without it"
     assert rig.lockstep.view().left_out == {"late": 0, "too_large": 1}
     assert rig.spoiled
     rig.send(two, 4, ends=False)
-    rig.send(one)
-    rig.turn()
+    rig.play(one)
     assert rig.version == 2
     assert rig.told[-1][1] == {one.session_id}
     books = rig.parts.ledger.books(NAME)
@@ -398,9 +392,7 @@ def test_announced_agents_without_steps_do_not_shorten_rounds() -> None:
     assert rig.order.lockstep_quota_steps == 1
     rig.send(one, 1)
     rig.send(two, 1)
-    with capture_logs() as logs:
-        rig.turn()
-    (line,) = [each for each in logs if each["event"] == "actor_left_out"]
+    line = left_out(rig)
     assert (line["actor"], line["reason"]) == ("two", "too_large")
     assert "1024 agents" in line["why"]
     assert rig.order.lockstep_quota_steps == 10
@@ -413,9 +405,7 @@ def test_agents_for_which_no_round_has_room_do_not_end_the_run() -> None:
     two.accounts[0].agents = 2**30
     rig.send(one)
     rig.send(two)
-    with capture_logs() as logs:
-        rig.turn()
-    (line,) = [each for each in logs if each["event"] == "actor_left_out"]
+    line = left_out(rig)
     assert (line["actor"], line["reason"], line["round"]) == ("two", "too_large", 2)
     assert rig.version == 1, "its steps of the round were trained"
     assert rig.told[-1][1] == {one.session_id}
@@ -431,17 +421,14 @@ def test_an_actor_that_never_ends_its_round_is_left_out() -> None:
     for _ in range(10):  # none has ended its round: both may be slow
         now[0] += 10
         rig.turn()
-    rig.send(one)
-    rig.turn()
+    rig.play(one)
     now[0] += 3600  # a pause, in which there are no turns, counts as one long turn
     rig.turn()
     now[0] += 10
     rig.turn()
     assert (rig.version, rig.spoiled) == (0, [])
     now[0] += 10
-    with capture_logs() as logs:
-        rig.turn()
-    (line,) = [each for each in logs if each["event"] == "actor_left_out"]
+    line = left_out(rig)
     assert (line["actor"], line["reason"], line["round"]) == ("two", "late", 1)
     assert rig.version == 1
     assert rig.lockstep.view().left_out == {"late": 1, "too_large": 0}
@@ -449,27 +436,8 @@ def test_an_actor_that_never_ends_its_round_is_left_out() -> None:
 
     rig.parts.sessions.close(two, ())
     again = rig.join("two")
-    rig.send(one)
-    rig.turn()
+    rig.play(one)
     assert rig.told[-1][1] == {one.session_id, again.session_id}
-
-
-def test_people_are_told_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Missing actors and unfinished rounds are logged at intervals."""
-    monkeypatch.setattr("learner.run.lockstep.barrier.SAY_SECONDS", 0.0)
-    rig = Rig()
-    with capture_logs() as logs:
-        one = rig.join("one")
-        rig.turn()
-        rig.join("two")
-        rig.turn()
-        rig.send(one)
-        rig.turn()
-    short, waits = (
-        [line for line in logs if line["event"] == event] for event in ("lockstep_waits_for_actors", "lockstep_waits")
-    )
-    assert (short[0]["joined"], short[0]["needed"]) == (1, 2)
-    assert (waits[0]["awaited"], waits[0]["actors"]) == (1, "1 (two)")
 
 
 def test_no_round_begins_at_the_end() -> None:
@@ -486,9 +454,7 @@ def test_no_round_begins_at_the_end() -> None:
 def test_the_round_that_ends_training_is_no_checkpoint() -> None:
     """The round that reaches max_steps is no checkpoint, because its steps are not trained."""
     rig, one, two = begun(checkpoint_updates=1)
-    rig.send(one)
-    rig.send(two)
-    rig.turn()
+    rig.play(one, two)
     assert rig.saved == [0, 1]
     rig.send(one)
     rig.send(two)

@@ -63,16 +63,11 @@ def test_two_channels_have_two_connections() -> None:
     assert len(peers) == 2
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in [*server_options(), *channel_options()]}))
-def test_every_option_is_one_that_grpc_knows(name: str) -> None:
-    """Every option is a name in gRPC's library."""
-    assert name.encode() + b"\0" in Path(cygrpc.__file__).read_bytes()
-
-
-def test_the_misleading_name_of_the_ping_limit_is_unknown_to_grpc() -> None:
-    """The name after the C macro of the ping limit is not an option of gRPC."""
+def test_every_option_is_one_that_grpc_knows() -> None:
+    """Every option is a name in gRPC's library, which ignores others."""
     library = Path(cygrpc.__file__).read_bytes()
-    assert b"grpc.http2.min_recv_ping_interval_without_data_ms\0" not in library
+    names = {name for name, _ in [*server_options(), *channel_options()]}
+    assert [name for name in names if name.encode() + b"\0" not in library] == []
 
 
 def test_a_client_probes_no_more_often_than_a_server_allows() -> None:

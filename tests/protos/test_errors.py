@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from concurrent import futures
 from typing import Any
 
 import grpc
@@ -13,8 +12,7 @@ from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from rollcast import errors
-from rollcast.channels import channel_options
-from rollcast.errors import BY_REASON, Draining, SpecMismatch, Unexpected, UnknownBehavior, WireError
+from rollcast.errors import BY_REASON, SpecMismatch, WireError
 from rollcast.v1 import session_pb2, session_pb2_grpc, trajectory_pb2, trajectory_pb2_grpc
 
 from tests.protos.serving import Context, connected, serving
@@ -101,13 +99,6 @@ def test_every_reason_comes_back() -> None:
     assert all(error.retry_after_seconds is None for error in received)
 
 
-def test_the_code_may_differ_from_the_default() -> None:
-    """UNKNOWN_BEHAVIOR can have the code NOT_FOUND."""
-    received = unary(errors.to_status(UnknownBehavior("none", code=grpc.StatusCode.NOT_FOUND)))
-    assert type(received) is UnknownBehavior
-    assert received.code is grpc.StatusCode.NOT_FOUND
-
-
 def test_long_texts_are_cut_to_what_trailers_carry() -> None:
     """Texts are cut so that trailers stay below 8 KiB and keep the reason."""
     received = unary(errors.to_status(SpecMismatch("ß" * 50_000, metadata={f"k{n}": "ü" * 500 for n in range(100)})))
@@ -172,78 +163,10 @@ def test_details_that_cannot_be_read_count_as_absent() -> None:
     assert (received.code, received.message) == (grpc.StatusCode.INTERNAL, "odd")
 
 
-def test_an_oversized_message_has_no_reason() -> None:
-    """A message above gRPC's limit is RESOURCE_EXHAUSTED without a reason, which is not load."""
-
-    async def renew(_: session_pb2.RenewSessionRequest, __: Context) -> session_pb2.RenewSessionResponse:
-        return session_pb2.RenewSessionResponse()
-
-    async def run() -> WireError:
-        async with serving(renew=renew, max_message_bytes=1000) as address, connected(address, 1 << 22) as channel:
-            request = session_pb2.RenewSessionRequest(session_id="x" * 100_000)
-            with pytest.raises(grpc.RpcError) as caught:
-                await session_pb2_grpc.SessionServiceStub(channel).RenewSession(request, timeout=20)
-            return errors.from_rpc_error(caught.value)
-
-    received = asyncio.run(run())
-    assert type(received) is WireError
-    assert (received.code, received.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "")
-
-
-def test_the_synchronous_client_reads_the_same() -> None:
-    """Errors of synchronous stubs have the same details."""
-
-    class Refusing(session_pb2_grpc.SessionServiceServicer):
-        def RenewSession(
-            self, request: session_pb2.RenewSessionRequest, context: grpc.ServicerContext
-        ) -> session_pb2.RenewSessionResponse:
-            context.abort_with_status(errors.to_status(Draining("soon", retry_after_seconds=3)))
-            raise AssertionError
-
-    server = grpc.server(futures.ThreadPoolExecutor(1))
-    session_pb2_grpc.add_SessionServiceServicer_to_server(Refusing(), server)  # type: ignore[abstract]
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        with grpc.insecure_channel(f"127.0.0.1:{port}", options=channel_options()) as channel:
-            stub = session_pb2_grpc.SessionServiceStub(channel)
-            with pytest.raises(grpc.RpcError) as caught:
-                stub.RenewSession(REQUEST, timeout=20)
-        received = errors.from_rpc_error(caught.value)
-    finally:
-        server.stop(None).wait()
-    assert type(received) is Draining
-    assert received.retry_after_seconds == 3.0
-
-
-def test_nobody_listening_is_a_plain_error() -> None:
-    """GRPC's own errors keep code and text."""
-
-    async def run() -> WireError:
-        async with serving() as address:
-            pass
-        async with connected(address) as channel:
-            with pytest.raises(grpc.RpcError) as caught:
-                await session_pb2_grpc.SessionServiceStub(channel).RenewSession(REQUEST, timeout=20)
-            return errors.from_rpc_error(caught.value)
-
-    received = asyncio.run(run())
-    assert type(received) is WireError
-    assert (received.code, received.reason) == (grpc.StatusCode.UNAVAILABLE, "")
-    assert received.message
-
-
 def test_a_bare_rpc_error_is_unknown() -> None:
     """A bare RpcError is UNKNOWN."""
     received = errors.from_rpc_error(grpc.RpcError())
     assert (received.code, received.reason) == (grpc.StatusCode.UNKNOWN, "")
-
-
-def test_an_incident_hides_everything_but_its_id() -> None:
-    """An incident sends only its id."""
-    error = Unexpected.with_incident("4f2a")
-    assert (error.code, error.reason, error.metadata) == (grpc.StatusCode.INTERNAL, "UNEXPECTED", {"incident": "4f2a"})
-    assert "4f2a" in error.message
 
 
 def test_reasons_are_unique_words() -> None:

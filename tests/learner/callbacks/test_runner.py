@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 from structlog.testing import capture_logs
 
-from learner.callbacks.base import Callback, CheckpointSaved, PolicyUpdated, RunEnded, RunRequests, RunStarted
+from learner.callbacks.base import Callback, PolicyUpdated, RunEnded, RunRequests, RunStarted
 from learner.callbacks.runner import ENTRY_POINTS, MAX_FAILURES, MAX_WAITING, CallbackRunner, load_callbacks
 from learner.common.exits import UserError
 from tests.learner.installed import install
@@ -132,14 +132,6 @@ def test_a_callback_that_hangs_stalls_nobody() -> None:
     go_on.set()
     runner.end(END, SECONDS)
     assert callback.heard[-3:] == [MAX_WAITING + 9, "signal", "signal"]
-
-
-def test_the_base_hears_everything_and_does_nothing() -> None:
-    """The base class accepts all events and does nothing."""
-    runner = CallbackRunner("base", Callback())
-    runner.tell(CheckpointSaved("Walker", 5, Path("a.pt")))
-    runner.end(END, SECONDS)
-    assert runner.failures == 0
 
 
 class Hidden:

@@ -223,15 +223,6 @@ def test_a_restart_goes_on_with_the_same_numbers() -> None:
     assert run_status.milestones(NAME).seconds_to_target == 0.0
 
 
-def test_what_was_not_saved_by_a_picture_is_refused() -> None:
-    """Invalid saved values are an error."""
-    run_status = make_run_status(Parts())
-    with pytest.raises(ValueError, match="wall_seconds"):
-        run_status.load_state_dict({"milestones": {NAME: {"wall_seconds": -1.0}}})
-    with pytest.raises(TypeError):
-        run_status.load_state_dict({"news": {NAME: {"no_such_counter": 1}}})
-
-
 @pytest.fixture
 def hasty_threads() -> Iterator[None]:
     """Makes threads switch after a few instructions, to provoke races."""

@@ -174,16 +174,6 @@ def test_two_signals_after_the_end_of_training_lose_nothing(processes: Processes
     _is_saved(learner)
 
 
-def test_a_third_signal_after_the_end_of_training_loses_no_model(processes: Processes) -> None:
-    """A third signal after the end of training keeps the saved model."""
-    learner = _finishes_behind_a_hanging_actor(processes)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
-        learner.signal(number)
-        time.sleep(0.02)
-    learner.wait()
-    _is_saved(learner)
-
-
 SWALLOWED = """
 import os, signal, time
 try:

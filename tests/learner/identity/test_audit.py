@@ -20,7 +20,7 @@ from learner.identity.setup import Identity
 from learner.ingest.session_ids import short_id
 from learner.observe.journal import EventLines
 from tests.learner.identity.certificates import Folder
-from tests.learner.service.harness import Actor, async_test, eventually, failure, operator, running
+from tests.learner.service.harness import Actor, eventually, failure, operator, running
 from tests.learner.web.site import OPERATOR, Hooks, serving
 
 
@@ -43,7 +43,6 @@ def identity(folder: Folder) -> Iterator[Identity]:
     audit.close()
 
 
-@async_test
 async def test_operators_calls_are_recorded(folder: Folder, identity: Identity) -> None:
     """Each call that changes the run has a line with caller, address and result, and nothing else has."""
     async with running(identity=identity) as learner, operator(learner) as control:
@@ -97,7 +96,6 @@ def test_requests_of_the_page_are_recorded(folder: Folder, identity: Identity) -
     assert lines[2]["path"].startswith("/there")
 
 
-@async_test
 async def test_revoked_sessions_are_recorded(folder: Folder, identity: Identity) -> None:
     """A session that ends because its principal lost its token has a line; one that its actor closes has none."""
     async with (

@@ -39,14 +39,6 @@ def test_a_name_keeps_its_place() -> None:
     assert parts.open("a", "a's second process").session.actor_index == 0
 
 
-def test_names_may_repeat() -> None:
-    """Two processes with one name are two actors."""
-    parts = Parts()
-    first, second = parts.open("a", "1").session, parts.open("a", "2").session
-    assert (first.actor_index, second.actor_index) == (0, 1)
-    assert len(parts.sessions.live()) == 2
-
-
 def test_a_gone_process_gives_way_to_its_successor() -> None:
     """A process replaces a disconnected one of its name, but not a connected or new one."""
     parts = Parts()
@@ -416,26 +408,6 @@ def test_an_unchanged_session_is_described_by_the_same_object() -> None:
     assert is_new()
     session.opponent = "random"
     assert is_new()
-
-
-def test_opening_values_are_plain() -> None:
-    """The saved state has plain values only."""
-    parts = Parts()
-    parts.declared(parts.open().session)
-
-    def check(value: object) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                check(key)
-                check(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                check(inner)
-        else:
-            assert value is None or type(value) in {int, str, bool, bytes, float}
-
-    check(snapshot(parts.behaviors, parts.sessions, parts.ledger))
-    assert Opening("a", "b").resume is None
 
 
 def test_a_name_gets_its_place_again_unless_it_is_taken() -> None:

@@ -23,6 +23,8 @@ from learner.web.routes import status_document
 from tests.exposition import samples
 from tests.learner.observe.views import behavior, run_view
 
+NUMBERS = ("wire", "status", "machines", "people", "metrics")
+PLACES = {**dict.fromkeys(NUMBERS, 21.5), "page": "heat of all", "panel": True, "text": True}
 HEAT = Field("heat", "How hot it is.", label="heat of all", line="heat")
 
 
@@ -48,31 +50,19 @@ def seen(state: BehaviorState, metric: str) -> dict[str, object]:
     }
 
 
-EVERYWHERE = {
-    "wire": 21.5,
-    "status": 21.5,
-    "page": "heat of all",
-    "machines": 21.5,
-    "people": 21.5,
-    "metrics": 21.5,
-    "panel": True,
-    "text": True,
-}
-
-
 def test_a_number_of_the_table_is_shown_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new number needs only a table entry and a value."""
     for module in ("learner.observe.behavior_state", "learner.observe.metrics.state", "learner.commands.status_text"):
         monkeypatch.setattr(f"{module}.FIELDS", (*FIELDS, HEAT))
     state = behavior()
-    assert seen(replace(state, numbers={**state.numbers, "heat": 21.5}), "rollcast_learner_heat") == EVERYWHERE
+    assert seen(replace(state, numbers={**state.numbers, "heat": 21.5}), "rollcast_learner_heat") == PLACES
 
 
 def test_a_number_of_a_trainer_of_another_package_is_shown_everywhere() -> None:
     """A number of a package's trainer is shown through its own field."""
     state = behavior()
     theirs = replace(state, numbers={**state.numbers, "heat": 21.5}, own_fields=(HEAT,))
-    assert seen(theirs, "rollcast_trainer_heat") == EVERYWHERE
+    assert seen(theirs, "rollcast_trainer_heat") == PLACES
 
 
 def test_fields_of_two_packages_that_differ_are_one_metric_or_the_first() -> None:
@@ -95,24 +85,6 @@ def test_fields_of_two_packages_that_differ_are_one_metric_or_the_first() -> Non
         ("rollcast_trainer_sessions", (("behavior", "A"),)): 2.0,
         ("rollcast_trainer_sessions", (("behavior", "B"),)): 2.0,
     }
-
-
-def test_a_team_is_a_whole_number_also_over_the_wire() -> None:
-    """Numbers of the wire are real numbers; the table says which are whole."""
-    view = run_view(BehaviorState("A", numbers={"learning_team": 1, "self_play_rating": 1200.0}))
-    wire = status_response(view, [], server_version="", now=0.0, rate_of=lambda _: 0.0)
-    said = render_status(wire)
-    assert "learning team 1\n" in said
-    assert "rating 1,200" in said
-
-
-def test_a_line_for_people_leaves_out_what_is_not_known() -> None:
-    """Before the first report of a trainer, and without self-play, there is no rating."""
-    for numbers, elo in (({}, None), ({"elo": 1200.126}, 1200.13)):
-        state = BehaviorState("A", numbers=numbers)
-        fields = fields_for_people(run_view(state), state)
-        assert fields.get("elo") == elo
-        assert None not in fields.values()
 
 
 def test_the_table_knows_what_stands_beside_its_numbers() -> None:

@@ -72,6 +72,8 @@ def test_a_row_for_each_statistic(tmp_path: Path) -> None:
 def test_a_resumed_run_has_no_row_twice(tmp_path: Path) -> None:
     """A resume removes rows after the checkpoint, and time continues."""
     written(tmp_path, 500, 1000, 1500, 2000).close()
+    written(tmp_path, restart=500).close()
+    assert len(rows(tmp_path)) == 4, "nothing is removed before a new row"
     written(tmp_path, 1500, 2500, restart=1200).close()
     assert [(int(step), float(seconds)) for step, seconds, *_ in rows(tmp_path)] == [
         (500, 10.0),
@@ -79,20 +81,8 @@ def test_a_resumed_run_has_no_row_twice(tmp_path: Path) -> None:
         (1500, 30.0),
         (2500, 40.0),
     ]
-
-
-def test_nothing_is_cut_before_something_new_is_written(tmp_path: Path) -> None:
-    """Nothing is removed before the first new row."""
-    written(tmp_path, 500, 1000).close()
-    written(tmp_path, restart=500).close()
-    assert len(rows(tmp_path)) == 2
-
-
-def test_a_start_from_nothing_replaces_what_was_there(tmp_path: Path) -> None:
-    """A start without a checkpoint replaces the file."""
-    written(tmp_path, 500, 1000).close()
     written(tmp_path, 250).close()
-    assert [row[0] for row in rows(tmp_path)] == ["250"]
+    assert [row[0] for row in rows(tmp_path)] == ["250"], "a start without a checkpoint replaces the file"
 
 
 def test_steps_only_grow(tmp_path: Path) -> None:

@@ -60,20 +60,6 @@ def test_gaps() -> None:
     assert {name: column[0] for name, column in view.columns.items()} == {**dict.fromkeys(COLUMNS), "t": 0.0}
 
 
-def test_behaviors_are_apart() -> None:
-    """Each behavior has its own curves."""
-    history = filled(3)
-    history.add("B", 2.0, {})
-    assert history.behaviors() == ("A", "B")
-    assert history.view("C") is None
-
-
-def test_a_history_of_one_point_is_none() -> None:
-    """A capacity of one point is refused."""
-    with pytest.raises(ValueError, match="at least 2"):
-        History(max_points=1)
-
-
 def test_writing_and_reading_at_once() -> None:
     """Columns that are read while points are added have equal lengths."""
     history, is_over = History(max_points=50), threading.Event()

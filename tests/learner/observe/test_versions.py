@@ -29,6 +29,7 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_revision_of_the_users_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit of the working directory is recorded, and whether files differ from it."""
     monkeypatch.chdir(tmp_path)

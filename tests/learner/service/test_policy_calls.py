@@ -12,11 +12,10 @@ from rollcast.v1 import policy_pb2, session_pb2
 from learner.common.exits import ExitCode
 from learner.link.control import Failed
 from learner.link.to_front import Assign, Policy, Release
-from tests.learner.service.harness import Actor, async_test, eventually, failure, read_policy, running
+from tests.learner.service.harness import Actor, eventually, failure, read_policy, running
 from tests.learner.service.samples import NAME, make_options, make_policy, make_spec
 
 
-@async_test
 async def test_the_newest_policy_comes_first_and_then_each_new_one() -> None:
     """A subscriber gets the newest version first and then each new one, with a valid digest."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
@@ -36,7 +35,6 @@ async def test_the_newest_policy_comes_first_and_then_each_new_one() -> None:
         assert (await read_policy(call))[0].version == 2
 
 
-@async_test
 async def test_what_the_subscriber_holds_is_not_sent_again() -> None:
     """A subscriber gets only versions newer than the one it holds."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
@@ -49,7 +47,6 @@ async def test_what_the_subscriber_holds_is_not_sent_again() -> None:
         assert (await read_policy(call))[0].version == 2
 
 
-@async_test
 async def test_a_newer_generation_is_always_sent() -> None:
     """A newer generation is sent whatever its version."""
     async with running(has_policy=False, generation=2) as learner, Actor(learner.server.port) as actor:
@@ -61,7 +58,6 @@ async def test_a_newer_generation_is_always_sent() -> None:
         assert (header.generation, header.version) == (2, 0)
 
 
-@async_test
 async def test_a_behavior_declared_late_joins_the_subscription() -> None:
     """A behavior declared during a subscription is added to it."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
@@ -73,7 +69,6 @@ async def test_a_behavior_declared_late_joins_the_subscription() -> None:
         assert (await read_policy(call))[0].version == 0
 
 
-@async_test
 async def test_policies_of_other_behaviors_are_not_sent() -> None:
     """A session gets only policies of its declared behaviors."""
     options = make_options()
@@ -96,7 +91,6 @@ async def test_policies_of_other_behaviors_are_not_sent() -> None:
         other.cancel()
 
 
-@async_test
 async def test_a_slow_subscriber_finishes_its_transfer_and_then_gets_the_newest() -> None:
     """During a slow transfer only the newest of later versions waits."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
@@ -119,7 +113,6 @@ async def test_a_slow_subscriber_finishes_its_transfer_and_then_gets_the_newest(
         assert (await read_policy(call))[0].version == 21
 
 
-@async_test
 async def test_a_second_subscription_supersedes_the_first() -> None:
     """A newer subscription ends the older one with STREAM_SUPERSEDED."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
@@ -134,24 +127,21 @@ async def test_a_second_subscription_supersedes_the_first() -> None:
         assert (await read_policy(new))[0].version == 0
 
 
-@async_test
 async def test_a_subscription_ends_with_its_session() -> None:
     """A subscription ends with OK when its session closes and with SESSION_EXPIRED when the lease ends."""
-    async with (
-        running(make_options(lease_seconds=0.3), has_policy=False) as learner,
-        Actor(learner.server.port) as actor,
-    ):
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         call = actor.subscribe()
         await eventually(lambda: bool(learner.server._hub._subscriptions))
         await actor.close()
         assert await call.read() is grpc.aio.EOF
         await actor.open()
-        error = await failure(actor.subscribe().read())
-        assert error.reason == "SESSION_EXPIRED"
+        call = actor.subscribe()
+        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        learner.end_lease(actor)
+        assert (await failure(call.read())).reason == "SESSION_EXPIRED"
 
 
-@async_test
 async def test_pinned_versions() -> None:
     """GetPolicy returns a kept or the newest version; others are NOT_FOUND."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
@@ -176,17 +166,6 @@ async def test_pinned_versions() -> None:
         assert error.reason == "SESSION_EXPIRED"
 
 
-@async_test
-async def test_no_assignment_comes_unless_there_is_something_to_say() -> None:
-    """Without parameters a subscription starts with the policy."""
-    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
-        learner.publish(make_policy(0))
-        await actor.open()
-        await actor.declare()
-        assert (await actor.subscribe().read()).WhichOneof("message") == "header"
-
-
-@async_test
 async def test_assignments_come_first_and_are_sent_again_when_they_change() -> None:
     """Parameters are assigned under id 1, and a change is sent as id 2."""
     assignment = policy_pb2.Assignment()
@@ -207,7 +186,6 @@ async def test_assignments_come_first_and_are_sent_again_when_they_change() -> N
         assert (second.id, second.environment_parameters["gravity"].constant) == (2, 1.5)
 
 
-@async_test
 async def test_openings_carry_the_present_assignment() -> None:
     """The answer to an opening has the current assignment, with a reset only if one was missed."""
     assignment = policy_pb2.Assignment(settings_revision=3, parameter_order=["gravity"])
@@ -227,14 +205,14 @@ async def test_openings_carry_the_present_assignment() -> None:
         assert told.environment_parameters["gravity"].constant == 9.5
 
 
-@async_test
-async def test_an_opening_without_parameters_asks_for_nothing() -> None:
-    """Without parameters the assignment has id 0: learn."""
+async def test_without_parameters_nothing_is_assigned() -> None:
+    """Without parameters the assignment of an opening has id 0: learn, and a subscription starts with the policy."""
     async with running() as learner, Actor(learner.server.port) as actor:
         assert (await actor.open()).assignment == policy_pb2.Assignment()
+        await actor.declare()
+        assert (await actor.subscribe().read()).WhichOneof("message") == "header"
 
 
-@async_test
 async def test_a_kept_version_can_be_had_until_it_is_released() -> None:
     """A kept version is available until it is released, and broadcast once."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -252,7 +230,6 @@ async def test_a_kept_version_can_be_had_until_it_is_released() -> None:
         assert isinstance(error, VersionEvicted)
 
 
-@async_test
 async def test_a_version_out_of_order_is_a_fault_that_is_told() -> None:
     """A version out of order is not published and logged; later messages still count."""
     async with running() as learner:

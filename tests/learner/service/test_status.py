@@ -18,7 +18,7 @@ from learner.observe.behavior_state import BehaviorState
 from learner.observe.view import RunState, RunView
 from learner.service.control_calls import MAX_BYTES, status_response
 from tests.learner.ingest.parts import Parts, open_default, report
-from tests.learner.service.harness import KEY, Actor, Hooks, async_test, eventually, failure, operator, running
+from tests.learner.service.harness import KEY, Actor, Hooks, eventually, failure, operator, running
 from tests.learner.service.samples import NAME, make_chunk, make_options
 
 
@@ -66,7 +66,6 @@ def test_what_does_not_fit_a_message_is_left_out() -> None:
         assert all(detailed) == (count == 10)
 
 
-@async_test
 async def test_claims_without_bounds_are_refused_and_status_goes_on() -> None:
     """Counters beyond the bounds are BAD_REQUEST or MALFORMED_CHUNK, and undeclared policies are ignored."""
     async with running() as learner, Actor(learner.server.port) as actor, operator(learner) as control:
@@ -83,7 +82,6 @@ async def test_claims_without_bounds_are_refused_and_status_goes_on() -> None:
         assert isinstance(await failure(upload.ack(1)), MalformedChunk)
 
 
-@async_test
 async def test_unknown_sessions_cannot_flood_the_books() -> None:
     """Lost steps claimed by sessions that the run opened after the checkpoint are limited and counted once each."""
     issued = [SessionIds(KEY, "run").make("") for _ in range(20)]
@@ -123,7 +121,6 @@ class BusyHooks(Hooks):
 
 
 @pytest.mark.parametrize("method", ["SaveCheckpoint", "Pause"])
-@async_test
 async def test_a_storm_of_orders_does_not_hold_up_status(method: str) -> None:
     """While hundreds of requests wait, Status answers, and their saves are two checkpoints."""
     async with AsyncExitStack() as opened:

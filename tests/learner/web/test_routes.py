@@ -11,18 +11,17 @@ import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 
 import pytest
 from rollcast.errors import CheckpointFailed, NothingToSave
 from structlog.testing import capture_logs
 
 from learner.observe.behavior_state import BehaviorState, LedgerNumbers
-from learner.observe.history import COLUMNS, History
+from learner.observe.history import COLUMNS
 from learner.observe.view import ActorBooksView, ActorView, Bottleneck, RunState, RunView
 from learner.web.guard import to_json
 from learner.web.hooks import StatusView
-from learner.web.routes import FRESH_SECONDS, SharedAnswer, content_policy, history_document, load_page, status_document
+from learner.web.routes import FRESH_SECONDS, SharedAnswer, content_policy, load_page, status_document
 from tests.learner.web.site import NAME, OPERATOR, TOKEN, Hooks, serving
 
 ACTIONS = {"/api/pause": "pause", "/api/resume": "resume", "/api/checkpoint": "checkpoint"}
@@ -82,8 +81,10 @@ def test_history() -> None:
 
 @pytest.mark.parametrize(("path", "call"), ACTIONS.items())
 def test_operators_act(path: str, call: str) -> None:
-    """With the token the learner executes the request."""
+    """With the token, which can be checked without an action, the learner executes the request."""
     with serving() as site:
+        assert site.ask("/api/operator", "POST", OPERATOR).json == {"operator": True}
+        assert site.hooks.calls == []
         answer = site.ask(path, "POST", OPERATOR)
         assert answer.status == 200
         assert site.hooks.calls == [call]
@@ -124,13 +125,6 @@ def test_wrong_tokens_do_not_fill_the_log() -> None:
         for _ in range(5):
             site.ask("/api/operator", "POST", {"Authorization": f"Bearer {TOKEN}x"})
     assert [entry["event"] for entry in logs].count("operator_refused") == 1
-
-
-def test_an_operator_is_known_before_he_acts() -> None:
-    """The token can be checked without an action."""
-    with serving() as site:
-        assert site.ask("/api/operator", "POST", OPERATOR).json == {"operator": True}
-        assert site.hooks.calls == []
 
 
 @pytest.mark.parametrize("path", ACTIONS)
@@ -180,24 +174,18 @@ def test_one_action_at_a_time() -> None:
 
 
 def test_many_viewers_cost_what_one_does() -> None:
-    """A status is computed once per half second for all viewers, and again after an action."""
+    """A status is computed once per half second for all viewers, and again after an action; so are the metrics."""
     with serving() as site, ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: site.ask("/api/status").body, range(40)))
         assert site.hooks.views < 40
         assert len(set(answers)) == site.hooks.views
+        assert list(pool.map(lambda _: site.ask("/metrics").status, range(40))) == [200] * 40
+        assert site.hooks.scrapes < 40
+        assert all(name.startswith("web") for name in site.hooks.scrape_threads)
         before = site.hooks.views
         site.ask("/api/pause", "POST", OPERATOR)
         site.ask("/api/status")
         assert site.hooks.views == before + 1
-
-
-def test_many_scrapers_cost_what_one_does() -> None:
-    """The metrics are computed once per half second for all scrapers, in another thread."""
-    with serving() as site, ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: site.ask("/metrics").status, range(40)))
-        assert answers == [200] * 40
-        assert site.hooks.scrapes < 40
-        assert all(name.startswith("web") for name in site.hooks.scrape_threads)
 
 
 TEXT = load_page().body.decode()
@@ -234,11 +222,6 @@ def test_the_policy_lets_this_script_and_style_run_and_no_other() -> None:
 def test_a_page_without_script_may_run_none() -> None:
     """A page without a script allows none."""
     assert "script-src 'none'; style-src 'none'" in content_policy("<p>nothing</p>")
-
-
-def test_it_is_part_of_the_package() -> None:
-    """The page is a file of the package."""
-    assert resources.files("learner.web").joinpath("page.html").is_file()
 
 
 def test_it_knows_the_columns() -> None:
@@ -390,14 +373,3 @@ def test_what_is_no_number_is_null() -> None:
     text = to_json({"a": [math.nan, {"b": math.inf, "c": -math.inf}], "d": 1.5, "e": "<b>\u2028</b>"})
     assert json.loads(text) == {"a": [None, {"b": None, "c": None}], "d": 1.5, "e": "<b>\u2028</b>"}
     assert text.isascii()
-
-
-def test_a_document_of_history() -> None:
-    """The history document has curves as columns."""
-    history = History()
-    history.add("CartPole", 1.0, {"loss": math.nan, "mean_return": 2.0})
-    view = history.view("CartPole")
-    assert view is not None
-    document = json.loads(to_json(history_document(view)))
-    assert (document["behavior"], document["interval_seconds"]) == ("CartPole", 1.0)
-    assert (document["columns"]["loss"], document["columns"]["mean_return"]) == ([None], [2.0])

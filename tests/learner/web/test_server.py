@@ -13,6 +13,7 @@ import pytest
 
 from learner.common.exits import ExitCode, UserError
 from learner.web.server import require_free_http
+from tests.e2e.processes import wait_until
 from tests.learner.web.site import SECONDS, Site, serving
 
 
@@ -70,18 +71,20 @@ def test_who_reads_nothing_does_not_hold_the_port() -> None:
     with serving(max_connections=4, idle_seconds=0.3, patience_seconds=0.1) as site, ExitStack() as stack:
         present = open_files()
         for _ in range(3):
+            clients = []
             for _ in range(4):
                 client = stack.enter_context(socket.socket())
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 client.settimeout(SECONDS)
                 client.connect(("127.0.0.1", site.port))
+                clients.append(client)
                 with suppress(OSError):  # the server has closed it, or does not take it
                     while not unsent_bytes(site, client):
                         client.send(request)
-                        time.sleep(0.002)
-            time.sleep(1.0)  # the server closes them meanwhile
-        clients = 12
-        assert open_files() - present - clients <= 4
+            wait_until(
+                lambda held=clients: not any(unsent_bytes(site, each) for each in held), "the server closes them"
+            )
+        wait_until(lambda: open_files() - present - 12 <= 4, "the server has closed the others")
         assert site.ask("/healthz").status == 200
 
 
@@ -168,7 +171,6 @@ def test_who_trickles_does_not_hold_the_port(is_first: bool) -> None:
             assert time.monotonic() < deadline
             for connection in held:
                 connection.sendall(b"T")
-            time.sleep(0.02)
         with suppress(ConnectionResetError):
             assert b"HTTP/1.1 4" not in everything(held[0])
         held[2].setblocking(False)

@@ -106,22 +106,6 @@ def test_a_learner_serves_its_page(tmp_path: Path) -> None:
         page_link(None, tmp_path)
 
 
-def test_a_taken_default_port_is_no_obstacle(tmp_path: Path) -> None:
-    """If port 9464 is taken by default, another one is used and shown."""
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            taken.bind(("127.0.0.1", 9464))
-            taken.listen()
-        except OSError:
-            pass  # another learner on this machine has it: as good
-        visitor = visited(tmp_path)
-    assert visitor.problem is None
-    assert visitor.addresses is not None
-    assert visitor.addresses.http.startswith("127.0.0.1:")
-    assert visitor.addresses.http != "127.0.0.1:9464"
-
-
 def test_a_taken_port_that_was_asked_for(tmp_path: Path) -> None:
     """A requested port that is taken is an error before the run folder is made."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -28,11 +28,3 @@ def test_lines_become_rare() -> None:
     assert len(told) == 10
     assert told[0].startswith("NaN or infinity in the reward of agent 5 (1 rows so far)")
     assert "(512 rows so far)" in told[-1]
-
-
-def test_a_line_names_a_few() -> None:
-    """The line names all faulty observations and at most four agents."""
-    ids, rows = np.arange(10), np.ones(10, np.bool_)
-    line = FaultyRows().line(ids, {"the reward": rows, "observation Ball": ~rows})
-    assert line is not None
-    assert line.startswith("NaN or infinity in the reward, observation Ball of agent 0, 1, 2, 3 and 6 more (10 rows")

@@ -32,12 +32,6 @@ def pillow_png(image: Image.Image) -> bytes:
     return out.getvalue()
 
 
-def test_one_file_with_its_own_mapping() -> None:
-    """Colors are read unchanged, rows from the top and channels first."""
-    image = pixels(6, 5)
-    assert np.array_equal(read(png(image), 3, [0, 1, 2]), image.transpose(2, 0, 1))
-
-
 def test_files_one_after_another() -> None:
     """Each file adds three channels, and those with a negative target are dropped."""
     first, second = pixels(6, 5, 1), pixels(6, 5, 2)
@@ -72,13 +66,6 @@ def test_stacked_grey_cameras() -> None:
     assert np.array_equal(found, np.array(expected))
 
 
-def test_many_channels_of_a_grid() -> None:
-    """A grid of 20 channels has 7 files, the last of which is padded."""
-    images = [pixels(6, 5, seed) for seed in range(7)]
-    found = read(b"".join(map(png, images)), 20, [*range(20), -1])
-    assert np.array_equal(found, np.concatenate(images, axis=2)[..., :20].transpose(2, 0, 1))
-
-
 def test_old_players_have_no_mapping() -> None:
     """Without a mapping one channel is the first file's average, and several are the first ones."""
     first, second = pixels(6, 5, 1), pixels(6, 5, 2)
@@ -86,14 +73,6 @@ def test_old_players_have_no_mapping() -> None:
     assert np.array_equal(read(png(first), 2), first.transpose(2, 0, 1)[:2])
     both = np.concatenate((first, second), axis=2)
     assert np.array_equal(read(png(first) + png(second), 4), both.transpose(2, 0, 1)[:4])
-
-
-def test_a_mapping_may_change() -> None:
-    """Each observation is read with its own mapping."""
-    reader, image, into = PictureReader(3, 6, 5), pixels(6, 5), np.empty((3, 6, 5), np.uint8)
-    for mapping in ([0, 1, 2], [2, 1, 0], [0, 1, 2]):
-        reader.read(png(image), mapping, into)
-        assert np.array_equal(into[mapping], image.transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "LA"])

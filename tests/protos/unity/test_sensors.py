@@ -20,26 +20,6 @@ def reader(first: observation_pb2.ObservationProto, version: str = "3.0.0") -> S
     return sensor_readers(spec, [first], [wire_layout(first, version)])[0]
 
 
-def test_vectors() -> None:
-    """Floats arrive bit by bit, one row per agent."""
-    values = np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32)
-    rows = [floats(row) for row in values]
-    found, bad = reader(rows[0]).read(rows)
-    assert bad is None
-    assert found.dtype == np.float32
-    assert np.array_equal(found, values)
-    assert found.flags.c_contiguous
-    assert found.flags.writeable
-
-
-@pytest.mark.parametrize("size", [1, 31, 32, 127, 128, 5000, 600_000])
-def test_vectors_of_any_length(size: int) -> None:
-    """Lengths of one to four bytes on the wire are read."""
-    values = np.arange(size, dtype=np.float32)
-    found, _ = reader(floats(values)).read([floats(values)])
-    assert np.array_equal(found[0], values)
-
-
 def test_floats_that_were_not_packed() -> None:
     """Unpacked floats and unknown fields are read."""
     first = floats([1.0, 2.0])

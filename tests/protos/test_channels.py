@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import grpc
 import pytest
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from rollcast import limits
@@ -13,19 +12,6 @@ from rollcast.channels import channel_options, server_options
 from rollcast.v1 import session_pb2, session_pb2_grpc
 
 from tests.protos.serving import Context, connected, serving
-
-
-def test_a_port_in_use_is_an_error() -> None:
-    """A taken port is an error, because so_reuseport is 0."""
-
-    async def run() -> None:
-        async with serving() as address:
-            second = grpc.aio.server(options=server_options())
-            with pytest.raises(RuntimeError):
-                second.add_insecure_port(address)
-            await second.stop(None)
-
-    asyncio.run(run())
 
 
 @pytest.mark.parametrize("size_bytes", [1000, 1000 + limits.MESSAGE_HEADROOM_BYTES - 200])

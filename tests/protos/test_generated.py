@@ -10,11 +10,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from packaging.requirements import Requirement
 from packaging.version import Version
 from rollcast import limits
-from rollcast.v1 import control_pb2, policy_pb2, session_pb2, spec_pb2, tensor_pb2, trajectory_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOS = ROOT / "protos"
@@ -99,37 +97,3 @@ def test_every_supported_revision_is_frozen() -> None:
         FROZEN.name,
         *(f"rollcast-v1-revision-{number}.binpb" for number in earlier),
     }
-
-
-def test_the_oldest_image_is_the_smaller_contract() -> None:
-    """Revision 1 has none of the fields that revision 2 added, so that a comparison with it is one of its own."""
-    first, present = (_fields(image) for image in (IMAGES[0], FROZEN))
-    assert first < present
-    added = {"BehaviorAssignment.match", "DeclareBehaviorRequest.follows_quota", "Credit.quota_through"}
-    assert added <= present - first
-
-
-def test_what_was_added_since_the_image_is_known() -> None:
-    """Each field that the image lacks was added on purpose; the next image has it."""
-    modules = (control_pb2, policy_pb2, session_pb2, spec_pb2, tensor_pb2, trajectory_pb2)
-    present = {
-        f"{message.name}.{field.name}"
-        for module in modules
-        for message in module.DESCRIPTOR.message_types_by_name.values()
-        for field in message.fields
-    }
-    assert present - _fields(FROZEN) == {
-        "BehaviorAssignment.random_steps",
-        "Chunk.game_record",
-        *(f"GameRecord.{name}" for name in ("match", "game", "first_team", "result", "moves")),
-        "OpenSessionRequest.opponent_by_seat",
-        "PolicyHeader.data",
-        "SubscribeRequest.inline_bytes",
-    }
-
-
-def _fields(image: Path) -> set[str]:
-    """Returns the fields of the outermost messages of an image."""
-    files = FileDescriptorSet.FromString(image.read_bytes()).file
-    messages = [message for file in files if file.package == "rollcast.v1" for message in file.message_type]
-    return {f"{message.name}.{field.name}" for message in messages for field in message.field}

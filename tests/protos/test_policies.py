@@ -56,18 +56,6 @@ def test_a_packed_policy_is_unpacked_and_the_digest_is_of_the_unpacked_bytes() -
     assert receive(described.to_message(), frames(packed, 100))[-1] == (described, PAYLOAD)
 
 
-def test_one_assembler_takes_one_policy_after_another() -> None:
-    """One assembler receives several policies."""
-    assembler = PolicyAssembler()
-    for version in (3, 4, 9):
-        described = describe_payload(description(version=version), PAYLOAD)
-        assembler.begin(described.to_message())
-        assert described == assembler.description
-        results = [assembler.add(frame) for frame in frames(PAYLOAD, 1000)]
-        assert results[-1] == (described, PAYLOAD)
-        assert assembler.description is None
-
-
 def frame(offset: int, data: bytes) -> policy_pb2.PolicyFrame:
     """Returns a frame."""
     return policy_pb2.PolicyFrame(offset=offset, data=data)

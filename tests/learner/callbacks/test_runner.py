@@ -49,24 +49,6 @@ def test_everything_is_heard_in_order_and_in_one_thread() -> None:
     assert listener.threads == {"callback mine"}
 
 
-def test_any_object_with_one_method_will_do() -> None:
-    """An object needs only one of the methods."""
-
-    class Ends:
-        def __init__(self) -> None:
-            self.ends = 0
-
-        def on_end(self, _event: RunEnded) -> None:
-            self.ends += 1
-
-    callback = Ends()
-    runner = CallbackRunner("ends", callback)
-    runner.tell(update(1))
-    assert not runner.hears(PolicyUpdated)
-    runner.end(END, SECONDS)
-    assert (callback.ends, runner.failures) == (1, 0)
-
-
 def test_a_callback_that_raises_is_told_of_once_and_switched_off() -> None:
     """A callback that raises repeatedly is disabled with one traceback; sys.exit is a failure too."""
 
@@ -184,13 +166,3 @@ def test_what_hears_nothing_is_refused() -> None:
     """An object without any of the methods is refused."""
     with pytest.raises(UserError, match="none of the methods on_start, on_update, on_episode, on_checkpoint, on_end"):
         load_callbacks(["deaf"])
-
-
-def test_attributes_that_raise_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object whose attributes raise is an error of the run file in one line."""
-    (tmp_path / "hidden_of_a_test.py").write_text(
-        "class Hidden:\n    def __getattr__(self, name):\n        raise SystemExit(name)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(UserError, match="which failed: SystemExit: on_start"):
-        load_callbacks(["hidden_of_a_test:Hidden"])

@@ -11,6 +11,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from learner.front.loop_errors import throttle_accept_errors
+from tests.learner.service.harness import eventually
 
 
 def test_running_out_of_files_is_one_line_in_the_log() -> None:
@@ -35,8 +36,7 @@ def test_running_out_of_files_is_one_line_in_the_log() -> None:
             with capture_logs() as logs:
                 for client in clients:
                     client.connect(server.sockets[0].getsockname())
-                while not logs:
-                    await asyncio.sleep(0)
+                await eventually(lambda: bool(logs))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         async with asyncio.timeout(300):

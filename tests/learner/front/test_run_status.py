@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +12,6 @@ from learner.ingest.openings import Opening, Resumption
 from learner.ingest.session import ActorCounters
 from learner.link.to_front import Stats
 from learner.observe.behavior_state import TrainerStats
-from learner.observe.meters import RunMeters
 from learner.observe.view import Bottleneck, RunState
 from learner.publish.store import PolicyStore
 from tests.learner.ingest.parts import NAME, Parts, make_chunk, make_options
@@ -194,21 +190,6 @@ def test_an_evaluation_of_every_actor_is_what_holds_the_run_up() -> None:
     assert run_status.bottleneck == Bottleneck("none", "every actor plays", actor_busy=0.5)
 
 
-def test_results_of_evaluations_stand_beside_the_numbers_of_the_trainer() -> None:
-    """The results of evaluations are shown from the first one on."""
-    parts = Parts()
-    run_status = make_run_status(parts)
-    meters = RunMeters()
-    behavior = parts.behaviors.all()[0]
-    run_status.take_stats(Stats(parts.now, {NAME: NEWS}, counts=meters.counts()))
-    assert "best_return" not in run_status.behavior_state(behavior).numbers
-    meters.behavior(NAME).show_evaluation(mean=3.0, std=1.0, step=70, length=9.0)
-    meters.behavior(NAME).show_best(3.0, 70)
-    run_status.take_stats(Stats(parts.now, {NAME: NEWS}, counts=meters.counts()))
-    numbers = run_status.behavior_state(behavior).numbers
-    assert (numbers["evaluation_return_mean"], numbers["best_step"]) == (3.0, 70)
-
-
 def test_a_restart_goes_on_with_the_same_numbers() -> None:
     """After a restart the status shows the checkpoint's counters, and its clock continues."""
     parts = Parts()
@@ -221,35 +202,3 @@ def test_a_restart_goes_on_with_the_same_numbers() -> None:
     view = run_status.behavior_state(again.behaviors.all()[0])
     assert (view.version, view.env_steps_trained, view.episodes, view.mean_return_100) == (4, 900, 100, 50.0)
     assert run_status.milestones(NAME).seconds_to_target == 0.0
-
-
-@pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    """Makes threads switch after a few instructions, to provoke races."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
-
-
-@pytest.mark.usefixtures("hasty_threads")
-def test_looks_from_other_threads_do_no_harm() -> None:
-    """The status can be saved while other threads read it."""
-    parts = Parts()
-    run_status = make_run_status(parts)
-    stop, failures = threading.Event(), list[RuntimeError]()
-
-    def save() -> None:
-        try:
-            while not stop.is_set():
-                run_status.state_dict()
-        except RuntimeError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=save)
-    thread.start()
-    for number in range(2000):
-        run_status.milestones(f"behavior {number}")
-    stop.set()
-    thread.join()
-    assert failures == []

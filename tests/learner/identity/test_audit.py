@@ -12,13 +12,11 @@ import pytest
 from rollcast.auth import Principal, Role, authorization
 from rollcast.errors import CheckpointFailed
 from rollcast.v1 import control_pb2
-from structlog.testing import capture_logs
 
 from learner.identity.access import Access
 from learner.identity.audit import AUDIT_FILE, Audit, Source, grpc_address
 from learner.identity.setup import Identity
 from learner.ingest.session_ids import short_id
-from learner.observe.journal import EventLines
 from tests.learner.identity.certificates import Folder
 from tests.learner.service.harness import Actor, eventually, failure, operator, running
 from tests.learner.web.site import OPERATOR, Hooks, serving
@@ -124,17 +122,6 @@ def test_a_record_is_private_from_its_first_byte(tmp_path: Path) -> None:
     audit.close()
     assert [line["action"] for line in lines_in(tmp_path)] == ["earlier", "drain"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_a_full_record_says_so(tmp_path: Path) -> None:
-    """Lines beyond the limit of the file are lost with a warning that has the line."""
-    lines = EventLines(tmp_path / AUDIT_FILE, max_bytes=1)
-    lines.add({"action": "pause"})
-    with capture_logs() as logs:
-        lines.add({"action": "resume"})
-    lines.close()
-    assert [(line["event"], "resume" in line["noted"]) for line in logs] == [("event_not_kept", True)]
-    assert [line["action"] for line in lines_in(tmp_path)] == ["pause"]
 
 
 @pytest.mark.parametrize(

@@ -136,15 +136,6 @@ def test_rows_cannot_act_before_there_is_a_policy(version: int) -> None:
     assert line.take(Chunk(sequence=1, generation=1, base_version=version)) is None
 
 
-def test_the_encoded_size_is_limited() -> None:
-    """A chunk above max_chunk_bytes is refused with both sizes."""
-    line = Line()
-    message = encode_chunk(make_chunk())
-    with pytest.raises(MalformedChunk) as caught:
-        line.intake.examine(line.session, message, 5 * 2**20)
-    assert caught.value.metadata["chunk_bytes"] == str(5 * 2**20)
-
-
 @given(
     st.lists(
         st.tuples(st.sampled_from(["good", "nan", "old", "again", "gap", "train", "drop", "stop"]), st.integers(1, 9)),

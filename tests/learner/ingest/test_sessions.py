@@ -29,16 +29,6 @@ def test_places_are_the_smallest_free_ones() -> None:
     assert parts.sessions.opened == 4
 
 
-def test_a_name_keeps_its_place() -> None:
-    """An actor gets its former place by its name if it is free."""
-    parts = Parts()
-    first, second = (parts.open(name).session for name in ("a", "b"))
-    for session in (first, second):
-        parts.sessions.close(session, [])
-    assert parts.open("b", "b's second process").session.actor_index == 1
-    assert parts.open("a", "a's second process").session.actor_index == 0
-
-
 def test_a_gone_process_gives_way_to_its_successor() -> None:
     """A process replaces a disconnected one of its name, but not a connected or new one."""
     parts = Parts()
@@ -385,29 +375,6 @@ def test_the_lease_grows_with_very_many_sessions() -> None:
     assert parts.sessions.lease_seconds == 60
     parts.sessions.touch(first)
     assert first.lease_until - parts.now == 60
-
-
-def test_an_unchanged_session_is_described_by_the_same_object() -> None:
-    """The trainers are told of all actors each second; a description is made again only when something has changed."""
-    parts = Parts()
-    session = parts.open("first").session
-    seen = [session.actor]
-    assert session.actor is seen[0]
-
-    def is_new() -> bool:
-        seen.append(session.actor)
-        return seen[-1] is session.actor and seen[-1] != seen[-2]
-
-    parts.declared(session)
-    assert is_new()
-    session.is_connected = True
-    assert is_new()
-    session.accounts[0].agents += 1
-    assert is_new()
-    session.accounts[0].teams[1] = 1
-    assert is_new()
-    session.opponent = "random"
-    assert is_new()
 
 
 def test_a_name_gets_its_place_again_unless_it_is_taken() -> None:

@@ -189,3 +189,11 @@ def test_enums_keep_their_type() -> None:
     """An enum that is a number arrives as the enum."""
     (settled,) = [message for message in MESSAGES if isinstance(message, Settled)]
     assert type(coded(settled).pace.hold) is type(settled.pace.hold)
+
+
+@pytest.mark.parametrize("shape", [[1], [3], [2, 2]])
+def test_an_array_takes_its_whole_buffer(shape: list[int]) -> None:
+    """An array that is smaller or larger than its buffer is refused."""
+    header = json.dumps([[8], ["o", "Books", 1, ["d", "x", ["a", 0, "<f4", *shape]]]]).encode()
+    with pytest.raises(DamagedMessageError, match="has 8 bytes"):
+        Assembler().add(struct.pack("<4sIQ", b"RCL1", len(header), 64) + header + bytes(64))

@@ -30,7 +30,7 @@ SECONDS = 300.0
 
 
 class Other:
-    """This side of the link to a process or thread."""
+    """The front's side of a link."""
 
     def __init__(self, door: Door) -> None:
         self.link = Link()

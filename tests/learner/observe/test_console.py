@@ -8,9 +8,7 @@ import re
 import pytest
 
 from learner.observe.console import ConsoleWriter
-from learner.observe.display import open_display
 from learner.observe.stats import Aggregation, StatsReporter
-from tests.learner.observe.views import behavior, run_view
 
 
 class _Clock:
@@ -72,12 +70,3 @@ def test_what_is_left_at_the_end_is_no_summary(reporter: StatsReporter, console:
     reporter.add_stat("Losses/Policy Loss", 0.1)
     reporter.write_stats(1234)
     assert console.getvalue() == ""
-
-
-def test_nothing_else_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither a panel nor a progress line is printed in addition."""
-    with open_display("mlagents", 0.01) as display:
-        assert not display.due
-        display.update(run_view(behavior()), now=True)
-    captured = capsys.readouterr()
-    assert captured.out + captured.err == ""

@@ -10,20 +10,10 @@ from structlog.testing import capture_logs
 
 from learner.observe.csvfile import COLUMNS, STATS_FILE, CsvWriter
 from learner.observe.stats import Aggregation, StatsReporter
+from tests.clock import Clock
 from tests.learner.observe.disk import no_larger_than
 
 REWARD = "Environment/Cumulative Reward"
-
-
-class Clock:
-    """Seconds that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        """Returns them."""
-        return self.now
 
 
 def rows(folder: Path) -> list[list[str]]:
@@ -117,11 +107,3 @@ def test_a_full_disk_costs_rows_and_no_training(tmp_path: Path) -> None:
     stats.write_stats(4)
     writer.close()
     assert [row[0] for row in rows(tmp_path)] == ["1", "4"]
-
-
-def test_a_device_in_its_place_is_not_read(tmp_path: Path) -> None:
-    """A device in the place of the file is an error."""
-    (tmp_path / "CartPole").mkdir()
-    (tmp_path / "CartPole" / STATS_FILE).symlink_to("/dev/zero")
-    with pytest.raises(OSError, match="not a regular file"):
-        CsvWriter(tmp_path).write("CartPole", {}, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 
 import pytest
 from hypothesis import given
@@ -58,23 +57,6 @@ def test_gaps() -> None:
     view = history.view("A")
     assert view is not None
     assert {name: column[0] for name, column in view.columns.items()} == {**dict.fromkeys(COLUMNS), "t": 0.0}
-
-
-def test_writing_and_reading_at_once() -> None:
-    """Columns that are read while points are added have equal lengths."""
-    history, is_over = History(max_points=50), threading.Event()
-
-    def write() -> None:
-        for second in range(3000):
-            history.add("A", float(second), {"loss": 1.0})
-        is_over.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    while not is_over.is_set():
-        view = history.view("A")
-        assert view is None or len({len(column) for column in view.columns.values()}) == 1
-    writer.join()
 
 
 def test_a_restart_goes_on_with_the_curves() -> None:

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -25,25 +24,6 @@ def test_what_json_lacks_is_translated(tmp_path: Path) -> None:
         "c": {"d": None, "e": "b'raw'"},
     }
     assert as_json("text") == "text"
-
-
-def test_a_reader_sees_the_old_or_the_new_file(tmp_path: Path) -> None:
-    """Each read during a rewrite returns a complete version."""
-    path = tmp_path / "file.json"
-    write_json(path, {"number": 0, "filler": "x" * 100_000})
-    done = threading.Event()
-
-    def rewrite() -> None:
-        for number in range(30):
-            write_json(path, {"number": number, "filler": "x" * 100_000})
-        done.set()
-
-    writer = threading.Thread(target=rewrite)
-    writer.start()
-    while not done.is_set():
-        assert len(json.loads(path.read_text())["filler"]) == 100_000
-    writer.join()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:

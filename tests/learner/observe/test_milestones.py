@@ -3,17 +3,7 @@
 import pytest
 
 from learner.observe.milestones import Milestones
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 50.0
-
-    def __call__(self) -> float:
-        """Returns the time that the test has set."""
-        return self.now
+from tests.clock import Clock
 
 
 def test_time_counts_from_the_first_step() -> None:

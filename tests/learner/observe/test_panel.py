@@ -2,14 +2,13 @@
 
 import io
 import math
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from learner.observe.behavior_state import BehaviorState
 from learner.observe.panel import BARS, MAX_PANEL_CHARS, History, PanelPicture, sparkline
-from learner.observe.view import LessonView, RunState, RunView
+from learner.observe.view import RunView
 from tests.learner.observe.views import behavior, run_view
 
 
@@ -45,15 +44,6 @@ def test_the_panel_shows_the_run_and_each_behavior() -> None:
     assert "last error" not in shown
 
 
-def test_lessons_are_shown_where_there_is_a_curriculum() -> None:
-    """Lessons are shown for parameters with several; names are escaped."""
-    lessons = (LessonView("mass", 1, 3, "mid\x1bdle"), LessonView("wind", 0, 1, "wind"))
-    shown = draw(replace(run_view(behavior()), lessons=lessons))
-    assert "lessons     mass 2/3 mid\\x1bdle" in shown
-    assert "wind" not in shown
-    assert "lessons" not in draw(replace(run_view(behavior()), lessons=lessons[1:]))
-
-
 def test_text_from_outside_is_text() -> None:
     """Markup and control characters in names and errors are shown as text."""
     shown = draw(run_view(behavior("[red]x[/red]\x1b[2J"), last_error="[bold]lost\x07\nactor"))
@@ -70,22 +60,6 @@ def test_the_panel_fits_every_terminal() -> None:
     low = draw(many, height=20).splitlines()
     assert len(low) <= 12
     assert sum("Behavior" in line for line in low) == 5
-
-
-def test_odd_states_draw() -> None:
-    """Every state, no behavior and numbers out of bounds are drawn."""
-    for state in RunState:
-        assert state.value in draw(run_view(state=state))
-    over = BehaviorState("Over", env_steps_trained=11, max_steps=10, queued_bytes=9, queue_capacity_bytes=4)
-    shown = draw(run_view(over, BehaviorState("Empty", steps_per_second=float("nan"))))
-    assert "11 / 10" in shown
-    assert "225%" in shown
-    assert "has not declared" in draw(run_view(state=RunState.WAITING), width=80)
-    waiting = draw(replace(run_view(state=RunState.WAITING), actors=0), width=80)
-    assert "rollcast-actor gym --env ENVIRONMENT --learner 127.0.0.1:50051" in waiting
-    waiting = draw(replace(run_view(state=RunState.WAITING), actors=0, tls=True), width=80)
-    assert "DIR: made by rollcast-actor join DIR" in waiting
-    assert "rollcast-actor gym --env ENVIRONMENT --certs DIR" in waiting
 
 
 def test_bars() -> None:

@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 
 from learner.observe.rates import MAX_KEYS, Throttle, WindowedRate
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        """Returns the time that the test has set."""
-        return self.now
+from tests.clock import Clock
 
 
 def test_rate_looks_back_one_window() -> None:
@@ -57,16 +47,6 @@ def test_a_counter_that_falls_starts_anew() -> None:
     assert rate.update(10) == 0
     clock.now += 1
     assert rate.update(30) == pytest.approx(20)
-
-
-def test_samples_do_not_pile_up() -> None:
-    """Memory is limited by the window."""
-    clock = Clock()
-    rate = WindowedRate(10.0, clock)
-    for step in range(1000):
-        clock.now += 1
-        rate.update(step)
-    assert len(rate._samples) <= 12
 
 
 def test_one_event_of_a_kind_passes_in_each_interval() -> None:

@@ -1,7 +1,6 @@
 """Tests statistics between two writes."""
 
 import math
-import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -143,40 +142,3 @@ def test_a_writer_that_fails_is_tried_again_and_the_others_go_on() -> None:
     assert failed == [broken] * 4
     events = [(line["event"], line["writer"]) for line in lines]
     assert events == [("stats_not_written", "FullDisk"), ("stats_written_again", "FullDisk")]
-
-
-def test_a_disk_at_its_edge_does_not_fill_the_log() -> None:
-    """A writer that fails every other time is logged once a minute."""
-    now = [0.0]
-
-    class Edge(Recorder):
-        def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
-            super().write(category, summaries, step)
-            if step % 2 == 0:
-                raise OSError(28, "No space left on device")
-
-    stats = StatsReporter("A", [Edge()], lambda: now[0])
-    with capture_logs() as lines:
-        for step in range(240):  # two minutes
-            now[0] += 0.5
-            stats.add_stat("key", step)
-            stats.write_stats(step)
-    assert [line["event"] for line in lines] == ["stats_not_written", "stats_written_again"] * 2
-
-
-def test_threads_lose_nothing() -> None:
-    """Values added from several threads are all counted once."""
-    stats = StatsReporter("A")
-    counts: list[int] = []
-
-    def add_many() -> None:
-        for _ in range(5000):
-            stats.add_stat("key", 1)
-
-    threads = [threading.Thread(target=add_many) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        counts += [summary.count for summary in stats.write_stats(0).values()]
-    counts += [summary.count for summary in stats.write_stats(0).values()]
-    assert sum(counts) == 20_000

@@ -112,27 +112,6 @@ def printed(summary: Summary, width: int = 120) -> str:
     return out.getvalue()
 
 
-def test_the_table_shows_the_same_numbers() -> None:
-    """The table on the screen has the same numbers, a column per behavior."""
-    shown = printed(Summary("run-1", 2, "target_return", {"A": summary_of("A"), "B": summary_of("B", reached=False)}))
-    rows = {line[:20].strip(): line[20:].split("  ") for line in shown.splitlines()}
-    assert "run run-1 ended: target_return" in shown
-    for label, cell in {
-        "steps taken": "98,500",
-        "steps to target": "90,000",
-        "time to target": "30.0 s",
-        "time": "40.0 s",
-        "active time": "32.0 s",
-        "actors discarded": "60 (generation 60)",
-        "not received": "40",
-        "mean return": "312.4",
-        "policy version": "24",
-        "dropped": "96 (stale 90, bad_action 6)",
-        "model": "results/A.onnx",
-    }.items():
-        assert cell in [part.strip() for part in rows[label]], f"{label}\n{shown}"
-
-
 def test_a_stopped_run_tells_how_to_continue_and_names_are_text() -> None:
     """The first line names --resume if the run was stopped and something was trained; markup in names is shown as text."""
     shown = printed(Summary("run", 1, "signal", {"[red]x\x1b[2J": summary_of("A")}))
@@ -140,23 +119,6 @@ def test_a_stopped_run_tells_how_to_continue_and_names_are_text() -> None:
     assert "continue it with --resume" in shown
     for ended in (Summary("run", 1, "signal", {}), Summary("run", 1, "max_steps", {"A": summary_of("A")})):
         assert "--resume" not in printed(ended)
-
-
-@pytest.mark.parametrize(("count", "is_table"), [(1, True), (2, True), (8, False)])
-def test_what_has_no_room_for_columns_is_a_block_per_behavior(count: int, is_table: bool) -> None:
-    """On narrow screens each behavior is a block, and no number is broken."""
-    names = [f"Striker{index}" for index in range(count)]
-    shown = printed(Summary("run-1", 2, "max_steps", {name: summary_of(name) for name in names}), 80)
-    lines = shown.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert shown.count("98,304") == 2 * count, "steps trained, and the books' trained"
-    assert ("─" in shown) is is_table
-    if is_table:
-        assert all(name in lines[2] for name in names), shown
-    else:
-        assert [line for line in lines if line in names] == names
-        assert f"model results/{names[-1]}.onnx" in " ".join(shown.split())
-        assert "queued" not in shown, "what is nothing is left out"
 
 
 def test_it_says_how_far_a_run_is(tmp_path: Path) -> None:

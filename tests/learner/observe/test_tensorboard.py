@@ -100,27 +100,6 @@ def test_a_category_never_leaves_the_run_folder(tmp_path: Path, category: str) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_costs_the_writer_only(tmp_path: Path) -> None:
-    """A folder that cannot be made is one warning, and writing continues later."""
-    taken = tmp_path / "run"
-    taken.write_text("in the way")
-    writer = TensorBoardWriter(taken)
-    stats = StatsReporter("A", [writer])
-    with capture_logs() as lines:
-        for step in range(2):
-            stats.add_stat("key", 1.0)
-            stats.write_stats(step)
-        assert [line["event"] for line in lines] == ["stats_not_written"]
-        taken.unlink()
-        for step in range(2, 4):
-            stats.add_stat("key", 1.0)
-            stats.write_stats(step)
-        assert [line["event"] for line in lines] == ["stats_not_written", "stats_written_again"]
-    writer.close()
-    writer.close()
-    assert [step for step, _ in scalars(taken / "A", "key")] == [2, 3]
-
-
 @pytest.mark.parametrize("full_from", [0, 100])
 def test_a_full_disk_costs_what_did_not_fit(tmp_path: Path, full_from: int) -> None:
     """On a full disk values are lost with one warning, and a line says when writing works again."""

@@ -1,23 +1,12 @@
 """Tests the recorded versions of a run."""
 
-import platform
 import shutil
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from learner.observe.versions import main_versions, versions
-
-
-def test_what_matters_is_named() -> None:
-    """Python, torch, Rollcast, every package and the machine are recorded."""
-    found = versions()
-    assert (found["python"], found["torch"]) == (platform.python_version(), version("torch"))
-    assert found["packages"]["numpy"] == version("numpy")
-    assert found["rollcast"] == main_versions()["rollcast"] == version("rollcast")
-    assert found["platform"] == platform.platform()
+from learner.observe.versions import versions
 
 
 def git(folder: Path, *arguments: str) -> str:

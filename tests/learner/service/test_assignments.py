@@ -64,8 +64,7 @@ async def test_one_actor_is_ordered_an_evaluation_and_the_others_hear_nothing() 
     """An order reaches one actor with number, version, mode and parameters, and is ended."""
     async with running() as learner, Actor(learner.server.port) as actor, Actor(learner.server.port, "b") as other:
         for each in (actor, other):
-            await each.open()
-            await each.declare()
+            await each.enter()
         call, others = actor.subscribe(), other.subscribe()
         gravity(learner, 9.5)
         await next_assignment(call)
@@ -89,8 +88,7 @@ async def test_one_actor_is_ordered_an_evaluation_and_the_others_hear_nothing() 
 async def test_what_changes_for_everybody_waits_until_an_evaluation_is_over() -> None:
     """A new lesson reaches an evaluating actor when its order ends, also after a new subscription."""
     async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         call = actor.subscribe()
         order(learner, actor)
         ordered = await next_assignment(call)
@@ -107,8 +105,7 @@ async def test_what_changes_for_everybody_waits_until_an_evaluation_is_over() ->
 async def test_an_actor_that_comes_back_goes_on_with_its_order() -> None:
     """An actor that reconnects gets its order again."""
     async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         order(learner, actor)
         ordered = await next_assignment(actor.subscribe())
         gravity(learner, 2.5)
@@ -155,18 +152,6 @@ async def test_credit_of_an_actor_that_evaluates_is_for_the_others() -> None:
         learner.link.to_front.send(EndEvaluation(actor.session_id))
         await next_assignment(call)
         assert learner.server.incidents == 0
-
-
-async def test_an_order_for_an_actor_that_has_gone_is_no_fault() -> None:
-    """An order for a lost actor is ignored."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
-        call = actor.subscribe()
-        learner.link.to_front.send(StartEvaluation(Order(1, "nobody", 1, {}, is_deterministic=False)))
-        learner.link.to_front.send(EndEvaluation("nobody"))
-        gravity(learner, 3.5)
-        assert (await next_assignment(call)).environment_parameters["gravity"].constant == 3.5
 
 
 async def test_records_come_back_with_the_number_of_the_order() -> None:

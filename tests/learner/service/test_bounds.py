@@ -100,8 +100,7 @@ async def test_generation_and_credit_are_judged_before_a_column_is_unpacked() ->
         assert (await upload.ack(1)).rejections[0].reason == "generation"
         await upload.send_message(_unreadable(sequence=2, generation=2, rows=10**6))
         assert (await upload.failure()).reason == "CREDIT_EXCEEDED"
-        upload = await actor.upload()
-        await upload.until("opened")
+        upload = await actor.opened_upload()
         await upload.send_message(_unreadable(sequence=2, generation=2))
         assert (await upload.failure()).reason == "MALFORMED_CHUNK"
 
@@ -128,8 +127,7 @@ async def test_a_session_fetches_few_policies_at_once() -> None:
     """One call more than the limit is refused with a time to retry; the others go on, and then there is room again."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         learner.publish(make_policy(0, size=16 * MIB))
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         request = policy_pb2.GetPolicyRequest(session_id=actor.session_id, behavior=NAME)
         calls = [actor.policies.GetPolicy(request) for _ in range(policy_calls.MAX_FETCHES)]
         for call in calls:
@@ -148,8 +146,7 @@ async def test_a_client_that_takes_nothing_does_not_keep_a_policy(monkeypatch: p
     monkeypatch.setattr(policy_calls, "WRITE_SECONDS", 0.2)
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         learner.publish(make_policy(0, size=32 * MIB))
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         request = policy_pb2.GetPolicyRequest(session_id=actor.session_id, behavior=NAME)
         calls = [actor.policies.GetPolicy(request), actor.subscribe()]
         for call in calls:

@@ -6,7 +6,6 @@ import numpy as np
 from rollcast.enums import HoldReason
 from rollcast.trajectories import encode_chunk
 
-from learner.link.to_front import SetHold
 from tests.learner.service.harness import Actor, Learner, eventually, failure, read_policy, running
 from tests.learner.service.samples import make_chunk, make_options, make_policy, make_spec
 
@@ -60,19 +59,6 @@ async def test_streams_count_their_messages_and_ends() -> None:
             await eventually(lambda: handled(learner, "bidi_stream", "TrajectoryService", "Upload", "Canceled") == 1)
 
 
-async def test_a_stream_that_fails_counts_its_reason() -> None:
-    """A malformed chunk counts as a code of the stream, a rejected chunk and an error."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        upload = await actor.join()
-        message = encode_chunk(make_chunk(2))
-        message.behavior_index = 7
-        await upload.send_message(message)
-        assert (await upload.failure()).reason == "MALFORMED_CHUNK"
-        await eventually(lambda: handled(learner, "bidi_stream", "TrajectoryService", "Upload", "InvalidArgument") == 1)
-        assert learner.metric(f"{PREFIX}chunks_rejected_total", reason="malformed") == 1
-        assert learner.metric(f"{PREFIX}errors_total", reason="malformed_chunk") == 1
-
-
 async def test_sessions_count_by_outcome() -> None:
     """New, resumed, excess and refused sessions are each counted once."""
     async with running(make_options(max_sessions=1)) as learner:
@@ -120,8 +106,7 @@ async def test_chunks_count_by_what_became_of_them() -> None:
 async def test_policies_count_as_they_are_sent() -> None:
     """Each sent version counts once with its bytes; assignments do not."""
     async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         call = actor.subscribe()
         _, payload = await read_policy(call)
         learner.publish(make_policy(1))
@@ -129,18 +114,6 @@ async def test_policies_count_as_they_are_sent() -> None:
         await eventually(lambda: learner.metric(f"{PREFIX}policy_sends_total", outcome="ok") == 2)
         assert learner.metric(f"{PREFIX}policy_sent_bytes_total") > 2 * len(payload)
         call.cancel()
-
-
-async def test_holds_of_the_run_count_their_time() -> None:
-    """Holds of a pause and a drain are timed."""
-    async with running() as learner:
-        learner.link.to_front.send(SetHold(HoldReason.PAUSED, active=True))
-        await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 1)
-        learner.link.to_front.send(SetHold(HoldReason.PAUSED, active=False))
-        await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 0)
-        assert learner.metric(f"{PREFIX}held_seconds_total", reason="paused") > 0
-        await learner.server.drain(final=True, seconds=0.1)
-        assert learner.metric(f"{PREFIX}held", reason="draining") == 1
 
 
 async def test_an_update_holds_until_its_version_is_there() -> None:

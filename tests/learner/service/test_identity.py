@@ -18,10 +18,9 @@ from rollcast.auth import Principal, Role, TokenRow, authorization, make_token, 
 from rollcast.errors import BadRequest, from_rpc_error
 from rollcast.server_tls import ServerSecurity
 from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
-from structlog.testing import capture_logs
 
 from learner.identity.access import Access, own_row
-from learner.identity.setup import Identity, identity_of
+from learner.identity.setup import Identity
 from learner.service.identity import IdentityGuard
 from tests.learner.identity.certificates import Folder
 from tests.learner.service.harness import Actor, Learner, eventually, failure, running
@@ -125,23 +124,6 @@ async def test_limits_of_a_token(folder: Folder) -> None:
         assert (error.reason, error.metadata["max_sessions"]) == ("TOO_MANY_SESSIONS", "1")
 
 
-async def test_a_revoked_principal_ends(folder: Folder) -> None:
-    """The streams and the session of a removed principal end, although it renews nothing; others stay."""
-    async with (
-        running(identity=identity(folder)) as learner,
-        Actor(learner.server.port, token=folder.tokens["lab"]) as gone,
-        Actor(learner.server.port, token=folder.tokens["other"]) as stays,
-    ):
-        upload, _ = await gone.join(), await stays.join()
-        subscription = gone.subscribe()
-        await subscription.read()
-        folder.write_tokens(other=Role.ACTOR)
-        assert (await failure(upload.until("drain"))).code is grpc.StatusCode.UNAUTHENTICATED
-        await eventually(lambda: [session.principal for session in learner.sessions.live()] == ["other"])
-        assert (await failure(gone.open())).reason == "UNAUTHENTICATED"
-        await stays.renew()
-
-
 async def test_a_principal_that_loses_its_role_ends(folder: Folder) -> None:
     """A token that becomes one of another role ends what only its old role may do; an operator's view stays a viewer's."""
     async with (
@@ -213,13 +195,6 @@ def test_a_file_that_is_being_written_changes_nothing(folder: Folder) -> None:
     assert access.knows("other")
 
 
-def test_a_mark_of_the_byte_order_is_no_content(folder: Folder) -> None:
-    """A token file that an editor on Windows saved, with a mark in front, is read."""
-    tokens = folder.path / "tokens"
-    tokens.write_text(tokens.read_text(), encoding="utf-8-sig")
-    assert Access(tokens).knows("lab")
-
-
 def test_a_mounted_token_file_is_read_when_its_link_changes(folder: Folder, tmp_path: Path) -> None:
     """Kubernetes mounts a secret as links, and replaces it by renaming one: the content decides, not the file."""
     mounted, data = tmp_path / "mounted", tmp_path / "mounted" / "..data"
@@ -237,17 +212,6 @@ def test_a_mounted_token_file_is_read_when_its_link_changes(folder: Folder, tmp_
     assert access.poll()
     assert access.knows("other")
     assert not access.knows("lab")
-
-
-def test_a_key_that_others_can_read_is_told(folder: Folder) -> None:
-    """A private key that other users can read is used, and the log names it."""
-    certificate, key = folder.server
-    for mode, told in ((0o644, 1), (0o600, 0)):
-        key.chmod(mode)
-        with capture_logs() as logs:
-            identity_of(make_options(tls_cert=str(certificate), tls_key=str(key)).rollcast)
-        warned = [entry for entry in logs if entry["event"] == "secret_readable_by_others"]
-        assert [entry["file"] for entry in warned] == [str(key)] * told
 
 
 @asynccontextmanager

@@ -185,22 +185,11 @@ async def test_an_older_actor_is_refused_where_a_behavior_has_self_play() -> Non
         assert (await actor.declare()).awaits_assignment
 
 
-async def test_who_only_acts_is_not_asked_to_wait() -> None:
-    """In a run that evaluates or serves a policy, all teams act, and older actors may."""
-    task = policy_pb2.BehaviorAssignment(role=policy_pb2.ASSIGNMENT_ROLE_LEARN, purpose=int(Purpose.EVALUATE))
-    async with running(self_play(), task=task) as learner, Actor(learner.server.port) as actor:
-        await actor.open(protocol_revision=1)
-        assert not (await actor.declare()).awaits_assignment
-        told = await next_assignment(actor.subscribe())
-        assert (roles(told), told.behaviors[0].purpose) == ([LEARN], Purpose.EVALUATE)
-
-
 async def test_rows_of_opponents_are_refused_and_their_records_arrive() -> None:
     """Ghost rows are never trained; the stream goes on, and records keep only matches that were given."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
         call = await join(actor)
-        upload = await actor.upload()
-        await upload.until("opened")
+        upload = await actor.opened_upload()
         learner.pace(ahead_limit_steps=1000)
         learner.link.to_front.send(match(actor))
         told = await next_assignment(call)
@@ -235,8 +224,7 @@ async def test_a_behavior_that_is_trained_plays_on() -> None:
     """Records of a behavior without further training still reach the trainers; its rows do not."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
         call = await join(actor)
-        upload = await actor.upload()
-        await upload.until("opened")
+        upload = await actor.opened_upload()
         learner.link.to_front.send(match(actor))
         await next_assignment(call)
         learner.link.to_front.send(Done(0))
@@ -279,8 +267,7 @@ async def test_snapshots_are_served_after_a_restart(tmp_path: Path) -> None:
     old = make_policy(0, generation=1, size=3000)
     files.write(old)
     async with running(generation=2, snapshots=files) as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
 
         def get(**fields: Any) -> Any:
             request = policy_pb2.GetPolicyRequest(session_id=actor.session_id, behavior=NAME, **fields)

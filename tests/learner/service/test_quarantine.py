@@ -29,8 +29,7 @@ MANY_BOOKS = [session_pb2.ActorBooks()] * (MAX_REPORTS + 1)
 async def _malformed_chunks(actor: Actor) -> None:
     """Sends chunks with an unknown column until the place is shut out."""
     for _ in range(MAX_FAULTS):
-        upload = await actor.upload()
-        await upload.until("opened")
+        upload = await actor.opened_upload()
         await upload.send_message(trajectory_pb2.Chunk(sequence=1, columns=[trajectory_pb2.Column(name="?")]))
         assert (await upload.failure()).reason == "MALFORMED_CHUNK"
 
@@ -43,8 +42,7 @@ async def test_malformed_chunks_shut_an_actor_out_and_no_other() -> None:
         Actor(learner.server.port, "honest") as honest,
     ):
         upload = await honest.join()
-        await broken.open()
-        await broken.declare()
+        await broken.enter()
         subscription = broken.subscribe()
         await subscription.read()
         with capture_logs() as logs:
@@ -117,8 +115,7 @@ async def test_an_operator_releases_an_actor(folder: Folder) -> None:
         Actor(learner.server.port, "walker", token=folder.tokens["lab"]) as actor,
         Actor(learner.server.port, "walker", token=folder.tokens["other"]) as namesake,
     ):
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         await _malformed_chunks(actor)
         await namesake.open()
         _see_status(learner)

@@ -142,25 +142,10 @@ async def test_a_restart_from_a_checkpoint_balances_the_books() -> None:
         assert_balanced(learner, received=19, queued=2, trained=6)
 
 
-async def test_the_same_return_twice_is_counted_once() -> None:
-    """A repeated return counts lost steps once."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        await (await actor.join()).finish()
-        state = saved(learner)
-    async with running(generation=2, state=state) as learner, Actor(learner.server.port) as again:
-        again.instance_id = actor.instance_id
-        resume = resumption(actor, 1, 2, produced_steps=8, acked_steps=8)
-        for _ in range(2):
-            assert (await again.open(resume=resume)).resumed
-        assert_balanced(learner, received=8, lost={"rollback": 8})
-        assert learner.sessions.steps_taken(0) == 8
-
-
 async def test_a_session_younger_than_the_checkpoint_is_settled() -> None:
     """A session from after the checkpoint counts as rollback, and its actor gets a new one."""
     async with running() as learner, Actor(learner.server.port, "first") as first:
-        await first.open()
-        await first.declare()
+        await first.enter()
         state = saved(learner)
         async with Actor(learner.server.port, "second") as second:
             upload = await second.join()
@@ -211,8 +196,7 @@ async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_pa
     options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
     record = functools.partial(ReceivedSteps, tmp_path, 4)
     async with running(options, received=record()) as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare(make_spec("Walker"))
+        await actor.enter(make_spec("Walker"))
         upload = await actor.join()
         for sequence in (1, 2):
             await upload.send(make_chunk(5, sequence=sequence, behavior_index=1))
@@ -221,8 +205,7 @@ async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_pa
         async with running(options, generation=generation, received=record()) as learner:
             assert_balanced(learner, received=10, lost={"restart": 10}, queued=0)
             async with Actor(learner.server.port, "other") as other:
-                await other.open()
-                await other.declare()
+                await other.enter()
                 assert learner.sessions.steps_taken(0) == 10
             async with Actor(learner.server.port) as again:
                 again.instance_id = actor.instance_id
@@ -296,19 +279,6 @@ async def test_errors_and_logs_have_short_names_of_sessions_only() -> None:
     assert any(short_id(secrets[0]) in text for text in written)
 
 
-async def test_calls_without_a_return_are_refused() -> None:
-    """After a restart other calls are refused until the actor opens again."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
-        state = saved(learner)
-    async with running(generation=2, state=state) as learner, Actor(learner.server.port) as again:
-        again.session_id, again.epoch = actor.session_id, actor.epoch
-        upload = await again.upload()
-        assert (await upload.failure()).reason == "SESSION_EXPIRED"
-        assert learner.ledger.books(NAME).unknown_sessions == 1
-
-
 async def test_indices_of_behaviors_that_the_checkpoint_lacks_mean_nothing() -> None:
     """Steps of a behavior from after the checkpoint are not booked under its former index."""
     options = make_options()
@@ -317,27 +287,9 @@ async def test_indices_of_behaviors_that_the_checkpoint_lacks_mean_nothing() -> 
         await actor.open()
         state = saved(learner)
     async with running(options, generation=2, state=state) as learner, Actor(learner.server.port, "other") as other:
-        await other.open()
-        await other.declare(make_spec("Walker"))
+        await other.enter(make_spec("Walker"))
         async with Actor(learner.server.port) as again:
             again.instance_id = actor.instance_id
             assert (await again.open(resume=resumption(actor, 1, 2, produced_steps=9, acked_steps=9))).resumed
         assert learner.ledger.books("Walker").received == 0
         assert learner.sessions.steps_taken(0) == 0
-
-
-async def test_a_restarted_process_takes_its_place_again() -> None:
-    """A restarted process of the same name gets its place before the old lease ends."""
-    async with running() as learner, Actor(learner.server.port, "other") as other:
-        await other.open()
-        async with Actor(learner.server.port, "mine") as actor:
-            assert (await actor.open()).actor_index == 1
-            await actor.declare()
-            upload = await actor.upload()
-            await upload.until("opened")
-            upload.call.cancel()
-        while learner.server.connected:
-            await learner.server._hub.someone_left()
-        async with Actor(learner.server.port, "mine") as again:
-            assert (await again.open()).actor_index == 1
-            assert len(learner.sessions.live()) == 2

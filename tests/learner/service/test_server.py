@@ -39,14 +39,6 @@ async def test_a_port_in_use_is_an_error_for_the_user() -> None:
         assert await health_of(first) == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_a_port_is_free_again_after_a_stop() -> None:
-    """A restarted learner gets its port immediately."""
-    async with running() as first:
-        address = f"127.0.0.1:{first.server.port}"
-    async with running(address=address) as again:
-        assert f"127.0.0.1:{again.server.port}" == address
-
-
 async def test_health_has_a_name_for_each_service() -> None:
     """The process and each service are SERVING, and an unknown name is NOT_FOUND."""
     async with running() as learner:

@@ -121,8 +121,7 @@ async def test_judgements_hold_up_neither_known_declarations_nor_each_other_for_
         Actor(learner.server.port, "other") as other,
     ):
         await actor.open()
-        await other.open()
-        await other.declare(make_spec("Known"))
+        await other.enter(make_spec("Known"))
         names = [f"New{number}" for number in range(40)]  # more than a pool of threads has
         declared = [asyncio.create_task(actor.declare(make_spec(name))) for name in names]
         await eventually(begun.is_set)
@@ -164,18 +163,6 @@ async def test_the_error_of_an_actor_that_ended_is_kept() -> None:
         assert learner.sessions.last_failure == "actor rig ended: " + "x" * MAX_ERROR_CHARACTERS
 
 
-async def test_times_are_kept_and_reports_are_asked_for() -> None:
-    """Each answer has the interval of the next report; reports without times are accepted."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        assert (await actor.renew()).report_ms == 2000
-        (session,) = learner.sessions.live()
-        assert session.times.reported_at is None
-        for wall, held in ((1.0, 0.0), (3.0, 0.5)):
-            await actor.renew(times=session_pb2.ActorTimes(wall_seconds=wall, hold_seconds=held))
-        assert (session.times.wait_share, session.times.waits_for) == (0.25, "hold")
-
-
 def _told(logs: Sequence[Mapping[str, Any]], event: str) -> list[Mapping[str, Any]]:
     return [line for line in logs if line["event"] == event]
 
@@ -183,8 +170,7 @@ def _told(logs: Sequence[Mapping[str, Any]], event: str) -> list[Mapping[str, An
 async def test_failing_environments_are_warned_of() -> None:
     """The newest failure is logged with the number of failures and the lost steps."""
     async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         given_up = session_pb2.ReasonCount(reason="env_error", steps=7)
         books = session_pb2.ActorBooks(produced_steps=10, open_steps=3, discarded=[given_up], agents=1)
         failed = session_pb2.EnvironmentReport(failures=1, error="environment 0 failed: ValueError: no (toy.py:3)")
@@ -229,27 +215,11 @@ async def test_absurd_reports_of_environments_are_refused_and_long_ones_cut() ->
         assert (len(state.error), len(state.hanging)) == (512, 512)
 
 
-@pytest.mark.parametrize("seconds", [math.nan, -1.0, math.inf, 1e300])
-async def test_absurd_times_are_refused(seconds: float) -> None:
-    """Impossible times are refused with their books."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        learner.forgive()
-        await actor.open()
-        await actor.declare()
-        books = session_pb2.ActorBooks(produced_steps=5, unacked_steps=5)
-        for field in ("wall_seconds", "credit_seconds", "round_trip_seconds"):
-            times = session_pb2.ActorTimes(**{field: seconds})
-            refused = await failure(actor.renew(books=[books], times=times))
-            assert (refused.reason, refused.metadata["field"]) == ("BAD_REQUEST", f"times.{field}")
-        assert learner.sessions.steps_taken(0) == 0
-        assert learner.sessions.live()[0].times.reported_at is None
-
-
 async def test_a_learner_that_stood_still_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the learner itself was suspended, its actors' sessions stay."""
     async with running() as learner, Actor(learner.server.port) as actor:
         await actor.open()
-        loop, looks = asyncio.get_running_loop(), itertools.count()
+        loop, looks = asyncio.get_running_loop(), itertools.count(1)
         with monkeypatch.context() as patch:  # each look at the clock is ten minutes after the one before
             patch.setattr(learner.server, "_loop", SimpleNamespace(time=lambda: loop.time() + 600 * next(looks)))
             learner.sessions.find(actor.session_id).lease_until = learner.sessions.clock()
@@ -303,6 +273,5 @@ async def test_one_client_cannot_take_all_behaviors(monkeypatch: pytest.MonkeyPa
         await greedy.open()
         assert (await failure(greedy.declare(make_spec("Added3")))).reason == "UNKNOWN_BEHAVIOR"
         async with Actor(learner.server.port, "other") as other:
-            await other.open()
-            await other.declare(make_spec("Added1"))
+            await other.enter(make_spec("Added1"))
             await other.declare(make_spec("Added3"))

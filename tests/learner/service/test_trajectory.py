@@ -20,7 +20,7 @@ from learner.link.control import Failed
 from learner.link.to_front import Cut, SetHold
 from learner.service.trajectory import chunk_bytes
 from tests.learner.service.harness import Actor, Learner, eventually, failure, running
-from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy, make_spec
+from tests.learner.service.samples import NAME, make_chunk, make_options, make_policy
 
 
 def take(learner: Learner) -> list[int]:
@@ -76,18 +76,6 @@ async def test_a_pace_brings_credit_at_once() -> None:
         assert steps_through == allowance + 130
 
 
-async def test_holds_begin_and_end_at_once() -> None:
-    """A hold and its end reach the actor without a chunk, with the version that ends it."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        upload = await actor.join()
-        learner.pace(hold=HoldReason.UPDATING, until_version=5)
-        hold = await upload.until("hold")
-        assert (hold.reason, hold.active, hold.until_version) == (trajectory_pb2.HOLD_REASON_UPDATING, True, 5)
-        learner.pace()
-        hold = await upload.until("hold")
-        assert (hold.reason, hold.active) == (trajectory_pb2.HOLD_REASON_UPDATING, False)
-
-
 async def test_a_pause_holds_every_behavior() -> None:
     """A pause reaches open uploads and is in the first message of later ones."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -114,24 +102,11 @@ async def test_a_duplicate_is_acked_again_and_not_queued_again() -> None:
         assert (books.received, books.duplicate) == (3, 3)
 
 
-async def test_a_gap_ends_the_stream() -> None:
-    """A gap ends the stream with the expected sequence, and the session continues."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        upload = await actor.join()
-        await upload.send(make_chunk(sequence=2))
-        error = await upload.failure()
-        assert (error.code, error.reason) == (grpc.StatusCode.OUT_OF_RANGE, "SEQUENCE_GAP")
-        assert error.metadata["next_sequence"] == "1"
-        again = await actor.upload()
-        assert (await again.until("opened")).next_sequence == 1
-
-
 async def test_a_second_stream_supersedes_the_first() -> None:
     """A newer upload ends the older one with STREAM_SUPERSEDED."""
     async with running() as learner, Actor(learner.server.port) as actor:
         old = await actor.join()
-        new = await actor.upload()
-        await new.until("opened")
+        new = await actor.opened_upload()
         error = await old.failure()
         assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "STREAM_SUPERSEDED")
         await new.send(make_chunk())
@@ -211,25 +186,6 @@ async def test_what_cannot_be_is_malformed(chunk: Chunk, part: str) -> None:
         assert part in error.message
 
 
-async def test_nan_is_rejected_in_an_ack_and_the_stream_goes_on() -> None:
-    """A chunk with NaN is rejected in its ack with the place, and the stream continues."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        upload = await actor.join()
-        bad = make_chunk(3, sequence=1)
-        bad.columns["reward"] = np.array([1, np.nan, 1], np.float32)
-        await upload.send(bad)
-        await upload.send(make_chunk(3, sequence=2))
-        ack = await upload.ack(2)
-        (rejection,) = ack.rejections
-        assert (rejection.sequence, rejection.reason, rejection.steps) == (1, "not_finite", 3)
-        assert "reward" in rejection.detail
-        assert "row 1" in rejection.detail
-        assert take(learner) == [2]
-        books = learner.ledger.books(NAME)
-        assert books.dropped == {"not_finite": 3}
-        assert books.balanced
-
-
 async def test_a_behavior_without_trainer_is_acked_as_not_training() -> None:
     """After the training of a behavior, its chunks are dropped as not_training and credit continues."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -258,28 +214,11 @@ async def test_an_oversized_message_is_refused_by_grpc_itself() -> None:
         await upload.send(make_chunk(20_000))
         error = await upload.failure()
         assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "")
-        upload = await actor.upload()
-        await upload.until("opened")
+        upload = await actor.opened_upload()
         await upload.send(make_chunk(2_800))
         error = await upload.failure()
         assert error.reason == "MALFORMED_CHUNK"
         assert error.metadata["max_chunk_bytes"] == "65536"
-
-
-async def test_a_behavior_declared_late_gets_credit_on_the_open_stream() -> None:
-    """A behavior declared during an upload gets credit on it."""
-    options = make_options()
-    options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
-    async with running(options) as learner, Actor(learner.server.port) as actor:
-        upload = await actor.join()
-        declared = await actor.declare(make_spec("Walker"))
-        assert declared.behavior_index == 1
-        credit = (await upload.until("ack")).credit
-        assert [entry.behavior_index for entry in credit] == [1]
-        learner.publish(make_policy(0, name="Walker"))
-        await upload.send(make_chunk(sequence=1, behavior_index=1))
-        await upload.ack(1)
-        assert learner.ledger.books("Walker").queued == 3
 
 
 async def test_messages_out_of_order_are_refused() -> None:
@@ -363,27 +302,3 @@ def test_the_size_of_a_chunk_follows_from_its_request(size: int) -> None:
 async def _read_all(call: AsyncIterable[object]) -> None:
     async for _ in call:
         pass
-
-
-LIMIT = 100
-
-
-async def test_a_flood_ends_at_its_credit() -> None:
-    """A client that ignores its credit is closed with a reason; covered chunks are kept, and its session goes on."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        upload = await actor.join()
-        learner.pace(ahead_limit_steps=LIMIT)
-        credit = (await upload.until("ack")).credit[0].steps_through
-        covered = (credit + step_allowance(1, 8)) // 10
-        for sequence in range(1, covered + 2):
-            await upload.send(make_chunk(10, sequence=sequence))
-        error = await upload.failure()
-        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CREDIT_EXCEEDED")
-        books = learner.ledger.books(NAME)
-        assert books.balanced
-        assert books.received == books.queued == 10 * covered
-        learner.trainers.take()
-        learner.trainers.settle(trained=10 * covered)
-        upload = await actor.opened_upload()  # the session goes on if it obeys, with the refused chunk
-        await upload.send(make_chunk(10, sequence=covered + 1))
-        await upload.ack(covered + 1)

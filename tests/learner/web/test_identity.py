@@ -16,9 +16,8 @@ from rollcast.auth import Principal, Role, make_token
 from rollcast.server_tls import ServerSecurity
 
 from learner.identity.access import Access
-from learner.identity.authority import save_server
 from learner.identity.setup import Identity
-from tests.learner.identity.certificates import HOSTS, Folder
+from tests.learner.identity.certificates import Folder
 from tests.learner.web.site import NAME, OPERATOR, SECONDS, Answer, Site, serving
 
 READ = ("/api/status", f"/api/history?behavior={NAME}", "/metrics")
@@ -176,24 +175,3 @@ def test_plain_text_gets_no_answer(site: Site) -> None:
             pass
     assert b"serving" not in received
     assert b"HTTP/1.1 200" not in received
-
-
-def test_a_new_certificate_is_used_without_a_restart(folder: Folder, site: Site) -> None:
-    """New connections get the certificate that replaced the first one."""
-
-    def serial() -> str:
-        context = ssl.create_default_context(cafile=str(folder.ca))
-        with (
-            socket.create_connection(("127.0.0.1", site.port), SECONDS) as raw,
-            context.wrap_socket(raw, server_hostname="localhost") as secure,
-        ):
-            found = secure.getpeercert()
-        assert found is not None
-        return str(found["serialNumber"])
-
-    first = serial()
-    save_server(folder.path, folder.authority, HOSTS)
-    security = site.server._identity.security
-    assert security is not None
-    security.poll()
-    assert serial() != first

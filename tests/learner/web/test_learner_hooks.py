@@ -7,7 +7,6 @@ from unittest.mock import Mock, call
 from learner.front.run_status import RunStatus
 from learner.ingest.environments import EnvironmentState
 from learner.ingest.session import PolicyState
-from learner.ingest.times import ActorTimes
 from learner.link.to_front import Stats
 from learner.observe.behavior_state import TrainerStats
 from learner.observe.metrics.learner import LearnerMetrics
@@ -85,25 +84,6 @@ def test_the_page_shows_what_is_wrong_with_environments() -> None:
     rig.session.note_environments(EnvironmentState(failures=1, error="environment 0 failed: no"))
     rig.parts.now += FAILURE_SHOWN_SECONDS + 1
     assert rig.hooks.status().actors[0].error == "broken"
-
-
-def test_where_its_time_goes() -> None:
-    """Waits and round trip of an actor are shown after two reports."""
-    rig = Rig()
-    assert rig.hooks.status().actors[0].wait_share is None
-    for wall, waited in ((1.0, 0.0), (5.0, 1.0)):
-        waits = {**ActorTimes(0.0).wait_seconds, "credit": waited}
-        rig.session.times.add(ActorTimes(wall, waits, round_trip_seconds=0.02), rig.parts.now)
-    (actor,) = rig.hooks.status().actors
-    assert (actor.wait_share, actor.waits_for, actor.round_trip_seconds) == (0.25, "credit", 0.02)
-
-
-def test_actors_are_in_the_order_of_their_places() -> None:
-    """Actors are sorted by their places."""
-    rig = Rig()
-    for name in ("c", "b", "a"):
-        rig.parts.open(name)
-    assert [actor.index for actor in rig.hooks.status().actors] == [0, 1, 2, 3]
 
 
 def test_samples_become_curves() -> None:

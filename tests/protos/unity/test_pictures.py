@@ -39,14 +39,6 @@ def test_files_one_after_another() -> None:
     assert np.array_equal(found, np.concatenate((first, second), axis=2)[..., :5].transpose(2, 0, 1))
 
 
-def test_any_order() -> None:
-    """A mapping may reorder channels, and one without a source is 0."""
-    image = pixels(6, 5)
-    found = read(png(image), 4, [3, 0, 1])
-    assert np.array_equal(found[[3, 0, 1]], image.transpose(2, 0, 1))
-    assert not found[2].any()
-
-
 def test_sources_of_one_channel_are_averaged() -> None:
     """Sources of one channel are averaged and rounded half up."""
     image = pixels(6, 5)
@@ -56,14 +48,6 @@ def test_sources_of_one_channel_are_averaged() -> None:
     assert np.array_equal(read(png(image), 1, [0, 0, 0])[0], (2 * sums + 3) // 6)
     two = read(png(image), 2, [0, 1, 1])
     assert np.array_equal(two[1], (image[..., 1].astype(int) + image[..., 2] + 1) // 2)
-
-
-def test_stacked_grey_cameras() -> None:
-    """Each file of a stack of grey images becomes one channel."""
-    images = [pixels(6, 5, seed) for seed in range(4)]
-    found = read(b"".join(map(png, images)), 4, [target for target in range(4) for _ in range(3)])
-    expected = [np.floor(image.astype(np.float64).mean(axis=2) + 0.5) for image in images]
-    assert np.array_equal(found, np.array(expected))
 
 
 def test_old_players_have_no_mapping() -> None:
@@ -137,12 +121,6 @@ def test_what_is_no_picture(files: bytes, mapping: list[int], words: str) -> Non
     """The error says what is wrong with the file."""
     with pytest.raises(BadPicture, match=words):
         read(files, 3, mapping)
-
-
-def test_many_parts_end() -> None:
-    """A file with too many chunks is refused."""
-    with pytest.raises(BadPicture, match="damaged"):
-        read(png(pixels(6, 5), *[part(b"junk", b"")] * 70_000), 3)
 
 
 def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

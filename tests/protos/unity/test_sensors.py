@@ -11,7 +11,7 @@ from rollcast.unity.communicator_objects import observation_pb2
 from rollcast.unity.forms import action_spec, observation_spec, wire_layout
 from rollcast.unity.sensors import MAX_BATCH_BYTES, BadSensorData, SensorReader, sensor_readers
 
-from tests.actor_client.unity.agents import CHANNELS_FIRST, CHANNELS_LAST, ENTITIES, brain, floats, packed, pixels, png
+from tests.actor_client.unity.agents import CHANNELS_FIRST, CHANNELS_LAST, brain, floats, packed, pixels, png
 
 
 def reader(first: observation_pb2.ObservationProto, version: str = "3.0.0") -> SensorReader:
@@ -32,14 +32,6 @@ def test_floats_that_were_not_packed() -> None:
         rows.append(row)
     found, _ = reader(first).read([first, *rows])
     assert found.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-
-
-def test_entities() -> None:
-    """Entities keep their two axes with padding."""
-    values = np.zeros((4, 3), np.float32)
-    values[0] = (1, 2, 3)
-    found, _ = reader(floats(values, ENTITIES)).read([floats(values, ENTITIES)] * 2)
-    assert np.array_equal(found, np.stack([values, values]))
 
 
 def test_float_pictures_of_either_order() -> None:

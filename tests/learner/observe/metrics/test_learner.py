@@ -18,9 +18,10 @@ from learner.observe.meters import RunMeters
 from learner.observe.metrics.behaviors import HoldClock
 from learner.observe.metrics.learner import LearnerMetrics, code_name
 from learner.observe.metrics.state import MetricsSnapshot
-from learner.observe.metrics.values import DROP_REASONS, EPISODE_RETURN, LOSE_EVENTS, REJECT_REASONS
+from learner.observe.metrics.values import DROP_REASONS, LOSE_EVENTS, REJECT_REASONS
 from learner.observe.view import Bottleneck, RunState, RunView
 from learner.trainers import intake, on_policy
+from tests.clock import Clock
 from tests.exposition import samples
 
 RUN = RunView("run", RunState.WAITING, 1, 0.0, "")
@@ -31,30 +32,11 @@ def value(metrics: LearnerMetrics, name: str, **labels: str) -> float:
     return samples(metrics.exposition())[f"rollcast_learner_{name}", tuple(sorted(labels.items()))]
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        """Returns monotonic seconds."""
-        return self.now
-
-
 def watched(meters: RunMeters, metrics: LearnerMetrics | None = None) -> LearnerMetrics:
     """Shows the trainers' counters of a run in metrics."""
     metrics = metrics or LearnerMetrics()
     metrics.watch(lambda: MetricsSnapshot(RUN, counts=meters.counts()))
     return metrics
-
-
-def test_two_learners_in_one_process_do_not_meet() -> None:
-    """Two instances have separate registries."""
-    first, second = LearnerMetrics(), LearnerMetrics()
-    first.intake.received.inc()
-    assert value(first, "chunks_received_total") == 1
-    assert value(second, "chunks_received_total") == 0
 
 
 def test_all_label_values_are_there_from_the_start() -> None:
@@ -118,19 +100,6 @@ def test_arrays_are_counted_into_buckets() -> None:
     lag.add(counts, 1000.0)
     assert value(metrics, "policy_lag_versions_bucket", behavior="A", le="0.0") == 2 + 3
     assert value(metrics, "policy_lag_versions_count", behavior="A") == 17 + 4
-
-
-def test_buckets_of_returns_can_be_chosen() -> None:
-    """The bounds of the histogram of returns are configurable."""
-    bounds = (-1.0, 0.0, 21.0)
-    meters = RunMeters(bounds)
-    metrics = watched(meters, LearnerMetrics(return_buckets=bounds))
-    meters.behavior("Pong").episode_return.observe(np.array([-21.0, 20.0]))
-    assert value(metrics, "episode_return_bucket", behavior="Pong", le="21.0") == 2
-    assert value(metrics, "episode_return_bucket", behavior="Pong", le="-1.0") == 1
-    assert value(metrics, "episode_return_count", behavior="Pong") == 2
-    assert value(metrics, "episode_return_sum", behavior="Pong") == -1
-    assert list(EPISODE_RETURN) == sorted(set(EPISODE_RETURN))
 
 
 def snapshot(*behaviors: BehaviorState) -> MetricsSnapshot:
@@ -242,18 +211,6 @@ def test_exactly_one_state_and_one_verdict() -> None:
         assert [labels[0][1] for labels in ones] == [word]
 
 
-def test_what_is_not_known_is_absent() -> None:
-    """Unknown values have no series instead of NaN."""
-    metrics = LearnerMetrics()
-    metrics.watch(lambda: snapshot(BehaviorState("A")))
-    found = {name for name, _ in samples(metrics.exposition())}
-    prefix = "rollcast_learner_"
-    absent = {"episode_return_mean", "actor_step_share_ratio", "actor_policy_lag_versions", "gpu_memory_reserved_bytes"}
-    assert not found & {prefix + name for name in absent}
-    nan = [number for number in samples(metrics.exposition()).values() if number != number]  # noqa: PLR0124
-    assert nan == []
-
-
 def test_calls_are_counted_as_go_does() -> None:
     """Calls are counted by gRPC code, and only unary methods have a duration."""
     metrics = LearnerMetrics()
@@ -289,31 +246,3 @@ def test_waits_of_all_behaviors_are_one_histogram() -> None:
     assert value(metrics, "queue_wait_seconds_bucket", le="0.5") == value(metrics, "queue_wait_seconds_count") == 2
     assert value(metrics, "queue_wait_seconds_sum") == 1.0
     assert value(metrics, "update_seconds_count", behavior="A", phase="optimize") == 1
-
-
-def test_what_was_counted_does_not_change_any_more() -> None:
-    """Counts are a copy of one moment, which may travel to another thread or process."""
-    meters = RunMeters()
-    meters.behavior("A").note_skipped("not_finite")
-    before = meters.counts()
-    meters.behavior("A").note_skipped("not_finite")
-    meters.behavior("A").queue_wait.observe(1.0)
-    meters.behavior("A").policy_lag.observe(np.array([1]))
-    meters.checkpoints.note_failed()
-    assert before.behaviors["A"].skipped_updates == {"not_finite": 1}
-    assert sum(before.behaviors["A"].queue_wait.counts) == sum(before.behaviors["A"].policy_lag.counts) == 0
-    assert before.checkpoints.outcomes["failed"] == 0
-
-
-class CsvWriter:
-    """A writer with this name."""
-
-
-def test_writers_are_told_apart_by_their_kind() -> None:
-    """Each writer of a run has a series before it fails."""
-    meters, writer = RunMeters(), CsvWriter()
-    metrics = watched(meters)
-    meters.declare_stats_writers([writer])
-    assert value(metrics, "stats_writer_failures_total", writer="csv") == 0
-    meters.stats_writer_failed(writer)
-    assert value(metrics, "stats_writer_failures_total", writer="csv") == 1

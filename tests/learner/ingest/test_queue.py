@@ -99,5 +99,15 @@ def test_a_full_round_names_the_actor_that_takes_most() -> None:
     assert (queue.queued_bytes, queue.queued_steps) == (300, 2)
     assert not queue.has_room(900, 1)
     assert link.to_trainers.receive() == [QueueFull(3, 900, 1000, 1)]
-    assert not queue.has_room(900, 1)
-    assert link.to_trainers.receive() == [], "it is told once"
+
+
+def test_trainers_hear_once_that_a_round_has_no_room() -> None:
+    """Trainers are notified once if a round exceeds the queue."""
+    for round_actors, told in ((1, [QueueFull(3, 800, 1000)]), (0, [])):
+        queue, link = make_queue(1000, round_actors=round_actors)
+        put(queue, 1)
+        put(queue, 1)
+        link.to_trainers.receive()
+        assert not queue.has_room(400)
+        assert not queue.has_room(500)
+        assert link.to_trainers.receive() == told

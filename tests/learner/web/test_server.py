@@ -55,7 +55,7 @@ def test_who_reads_nothing_does_not_hold_the_port() -> None:
     """A closed connection whose client does not read counts until it is gone, and can be replaced."""
     request = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with serving(max_connections=4, idle_seconds=0.3, patience_seconds=0.1) as site, ExitStack() as stack:
-        present = open_files()
+        present, sent = open_files(), 0
         for _ in range(3):
             clients = []
             for _ in range(4):
@@ -67,6 +67,9 @@ def test_who_reads_nothing_does_not_hold_the_port() -> None:
                 with suppress(OSError):  # the server has closed it, or does not take it
                     while not any(each.get_write_buffer_size() for each in transports_of(site, client)):
                         client.send(request)
+                        sent += 1
+                        while not is_answered(site, sent):
+                            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), site.loop).result(SECONDS)
             held = [transport for each in clients for transport in transports_of(site, each)]
             wait_until(lambda held=held: all(each.is_closing() for each in held), "the server closes them")  # type: ignore[misc]
         wait_until(lambda: open_files() - present - 12 <= 4, "the server has closed the others")
@@ -76,6 +79,14 @@ def test_who_reads_nothing_does_not_hold_the_port() -> None:
 def open_files() -> int:
     """Returns how many descriptors this process holds."""
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def is_answered(site: Site, number: int) -> bool:
+    """Returns whether so many requests have been answered."""
+    assert site.server._runner is not None
+    assert site.server._runner.server is not None
+    server = site.server._runner.server
+    return server.requests_count >= number and all(each._current_request is None for each in server.connections)
 
 
 def transports_of(site: Site, client: socket.socket) -> list[asyncio.WriteTransport]:

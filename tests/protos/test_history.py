@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rollcast.enums import ColumnRole
-from rollcast.history import VARIABLE, History, digest_of, digest_of_books, oldest_versions, open_history, session_name
+from rollcast.history import VARIABLE, History, digest_of, oldest_versions, open_history, session_name
 from rollcast.trajectories import decode_chunk, encode_chunk
 
 from tests.protos.builders import CARTPOLE, small_chunk
@@ -74,9 +74,3 @@ def test_versions_of_segments() -> None:
     chunk.columns["version_offset"] = offsets
     parts = np.split(offsets, np.cumsum(lengths)[:-1])
     assert oldest_versions(chunk) == [chunk.base_version + int(part.min()) for part in parts]
-
-
-def test_books_have_a_digest() -> None:
-    """Equal books have equal digests, whatever their order."""
-    assert digest_of_books({"a": 1, "b": 2}, {}) == digest_of_books({"b": 2, "a": 1}, {})
-    assert digest_of_books({"a": 1}, {}) != digest_of_books({"a": 2}, {})

@@ -48,13 +48,6 @@ def test_any_layout_and_byte_order_is_sent_alike(make: Any) -> None:
     assert back.dtype == np.dtype("<f4")
 
 
-def test_raw_arrays_are_read_only_views() -> None:
-    """Uncompressed arrays are read-only views."""
-    back = decode(encode(np.zeros(3, np.float32)), max_bytes=MAX)
-    assert not back.flags.writeable
-    assert not back.flags.owndata
-
-
 def test_compression_is_kept_only_where_it_pays() -> None:
     """Compression is used only if it saves bytes."""
     noise = np.random.default_rng(0).integers(0, 256, 4096).astype(np.uint8)

@@ -31,7 +31,7 @@ from learner.observe.address import (
 )
 from learner.web.operator_token import TOKEN_FILE, token_of_run
 from tests.learner.commands.run_folders import run_folder
-from tests.learner.service.harness import Actor, Learner, async_test, running
+from tests.learner.service.harness import Actor, Learner, running
 
 T = TypeVar("T")
 NOBODY = "127.0.0.1:1"
@@ -47,7 +47,6 @@ async def call(learner: Learner, method: Callable[[Operator], T]) -> T:
     return await asyncio.to_thread(use)
 
 
-@async_test
 async def test_every_command_reaches_the_learner() -> None:
     """Each method is one call with its arguments."""
     async with running() as learner:
@@ -60,7 +59,6 @@ async def test_every_command_reaches_the_learner() -> None:
         assert await call(learner, Operator.accepts_actors)
 
 
-@async_test
 async def test_an_actor_that_is_shut_out_is_shown_and_released() -> None:
     """The status names the actor and its last fault without control characters; the command releases it."""
     async with running() as learner:
@@ -79,7 +77,6 @@ async def test_an_actor_that_is_shut_out_is_shown_and_released() -> None:
         assert learner.sessions.quarantine.view() == ()
 
 
-@async_test
 async def test_status_names_the_actors() -> None:
     """The status has an entry for each connected actor."""
     async with running() as learner, Actor(learner.server.port, "rig-7") as actor:
@@ -89,7 +86,6 @@ async def test_status_names_the_actors() -> None:
         assert "0  rig-7  connected" in render_status(status)
 
 
-@async_test
 async def test_what_the_learner_refuses_is_told() -> None:
     """A refused command shows the learner's message."""
     async with running() as learner:
@@ -99,7 +95,6 @@ async def test_what_the_learner_refuses_is_told() -> None:
         assert caught.value.exit_code is ExitCode.NOT_SAVED
 
 
-@async_test
 async def test_a_port_that_is_not_for_operators() -> None:
     """The actors' address refuses operators' commands."""
     async with running() as learner:

@@ -100,18 +100,3 @@ def test_a_closed_terminal_ends_both_sides_in_good_order(processes: Processes) -
     assert not learner.events("second_signal")
     assert (learner.folder / "run_state.pt").exists()
     assert (learner.folder / "summary.json").exists()
-
-
-@pytest.mark.slow
-def test_behind_nohup_it_goes_on(processes: Processes) -> None:
-    """A process under nohup ignores SIGHUP."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        learner = processes.learner(write_run(processes.folder, {NAME: small()}))
-        actor = processes.actor(learner.address, "CartPole-v1")
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    learner.wait_for_version(NAME, 1, actor)
-    learner.signal(signal.SIGHUP)
-    actor.signal(signal.SIGHUP)
-    learner.wait_for_version(NAME, learner.behavior(NAME).version + 3, actor)

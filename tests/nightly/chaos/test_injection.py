@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.learner.service.harness import async_test, eventually
+from tests.learner.service.harness import eventually
 from tests.nightly.chaos.injection import OF_STREAMS, CallFault, FaultyChannel, Injector, Kind
 
 SERVICE = "chaos.Echo"
@@ -62,7 +62,6 @@ async def echo() -> AsyncIterator[tuple[Echo, Injector, FaultyChannel]]:
         (Kind.DUPLICATE, False, 2),
     ],
 )
-@async_test
 async def test_a_call(kind: Kind, fails: bool, received: int) -> None:
     """A call fails or not, and the server got it as often as the fault says; the next one is not affected."""
     async with echo() as (service, injector, channel):
@@ -85,7 +84,6 @@ async def _exchange(stream: Any, message: bytes) -> object:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("kind", OF_STREAMS)
-@async_test
 async def test_a_stream(kind: Kind, after: bool) -> None:
     """A stream breaks before or after its second message in one direction, or only stalls there."""
     async with echo() as (service, injector, channel):
@@ -101,7 +99,6 @@ async def test_a_stream(kind: Kind, after: bool) -> None:
             assert service.messages == [b"1"]
 
 
-@async_test
 async def test_a_failing_call_whose_caller_is_cancelled() -> None:
     """A call that fails after its caller was cancelled leaves no error that nobody retrieved."""
     injector, complaints = Injector(), []
@@ -118,7 +115,6 @@ async def test_a_failing_call_whose_caller_is_cancelled() -> None:
     assert complaints == []
 
 
-@async_test
 async def test_a_reader_of_a_stream_that_a_writer_breaks() -> None:
     """A read that waits when the stream breaks fails as gRPC would, and is not cancelled."""
     async with echo() as (_, injector, channel):

@@ -51,7 +51,7 @@ class Other:
 def other(ring_bytes: int = RING_BYTES) -> Iterator[tuple[Other, threading.Thread]]:
     """Starts the other side as a thread."""
     door = Door(ring_bytes)
-    environ = {**door.environment(), RING_VARIABLE: f"{os.dup(door.inherited[0])} {ring_bytes}"}
+    environ = {**door.environment(), RING_VARIABLE: f"{os.dup(next(iter(door.inherited)))} {ring_bytes}"}
     thread = threading.Thread(target=echo.main, args=(environ,))
     thread.start()
     there = Other(door)

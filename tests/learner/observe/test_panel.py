@@ -8,7 +8,7 @@ from rich.console import Console
 
 from learner.observe.behavior_state import BehaviorState
 from learner.observe.panel import BARS, MAX_PANEL_CHARS, History, PanelPicture, sparkline
-from learner.observe.view import RunView
+from learner.observe.view import RunState, RunView
 from tests.learner.observe.views import behavior, run_view
 
 
@@ -81,3 +81,12 @@ def test_a_history_of_any_length_fits_and_keeps_its_shape(count: int) -> None:
     assert list(points) == sorted(points)
     assert points[-1] >= (count - 1) / 2
     assert count != 9 or points == (0.5, 2.5, 4.5, 6.5, 8.0), "means of equally many values"
+
+
+def test_odd_states_draw() -> None:
+    """Every state, no behavior and numbers out of bounds are drawn."""
+    over = BehaviorState("Over", env_steps_trained=11, max_steps=10, queued_bytes=9, queue_capacity_bytes=4)
+    for state in RunState:
+        shown = draw(run_view(over, BehaviorState("Empty", steps_per_second=math.nan), state=state))
+        assert all(part in shown for part in (state.value, "11 / 10", "225%"))
+        assert state.value in draw(run_view(state=state))

@@ -156,3 +156,12 @@ def test_numbers_from_files(value: object, expected: float | None) -> None:
     """Only finite numbers of a file are accepted."""
     assert finite(value) == expected
     assert json.dumps(expected)
+
+
+def test_many_behaviors_are_blocks_on_a_narrow_screen() -> None:
+    """Where a table has no room, each behavior is a block, and no number is broken."""
+    names = [f"Striker{index}" for index in range(8)]
+    lines = printed(Summary("run", 2, "max_steps", {name: summary_of(name) for name in names}), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line in names] == names
+    assert sum("98,304" in line for line in lines) == 2 * len(names), "steps trained, and the books' trained"

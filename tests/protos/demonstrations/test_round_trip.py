@@ -153,20 +153,6 @@ def test_every_length_of_a_cut_file(tmp_path: Path) -> None:
         assert "empty" in line or "cut short" in line or "not a demonstration" in line, line
 
 
-def test_every_changed_byte(tmp_path: Path) -> None:
-    """A file with a changed byte is read or refused in one line."""
-    whole = demonstration(tmp_path / "whole.demo", BRANCH, GOOD).read_bytes()
-    changed = tmp_path / "changed.demo"
-    generator = np.random.default_rng(1)
-    for place in range(len(whole)):
-        for value in (0xFF, int(generator.integers(0, 255))):
-            changed.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
-            try:
-                read_demonstration(changed, BRANCH)
-            except BadDemonstration as error:
-                assert "\n" not in str(error)  # noqa: PT017 - most changes do no harm
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

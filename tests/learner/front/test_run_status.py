@@ -12,6 +12,7 @@ from learner.ingest.openings import Opening, Resumption
 from learner.ingest.session import ActorCounters
 from learner.link.to_front import Stats
 from learner.observe.behavior_state import TrainerStats
+from learner.observe.meters import RunMeters
 from learner.observe.view import Bottleneck, RunState
 from learner.publish.store import PolicyStore
 from tests.learner.ingest.parts import NAME, Parts, make_chunk, make_options
@@ -56,7 +57,9 @@ def test_a_view_holds_what_all_parts_say() -> None:
     parts.ledger.enqueue(NAME, 5)
     parts.ledger.reject(NAME, "not_finite", 2)
     parts.ledger.lose(NAME, ROLLBACK, 0, queued=False)
-    run_status.take_stats(Stats(parts.now, {NAME: NEWS}, last_error="the disk is full"))
+    meters = RunMeters()
+    meters.behavior(NAME).show_best(3.0, 70)
+    run_status.take_stats(Stats(parts.now, {NAME: NEWS}, counts=meters.counts(), last_error="the disk is full"))
 
     view = run_status.run_view(RunState.TRAINING, "127.0.0.1:1")
     assert (view.run_id, view.generation, view.uptime_seconds, view.actors) == ("run", 2, 7.0, 1)
@@ -65,6 +68,7 @@ def test_a_view_holds_what_all_parts_say() -> None:
     assert (row.version, row.env_steps_trained, row.episodes, row.mean_return_100) == (3, 700, 9, 21.5)
     assert (row.numbers["mean_lag"], row.numbers["log_prob_error_max"], row.target_return) == (0.5, 2e-7, 475.0)
     assert (row.queued_steps, row.queue_capacity_bytes) == (5, behavior.queue.capacity_bytes)
+    assert (row.numbers["best_return"], row.numbers["best_step"]) == (3.0, 70)
     assert row.queued_bytes > 0
     assert row.max_steps == behavior.settings.max_steps
     fates = {"trained": 0, "queued": 5, "dropped": {"not_finite": 2}, "lost": {}}

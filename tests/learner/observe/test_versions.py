@@ -31,9 +31,3 @@ def test_the_revision_of_the_users_code(tmp_path: Path, monkeypatch: pytest.Monk
     assert versions()["git"]["started_in"] == {"revision": revision, "is_changed": False}
     (tmp_path / "corridor.py").write_text("2")
     assert versions()["git"]["started_in"] == {"revision": revision, "is_changed": True}
-
-
-def test_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without git there are no revisions."""
-    monkeypatch.setenv("PATH", "")
-    assert versions()["git"] == {"rollcast": None, "started_in": None}

@@ -282,3 +282,13 @@ async def test_snapshots_are_served_after_a_restart(tmp_path: Path) -> None:
         for fields in ({"generation": 2, "version": 0, "sha256": digest}, {"generation": 1, "sha256": DIGEST}):
             assert (await failure(get(**fields).read())).reason == "VERSION_EVICTED"
         assert (await failure(get(sha256=b"short").read())).reason == "BAD_REQUEST"
+
+
+async def test_who_only_acts_is_not_asked_to_wait() -> None:
+    """In a run that evaluates or serves a policy, all teams act, and older actors may."""
+    task = policy_pb2.BehaviorAssignment(role=policy_pb2.ASSIGNMENT_ROLE_LEARN, purpose=int(Purpose.EVALUATE))
+    async with running(self_play(), task=task) as learner, Actor(learner.server.port) as actor:
+        await actor.open(protocol_revision=1)
+        assert not (await actor.declare()).awaits_assignment
+        told = await next_assignment(actor.subscribe())
+        assert (roles(told), told.behaviors[0].purpose) == ([LEARN], Purpose.EVALUATE)

@@ -11,6 +11,7 @@ from rollcast.policies import PolicyAssembler
 from rollcast.v1 import policy_pb2, session_pb2
 
 from learner.link.to_front import Assign, Policy, Release
+from tests.learner.ingest.parts import open_default
 from tests.learner.service.harness import Actor, eventually, failure, read_policy, running
 from tests.learner.service.samples import NAME, make_options, make_policy, make_spec
 
@@ -201,3 +202,14 @@ async def test_a_kept_version_can_be_had_until_it_is_released() -> None:
         learner.link.to_front.send(Release(NAME))
         error = await failure(read_policy(actor.policies.GetPolicy(request)))
         assert isinstance(error, VersionEvicted)
+
+
+async def test_a_behavior_declared_late_joins_the_open_streams() -> None:
+    """A behavior declared during a subscription and an upload gets its policies and credit on them."""
+    async with running(open_default(), has_policy=False) as learner, Actor(learner.server.port) as actor:
+        upload, call = await actor.join(), actor.subscribe()
+        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        declared = await actor.declare(make_spec("Walker"))
+        assert [entry.behavior_index for entry in (await upload.until("ack")).credit] == [declared.behavior_index]
+        learner.publish(make_policy(0, name="Walker"))
+        assert (await read_policy(call))[0].behavior == "Walker"

@@ -5,17 +5,13 @@ from rollcast.unity.finite import FaultyRows, zero_what_is_not_finite
 
 
 def test_only_what_is_not_finite_is_replaced() -> None:
-    """Faulty rows are reported, and their other values stay."""
+    """Faulty rows are reported, and their other values stay; finite values report no rows."""
     values = np.array([[1.0, 2.0], [np.nan, 3.0], [3e38, 3e38], [-np.inf, np.inf]], np.float32)
     rows = zero_what_is_not_finite(values)
     assert rows is not None
     assert rows.tolist() == [False, True, False, True]
     assert values[:2].tolist() == [[1.0, 2.0], [0.0, 3.0]]
     assert values[3].tolist() == [0.0, 0.0]
-
-
-def test_finite_values_are_left_alone() -> None:
-    """Finite values report no rows."""
     assert zero_what_is_not_finite(np.ones((3, 2), np.float32)) is None
     assert zero_what_is_not_finite(np.ones((0, 2), np.float32)) is None
 

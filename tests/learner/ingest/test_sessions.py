@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
 from rollcast.limits import MAX_REASONS
@@ -420,3 +422,22 @@ def test_names_fix_places() -> None:
         places.find("left", {0})
     with pytest.raises(BadRequest, match="left, right"):
         places.find("middle", set())
+
+
+def test_the_description_of_a_session_follows_its_changes() -> None:
+    """The trainers are told of all actors each second; a description is made again only when something has changed."""
+    parts = Parts()
+    session = parts.open("first").session
+    parts.declared(session)
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: setattr(session, "is_connected", True),
+        lambda: setattr(session.accounts[0], "agents", 9),
+        lambda: session.accounts[0].teams.update({1: 1}),
+        lambda: setattr(session, "opponent", "random"),
+        lambda: setattr(session, "opponent_by_seat", True),
+    )
+    for change in changes:
+        before = session.actor
+        assert session.actor is before
+        change()
+        assert session.actor != before

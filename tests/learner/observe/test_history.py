@@ -50,15 +50,6 @@ def test_only_what_is_new() -> None:
     assert none.columns == {name: [] for name in COLUMNS}
 
 
-def test_gaps() -> None:
-    """Unknown and non-finite values are None, and unknown names are left out."""
-    history = History()
-    history.add("A", 0.0, {"mean_return": None, "loss": math.nan, "entropy": math.inf, "something": 1.0})
-    view = history.view("A")
-    assert view is not None
-    assert {name: column[0] for name, column in view.columns.items()} == {**dict.fromkeys(COLUMNS), "t": 0.0}
-
-
 def test_a_restart_goes_on_with_the_curves() -> None:
     """A restart restores the curves of the checkpoint, and time continues."""
     before, after = filled(30, max_points=20), History(max_points=20)

@@ -1,7 +1,5 @@
 """Tests event files by reading them with TensorBoard."""
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -123,19 +121,6 @@ def test_a_full_disk_costs_what_did_not_fit(tmp_path: Path, full_from: int) -> N
     assert [line["event"] for line in lines] == ["stats_not_written", "stats_written_again"]
     assert len(list((tmp_path / "A").iterdir())) == 1
     assert [step for step, _ in scalars(tmp_path / "A", "key")] == [*range(full_from), *range(200, 300)]
-
-
-@pytest.mark.slow
-def test_statistics_need_neither_torch_nor_tensorboard_before_they_are_written() -> None:
-    """Importing the writer imports no TensorBoard, and writing imports no torch."""
-    program = (
-        "import sys, tempfile, pathlib; from learner.observe.tensorboard import TensorBoardWriter;"
-        "assert 'tensorboard' not in sys.modules;"
-        "w = TensorBoardWriter(pathlib.Path(tempfile.mkdtemp())); w.write_text('A', 't', 'x'); w.close();"
-        "assert 'tensorboard' in sys.modules and 'torch' not in sys.modules and 'tensorflow' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_clock_that_was_set_back_hides_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from tests.e2e.books import by_reason
 from tests.e2e.processes import LearnerProcess, processes_in
 from tests.e2e.runs import small, write_run
 from tests.learner.ingest.test_episodes import only_episodes, with_episodes
-from tests.learner.service.harness import Actor, Upload, async_test, failure, read_policy
+from tests.learner.service.harness import Actor, Upload, failure, read_policy
 from tests.learner.service.samples import make_chunk, make_spec
 
 pytestmark = pytest.mark.slow
@@ -85,7 +85,6 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-@async_test
 async def test_a_broken_message_ends_its_stream(raw_learner: LearnerProcess, case: str) -> None:
     """A malformed message ends its stream with the right status, and the session can open another."""
     make, code, reason = BAD[case]
@@ -114,7 +113,6 @@ async def _see_policy(actor: Actor) -> None:
     call.cancel()
 
 
-@async_test
 async def test_rows_under_versions_that_cannot_be_are_refused(raw_learner: LearnerProcess) -> None:
     """A version too large for a trainer is malformed, and the learner continues."""
     async with _actor(raw_learner, "versions") as actor:
@@ -128,7 +126,6 @@ async def test_rows_under_versions_that_cannot_be_are_refused(raw_learner: Learn
     assert raw_learner.is_running
 
 
-@async_test
 async def test_what_cannot_be_trained_is_refused_and_the_learner_goes_on(tmp_path: Path) -> None:
     """An invalid image and a ring beyond the memory end their actors, not the run."""
     big = small(hyperparameters={"batch_size": 64, "buffer_size": 10_240})
@@ -162,7 +159,6 @@ async def _send_raw(actor: Actor, make: Callable[[], bytes]) -> Any:
     return await upload.failure()
 
 
-@async_test
 async def test_rows_that_are_not_finite_are_refused(raw_learner: LearnerProcess) -> None:
     """A chunk with NaN is acked with its reason and counted as dropped; the next chunk is accepted."""
     bad = make_chunk(ROWS)
@@ -186,7 +182,6 @@ async def test_rows_that_are_not_finite_are_refused(raw_learner: LearnerProcess)
     assert line["actor"] == "nan"
 
 
-@async_test
 async def test_a_gap_and_a_stranger_are_refused(raw_learner: LearnerProcess) -> None:
     """A gap in the sequence and an unknown session end with their own reasons."""
     async with _actor(raw_learner, "gap") as actor:
@@ -200,7 +195,6 @@ async def test_a_gap_and_a_stranger_are_refused(raw_learner: LearnerProcess) -> 
         assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED")
 
 
-@async_test
 async def test_invented_returns_do_not_end_a_run(tmp_path: Path) -> None:
     """A chunk of 100 returns above the target, without a row, neither ends the run nor enters its mean."""
     with processes_in(tmp_path) as started:

@@ -17,7 +17,7 @@ from learner.common.exits import ExitCode
 from tests.e2e.books import by_reason, fates_of, total
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import cartpole, small, write_run
-from tests.learner.service.harness import Actor, async_test, read_policy
+from tests.learner.service.harness import Actor, read_policy
 from tests.learner.service.samples import make_chunk
 
 pytestmark = pytest.mark.slow
@@ -128,7 +128,6 @@ def _check_quiet(learner: LearnerProcess, saved: Saved, actors: list[Child]) -> 
     assert row.books.received == row.books.trained + row.books.queued + total(row.books.dropped) + total(row.books.lost)
 
 
-@async_test
 async def test_steps_acked_before_the_first_run_state_are_named(tmp_path: Path) -> None:
     """800 steps are acked, learner and actor die before the first run state, and the books of the next start name them."""
     hyperparameters = {"batch_size": 64, "buffer_size": 10_240}

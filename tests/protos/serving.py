@@ -8,11 +8,10 @@ from typing import Any
 
 import grpc
 from rollcast.channels import channel_options, server_options
-from rollcast.v1 import session_pb2, session_pb2_grpc, trajectory_pb2, trajectory_pb2_grpc
+from rollcast.v1 import session_pb2, session_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Renew = Callable[[session_pb2.RenewSessionRequest, Context], Awaitable[session_pb2.RenewSessionResponse]]
-Upload = Callable[[AsyncIterator[trajectory_pb2.UploadRequest], Context], AsyncIterator[trajectory_pb2.UploadResponse]]
 
 
 class Sessions(session_pb2_grpc.SessionServiceServicer):
@@ -28,30 +27,12 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
         return await self._renew(request, context)
 
 
-class Trajectories(trajectory_pb2_grpc.TrajectoryServiceServicer):
-    """Answers Upload as the test says."""
-
-    def __init__(self, upload: Upload) -> None:
-        self._upload = upload
-
-    async def Upload(
-        self, request_iterator: AsyncIterator[trajectory_pb2.UploadRequest], context: Context
-    ) -> AsyncIterator[trajectory_pb2.UploadResponse]:
-        """Answers one bidirectional call."""
-        async for response in self._upload(request_iterator, context):
-            yield response
-
-
 @asynccontextmanager
-async def serving(
-    renew: Renew | None = None, upload: Upload | None = None, max_message_bytes: int = 1 << 20
-) -> AsyncIterator[str]:
+async def serving(renew: Renew | None = None, max_message_bytes: int = 1 << 20) -> AsyncIterator[str]:
     """Runs a server with the project's options; gives its address."""
     server = grpc.aio.server(options=server_options(max_message_bytes))
     if renew is not None:
         session_pb2_grpc.add_SessionServiceServicer_to_server(Sessions(renew), server)  # type: ignore[abstract]
-    if upload is not None:
-        trajectory_pb2_grpc.add_TrajectoryServiceServicer_to_server(Trajectories(upload), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

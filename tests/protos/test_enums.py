@@ -27,9 +27,3 @@ def test_members_have_the_names_and_numbers_of_the_contract(name: str) -> None:
     expected = {value.name: value.number for value in WIRE[name].values}
     prefix = "".join(f"_{letter}" if letter.isupper() else letter for letter in name).upper().lstrip("_")
     assert expected == {f"{prefix}_{member.name}": member.value for member in OURS[name]}
-
-
-def test_unknown_numbers_have_no_member() -> None:
-    """An unknown number of protobuf has no member."""
-    assert enums.member(enums.Squash, 99) is None
-    assert enums.Squash.TANH is enums.member(enums.Squash, 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
@@ -84,26 +83,11 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize(("use", "data"), SEEDS, ids=IDS)
 def test_mutated_messages_are_accepted_or_refused(use: Callable[[bytes], None], data: bytes) -> None:
-    """Two thousand corrupted messages each are accepted or refused."""
+    """Corrupted messages are accepted or refused."""
     rng = random.Random(7)
     assert survives(use, data)
-    accepted = sum(survives(use, mutated(data, rng)) for _ in range(2000))
-    assert accepted < 2000
-
-
-@pytest.mark.parametrize(("use", "data"), SEEDS, ids=IDS)
-def test_cut_off_messages_are_accepted_or_refused(use: Callable[[bytes], None], data: bytes) -> None:
-    """Prefixes of a message are accepted or refused."""
-    for end in range(0, len(data), max(1, len(data) // 700)):
-        survives(use, data[:end])
-
-
-@settings(deadline=None, max_examples=200)
-@given(data=st.binary(max_size=200))
-def test_noise_is_refused(data: bytes) -> None:
-    """Random bytes are refused."""
-    for use in (as_chunk, as_spec, as_header):
-        survives(use, data)
+    accepted = sum(survives(use, mutated(data, rng)) for _ in range(600))
+    assert accepted < 600
 
 
 @settings(deadline=None, max_examples=200)
@@ -126,17 +110,4 @@ def test_one_changed_number_in_any_tensor_is_survived(data: st.DataObject) -> No
             column.name = data.draw(st.text(max_size=90))
         case counter:
             setattr(message, counter, data.draw(st.integers(0, 2**32 - 1)))
-    survives(as_chunk, message.SerializeToString())
-
-
-@settings(deadline=None, max_examples=100)
-@given(seed=st.integers(0, 2**32 - 1))
-def test_arbitrary_contents_of_well_formed_columns_are_survived(seed: int) -> None:
-    """Columns with random contents are accepted or refused."""
-    rng = np.random.default_rng(seed)
-    message = trajectory_pb2.Chunk.FromString(RAW)
-    keep = {"length", "end", "group_end", "purpose", "action_source", "action_mask", "final_action_mask"}
-    for column in message.columns:
-        if column.name not in keep and not column.name.startswith(("episode/", "stat/")):
-            column.tensor.data = rng.bytes(len(column.tensor.data))
     survives(as_chunk, message.SerializeToString())

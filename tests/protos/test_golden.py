@@ -30,7 +30,7 @@ from rollcast.specs import (
     Squash,
 )
 from rollcast.trajectories import Chunk, ColumnRole, SegmentEnd, StatAggregation, decode_chunk, encode_chunk
-from rollcast.v1 import policy_pb2, session_pb2, spec_pb2, trajectory_pb2
+from rollcast.v1 import policy_pb2, spec_pb2, trajectory_pb2
 
 from tests.protos.builders import CAMERA, CARTPOLE
 
@@ -150,50 +150,6 @@ def test_policy_header() -> None:
     assembler.begin(policy_pb2.PolicyHeader.FromString(wire("policy_header")))
     assert assembler.add(frames(payload)[0]) == (expected, payload)
     assert wire("policy_header") == expected.to_message().SerializeToString(deterministic=True)
-
-
-def test_open_session_request() -> None:
-    """A resumed session has balanced books."""
-    message = session_pb2.OpenSessionRequest.FromString(wire("open_session_request"))
-    assert (message.protocol_revision, message.actor_name) == (1, "rig-7")
-    resume = message.resume
-    assert (resume.session_id, resume.epoch, resume.generation, resume.acked_through) == ("s-42", 2, 3, 118)
-    books = resume.books[0]
-    gone = sum(entry.steps for entry in [*books.discarded, *books.dropped])
-    assert books.produced_steps == books.open_steps + gone + books.unacked_steps + books.acked_steps == 4096
-    assert list(message.policy_encodings) == ["zstd"]
-
-
-def test_upload_response() -> None:
-    """An ack has its rejection and credit."""
-    message = trajectory_pb2.UploadResponse.FromString(wire("upload_response"))
-    assert message.WhichOneof("message") == "ack"
-    assert message.ack.acked_through == 119
-    credit, rejection = message.ack.credit[0], message.ack.rejections[0]
-    assert (credit.behavior_index, credit.steps_through, credit.bytes_through) == (0, 8192, 32 * 2**20)
-    assert (rejection.sequence, rejection.reason, rejection.steps) == (118, "not_finite", 64)
-
-
-def test_assignment() -> None:
-    """An assignment has an opponent with a pinned version, and a sampled parameter."""
-    message = policy_pb2.Assignment.FromString(wire("assignment"))
-    part = message.behaviors[0]
-    assert (part.behavior, part.team, part.role, part.version) == ("Crawler", 1, policy_pb2.ASSIGNMENT_ROLE_OPPONENT, 7)
-    gravity = message.environment_parameters["gravity"]
-    assert (gravity.uniform.low, gravity.uniform.high, gravity.seed) == (7.0, 12.0, 5)
-    assert message.reset == policy_pb2.RESET_MODE_EPISODE_END
-
-
-def test_match_assignment() -> None:
-    """One team learns, and the other plays an exact policy, which may be version 0."""
-    message = policy_pb2.Assignment.FromString(wire("match_assignment"))
-    learns, plays = message.behaviors
-    assert [learns.role, plays.role] == [int(AssignmentRole.LEARN), int(AssignmentRole.OPPONENT)]
-    assert (learns.match, plays.match) == (21, 21)
-    assert (plays.generation, plays.version, plays.sha256) == (2, 0, bytes(range(32)))
-    assert (learns.generation, learns.version, learns.sha256) == (0, 0, b"")
-    request = policy_pb2.GetPolicyRequest.FromString(wire("get_policy_request"))
-    assert (request.generation, request.version, request.sha256) == (plays.generation, plays.version, plays.sha256)
 
 
 def test_match_record() -> None:

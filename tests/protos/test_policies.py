@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -50,31 +49,11 @@ def test_round_trip(payload: bytes, frame_bytes: int) -> None:
     assert last == (described, payload)
 
 
-def test_the_description_of_a_payload_is_its_size_and_digest() -> None:
-    """The header has size and digest of its payload."""
-    described = describe_payload(description(), PAYLOAD)
-    assert (len(PAYLOAD), len(PAYLOAD)) == (described.size_bytes, described.encoded_bytes)
-    assert hashlib.sha256(PAYLOAD).digest() == described.sha256
-    assert Encoding.RAW is described.encoding
-
-
 def test_a_packed_policy_is_unpacked_and_the_digest_is_of_the_unpacked_bytes() -> None:
     """A compressed policy is decompressed, and the digest is that of the result."""
     packed = zstandard.ZstdCompressor().compress(PAYLOAD)
     described = replace(describe_payload(description(), PAYLOAD), encoding=Encoding.ZSTD, encoded_bytes=len(packed))
     assert receive(described.to_message(), frames(packed, 100))[-1] == (described, PAYLOAD)
-
-
-def test_one_assembler_takes_one_policy_after_another() -> None:
-    """One assembler receives several policies."""
-    assembler = PolicyAssembler()
-    for version in (3, 4, 9):
-        described = describe_payload(description(version=version), PAYLOAD)
-        assembler.begin(described.to_message())
-        assert described == assembler.description
-        results = [assembler.add(frame) for frame in frames(PAYLOAD, 1000)]
-        assert results[-1] == (described, PAYLOAD)
-        assert assembler.description is None
 
 
 def frame(offset: int, data: bytes) -> policy_pb2.PolicyFrame:
@@ -131,6 +110,8 @@ def test_sizes_are_checked_before_anything_is_taken(changes: dict[str, Any], mes
     header = replace(describe_payload(description(), PAYLOAD), **changes).to_message()
     with pytest.raises(PolicyCorrupt, match=message):
         PolicyAssembler().begin(header)
+    with pytest.raises(PolicyCorrupt, match="at most 2559 are accepted"):
+        receive(describe_payload(description(), PAYLOAD).to_message(), [], max_bytes=2559)
 
 
 def test_a_packed_policy_of_another_size_is_refused() -> None:
@@ -139,12 +120,6 @@ def test_a_packed_policy_of_another_size_is_refused() -> None:
     described = replace(describe_payload(description(), PAYLOAD), encoding=Encoding.ZSTD, encoded_bytes=len(packed))
     with pytest.raises(PolicyCorrupt, match="states 1048576 bytes, but 2560 bytes are needed"):
         receive(described.to_message(), frames(packed))
-
-
-def test_the_largest_policy_may_be_set() -> None:
-    """The largest policy is configurable."""
-    with pytest.raises(PolicyCorrupt, match="at most 2559 are accepted"):
-        receive(describe_payload(description(), PAYLOAD).to_message(), [], max_bytes=2559)
 
 
 VARIANTS = [

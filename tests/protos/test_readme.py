@@ -5,14 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rollcast import enums, limits
-from rollcast.columns import OPEN_PREFIXES, column_forms
+from rollcast import limits
 from rollcast.errors import BY_REASON
-from rollcast.v1 import policy_pb2, session_pb2, trajectory_pb2
 
-from tests.protos.builders import EVERYTHING
-
-MODULES = (policy_pb2, session_pb2, trajectory_pb2)
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
 README = (PROTOS / "README.md").read_text(encoding="utf-8")
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -50,44 +45,3 @@ def reasons(comment: str) -> set[str]:
         "OUT_OF_RANGE", "UNAUTHENTICATED", "PERMISSION_DENIED", "DEADLINE_EXCEEDED", "ABORTED",
     }  # fmt: skip
     return {word for word in re.findall(r"\b[A-Z]{2,}(?:_[A-Z]+)*\b", comment) if word not in codes}
-
-
-def test_every_service_and_column_prefix_is_mentioned() -> None:
-    """Every service and column prefix is mentioned."""
-    services = [
-        name for module in (policy_pb2, session_pb2, trajectory_pb2) for name in module.DESCRIPTOR.services_by_name
-    ]
-    assert all(f"`{name}`" in README for name in services)
-    assert all(f"`{prefix}`" in README for prefix in ("extra/", "dist/", "info/"))
-
-
-def test_what_is_not_acted_on_yet_exists() -> None:
-    """Each row of the list names a field, an enum value, a column or a prefix of the contract."""
-    (table,) = re.findall(r"\*\*Not acted on yet\.\*\*.*?\n\n(\|.*?)\n(?:\n|$)", README, re.DOTALL)
-    rows = [line.split("|")[1] for line in table.splitlines()[2:]]
-    names = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
-    assert len(names) >= 10
-    assert [name for name in names if not is_in_the_contract(name)] == []
-
-
-def is_in_the_contract(name: str) -> bool:
-    """Returns whether a name is a field `Message.field`, a value `Enum.VALUE`, a column, or a prefix of columns."""
-    first, dot, second = name.partition(".")
-    if dot and hasattr(enums, first):
-        return second in getattr(enums, first).__members__
-    if dot:
-        found = [getattr(module, first) for module in MODULES if hasattr(module, first)]
-        return any(second in message.DESCRIPTOR.fields_by_name for message in found)
-    forms = column_forms(EVERYTHING, 0)
-    return name in forms or name.rstrip("…") in OPEN_PREFIXES
-
-
-def test_files_that_are_mentioned_exist() -> None:
-    """Paths in the text exist."""
-    root = PROTOS.parent
-    for path in ("rollcast/v1/control.proto", "rollcast/limits.py", "generate.py"):
-        assert path in README
-        assert (PROTOS / path).is_file()
-    for path in ("tests/protos/golden", "tests/protos/rollcast-v1.binpb"):
-        assert path in README
-        assert (root / path).exists()

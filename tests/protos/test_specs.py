@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from rollcast.errors import BadSpec
-from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.specs import (
     ActionSpec,
     BehaviorSpec,
@@ -182,11 +181,3 @@ def test_one_step_chunk_bytes_is_an_upper_bound(spec: BehaviorSpec) -> None:
         del chunk.columns[name], chunk.roles[name]
     size_bytes = encode_chunk(chunk).ByteSize()
     assert size_bytes <= spec.one_step_chunk_bytes <= size_bytes + 16 * 1024
-
-
-def test_a_step_that_does_not_fit_is_seen() -> None:
-    """Two images of 3 MiB exceed a chunk of 4 MiB."""
-    picture = ObservationSpec("state", np.dtype(np.uint8), (1024, 1024, 3))
-    spec = replace(CARTPOLE, observations=(picture,))
-    assert spec.one_step_chunk_bytes > MAX_CHUNK_BYTES
-    assert spec.step_bytes < MAX_CHUNK_BYTES

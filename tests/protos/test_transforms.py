@@ -53,11 +53,6 @@ def test_squashed_actions_stay_within_their_bounds(one: float, other: float, dra
     assert low <= float(action[0, 0]) <= high
 
 
-def test_an_empty_batch_passes() -> None:
-    """An empty batch is accepted."""
-    assert ActionTransform(Squash.TANH, (-1, -1), (1, 1)).apply(np.zeros((0, 2), np.float32)).shape == (0, 2)
-
-
 def test_another_number_of_axes_is_an_error() -> None:
     """Bounds are never broadcast to another number of axes."""
     with pytest.raises(ValueError, match="bounds of 1 axes"):

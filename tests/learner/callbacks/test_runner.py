@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 from structlog.testing import capture_logs
 
-from learner.callbacks.base import Callback, CheckpointSaved, PolicyUpdated, RunEnded, RunRequests, RunStarted
+from learner.callbacks.base import Callback, PolicyUpdated, RunEnded, RunRequests, RunStarted
 from learner.callbacks.runner import ENTRY_POINTS, MAX_FAILURES, MAX_WAITING, CallbackRunner, load_callbacks
 from learner.common.exits import UserError
 from tests.learner.installed import install
@@ -47,24 +47,6 @@ def test_everything_is_heard_in_order_and_in_one_thread() -> None:
     runner.end(END, SECONDS)
     assert listener.heard == [*range(100), "signal"]
     assert listener.threads == {"callback mine"}
-
-
-def test_any_object_with_one_method_will_do() -> None:
-    """An object needs only one of the methods."""
-
-    class Ends:
-        def __init__(self) -> None:
-            self.ends = 0
-
-        def on_end(self, _event: RunEnded) -> None:
-            self.ends += 1
-
-    callback = Ends()
-    runner = CallbackRunner("ends", callback)
-    runner.tell(update(1))
-    assert not runner.hears(PolicyUpdated)
-    runner.end(END, SECONDS)
-    assert (callback.ends, runner.failures) == (1, 0)
 
 
 def test_a_callback_that_raises_is_told_of_once_and_switched_off() -> None:
@@ -134,14 +116,6 @@ def test_a_callback_that_hangs_stalls_nobody() -> None:
     assert callback.heard[-3:] == [MAX_WAITING + 9, "signal", "signal"]
 
 
-def test_the_base_hears_everything_and_does_nothing() -> None:
-    """The base class accepts all events and does nothing."""
-    runner = CallbackRunner("base", Callback())
-    runner.tell(CheckpointSaved("Walker", 5, Path("a.pt")))
-    runner.end(END, SECONDS)
-    assert runner.failures == 0
-
-
 class Hidden:
     """An object whose attributes raise."""
 
@@ -192,13 +166,3 @@ def test_what_hears_nothing_is_refused() -> None:
     """An object without any of the methods is refused."""
     with pytest.raises(UserError, match="none of the methods on_start, on_update, on_episode, on_checkpoint, on_end"):
         load_callbacks(["deaf"])
-
-
-def test_attributes_that_raise_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object whose attributes raise is an error of the run file in one line."""
-    (tmp_path / "hidden_of_a_test.py").write_text(
-        "class Hidden:\n    def __getattr__(self, name):\n        raise SystemExit(name)\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(UserError, match="which failed: SystemExit: on_start"):
-        load_callbacks(["hidden_of_a_test:Hidden"])

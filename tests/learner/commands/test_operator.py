@@ -29,7 +29,7 @@ from learner.observe.address import (
 )
 from learner.web.operator_token import TOKEN_FILE, token_of_run
 from tests.learner.commands.run_folders import run_folder
-from tests.learner.service.harness import Learner, async_test, running
+from tests.learner.service.harness import Learner, running
 
 T = TypeVar("T")
 NOBODY = "127.0.0.1:1"
@@ -45,7 +45,6 @@ async def call(learner: Learner, method: Callable[[Operator], T]) -> T:
     return await asyncio.to_thread(use)
 
 
-@async_test
 async def test_every_command_reaches_the_learner() -> None:
     """Each method is one call with its arguments."""
     async with running() as learner:
@@ -58,7 +57,6 @@ async def test_every_command_reaches_the_learner() -> None:
         assert await call(learner, Operator.accepts_actors)
 
 
-@async_test
 async def test_an_actor_that_is_shut_out_is_shown_and_released(capsys: pytest.CaptureFixture[str]) -> None:
     """The status names the actor and its last fault without control characters; the command releases it."""
     async with running() as learner:
@@ -78,7 +76,6 @@ async def test_an_actor_that_is_shut_out_is_shown_and_released(capsys: pytest.Ca
         assert learner.sessions.quarantine.view() == ()
 
 
-@async_test
 async def test_what_the_learner_refuses_is_told() -> None:
     """A refused command shows the learner's message."""
     async with running() as learner:
@@ -88,7 +85,6 @@ async def test_what_the_learner_refuses_is_told() -> None:
         assert caught.value.exit_code is ExitCode.NOT_SAVED
 
 
-@async_test
 async def test_a_port_that_is_not_for_operators() -> None:
     """The actors' address refuses operators' commands."""
     async with running() as learner:

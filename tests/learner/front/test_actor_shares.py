@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from learner.front.actor_shares import STALE_SECONDS, actors_seen, bottleneck_meter
+from learner.front.actor_shares import STALE_SECONDS, actors_seen
 from learner.ingest.session import ActorSession
 from learner.ingest.times import WAIT_REASONS, ActorTimes
 from learner.observe.bottleneck import ActorShare
@@ -52,11 +52,3 @@ def test_actors_of_a_finished_behavior_do_not_count() -> None:
     session = acting(parts, "first")
     parts.trainers.finish(next(iter(session.accounts)))
     assert actors_seen(parts.sessions, parts.behaviors) == type(actors_seen(parts.sessions, parts.behaviors))()
-
-
-def test_the_meter_forgets_what_actors_said_before() -> None:
-    """Reports from before a pause do not count after it."""
-    parts = Parts()
-    session = acting(parts, "first")
-    bottleneck_meter(parts.sessions, parts.behaviors)._restart()  # as at each change of the state
-    assert session.times.wait_share is None

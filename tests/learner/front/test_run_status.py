@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,7 +57,9 @@ def test_a_view_holds_what_all_parts_say() -> None:
     parts.ledger.enqueue(NAME, 5)
     parts.ledger.reject(NAME, "not_finite", 2)
     parts.ledger.lose(NAME, ROLLBACK, 0, queued=False)
-    run_status.take_stats(Stats(parts.now, {NAME: NEWS}, last_error="the disk is full"))
+    meters = RunMeters()
+    meters.behavior(NAME).show_best(3.0, 70)
+    run_status.take_stats(Stats(parts.now, {NAME: NEWS}, counts=meters.counts(), last_error="the disk is full"))
 
     view = run_status.run_view(RunState.TRAINING, "127.0.0.1:1")
     assert (view.run_id, view.generation, view.uptime_seconds, view.actors) == ("run", 2, 7.0, 1)
@@ -69,6 +68,7 @@ def test_a_view_holds_what_all_parts_say() -> None:
     assert (row.version, row.env_steps_trained, row.episodes, row.mean_return_100) == (3, 700, 9, 21.5)
     assert (row.numbers["mean_lag"], row.numbers["log_prob_error_max"], row.target_return) == (0.5, 2e-7, 475.0)
     assert (row.queued_steps, row.queue_capacity_bytes) == (5, behavior.queue.capacity_bytes)
+    assert (row.numbers["best_return"], row.numbers["best_step"]) == (3.0, 70)
     assert row.queued_bytes > 0
     assert row.max_steps == behavior.settings.max_steps
     fates = {"trained": 0, "queued": 5, "dropped": {"not_finite": 2}, "lost": {}}
@@ -194,21 +194,6 @@ def test_an_evaluation_of_every_actor_is_what_holds_the_run_up() -> None:
     assert run_status.bottleneck == Bottleneck("none", "every actor plays", actor_busy=0.5)
 
 
-def test_results_of_evaluations_stand_beside_the_numbers_of_the_trainer() -> None:
-    """The results of evaluations are shown from the first one on."""
-    parts = Parts()
-    run_status = make_run_status(parts)
-    meters = RunMeters()
-    behavior = parts.behaviors.all()[0]
-    run_status.take_stats(Stats(parts.now, {NAME: NEWS}, counts=meters.counts()))
-    assert "best_return" not in run_status.behavior_state(behavior).numbers
-    meters.behavior(NAME).show_evaluation(mean=3.0, std=1.0, step=70, length=9.0)
-    meters.behavior(NAME).show_best(3.0, 70)
-    run_status.take_stats(Stats(parts.now, {NAME: NEWS}, counts=meters.counts()))
-    numbers = run_status.behavior_state(behavior).numbers
-    assert (numbers["evaluation_return_mean"], numbers["best_step"]) == (3.0, 70)
-
-
 def test_a_restart_goes_on_with_the_same_numbers() -> None:
     """After a restart the status shows the checkpoint's counters, and its clock continues."""
     parts = Parts()
@@ -221,44 +206,3 @@ def test_a_restart_goes_on_with_the_same_numbers() -> None:
     view = run_status.behavior_state(again.behaviors.all()[0])
     assert (view.version, view.env_steps_trained, view.episodes, view.mean_return_100) == (4, 900, 100, 50.0)
     assert run_status.milestones(NAME).seconds_to_target == 0.0
-
-
-def test_what_was_not_saved_by_a_picture_is_refused() -> None:
-    """Invalid saved values are an error."""
-    run_status = make_run_status(Parts())
-    with pytest.raises(ValueError, match="wall_seconds"):
-        run_status.load_state_dict({"milestones": {NAME: {"wall_seconds": -1.0}}})
-    with pytest.raises(TypeError):
-        run_status.load_state_dict({"news": {NAME: {"no_such_counter": 1}}})
-
-
-@pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    """Makes threads switch after a few instructions, to provoke races."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
-
-
-@pytest.mark.usefixtures("hasty_threads")
-def test_looks_from_other_threads_do_no_harm() -> None:
-    """The status can be saved while other threads read it."""
-    parts = Parts()
-    run_status = make_run_status(parts)
-    stop, failures = threading.Event(), list[RuntimeError]()
-
-    def save() -> None:
-        try:
-            while not stop.is_set():
-                run_status.state_dict()
-        except RuntimeError as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=save)
-    thread.start()
-    for number in range(2000):
-        run_status.milestones(f"behavior {number}")
-    stop.set()
-    thread.join()
-    assert failures == []

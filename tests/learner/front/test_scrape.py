@@ -8,7 +8,7 @@ from learner.front.scrape import Scrape
 from learner.link.to_front import Stats
 from learner.observe.metrics.state import MetricsSnapshot
 from learner.observe.view import Bottleneck, GpuMemory, RunState
-from tests.learner.service.harness import Actor, Learner, async_test, running
+from tests.learner.service.harness import Actor, Learner, running
 from tests.learner.service.samples import NAME, make_chunk, make_policy
 
 
@@ -26,18 +26,6 @@ def snapshot(learner: Learner, bottleneck: Bottleneck | None = None) -> MetricsS
     return scrape.snapshot()
 
 
-@async_test
-async def test_a_learner_without_actors_shows_nothing_of_them() -> None:
-    """A learner without actors has no shares, lags and bottleneck."""
-    async with running() as learner:
-        now = snapshot(learner)
-        assert (now.sessions_connected, now.sessions_silent, now.policy_subscribers) == (0, 0, 0)
-        assert (now.step_shares, now.policy_lags, now.gpu) == (None, None, None)
-        assert now.run.bottleneck == Bottleneck()
-        assert (now.run.run_id, now.run.generation, now.run.state) == ("run", 1, RunState.TRAINING)
-
-
-@async_test
 async def test_queue_credit_and_policy_are_those_of_the_moment() -> None:
     """The metrics show queue, credit, policies and actors at the time of the scrape."""
     async with running() as learner, Actor(learner.server.port) as actor, Actor(learner.server.port, "b") as silent:

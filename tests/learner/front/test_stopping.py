@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,8 @@ from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
 from learner.front.stopping import ECHO_SECONDS, SIGNAL, Stopping
 from tests.e2e.preloaded import children_of
-from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, processes_in
+from tests.e2e.processes import TRACEBACK, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
-
-pytestmark = pytest.mark.slow
 
 NAME = "CartPole"
 LONG_SECONDS = 900.0
@@ -32,16 +32,6 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     """Starts processes that end with the test."""
     with processes_in(tmp_path) as started:
         yield started
-
-
-def _asked_twice(learner: LearnerProcess, *others: Child) -> None:
-    """Sends two signals, the second once the first one shows."""
-    learner.signal(signal.SIGINT)
-    (event,) = learner.wait_for(lambda: learner.events("stopping"), "the run ends", *others)
-    assert "saved" in event["action"]
-    assert "a second signal" in event["action"]
-    time.sleep(ECHO_SECONDS)
-    learner.signal(signal.SIGINT)
 
 
 def test_an_end_is_by_an_error_alone_or_also_asked_for() -> None:
@@ -60,28 +50,69 @@ def test_an_end_is_by_an_error_alone_or_also_asked_for() -> None:
         assert stopping.is_by_error is is_by_error, reasons
 
 
-@pytest.mark.parametrize("final", [False, True])
-def test_a_second_signal_does_not_wait_for_actors(processes: Processes, final: bool) -> None:
+INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+LATER = ECHO_SECONDS * 1.01
+
+
+@pytest.mark.parametrize(
+    ("events", "reason", "hurries", "left"),
+    [
+        ([INT], SIGNAL, False, []),
+        ([INT, ECHO_SECONDS / 2, INT], SIGNAL, False, []),  # an echo of the supervisor
+        ([INT, LATER, INT], SIGNAL, True, []),
+        ([INT, TERM], SIGNAL, True, []),
+        ([INT, TERM, INT], SIGNAL, True, ["SIGINT"]),
+        ([HUP, LATER, HUP], SIGNAL, False, []),  # a terminal that closes
+        ([INT, HUP], SIGNAL, False, []),
+        ([HUP, INT], SIGNAL, True, []),
+        (["operator", INT], "operator", True, []),
+        (["max_steps", INT], "max_steps", False, []),
+        (["max_steps", INT, TERM], "max_steps", True, []),
+        (["max_steps", INT, TERM, INT], "max_steps", True, ["SIGINT"]),
+    ],
+)
+async def test_the_second_request_hurries_and_the_third_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch, events: list[Any], reason: str, *, hurries: bool, left: list[str]
+) -> None:
+    """Of the user's requests the first ends the run, the second skips the wait for actors, the third ends the process."""
+    now, found = [100.0], list[str]()
+    monkeypatch.setattr("learner.front.stopping.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("learner.front.stopping._leave", found.append)
+    stopping = Stopping()
+    with stopping.listening():
+        for event in events:
+            match event:
+                case float():
+                    now[0] += event
+                case str():
+                    stopping.ask(event, final=True)
+                case _:
+                    signal.raise_signal(event)
+            await asyncio.sleep(0)
+    assert stopping.stop is not None
+    assert (stopping.stop.reason, stopping.hurry.is_set(), found) == (reason, hurries, left)
+
+
+@pytest.mark.slow
+def test_a_second_signal_does_not_wait_for_actors(processes: Processes) -> None:
     """A second signal ends the learner without waiting for actors."""
     limits = {"drain_seconds": LONG_SECONDS, "lease_seconds": LONG_SECONDS}
     learner = processes.learner(write_run(processes.folder, {NAME: small()}, **limits))
     actor = processes.actor(learner.address, "CartPole-v1")
     learner.wait_for_version(NAME, 2, actor)
     actor.signal(signal.SIGSTOP)
-    if final:
-        learner.operator.drain(final=True)
-        learner.wait_for(lambda: learner.events("stopping"), "the run ends", actor)
-        learner.signal(signal.SIGINT)
-    else:
-        _asked_twice(learner, actor)
+    learner.operator.drain(final=True)
+    learner.wait_for(lambda: learner.events("stopping"), "the run ends", actor)
+    learner.signal(signal.SIGINT)
     assert learner.wait() == ExitCode.OK, learner.said()
     (event,) = learner.events("second_signal")
     assert event["signal"] == "SIGINT"
     summary = json.loads((learner.folder / "summary.json").read_text())
-    assert summary["stop_reason"] == ("operator" if final else "signal")
+    assert summary["stop_reason"] == "operator"
     assert summary["onnx_path"] is not None
 
 
+@pytest.mark.slow
 def test_a_signal_to_supervisor_and_learner_is_one(processes: Processes) -> None:
     """A signal that reaches the learner itself and through `--restarts` counts once: its actors are awaited."""
     limits = {"drain_seconds": LONG_SECONDS, "lease_seconds": LONG_SECONDS}
@@ -92,23 +123,25 @@ def test_a_signal_to_supervisor_and_learner_is_one(processes: Processes) -> None
     for pid in (*children_of(learner.pid), learner.pid):
         os.kill(pid, signal.SIGTERM)
     learner.wait_for(lambda: learner.events("stopping"), "the run ends", actor)
-    time.sleep(0.2)
     actor.signal(signal.SIGCONT)
     assert learner.wait() == ExitCode.OK, learner.said()
     assert not learner.events("second_signal")
 
 
+@pytest.mark.slow
 def test_a_third_signal_ends_it_at_once(processes: Processes) -> None:
     """A third signal ends the process immediately with its own exit code and one line."""
     learner = processes.learner(write_run(processes.folder, {NAME: ENDLESS}))
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "8")
     learner.wait_for(lambda: learner.behavior(NAME).books.received >= 256, "an update that never ends", actor)
-    _asked_twice(learner, actor)
+    learner.signal(signal.SIGINT)
+    learner.wait_for(lambda: learner.events("stopping"), "the run ends", actor)
+    learner.signal(signal.SIGTERM)
     learner.wait_for(lambda: learner.events("second_signal"), "the second signal shows", actor)
     assert learner.is_running, "a second signal lets the update end, for else nothing could be saved"
-    learner.signal(signal.SIGTERM)
+    learner.signal(signal.SIGINT)
     line = learner.fails_with(ExitCode.INTERRUPTED)
-    assert line.startswith("error: SIGTERM received again")
+    assert line.startswith("error: SIGINT received again")
     assert "--resume" in line
 
 
@@ -139,48 +172,11 @@ def _is_saved(learner: LearnerProcess) -> None:
     assert row.env_steps_trained == finished["steps_trained"]
 
 
+@pytest.mark.slow
 def test_a_finished_training_is_saved_before_actors_are_waited_for(processes: Processes) -> None:
     """State and model are saved before `training_finished` is logged, so a kill loses nothing."""
     learner = _finishes_behind_a_hanging_actor(processes)
     learner.kill()
-    _is_saved(learner)
-
-
-def test_a_run_that_ends_by_the_clock_saves_before_it_waits(processes: Processes) -> None:
-    """State and model are saved before actors are awaited, whatever ended the training."""
-    limits = {"drain_seconds": LONG_SECONDS, "lease_seconds": LONG_SECONDS, "max_wall_seconds": 15.0}
-    learner = processes.learner(write_run(processes.folder, {NAME: small()}, **limits))
-    hanging = processes.actor(learner.address, "CartPole-v1")
-    learner.wait_for_version(NAME, 1, hanging)
-    hanging.signal(signal.SIGSTOP)
-    learner.wait_for((learner.folder / f"{NAME}.onnx").exists, "the model is there", hanging)
-    state = read_run_state(learner.folder)
-    assert state is not None
-    assert state.trainers[NAME]["version"] >= 1
-    assert learner.events("stopping")[0]["reason"] == "max_wall_seconds"
-
-
-def test_two_signals_after_the_end_of_training_lose_nothing(processes: Processes) -> None:
-    """Of two signals after the end of training, the second skips the wait for actors."""
-    learner = _finishes_behind_a_hanging_actor(processes)
-    learner.signal(signal.SIGINT)
-    time.sleep(0.02)
-    learner.signal(signal.SIGTERM)
-    assert learner.wait() == ExitCode.OK, learner.said()
-    assert learner.events("second_signal")
-    (told,) = learner.events("already_stopping")
-    assert told["reason"] == "max_steps"
-    assert json.loads((learner.folder / "summary.json").read_text())["stop_reason"] == "max_steps"
-    _is_saved(learner)
-
-
-def test_a_third_signal_after_the_end_of_training_loses_no_model(processes: Processes) -> None:
-    """A third signal after the end of training keeps the saved model."""
-    learner = _finishes_behind_a_hanging_actor(processes)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
-        learner.signal(number)
-        time.sleep(0.02)
-    learner.wait()
     _is_saved(learner)
 
 
@@ -194,12 +190,13 @@ except BaseException:
 """
 
 
+@pytest.mark.slow
 def test_no_import_swallows_a_signal(processes: Processes) -> None:
-    """A signal during the imports ends the learner."""
+    """A signal during the imports ends the learner; with trainers as threads it imports torch itself."""
     folder = processes.folder / "modules"
     (folder / "torch").mkdir(parents=True)
     (folder / "torch" / "__init__.py").write_text(SWALLOWED)
-    run_file = write_run(processes.folder, {NAME: small()})
+    run_file = write_run(processes.folder, {NAME: small()}, trainer_process=False)
     learner = processes.python(
         "early", "-m", "learner", "serve", str(run_file), environment={"PYTHONPATH": str(folder)}
     )

@@ -12,15 +12,13 @@ import pytest
 from rollcast.auth import Principal, Role, authorization
 from rollcast.errors import CheckpointFailed
 from rollcast.v1 import control_pb2
-from structlog.testing import capture_logs
 
 from learner.identity.access import Access
 from learner.identity.audit import AUDIT_FILE, Audit, Source, grpc_address
 from learner.identity.setup import Identity
 from learner.ingest.session_ids import short_id
-from learner.observe.journal import EventLines
 from tests.learner.identity.certificates import Folder
-from tests.learner.service.harness import Actor, async_test, eventually, failure, operator, running
+from tests.learner.service.harness import Actor, eventually, failure, operator, running
 from tests.learner.web.site import OPERATOR, Hooks, serving
 
 
@@ -43,7 +41,6 @@ def identity(folder: Folder) -> Iterator[Identity]:
     audit.close()
 
 
-@async_test
 async def test_operators_calls_are_recorded(folder: Folder, identity: Identity) -> None:
     """Each call that changes the run has a line with caller, address and result, and nothing else has."""
     async with running(identity=identity) as learner, operator(learner) as control:
@@ -97,7 +94,6 @@ def test_requests_of_the_page_are_recorded(folder: Folder, identity: Identity) -
     assert lines[2]["path"].startswith("/there")
 
 
-@async_test
 async def test_revoked_sessions_are_recorded(folder: Folder, identity: Identity) -> None:
     """A session that ends because its principal lost its token has a line; one that its actor closes has none."""
     async with (
@@ -126,17 +122,6 @@ def test_a_record_is_private_from_its_first_byte(tmp_path: Path) -> None:
     audit.close()
     assert [line["action"] for line in lines_in(tmp_path)] == ["earlier", "drain"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_a_full_record_says_so(tmp_path: Path) -> None:
-    """Lines beyond the limit of the file are lost with a warning that has the line."""
-    lines = EventLines(tmp_path / AUDIT_FILE, max_bytes=1)
-    lines.add({"action": "pause"})
-    with capture_logs() as logs:
-        lines.add({"action": "resume"})
-    lines.close()
-    assert [(line["event"], "resume" in line["noted"]) for line in logs] == [("event_not_kept", True)]
-    assert [line["action"] for line in lines_in(tmp_path)] == ["pause"]
 
 
 @pytest.mark.parametrize(

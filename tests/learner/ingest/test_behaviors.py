@@ -51,17 +51,11 @@ def test_unknown_names_are_refused_unless_there_are_default_settings() -> None:
     assert table(open_default()).declare(make_spec("Walker"), 0, 1).name == "Walker"
 
 
-@pytest.mark.parametrize("name", ["../up", ".hidden", "a:b", "a?team=1"])
-def test_names_that_cannot_be_files_are_refused(name: str) -> None:
-    """A name that cannot be a folder is BAD_SPEC, also with default_settings."""
+@pytest.mark.parametrize(("name", "team"), [("../up", 0), (".hidden", 0), ("a:b", 0), ("a?team=1", 0), (NAME, -1)])
+def test_names_that_cannot_be_files_and_negative_teams_are_refused(name: str, team: int) -> None:
+    """A name that cannot be a folder is BAD_SPEC, also with default_settings, and so is a negative team."""
     with pytest.raises(BadSpec):
-        table(open_default()).declare(make_spec(name), 0, 1)
-
-
-def test_negative_teams_are_refused() -> None:
-    """A negative team is refused."""
-    with pytest.raises(BadSpec, match="-1"):
-        table().declare(make_spec(), -1, 1)
+        table(open_default()).declare(make_spec(name), team, 1)
 
 
 def test_a_step_that_fits_no_chunk_is_refused_with_both_sizes() -> None:
@@ -73,15 +67,8 @@ def test_a_step_that_fits_no_chunk_is_refused_with_both_sizes() -> None:
     need = int(caught.value.metadata["step_bytes"])
     assert need > 160_000
     assert f"raise rollcast.max_chunk_bytes in the run file to at least {need}" in caught.value.message
-
-
-def test_a_step_that_fits_no_chunk_at_all_is_not_advised_a_larger_one() -> None:
-    """A step above the largest possible chunk is refused without advice on the setting."""
     with pytest.raises(StepTooLarge, match=r"at most 4194304: send smaller observations$"):
         table().declare(make_spec(size=600_000), 0, 1)
-    options = make_options(max_chunk_bytes=64 * 1024, target_chunk_bytes=64 * 1024)
-    with pytest.raises(StepTooLarge, match=r"at most 65536: .*\(rollcast\.max_chunk_bytes can be at most 4194304\)$"):
-        table(options).declare(make_spec(size=600_000), 0, 1)
 
 
 def test_a_memory_that_no_chunk_holds_is_refused() -> None:

@@ -118,6 +118,9 @@ def test_small_growth_waits_for_an_ack() -> None:
     assert is_worth_sending(Common(100, 99, 0, 1), Share(0, 10, 10))
     assert not is_worth_sending(Common(100, 0, 90, 1), Share(0, 10, 100))
     assert is_worth_sending(Common(100, 0, 70, 1), Share(0, 10, 80))
+    many = Common(limit=100, unsettled=0, reserved=99, sessions=2)
+    assert is_worth_sending(many, Share(0, 10, 10)), "one step is worth a message to a session without reserve"
+    assert not is_worth_sending(many, Share(0, 10, 11))
 
 
 def test_grants_stay_within_the_wire() -> None:

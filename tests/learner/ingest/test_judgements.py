@@ -89,24 +89,6 @@ def test_those_who_join_a_refusal_are_refused() -> None:
     assert len(judge.names) == count + 1
 
 
-def test_a_judgement_that_failed_is_made_again() -> None:
-    """A failed judgement is repeated for the next declaration."""
-    judge = SlowJudge()
-    judge.may_answer.set()
-    behaviors = BehaviorTable(open_default(), Ledger(), judge, Link().to_trainers.send)
-    spec = make_spec()
-    judge.refuses.add(spec.name)
-    with pytest.raises(Untrainable):
-        behaviors.declare(spec, 0, 1)
-    judge.faulty.add(spec.name)
-    with pytest.raises(ZeroDivisionError):
-        behaviors.declare(spec, 0, 1)
-    judge.refuses.clear()
-    judge.faulty.clear()
-    assert behaviors.declare(spec, 0, 1).spec == spec
-    assert judge.names == [spec.name] * 3
-
-
 def test_behaviors_that_are_declared_together_share_the_memory() -> None:
     """Behaviors judged together share the memory, so only those that fit together are accepted."""
     judge = SlowJudge()

@@ -127,13 +127,18 @@ def test_books_of_nothing_are_zero() -> None:
 
 
 def test_queued_steps_of_the_old_process_are_lost_by_the_restart() -> None:
-    """Steps that were queued in the checkpoint are lost by the restart."""
+    """Steps that were queued in the checkpoint are lost by the restart, in addition to those of earlier restarts."""
     ledger = Ledger()
     ledger.enqueue(NAME, 10)
     ledger.settle(NAME, 4, {})
+    ledger.duplicate(NAME, 3)
     again = Ledger.from_state(ledger.state_dict())
     books = again.books(NAME)
     assert (books.received, books.trained, books.queued, books.lost) == (10, 4, 0, {"restart": 6})
+    assert books.duplicate == 3
+    again.enqueue(NAME, 5)
+    third = Ledger.from_state(again.state_dict()).books(NAME)
+    assert (third.received, third.lost) == (15, {"restart": 11})
 
 
 def test_a_checkpoint_whose_books_do_not_balance_is_refused() -> None:

@@ -13,20 +13,10 @@ from learner.ingest.quarantine import (
     SHORTEST_SECONDS,
     Quarantine,
 )
+from tests.clock import Clock
 
 PLACE = ("lab", "walker")
 FAULT = MalformedChunk("a column has a wrong shape")
-
-
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        """Returns its time."""
-        return self.now
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from rollcast.enums import HoldReason
 from rollcast.trajectories import Chunk
@@ -90,45 +88,6 @@ def test_rounds_alone_limit_actors() -> None:
     assert (queue.credit_bytes, queue.capacity_bytes) == (UNLIMITED_BYTES, 1000)
 
 
-def test_trainers_hear_once_that_a_round_has_no_room() -> None:
-    """Trainers are notified once if a round exceeds the queue."""
-    for round_actors, told in ((1, [QueueFull(3, 800, 1000)]), (0, [])):
-        queue, link = make_queue(1000, round_actors=round_actors)
-        put(queue, 1)
-        put(queue, 1)
-        link.to_trainers.receive()
-        assert not queue.has_room(400)
-        assert not queue.has_room(500)
-        assert link.to_trainers.receive() == told
-
-
-def test_a_capacity_of_nothing_is_refused() -> None:
-    """A capacity of zero is refused."""
-    with pytest.raises(ValueError, match="capacity_bytes"):
-        make_queue(0)
-
-
-def test_nothing_is_lost_between_two_threads() -> None:
-    """Two threads transfer each chunk once and in order."""
-    queue, link = make_queue(10**9)
-    woken = threading.Event()
-    taken: list[int] = []
-    link.to_trainers.connect(woken.set)
-
-    def take() -> None:
-        while len(taken) < 3000:
-            woken.wait(30)
-            woken.clear()
-            taken.extend(item.sequence for item in link.to_trainers.receive() if isinstance(item, Experience))
-
-    taker = threading.Thread(target=take)
-    taker.start()
-    for _ in range(3000):
-        put(queue, 1, resident_bytes=1)
-    taker.join()
-    assert taken == list(range(1, 3001))
-
-
 def test_a_full_round_names_the_actor_that_takes_most() -> None:
     """Trainers are told which actor takes most of a full round; its bytes make room for the others."""
     queue, link = make_queue(1000, round_actors=2)
@@ -140,3 +99,15 @@ def test_a_full_round_names_the_actor_that_takes_most() -> None:
     assert (queue.queued_bytes, queue.queued_steps) == (300, 2)
     assert not queue.has_room(900, 1)
     assert link.to_trainers.receive() == [QueueFull(3, 900, 1000, 1)]
+
+
+def test_trainers_hear_once_that_a_round_has_no_room() -> None:
+    """Trainers are notified once if a round exceeds the queue."""
+    for round_actors, told in ((1, [QueueFull(3, 800, 1000)]), (0, [])):
+        queue, link = make_queue(1000, round_actors=round_actors)
+        put(queue, 1)
+        put(queue, 1)
+        link.to_trainers.receive()
+        assert not queue.has_room(400)
+        assert not queue.has_room(500)
+        assert link.to_trainers.receive() == told

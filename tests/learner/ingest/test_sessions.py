@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
 from rollcast.limits import MAX_REASONS
@@ -27,24 +29,6 @@ def test_places_are_the_smallest_free_ones() -> None:
     parts.sessions.close(opened[1], [])
     assert parts.open("d").session.actor_index == 1
     assert parts.sessions.opened == 4
-
-
-def test_a_name_keeps_its_place() -> None:
-    """An actor gets its former place by its name if it is free."""
-    parts = Parts()
-    first, second = (parts.open(name).session for name in ("a", "b"))
-    for session in (first, second):
-        parts.sessions.close(session, [])
-    assert parts.open("b", "b's second process").session.actor_index == 1
-    assert parts.open("a", "a's second process").session.actor_index == 0
-
-
-def test_names_may_repeat() -> None:
-    """Two processes with one name are two actors."""
-    parts = Parts()
-    first, second = parts.open("a", "1").session, parts.open("a", "2").session
-    assert (first.actor_index, second.actor_index) == (0, 1)
-    assert len(parts.sessions.live()) == 2
 
 
 def test_a_gone_process_gives_way_to_its_successor() -> None:
@@ -395,49 +379,6 @@ def test_the_lease_grows_with_very_many_sessions() -> None:
     assert first.lease_until - parts.now == 60
 
 
-def test_an_unchanged_session_is_described_by_the_same_object() -> None:
-    """The trainers are told of all actors each second; a description is made again only when something has changed."""
-    parts = Parts()
-    session = parts.open("first").session
-    seen = [session.actor]
-    assert session.actor is seen[0]
-
-    def is_new() -> bool:
-        seen.append(session.actor)
-        return seen[-1] is session.actor and seen[-1] != seen[-2]
-
-    parts.declared(session)
-    assert is_new()
-    session.is_connected = True
-    assert is_new()
-    session.accounts[0].agents += 1
-    assert is_new()
-    session.accounts[0].teams[1] = 1
-    assert is_new()
-    session.opponent = "random"
-    assert is_new()
-
-
-def test_opening_values_are_plain() -> None:
-    """The saved state has plain values only."""
-    parts = Parts()
-    parts.declared(parts.open().session)
-
-    def check(value: object) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                check(key)
-                check(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                check(inner)
-        else:
-            assert value is None or type(value) in {int, str, bool, bytes, float}
-
-    check(snapshot(parts.behaviors, parts.sessions, parts.ledger))
-    assert Opening("a", "b").resume is None
-
-
 def test_a_name_gets_its_place_again_unless_it_is_taken() -> None:
     """A name gets its former place, or the smallest free one if it is taken."""
     places = Places()
@@ -481,3 +422,22 @@ def test_names_fix_places() -> None:
         places.find("left", {0})
     with pytest.raises(BadRequest, match="left, right"):
         places.find("middle", set())
+
+
+def test_the_description_of_a_session_follows_its_changes() -> None:
+    """The trainers are told of all actors each second; a description is made again only when something has changed."""
+    parts = Parts()
+    session = parts.open("first").session
+    parts.declared(session)
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: setattr(session, "is_connected", True),
+        lambda: setattr(session.accounts[0], "agents", 9),
+        lambda: session.accounts[0].teams.update({1: 1}),
+        lambda: setattr(session, "opponent", "random"),
+        lambda: setattr(session, "opponent_by_seat", True),
+    )
+    for change in changes:
+        before = session.actor
+        assert session.actor is before
+        change()
+        assert session.actor != before

@@ -1,8 +1,10 @@
-"""A process that dials a front and sends back the experience and policies' numbers that it gets, for tests."""
+"""Dials a front and sends back the sums of the experience that it gets: a thread or a process of tests."""
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Mapping
 
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, StopTurns
@@ -11,7 +13,7 @@ from learner.link.to_trainers import Experience
 from learner.link.wire import Wire
 
 
-def main() -> None:
+def main(environ: Mapping[str, str] = os.environ) -> None:
     """Answers until the front closes or sends `StopTurns`."""
     link, ended, woken = Link(), threading.Event(), threading.Event()
 
@@ -20,7 +22,7 @@ def main() -> None:
         ended.set()
         woken.set()
 
-    wire = Wire(dial(), link.to_front, link.to_trainers, end, inherited_ring())
+    wire = Wire(dial(environ), link.to_front, link.to_trainers, end, inherited_ring(environ))
     link.to_trainers.connect(woken.set)
     wire.start()
     while not ended.is_set():

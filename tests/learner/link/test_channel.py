@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from learner.link.channel import Channel
 
 
@@ -24,27 +22,6 @@ def test_what_says_everything_takes_the_place_of_what_said_so_before() -> None:
         channel.send(message)
 
     assert channel.receive() == [1, "b", 2, "d", 3, 4]
-
-
-def test_each_sender_keeps_its_order_whatever_others_send() -> None:
-    """Messages of several threads interleave, each in its sender's order."""
-    channel: Channel[tuple[int, int]] = Channel()
-
-    def send(sender: int) -> None:
-        for number in range(500):
-            channel.send((sender, number))
-
-    threads = [threading.Thread(target=send, args=(sender,)) for sender in range(4)]
-    for thread in threads:
-        thread.start()
-    taken: list[tuple[int, int]] = []
-    while any(thread.is_alive() for thread in threads):
-        taken += channel.receive()
-    taken += channel.receive()
-
-    assert len(taken) == 2000
-    for sender in range(4):
-        assert [number for each, number in taken if each == sender] == list(range(500))
 
 
 def test_the_receiver_is_woken_once_until_it_looks() -> None:

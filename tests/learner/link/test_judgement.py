@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import queue
-import subprocess
-import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.ingest.judgements import JudgeFailedError, LinkJudge
 from learner.link.channel import Channel
-from learner.link.footprint import JudgeDeclaration, Judgement
+from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
 from learner.settings.service import ServiceSettings
 from learner.trainers.judge import JudgeThread, judge
 from tests.coded_link import coded
@@ -68,32 +67,42 @@ def test_a_refusal_is_told_as_it_would_be_told_here() -> None:
     assert (there.value.message, there.value.metadata) == (here.value.message, here.value.metadata)
 
 
-def test_a_fault_of_the_judge_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of the judge is reported as unexpected, and the next question is answered."""
+@pytest.mark.parametrize("error", [ZeroDivisionError("a fault for this test"), SystemExit("a package leaves")])
+def test_a_fault_of_the_judge_is_no_refusal(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """An error of the judge, or a package that exits, is reported as unexpected; the next question is answered."""
 
     def fail(*_: object) -> None:
-        raise ZeroDivisionError("a fault for this test")
+        raise error
 
     with asked() as asking:
         with monkeypatch.context() as patch:
             patch.setattr("learner.trainers.judge.judge", fail)
-            with pytest.raises(JudgeFailedError, match="ZeroDivisionError: a fault for this test"):
+            with pytest.raises(JudgeFailedError, match=f"{type(error).__name__}: {error}"):
                 asking(make_spec(), SETTINGS, SERVICE)
         assert asking(make_spec(), SETTINGS, SERVICE).total_bytes
 
 
-def test_a_package_that_exits_does_not_take_the_judge_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that exits is an error, and the next question is answered."""
+def test_closing_ends_the_thread_after_the_question_that_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed judge answers the question that it is at, and skips those that wait; its thread is no daemon."""
+    begun, goes_on = threading.Event(), threading.Event()
+    answers: list[int] = []
 
-    def leave(*_: object) -> None:
-        raise SystemExit("a package leaves")
+    def slowly(*_: object) -> Footprint:
+        begun.set()
+        assert goes_on.wait(300)
+        return Footprint(ring_rows=1, row_bytes=1)
 
-    with asked() as asking:
-        with monkeypatch.context() as patch:
-            patch.setattr("learner.trainers.judge.judge", leave)
-            with pytest.raises(JudgeFailedError, match="SystemExit: a package leaves"):
-                asking(make_spec(), SETTINGS, SERVICE)
-        assert asking(make_spec(), SETTINGS, SERVICE).total_bytes
+    monkeypatch.setattr("learner.trainers.judge.judge", slowly)
+    thread = JudgeThread(SERVICE, lambda answer: answers.append(answer.number))
+    thread.start()
+    (running,) = [each for each in threading.enumerate() if each.name == "judge"]
+    for number in (1, 2):
+        thread.ask(JudgeDeclaration(number, make_spec(), SETTINGS))
+    assert begun.wait(300)
+    thread.close()
+    goes_on.set()
+    running.join(300)
+    assert (answers, running.is_alive(), running.daemon) == ([1], False, False)
 
 
 def test_nobody_waits_for_a_judge_that_has_gone() -> None:
@@ -108,28 +117,3 @@ def test_nobody_waits_for_a_judge_that_has_gone() -> None:
             open_question.result(30)
     with pytest.raises(JudgeFailedError, match="the run is ending"):
         asking(make_spec(), SETTINGS, SERVICE)
-
-
-def test_the_process_ends_after_the_declaration_that_is_judged() -> None:
-    """The process ends after the current judgement and skips waiting ones."""
-    ending = """
-import time
-from learner.link.footprint import JudgeDeclaration
-from learner.trainers import judge
-from tests.learner.link.test_judgement import SERVICE, SETTINGS, make_spec
-
-def slowly(*_):
-    print("begins", flush=True)
-    time.sleep(0.5)
-    print("ends", flush=True)
-
-judge.judge = slowly
-thread = judge.JudgeThread(SERVICE, lambda _: None)
-thread.start()
-thread.ask(JudgeDeclaration(1, make_spec(), SETTINGS))
-thread.ask(JudgeDeclaration(2, make_spec(), SETTINGS))
-time.sleep(0.1)
-thread.close()
-"""
-    ended = subprocess.run([sys.executable, "-c", ending], capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stdout.split()) == (0, ["begins", "ends"]), ended.stderr

@@ -1,4 +1,4 @@
-"""Tests that the link works between two processes, and that both notice the other's end."""
+"""Tests that the link works between two sides, and that both notice the other's end."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ import pytest
 
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, RequestKind, StopTurns
-from learner.link.door import ADDRESS_VARIABLE, Door
+from learner.link.door import ADDRESS_VARIABLE, RING_VARIABLE, Door
 from learner.link.ring import RING_BYTES
 from learner.link.to_trainers import Experience
 from learner.link.wire import Wire
+from tests.learner.link import echo
 from tests.learner.service.samples import make_chunk
 
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 class Other:
-    """The process at the other end, and this side of the link."""
+    """The front's side of a link."""
 
-    def __init__(self, door: Door, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
+    def __init__(self, door: Door) -> None:
         self.link = Link()
         self.ends: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
@@ -42,72 +42,67 @@ class Other:
         self.wire = Wire(connection, self.link.to_trainers, self.link.to_front, self.ends.put, door.ring())
         self.wire.start()
 
+    def send(self, sequence: int, rows: int) -> None:
+        """Sends a chunk."""
+        self.link.to_trainers.send(Experience(0, sequence, make_chunk(rows), "s", 0, 1, 0.5))
+
 
 @contextmanager
-def other(ring_bytes: int = RING_BYTES) -> Iterator[Other]:
-    """Starts the process."""
+def other(ring_bytes: int = RING_BYTES) -> Iterator[tuple[Other, threading.Thread]]:
+    """Starts the other side as a thread."""
     door = Door(ring_bytes)
-    command = [sys.executable, "-m", "tests.learner.link.echo"]
-    with subprocess.Popen(command, env={**os.environ, **door.environment()}, pass_fds=door.inherited) as process:
-        try:
-            yield Other(door, process)
-        finally:
-            process.kill()
-            door.close()
-    assert not Path(door.environment()[ADDRESS_VARIABLE]).exists()
-
-
-def test_messages_go_both_ways_in_order() -> None:
-    """Messages larger and smaller than a piece arrive in their order, with their arrays."""
-    with other() as there:
-        for sequence in range(1, 11):
-            rows = 3 if sequence % 2 else 100_000
-            there.link.to_trainers.send(Experience(0, sequence, make_chunk(rows), "s", 0, 1, 0.5))
-        found = [there.answers.get(timeout=SECONDS) for _ in range(10)]
-        there.link.to_trainers.send(StopTurns())
-
-        assert [answer.number for answer in found] == list(range(1, 11))
-        assert [float(answer.path) for answer in found] == [3.0, 100_000.0] * 5
-        assert there.ends.get(timeout=SECONDS) == ""
-        assert there.process.wait(SECONDS) == 0
+    environ = {**door.environment(), RING_VARIABLE: f"{os.dup(next(iter(door.inherited)))} {ring_bytes}"}
+    thread = threading.Thread(target=echo.main, args=(environ,))
+    thread.start()
+    there = Other(door)
+    try:
+        yield there, thread
+    finally:
+        there.wire.close(SECONDS)
+        thread.join(SECONDS)
+        door.close()
+    assert not Path(environ[ADDRESS_VARIABLE]).exists()
 
 
 def test_many_messages_go_through_a_small_ring() -> None:
-    """Arrays that together fill the ring many times arrive as they were sent; one that is too large goes around it."""
+    """Arrays that together fill the ring many times arrive in order; one that is too large goes around the ring."""
     sizes = [3, 9_000, 20_000, 9_500, 300_000] * 40
-    with other(ring_bytes=2**21) as there:
+    with other(ring_bytes=2**21) as (there, thread):
         for sequence, rows in enumerate(sizes, 1):
-            there.link.to_trainers.send(Experience(0, sequence, make_chunk(rows), "s", 0, 1, 0.5))
+            there.send(sequence, rows)
         found = [there.answers.get(timeout=SECONDS) for _ in sizes]
+        assert [answer.number for answer in found] == list(range(1, len(sizes) + 1))
         assert [float(answer.path) for answer in found] == [float(rows) for rows in sizes]
+        there.link.to_trainers.send(StopTurns())
+        assert there.ends.get(timeout=SECONDS) == ""
+        thread.join(SECONDS)
+        assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_a_writer_that_waits_for_room_ends_with_the_process() -> None:
-    """A ring that nobody empties holds up neither the end of the process nor closing."""
-    with other(ring_bytes=2**21) as there:
-        os.kill(there.process.pid, signal.SIGSTOP)
+    """A killed process is an end, also for a writer that waits for room in the ring; later messages do no harm."""
+    door = Door(2**21)
+    command = [sys.executable, "-m", "tests.learner.link.echo"]
+    with subprocess.Popen(command, env={**os.environ, **door.environment()}, pass_fds=door.inherited) as process:
+        there = Other(door)
+        os.kill(process.pid, signal.SIGSTOP)
         for sequence in range(1, 30):
-            there.link.to_trainers.send(Experience(0, sequence, make_chunk(20_000), "s", 0, 1, 0.5))
-        there.process.kill()
-        there.ends.get(timeout=SECONDS)
-        there.wire.close(SECONDS)
-        assert not there.wire._writer.is_alive()
-
-
-def test_the_end_of_the_process_is_noticed() -> None:
-    """A killed process is an end of the connection; later messages do no harm."""
-    with other() as there:
-        there.process.kill()
+            there.send(sequence, 20_000)
+        process.kill()
         there.ends.get(timeout=SECONDS)
         there.link.to_trainers.send(Request(1, RequestKind.SAVE))
         there.wire.close(SECONDS)
+        assert not there.wire._writer.is_alive()
+    door.close()
 
 
 def test_the_end_of_the_front_is_noticed() -> None:
-    """The process ends when the front's connection closes."""
-    with other() as there:
+    """The other side ends when the front's connection closes."""
+    with other() as (there, thread):
         there.wire.close(SECONDS)
-        assert there.process.wait(SECONDS) == 0
+        thread.join(SECONDS)
+        assert not thread.is_alive()
         assert there.ends.get(timeout=SECONDS) == ""
 
 

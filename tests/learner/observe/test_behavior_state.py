@@ -16,13 +16,14 @@ from learner.observe.display import fields_for_machines, fields_for_people
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.metrics.state import MetricsSnapshot
 from learner.observe.panel import PanelPicture
-from learner.observe.view import RunState
 from learner.service.control_calls import status_response
 from learner.web.hooks import StatusView
 from learner.web.routes import status_document
 from tests.exposition import samples
 from tests.learner.observe.views import behavior, run_view
 
+NUMBERS = ("wire", "status", "machines", "people", "metrics")
+PLACES = {**dict.fromkeys(NUMBERS, 21.5), "page": "heat of all", "panel": True, "text": True}
 HEAT = Field("heat", "How hot it is.", label="heat of all", line="heat")
 
 
@@ -48,71 +49,19 @@ def seen(state: BehaviorState, metric: str) -> dict[str, object]:
     }
 
 
-EVERYWHERE = {
-    "wire": 21.5,
-    "status": 21.5,
-    "page": "heat of all",
-    "machines": 21.5,
-    "people": 21.5,
-    "metrics": 21.5,
-    "panel": True,
-    "text": True,
-}
-
-
 def test_a_number_of_the_table_is_shown_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new number needs only a table entry and a value."""
     for module in ("learner.observe.behavior_state", "learner.observe.metrics.state", "learner.commands.status_text"):
         monkeypatch.setattr(f"{module}.FIELDS", (*FIELDS, HEAT))
     state = behavior()
-    assert seen(replace(state, numbers={**state.numbers, "heat": 21.5}), "rollcast_learner_heat") == EVERYWHERE
+    assert seen(replace(state, numbers={**state.numbers, "heat": 21.5}), "rollcast_learner_heat") == PLACES
 
 
 def test_a_number_of_a_trainer_of_another_package_is_shown_everywhere() -> None:
     """A number of a package's trainer is shown through its own field."""
     state = behavior()
     theirs = replace(state, numbers={**state.numbers, "heat": 21.5}, own_fields=(HEAT,))
-    assert seen(theirs, "rollcast_trainer_heat") == EVERYWHERE
-
-
-def test_fields_of_two_packages_that_differ_are_one_metric_or_the_first() -> None:
-    """Conflicting fields of two packages show the first one's metric."""
-    sessions = Field("sessions", "A name that a metric of the learner has.")
-    counted = Field("heat", "Counted here.", metric=Metric(kind="counter"))
-    numbers = {"heat": 1.0, "sessions": 2.0}
-    view = run_view(
-        BehaviorState("A", numbers=numbers, own_fields=(HEAT, sessions)),
-        BehaviorState("B", numbers=numbers, own_fields=(counted, sessions)),
-    )
-    metrics = LearnerMetrics()
-    metrics.watch(lambda: MetricsSnapshot(view))
-    text = metrics.exposition().decode()
-    kinds = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
-    assert len(kinds) == len(set(kinds))
-    found = {key: value for key, value in samples(text.encode()).items() if key[0].startswith("rollcast_trainer_")}
-    assert found == {
-        ("rollcast_trainer_heat", (("behavior", "A"),)): 1.0,
-        ("rollcast_trainer_sessions", (("behavior", "A"),)): 2.0,
-        ("rollcast_trainer_sessions", (("behavior", "B"),)): 2.0,
-    }
-
-
-def test_a_team_is_a_whole_number_also_over_the_wire() -> None:
-    """Numbers of the wire are real numbers; the table says which are whole."""
-    view = run_view(BehaviorState("A", numbers={"learning_team": 1, "self_play_rating": 1200.0}))
-    wire = status_response(view, [], server_version="", now=0.0, rate_of=lambda _: 0.0)
-    said = render_status(wire)
-    assert "learning team 1\n" in said
-    assert "rating 1,200" in said
-
-
-def test_a_line_for_people_leaves_out_what_is_not_known() -> None:
-    """Before the first report of a trainer, and without self-play, there is no rating."""
-    for numbers, elo in (({}, None), ({"elo": 1200.126}, 1200.13)):
-        state = BehaviorState("A", numbers=numbers)
-        fields = fields_for_people(run_view(state), state)
-        assert fields.get("elo") == elo
-        assert None not in fields.values()
+    assert seen(theirs, "rollcast_trainer_heat") == PLACES
 
 
 def test_the_table_knows_what_stands_beside_its_numbers() -> None:
@@ -144,34 +93,6 @@ def test_fields_of_packages_take_nothing_from_others(fields: tuple[Field, ...], 
     """A package's field cannot replace another number or use table-only features."""
     with pytest.raises(ValueError, match=named):
         behavior_state.check_own_fields(fields)
-
-
-def test_what_is_not_known_is_its_default_or_nothing() -> None:
-    """A missing number has its default, null, or no series."""
-    view = run_view(BehaviorState("New"))
-    shown = fields_for_machines(view, view.behaviors[0])
-    assert (shown["mean_lag"], shown["best_return"], shown["best_step"]) == (0.0, None, 0)
-    metrics = LearnerMetrics()
-    metrics.watch(lambda: MetricsSnapshot(view))
-    names = {name for name, labels in samples(metrics.exposition()) if ("behavior", "New") in labels}
-    assert "rollcast_learner_log_prob_error_max" in names
-    assert not names & {"rollcast_learner_best_step", "rollcast_learner_best_return"}
-    wire = status_response(view, [], server_version="", now=0.0, rate_of=lambda _: 0.0).behaviors[0]
-    assert not wire.HasField("best_return")
-    assert "best_return" not in wire.numbers
-    assert wire.numbers["loss"] == 0.0
-
-
-def test_the_wire_has_every_number_by_name() -> None:
-    """The protocol has every number by name, with its keys."""
-    numbers = {"loss": 0.5, "mean_lag": 0.25, "episode_signal_reward/rnd": 2.0, "environment_statistic/a/b": 3.0}
-    state = BehaviorState("A", env_steps_taken=2**70, numbers=numbers)
-    view = run_view(state, state=RunState.TRAINING)
-    wire = status_response(view, [], server_version="", now=0.0, rate_of=lambda _: 0.0).behaviors[0]
-    assert {**numbers, "env_steps_taken": 2.0**70}.items() <= dict(wire.numbers).items()
-    assert wire.mean_lag == 0.25
-    single = {each.name for each in FIELDS if each.default is not None and not each.keyed_by}
-    assert single <= wire.numbers.keys()
 
 
 def test_a_trainers_numbers_are_plain_and_described() -> None:

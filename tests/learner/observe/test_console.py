@@ -8,9 +8,7 @@ import re
 import pytest
 
 from learner.observe.console import ConsoleWriter
-from learner.observe.display import open_display
 from learner.observe.stats import Aggregation, StatsReporter
-from tests.learner.observe.views import behavior, run_view
 
 
 class _Clock:
@@ -52,44 +50,18 @@ def test_a_summary_is_one_line(reporter: StatsReporter, console: io.StringIO) ->
 
 
 def test_each_summary_is_over_its_own_episodes(reporter: StatsReporter, console: io.StringIO) -> None:
-    """Each summary has its own episodes, and says if there are none."""
+    """Each summary has its own episodes, or says that there are none; a rating follows, a group's mean replaces the spread."""
     _lived(reporter, 5.0)
+    reporter.set_stat("Self-play/ELO", 1203.25)
     reporter.write_stats(1000)
     _lived(reporter, is_training=False)
     reporter.write_stats(2000)
-    first, second = console.getvalue().splitlines()
-    assert "Mean Reward: 5.000. Std of Reward: 0.000. Training." in first
-    assert re.fullmatch(r"\[INFO\] 3DBall\. Step: 2000\. .*No episode .*\. Not Training\.", second)
-
-
-def test_groups_have_their_own_mean(reporter: StatsReporter, console: io.StringIO) -> None:
-    """With groups, the mean group reward replaces the spread."""
     _lived(reporter, 1.0)
     reporter.add_stat("Environment/Group Cumulative Reward", 4.5, Aggregation.HISTOGRAM)
-    reporter.write_stats(1000)
-    assert "Mean Reward: 1.000. Mean Group Reward: 4.500. Training." in console.getvalue()
-    assert "Std" not in console.getvalue()
-
-
-def test_self_play_has_its_rating(reporter: StatsReporter, console: io.StringIO) -> None:
-    """The self-play rating follows the rewards."""
-    _lived(reporter, 1.0)
-    reporter.set_stat("Self-play/ELO", 1203.25)
-    reporter.write_stats(1000)
-    assert "Std of Reward: 0.000. ELO: 1203.250. Training." in console.getvalue()
-
-
-def test_what_is_left_at_the_end_is_no_summary(reporter: StatsReporter, console: io.StringIO) -> None:
-    """Losses alone at the end of a run print nothing."""
+    reporter.write_stats(3000)
     reporter.add_stat("Losses/Policy Loss", 0.1)
-    reporter.write_stats(1234)
-    assert console.getvalue() == ""
-
-
-def test_nothing_else_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither a panel nor a progress line is printed in addition."""
-    with open_display("mlagents", 0.01) as display:
-        assert not display.due
-        display.update(run_view(behavior()), now=True)
-    captured = capsys.readouterr()
-    assert captured.out + captured.err == ""
+    reporter.write_stats(3500)  # losses alone, at the end of a run, are no summary
+    first, second, grouped = console.getvalue().splitlines()
+    assert "Mean Reward: 1.000. Mean Group Reward: 4.500. Training." in grouped
+    assert "Mean Reward: 5.000. Std of Reward: 0.000. ELO: 1203.250. Training." in first
+    assert re.fullmatch(r"\[INFO\] 3DBall\. Step: 2000\. .*No episode .*\. Not Training\.", second)

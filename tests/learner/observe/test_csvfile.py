@@ -10,20 +10,10 @@ from structlog.testing import capture_logs
 
 from learner.observe.csvfile import COLUMNS, STATS_FILE, CsvWriter
 from learner.observe.stats import Aggregation, StatsReporter
+from tests.clock import Clock
 from tests.learner.observe.disk import no_larger_than
 
 REWARD = "Environment/Cumulative Reward"
-
-
-class Clock:
-    """Seconds that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        """Returns them."""
-        return self.now
 
 
 def rows(folder: Path) -> list[list[str]]:
@@ -72,6 +62,8 @@ def test_a_row_for_each_statistic(tmp_path: Path) -> None:
 def test_a_resumed_run_has_no_row_twice(tmp_path: Path) -> None:
     """A resume removes rows after the checkpoint, and time continues."""
     written(tmp_path, 500, 1000, 1500, 2000).close()
+    written(tmp_path, restart=500).close()
+    assert len(rows(tmp_path)) == 4, "nothing is removed before a new row"
     written(tmp_path, 1500, 2500, restart=1200).close()
     assert [(int(step), float(seconds)) for step, seconds, *_ in rows(tmp_path)] == [
         (500, 10.0),
@@ -79,20 +71,8 @@ def test_a_resumed_run_has_no_row_twice(tmp_path: Path) -> None:
         (1500, 30.0),
         (2500, 40.0),
     ]
-
-
-def test_nothing_is_cut_before_something_new_is_written(tmp_path: Path) -> None:
-    """Nothing is removed before the first new row."""
-    written(tmp_path, 500, 1000).close()
-    written(tmp_path, restart=500).close()
-    assert len(rows(tmp_path)) == 2
-
-
-def test_a_start_from_nothing_replaces_what_was_there(tmp_path: Path) -> None:
-    """A start without a checkpoint replaces the file."""
-    written(tmp_path, 500, 1000).close()
     written(tmp_path, 250).close()
-    assert [row[0] for row in rows(tmp_path)] == ["250"]
+    assert [row[0] for row in rows(tmp_path)] == ["250"], "a start without a checkpoint replaces the file"
 
 
 def test_steps_only_grow(tmp_path: Path) -> None:
@@ -127,11 +107,3 @@ def test_a_full_disk_costs_rows_and_no_training(tmp_path: Path) -> None:
     stats.write_stats(4)
     writer.close()
     assert [row[0] for row in rows(tmp_path)] == ["1", "4"]
-
-
-def test_a_device_in_its_place_is_not_read(tmp_path: Path) -> None:
-    """A device in the place of the file is an error."""
-    (tmp_path / "CartPole").mkdir()
-    (tmp_path / "CartPole" / STATS_FILE).symlink_to("/dev/zero")
-    with pytest.raises(OSError, match="not a regular file"):
-        CsvWriter(tmp_path).write("CartPole", {}, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 
 import pytest
 from hypothesis import given
@@ -49,46 +48,6 @@ def test_only_what_is_new() -> None:
     assert none is not None
     assert later.columns["t"] == [7.0, 8.0, 9.0]
     assert none.columns == {name: [] for name in COLUMNS}
-
-
-def test_gaps() -> None:
-    """Unknown and non-finite values are None, and unknown names are left out."""
-    history = History()
-    history.add("A", 0.0, {"mean_return": None, "loss": math.nan, "entropy": math.inf, "something": 1.0})
-    view = history.view("A")
-    assert view is not None
-    assert {name: column[0] for name, column in view.columns.items()} == {**dict.fromkeys(COLUMNS), "t": 0.0}
-
-
-def test_behaviors_are_apart() -> None:
-    """Each behavior has its own curves."""
-    history = filled(3)
-    history.add("B", 2.0, {})
-    assert history.behaviors() == ("A", "B")
-    assert history.view("C") is None
-
-
-def test_a_history_of_one_point_is_none() -> None:
-    """A capacity of one point is refused."""
-    with pytest.raises(ValueError, match="at least 2"):
-        History(max_points=1)
-
-
-def test_writing_and_reading_at_once() -> None:
-    """Columns that are read while points are added have equal lengths."""
-    history, is_over = History(max_points=50), threading.Event()
-
-    def write() -> None:
-        for second in range(3000):
-            history.add("A", float(second), {"loss": 1.0})
-        is_over.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    while not is_over.is_set():
-        view = history.view("A")
-        assert view is None or len({len(column) for column in view.columns.values()}) == 1
-    writer.join()
 
 
 def test_a_restart_goes_on_with_the_curves() -> None:

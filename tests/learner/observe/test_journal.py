@@ -1,7 +1,6 @@
 """Tests the journal of a run's events."""
 
 import json
-import threading
 from pathlib import Path
 
 from structlog.testing import capture_logs
@@ -29,23 +28,6 @@ def test_events_of_all_starts_follow_each_other(tmp_path: Path) -> None:
     assert all(str(event["time"]).endswith("+00:00") for event in found)
 
 
-def test_threads_share_it(tmp_path: Path) -> None:
-    """Lines of several threads do not mix."""
-    journal = Journal(tmp_path, 1)
-
-    def note_many() -> None:
-        for number in range(200):
-            journal.note("x", number=number)
-
-    threads = [threading.Thread(target=note_many) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    journal.close()
-    assert len(events(tmp_path)) == 800
-
-
 def test_a_full_disk_is_told_of_once(tmp_path: Path) -> None:
     """On a full disk events are lost with one warning, and the others are whole."""
     journal = Journal(tmp_path, 1)
@@ -57,11 +39,3 @@ def test_a_full_disk_is_told_of_once(tmp_path: Path) -> None:
     journal.close()
     assert [line["event"] for line in logs] == ["event_not_kept"]
     assert [event["event"] for event in events(tmp_path)] == ["first", "fourth"]
-
-
-def test_a_folder_in_the_way(tmp_path: Path) -> None:
-    """A folder in the place of the file costs only the events."""
-    (tmp_path / JOURNAL_FILE).mkdir()
-    with capture_logs() as logs:
-        Journal(tmp_path, 1).note("started")
-    assert [line["event"] for line in logs] == ["event_not_kept"]

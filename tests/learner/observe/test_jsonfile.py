@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -27,25 +26,6 @@ def test_what_json_lacks_is_translated(tmp_path: Path) -> None:
     assert as_json("text") == "text"
 
 
-def test_a_reader_sees_the_old_or_the_new_file(tmp_path: Path) -> None:
-    """Each read during a rewrite returns a complete version."""
-    path = tmp_path / "file.json"
-    write_json(path, {"number": 0, "filler": "x" * 100_000})
-    done = threading.Event()
-
-    def rewrite() -> None:
-        for number in range(30):
-            write_json(path, {"number": number, "filler": "x" * 100_000})
-        done.set()
-
-    writer = threading.Thread(target=rewrite)
-    writer.start()
-    while not done.is_set():
-        assert len(json.loads(path.read_text())["filler"]) == 100_000
-    writer.join()
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file.json"]
-
-
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     """A failed replacement is an error without a temporary file."""
     (tmp_path / "taken").mkdir()
@@ -54,16 +34,6 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(WriteFailed, match="missing"):
         write_json(tmp_path / "missing" / "file.json", {})
     assert [entry.name for entry in tmp_path.iterdir()] == ["taken"]
-
-
-def test_pieces_follow_each_other(tmp_path: Path) -> None:
-    """Appended pieces are at the end, also after reopening."""
-    for text in ("one\n", "two\n"):
-        file = AppendFile(tmp_path / "new" / "file")
-        file.append(text.encode())
-        file.close()
-        file.close()
-    assert (tmp_path / "new" / "file").read_text() == "one\ntwo\n"
 
 
 def test_a_full_disk_leaves_no_half(tmp_path: Path) -> None:
@@ -81,23 +51,15 @@ def test_a_full_disk_leaves_no_half(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rest", [b"", b"half", b"x" * 200_000])
 def test_a_line_that_a_crash_cut_is_removed(tmp_path: Path, rest: bytes) -> None:
-    """An incomplete last line is removed."""
+    """An incomplete last line is removed, also the only one; the next piece is appended."""
     path = tmp_path / "file"
-    path.write_bytes(b"one\n" + rest)
-    file = AppendFile(path)
-    file.append(b"two\n")
-    file.close()
-    assert path.read_bytes() == b"one\ntwo\n"
-
-
-def test_a_file_without_any_line_is_emptied(tmp_path: Path) -> None:
-    """A file without a complete line is emptied."""
-    path = tmp_path / "file"
-    path.write_bytes(b"half")
-    file = AppendFile(path)
-    file.close()
-    assert file.size_bytes == 0
-    assert path.read_bytes() == b""
+    for before in (b"one\n", b""):
+        path.write_bytes(before + rest)
+        file = AppendFile(path)
+        file.append(b"two\n")
+        file.close()
+        file.close()
+        assert path.read_bytes() == before + b"two\n"
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:

@@ -1,171 +1,129 @@
-"""Tests log lines in a separate process."""
+"""Tests log lines, on standard error and in the run folder."""
 
 import io
 import json
-import os
-import subprocess
+import logging
 import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-
-from learner.observe.logs import LOG_FILE, MAX_OLD_FILES, LogFile, is_terminal
-from tests.learner.observe.disk import no_larger_than
-
-PREAMBLE = """
-import logging, sys, warnings
 import structlog
+
 from learner.observe import logs
+from learner.observe.logs import LOG_FILE, MAX_OLD_FILES, LogFile, LogFormat, is_terminal
+from learner.observe.rates import Throttle
+from tests.learner.observe.disk import no_larger_than
+from tests.learner.process import process_as_before
+
 log = structlog.get_logger("made before the set-up")
-"""
+EVIL = "\x1b[2Jx\n08:00:00 [info     ] forged"
 
 
-def run(program: str, *, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    """Runs a program with the preamble in a process."""
-    command = [sys.executable, "-c", PREAMBLE + program]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=False)
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Restores the process-wide settings of logs."""
+    with process_as_before():
+        yield
 
 
-def test_json_is_one_object_a_line() -> None:
-    """Events, libraries' records, warnings and tracebacks are JSON objects on standard error."""
-    done = run(
-        """
-logs.configure("json", "debug")
-log.info("actor_joined", actor="a\\nb", rate=float("nan"), nested={"x": (1, float("inf"))})
-log.debug("detail")
-logging.getLogger("grpc").warning("library says %d", 3)
-warnings.warn("careful")
-try:
-    raise ValueError("broken")
-except ValueError:
-    log.exception("trainer_failed")
-"""
-    )
-    assert (done.returncode, done.stdout) == (0, "")
-    lines = [json.loads(line, parse_constant=pytest.fail) for line in done.stderr.splitlines()]
+def fail(text: str) -> None:
+    """Logs an exception with its traceback."""
+    try:
+        raise ValueError(text)
+    except ValueError:
+        log.exception("trainer_failed")
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Returns the lines on standard error; nothing is on standard output."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
+
+
+def test_json_is_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Events with their context, libraries' records, warnings and tracebacks are JSON objects on standard error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        logs.configure("json", "debug")
+        with structlog.contextvars.bound_contextvars(session="s1"):
+            log.info("actor_joined", actor="a\nb", rate=float("nan"), nested={"x": (1, float("inf"))})
+        log.debug("detail")
+        logging.getLogger("grpc").warning("library says %d", 3)
+        warnings.warn("careful", stacklevel=1)
+        fail("broken")
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in shown(capsys)]
     assert [line["event"] for line in lines[:3]] == ["actor_joined", "detail", "library says 3"]
     assert (lines[0]["actor"], lines[0]["rate"], lines[0]["nested"]) == ("a\nb", None, {"x": [1, None]})
+    assert [line.get("session") for line in lines[:2]] == ["s1", None]
     assert lines[2]["logger"] == "grpc"
     assert "careful" in lines[3]["event"]
     assert "ValueError: broken" in lines[4]["exception"]
     assert all({"level", "timestamp"} <= set(line) for line in lines)
 
 
-def test_console_lines_carry_no_foreign_control_characters() -> None:
+def test_console_lines_carry_no_foreign_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters in names, events and tracebacks are escaped."""
-    done = run(
-        r"""
-logs.configure("console")
-evil = "\x1b[2Jx\n08:00:00 [info     ] forged"
-log.info("actor_joined", actor=evil)
-log.info(evil)
-logging.getLogger("grpc").warning(evil)
-try:
-    raise ValueError(evil)
-except ValueError:
-    log.exception("trainer_failed")
-"""
-    )
-    assert done.returncode == 0
-    assert "\x1b" not in done.stderr
-    assert not any(line.startswith("08:00:00") for line in done.stderr.splitlines())
-    assert "actor=" in done.stderr
-    assert "ValueError" in done.stderr
+    logs.configure("console")
+    log.info("actor_joined", actor=EVIL)
+    log.info(EVIL)
+    logging.getLogger("grpc").warning(EVIL)
+    fail(EVIL)
+    lines = shown(capsys)
+    assert not any("\x1b" in line or line.startswith("08:00:00 [info     ] forged") for line in lines)
+    assert "actor=" in lines[0]
+    assert any("ValueError" in line for line in lines)
 
 
-def test_levels() -> None:
+def test_levels(capsys: pytest.CaptureFixture[str]) -> None:
     """Records below the level, and libraries' debug records, are not shown."""
-    done = run(
-        """
-for level in ("debug", "info", "warning", "error"):
-    logs.configure("console", level)
-    log.debug("a_debug"); log.info("an_info"); log.warning("a_warning"); log.error("an_error")
-    logging.getLogger("lib").info("library chatter")
-"""
-    )
-    words = [line.split("]")[1].strip() for line in done.stderr.splitlines()]
-    assert words == [
-        "a_debug",
-        "an_info",
-        "a_warning",
-        "an_error",
-        "an_info",
-        "a_warning",
-        "an_error",
-        "a_warning",
-        "an_error",
-        "an_error",
+    levels: tuple[logs.LogLevel, ...] = ("debug", "info", "warning", "error")
+    for level in levels:
+        logs.configure("console", level)
+        for method in levels:
+            getattr(log, method)(f"event_{method}")
+        logging.getLogger("lib").info("library chatter")
+    words = [line.split("]")[1].strip() for line in shown(capsys)]
+    assert words == [f"event_{method}" for first in range(4) for method in levels[first:]]
+
+
+def test_equal_lines_of_libraries_are_throttled(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that repeats a line is shown once per interval, with the number of those left out; others are shown."""
+    now = [0.0]
+    monkeypatch.setattr(logs, "Throttle", lambda seconds: Throttle(seconds, lambda: now[0]))
+    logs.configure("json")
+    library = logging.getLogger("asyncio")
+    for number in range(1000):
+        library.error("cannot accept a connection\nfd: %s", number)
+    library.error("something else")
+    now[0] = logs.LIBRARY_SECONDS
+    library.error("cannot accept a connection")
+    events = [json.loads(line)["event"].splitlines()[0] for line in shown(capsys)]
+    assert events == [
+        "cannot accept a connection",
+        "something else",
+        "cannot accept a connection (999 more were left out)",
     ]
 
 
-def test_bound_context_is_in_every_line() -> None:
-    """Bound context is in every line of its thread or call."""
-    done = run(
-        """
-logs.configure("json")
-with structlog.contextvars.bound_contextvars(session="s1"):
-    log.info("inside")
-log.info("outside")
-"""
-    )
-    assert [json.loads(line).get("session") for line in done.stderr.splitlines()] == ["s1", None]
-
-
-def test_equal_lines_of_libraries_are_throttled() -> None:
-    """A library that repeats a line is shown once per interval, with the number of those left out; others are shown."""
-    done = run(
-        """
-logs.LIBRARY_SECONDS = 0.3
-logs.configure("json")
-import time
-for _ in range(1000):
-    logging.getLogger("asyncio").error("cannot accept a connection\\nfd: %s", _)
-logging.getLogger("asyncio").error("something else")
-time.sleep(0.4)
-logging.getLogger("asyncio").error("cannot accept a connection")
-"""
-    )
-    events = [json.loads(line)["event"].splitlines()[0] for line in done.stderr.splitlines()]
-    assert events[:2] == ["cannot accept a connection", "something else"]
-    assert events[2:] == ["cannot accept a connection (999 more were left out)"]
-
-
-def test_a_terminal_that_has_gone_away_ends_nothing(tmp_path: Path) -> None:
-    """A full or closed standard error does not end the program."""
-    program = """
-logs.configure("console")
-log.info("one"); logging.getLogger("lib").warning("two")
-sys.stderr.close()
-log.info("three"); logging.getLogger("lib").warning("four")
-print("went on")
-import os; sys.stdout.flush(); os._exit(0)
-"""
-    full = os.open("/dev/full", os.O_WRONLY)
-    try:
-        done = run(program, stderr=full)
-    finally:
-        os.close(full)
-    assert (done.returncode, done.stdout) == (0, "went on\n")
-
-
-def test_a_stream_can_be_named() -> None:
-    """Lines can go to a stream other than standard error."""
-    done = run(
-        """
-logs.configure("console", stream=sys.stdout)
-log.info("here")
-"""
-    )
-    assert "here" in done.stdout
-    assert done.stderr == ""
-
-
-def test_what_is_no_terminal() -> None:
-    """A buffer and a closed file are no terminals."""
+def test_a_terminal_that_has_gone_away_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a full nor a closed standard error is an error of the program; neither is a terminal."""
+    logs.configure("console")
+    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stderr", full)
+        log.info("one")
+        logging.getLogger("lib").warning("two")
+        with suppress(OSError):
+            full.close()
+        log.info("three")
+        logging.getLogger("lib").warning("four")
+        assert not is_terminal(full)
     assert not is_terminal(io.StringIO())
-    closed = io.StringIO()
-    closed.close()
-    assert not is_terminal(closed)
 
 
 def test_what_came_before_the_folder_is_kept(tmp_path: Path) -> None:
@@ -206,75 +164,53 @@ def test_a_full_disk_costs_lines(tmp_path: Path) -> None:
     assert lines == ["first", "third"]
 
 
-def test_an_error_that_ends_the_start_is_in_it(tmp_path: Path) -> None:
-    """An error that ends the start is in the log."""
-
-    def start() -> None:
-        with LogFile().opened(tmp_path):
-            raise RuntimeError("the port is taken")
-
-    with pytest.raises(RuntimeError):
-        start()
-    (line,) = (tmp_path / LOG_FILE).read_text().splitlines()
-    assert json.loads(line)["error"] == "RuntimeError: the port is taken"
-
-
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_it_holds_what_the_console_shows(tmp_path: Path, log_format: str) -> None:
-    """The log has events, libraries' records and tracebacks as JSON, whatever the console's format."""
-    program = f"""
-import logging, sys
-from pathlib import Path
-import structlog
-from learner.observe import logs
-from learner.observe.logs import LogFile
-file = LogFile()
-logs.configure({log_format!r}, "info", file=file)
-log = structlog.get_logger("x")
-log.debug("hidden")
-with file.opened(Path({str(tmp_path)!r})):
-    log.info("joined", actor="a", rate=0.5)
-    logging.getLogger("grpc").warning("library says %d", 3)
-    try:
-        raise ValueError("broken")
-    except ValueError as error:
-        log.error("failed", exc_info=error)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+def test_it_holds_what_the_console_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], log_format: LogFormat
+) -> None:
+    """The log has events, libraries' records, tracebacks and what ended the run as JSON, whatever the console's format."""
+    file = LogFile()
+    logs.configure(log_format, "info", file=file)
+    log.debug("hidden")
+    with suppress(RuntimeError), file.opened(tmp_path):
+        log.info("joined", actor="a", rate=0.5)
+        logging.getLogger("grpc").warning("library says %d", 3)
+        fail("broken")
+        raise RuntimeError("the port is taken")
     lines = [json.loads(line) for line in (tmp_path / LOG_FILE).read_text().splitlines()]
     assert [(line["level"], line["event"]) for line in lines] == [
         ("info", "joined"),
         ("warning", "library says 3"),
-        ("error", "failed"),
+        ("error", "trainer_failed"),
+        ("error", "ended_by_error"),
     ]
     assert (lines[0]["actor"], lines[0]["rate"], lines[1]["logger"]) == ("a", 0.5, "grpc")
     assert "ValueError: broken" in lines[2]["exception"]
-    assert "joined" in done.stderr
-    assert "ValueError: broken" in done.stderr
+    assert lines[3]["error"] == "RuntimeError: the port is taken"
+    console = "\n".join(shown(capsys))
+    assert "joined" in console
+    assert "ValueError: broken" in console
 
 
-def test_lines_of_another_process_are_written_like_the_own_ones() -> None:
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of libraries' lines, open as long as a process
+def test_lines_of_another_process_are_written_like_the_own_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """Forwarded lines have levels, fields and tracebacks, go nowhere else, and cannot forge a line where they are shown."""
-    done = run(
-        r"""
-told = []
-logs.forward(lambda *line: told.append(line))
-log.info("trainer_started", behavior="A", rate=float("nan"))
-log.debug("detail")
-logging.getLogger("grpc").warning("library says %d", 3)
-try:
-    raise ValueError("x\n08:00:00 [info     ] forged")
-except ValueError:
-    log.exception("trainer_failed")
-logs.configure("console")
-for level, event, fields in told:
-    log.log(logging.getLevelNamesMapping()[level.upper()], event, **fields)
-print([(level, event) for level, event, _ in told])
-"""
-    )
-    assert done.returncode == 0, done.stderr
-    expected = [("info", "trainer_started"), ("warning", "library says 3"), ("error", "trainer_failed")]
-    assert done.stdout == f"{expected}\n"
-    assert "rate=None" in done.stderr
-    assert "  ValueError: x" in done.stderr
-    assert not [line for line in done.stderr.splitlines() if line.startswith("08:00:00")]
+    told: list[tuple[str, str, Mapping[str, object]]] = []
+    logs.forward(lambda *line: told.append(line))
+    log.info("trainer_started", behavior="A", rate=float("nan"))
+    log.debug("detail")
+    logging.getLogger("grpc").warning("library says %d", 3)
+    fail("x\n08:00:00 [info     ] forged")
+    assert shown(capsys) == []
+    logs.configure("console")
+    for level, event, fields in told:
+        log.log(logging.getLevelNamesMapping()[level.upper()], event, **fields)
+    assert [(level, event) for level, event, _ in told] == [
+        ("info", "trainer_started"),
+        ("warning", "library says 3"),
+        ("error", "trainer_failed"),
+    ]
+    lines = shown(capsys)
+    assert "rate=None" in lines[0]
+    assert any(line.startswith("  ValueError: x") for line in lines)
+    assert not [line for line in lines if line.startswith("08:00:00 [info     ] forged")]

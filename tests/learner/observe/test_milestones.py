@@ -3,17 +3,7 @@
 import pytest
 
 from learner.observe.milestones import Milestones
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 50.0
-
-    def __call__(self) -> float:
-        """Returns the time that the test has set."""
-        return self.now
+from tests.clock import Clock
 
 
 def test_time_counts_from_the_first_step() -> None:
@@ -29,6 +19,7 @@ def test_time_counts_from_the_first_step() -> None:
     assert milestones.note_target()
     clock.now += 5
     milestones.note_steps(95_000)
+    assert not milestones.note_target(), "only the first time counts"
     assert (milestones.seconds_to_target, milestones.env_steps_to_target) == (30, 90_000)
     assert (milestones.wall_seconds, milestones.env_steps_taken) == (35, 95_000)
 
@@ -54,18 +45,6 @@ def test_only_active_time_is_active() -> None:
     older = Milestones(clock)
     older.load_state_dict({"wall_seconds": 12.0, "env_steps_taken": 5})
     assert older.active_seconds == 12.0, "a state of an earlier version has no other number"
-
-
-def test_the_first_time_at_the_target_counts() -> None:
-    """Only the first time at the target counts."""
-    clock = Clock()
-    milestones = Milestones(clock)
-    milestones.note_steps(10)
-    assert milestones.note_target()
-    clock.now += 10
-    milestones.note_steps(20)
-    assert not milestones.note_target()
-    assert (milestones.seconds_to_target, milestones.env_steps_to_target) == (0, 10)
 
 
 def test_a_resumed_run_goes_on_where_it_was() -> None:

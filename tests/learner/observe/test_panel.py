@@ -2,14 +2,13 @@
 
 import io
 import math
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from learner.observe.behavior_state import BehaviorState
 from learner.observe.panel import BARS, MAX_PANEL_CHARS, History, PanelPicture, sparkline
-from learner.observe.view import Bottleneck, LessonView, RunState, RunView
+from learner.observe.view import RunState, RunView
 from tests.learner.observe.views import behavior, run_view
 
 
@@ -22,55 +21,27 @@ def draw(view: RunView, *, picture: PanelPicture | None = None, width: int = 120
 
 
 def test_the_panel_shows_the_run_and_each_behavior() -> None:
-    """The panel shows name, state, address, actors, steps, return, version, queue and books."""
-    shown = draw(run_view(behavior()))
+    """The panel shows name, state, address, actors, verdict, steps, returns with their trail, version, queue and books."""
+    picture = PanelPicture()
+    for step in range(8):
+        shown = draw(run_view(behavior(mean_return=float(step)), BehaviorState("New")), picture=picture)
     for part in (
-        "cartpole-1",
-        "training",
-        "127.0.0.1:50051",
-        "generation 3",
-        "0:01:23",
-        "2 actors",
-        "bottleneck  learner   learner 97%   actors 12%   network 3%",
-        "CartPole",
-        "98,304 / 200,000",
-        "4,123/s",
-        "0:00:24 left",
-        "312.4 of 475.0",
-        "480 episodes",
-        "version 24",
-        "lag 0.40",
-        "2.3e-07",
-        "50% 128.0 MiB",
+        *("cartpole-1", "training", "127.0.0.1:50051", "generation 3", "0:01:23", "2 actors", "CartPole"),
+        *("bottleneck  learner   learner 97%   actors 12%   network 3%", "98,304 / 200,000", "4,123/s", "0:00:24 left"),
+        *(
+            "7.00 of 475.0",
+            BARS,
+            "480 episodes",
+            "version 24",
+            "lag 0.40",
+            "2.3e-07",
+            "50% 128.0 MiB",
+            "-   0 episodes",
+        ),
         "dropped 96 (stale, …)",
     ):
         assert part in shown, f"{part} is missing in\n{shown}"
     assert "last error" not in shown
-
-
-def test_without_a_verdict_the_panel_says_why() -> None:
-    """Without a verdict the panel shows the reason."""
-    silent = replace(run_view(behavior()), bottleneck=Bottleneck(text="the run is paused"))
-    assert "bottleneck  the run is paused" in draw(silent)
-    assert "bottleneck" not in draw(run_view())
-
-
-def test_lessons_are_shown_where_there_is_a_curriculum() -> None:
-    """Lessons are shown for parameters with several; names are escaped."""
-    lessons = (LessonView("mass", 1, 3, "mid\x1bdle"), LessonView("wind", 0, 1, "wind"))
-    shown = draw(replace(run_view(behavior()), lessons=lessons))
-    assert "lessons     mass 2/3 mid\\x1bdle" in shown
-    assert "wind" not in shown
-    assert "lessons" not in draw(replace(run_view(behavior()), lessons=lessons[1:]))
-
-
-def test_the_return_leaves_a_trail() -> None:
-    """Each view adds the return to the sparkline."""
-    picture = PanelPicture()
-    for step in range(8):
-        shown = draw(run_view(behavior(mean_return=float(step)), BehaviorState("New")), picture=picture)
-    assert BARS in shown
-    assert "-   0 episodes" in shown
 
 
 def test_text_from_outside_is_text() -> None:
@@ -91,63 +62,31 @@ def test_the_panel_fits_every_terminal() -> None:
     assert sum("Behavior" in line for line in low) == 5
 
 
-def test_odd_states_draw() -> None:
-    """Every state, no behavior and numbers out of bounds are drawn."""
-    for state in RunState:
-        assert state.value in draw(run_view(state=state))
-    over = BehaviorState("Over", env_steps_trained=11, max_steps=10, queued_bytes=9, queue_capacity_bytes=4)
-    shown = draw(run_view(over, BehaviorState("Empty", steps_per_second=float("nan"))))
-    assert "11 / 10" in shown
-    assert "225%" in shown
-    assert "has not declared" in draw(run_view(state=RunState.WAITING), width=80)
-    waiting = draw(replace(run_view(state=RunState.WAITING), actors=0), width=80)
-    assert "rollcast-actor gym --env ENVIRONMENT --learner 127.0.0.1:50051" in waiting
-    waiting = draw(replace(run_view(state=RunState.WAITING), actors=0, tls=True), width=80)
-    assert "DIR: made by rollcast-actor join DIR" in waiting
-    assert "rollcast-actor gym --env ENVIRONMENT --certs DIR" in waiting
-
-
-def test_bars_span_the_range() -> None:
-    """The lowest point is the lowest bar, and the highest the highest."""
-    assert sparkline((0.0, 1.0)) == BARS[0] + BARS[-1]
+def test_bars() -> None:
+    """The lowest point is the lowest bar, the highest the highest; a constant is flat, and no values draw nothing."""
     assert sparkline(tuple(float(i) for i in range(8))) == BARS
-
-
-def test_bars_of_nothing_and_of_a_constant() -> None:
-    """No values draw nothing, and a constant draws a flat line."""
-    assert sparkline(()) == ""
     assert sparkline((3.0, 3.0)) == BARS[0] * 2
+    assert sparkline(()) == ""
 
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 100, 1000, 4097])
 def test_a_history_of_any_length_fits_and_keeps_its_shape(count: int) -> None:
-    """Any number of values fits the capacity and keeps the curve's shape."""
+    """Any number of values fits the capacity and keeps the curve's shape; NaN is left out."""
     history = History(8)
     for value in range(count):
         history.add(float(value))
+        history.add(math.nan)
     points = history.points
     assert 1 <= len(points) <= 8
     assert list(points) == sorted(points)
     assert points[-1] >= (count - 1) / 2
+    assert count != 9 or points == (0.5, 2.5, 4.5, 6.5, 8.0), "means of equally many values"
 
 
-def test_points_are_means_of_equal_shares() -> None:
-    """Each full point is the mean of equally many consecutive values."""
-    history = History(4)
-    for value in range(8):
-        history.add(float(value))
-    assert history.points == (1.5, 5.5)
-
-
-def test_what_is_not_finite_is_left_out() -> None:
-    """NaN draws no bar."""
-    history = History()
-    history.add(math.nan)
-    assert history.points == ()
-
-
-@pytest.mark.parametrize("capacity", [0, 3, -2])
-def test_capacity_must_be_even(capacity: int) -> None:
-    """The capacity must be even, because neighbors are merged in pairs."""
-    with pytest.raises(ValueError, match=f"got {capacity}"):
-        History(capacity)
+def test_odd_states_draw() -> None:
+    """Every state, no behavior and numbers out of bounds are drawn."""
+    over = BehaviorState("Over", env_steps_trained=11, max_steps=10, queued_bytes=9, queue_capacity_bytes=4)
+    for state in RunState:
+        shown = draw(run_view(over, BehaviorState("Empty", steps_per_second=math.nan), state=state))
+        assert all(part in shown for part in (state.value, "11 / 10", "225%"))
+        assert state.value in draw(run_view(state=state))

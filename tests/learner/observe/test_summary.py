@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -106,12 +105,6 @@ def test_a_run_without_actors(tmp_path: Path) -> None:
     assert "no actor declared a behavior" in printed(replace(summary, actors_opened=1))
 
 
-def test_a_mean_that_is_no_number_is_null(tmp_path: Path) -> None:
-    """A NaN mean is null."""
-    summary = Summary("run", 1, "signal", {"A": summary_of("A", mean_return=math.nan)})
-    assert json.loads(write_summary(tmp_path, summary).read_text())["mean_return_100"] is None
-
-
 def printed(summary: Summary, width: int = 120) -> str:
     """Returns what the table looks like on a screen without colours, a wide one unless told otherwise."""
     out = io.StringIO()
@@ -119,75 +112,13 @@ def printed(summary: Summary, width: int = 120) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("reason", "behaviors", "line"),
-    [
-        ("signal", {"A": summary_of("A")}, "run run-1 ended: signal; continue it with --resume"),
-        ("operator", {"A": summary_of("A")}, "run run-1 ended: operator; continue it with --resume"),
-        ("signal", {}, "run run-1 ended: signal"),
-        ("max_steps", {"A": summary_of("A")}, "run run-1 ended: max_steps"),
-    ],
-)
-def test_a_stopped_run_tells_how_to_continue(reason: str, behaviors: dict[str, BehaviorSummary], line: str) -> None:
-    """The first line names --resume if the run was stopped and something was trained."""
-    assert printed(Summary("run-1", 1, reason, behaviors)).splitlines()[0].rstrip() == line
-
-
-def test_the_table_shows_the_same_numbers() -> None:
-    """The table on the screen has the same numbers, a column per behavior."""
-    shown = printed(Summary("run-1", 2, "target_return", {"A": summary_of("A"), "B": summary_of("B", reached=False)}))
-    rows = {line[:20].strip(): line[20:].split("  ") for line in shown.splitlines()}
-    assert "run run-1 ended: target_return" in shown
-    for label, cell in {
-        "steps taken": "98,500",
-        "steps to target": "90,000",
-        "time to target": "30.0 s",
-        "time": "40.0 s",
-        "active time": "32.0 s",
-        "actors discarded": "60 (generation 60)",
-        "not received": "40",
-        "mean return": "312.4",
-        "policy version": "24",
-        "dropped": "96 (stale 90, bad_action 6)",
-        "model": "results/A.onnx",
-    }.items():
-        assert cell in [part.strip() for part in rows[label]], f"{label}\n{shown}"
-
-
-def test_steps_that_are_left_over_at_the_end_are_called_so() -> None:
-    """Their number may be large in a short run, and none of them was lost before the end."""
-    one = summary_of("A")
-    one = replace(one, ledger={**one.ledger, "dropped": {"not_training": 3664, "stale": 1}})
-    shown = printed(Summary("run", 1, "max_steps", {"A": one}))
-    assert "3,665 (not_training 3,664: left over at the end of training, stale 1)" in " ".join(shown.split())
-
-
-def test_names_from_outside_are_text() -> None:
-    """Markup and control characters in names are shown as text."""
+def test_a_stopped_run_tells_how_to_continue_and_names_are_text() -> None:
+    """The first line names --resume if the run was stopped and something was trained; markup in names is shown as text."""
     shown = printed(Summary("run", 1, "signal", {"[red]x\x1b[2J": summary_of("A")}))
     assert "[red]x\\x1b[2J" in shown
-
-
-@pytest.mark.parametrize(("count", "is_table"), [(1, True), (2, True), (8, False)])
-def test_what_has_no_room_for_columns_is_a_block_per_behavior(count: int, is_table: bool) -> None:
-    """On narrow screens each behavior is a block, and no number is broken."""
-    names = [f"Striker{index}" for index in range(count)]
-    shown = printed(Summary("run-1", 2, "max_steps", {name: summary_of(name) for name in names}), 80)
-    lines = shown.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert shown.count("98,304") == 2 * count, "steps trained, and the books' trained"
-    assert ("─" in shown) is is_table
-    if is_table:
-        assert all(name in lines[2] for name in names), shown
-    else:
-        assert [line for line in lines if line in names] == names
-        assert f"model results/{names[-1]}.onnx" in " ".join(shown.split())
-        assert "queued" not in shown, "what is nothing is left out"
-
-
-def test_one_behavior_is_a_table_however_narrow_the_screen() -> None:
-    """One behavior is a table on any screen."""
-    assert "─" in printed(Summary("run", 1, "signal", {"A": summary_of("A")}), 30)
+    assert "continue it with --resume" in shown
+    for ended in (Summary("run", 1, "signal", {}), Summary("run", 1, "max_steps", {"A": summary_of("A")})):
+        assert "--resume" not in printed(ended)
 
 
 def test_it_says_how_far_a_run_is(tmp_path: Path) -> None:
@@ -225,3 +156,12 @@ def test_numbers_from_files(value: object, expected: float | None) -> None:
     """Only finite numbers of a file are accepted."""
     assert finite(value) == expected
     assert json.dumps(expected)
+
+
+def test_many_behaviors_are_blocks_on_a_narrow_screen() -> None:
+    """Where a table has no room, each behavior is a block, and no number is broken."""
+    names = [f"Striker{index}" for index in range(8)]
+    lines = printed(Summary("run", 2, "max_steps", {name: summary_of(name) for name in names}), 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line in names] == names
+    assert sum("98,304" in line for line in lines) == 2 * len(names), "steps trained, and the books' trained"

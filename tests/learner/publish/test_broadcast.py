@@ -18,7 +18,7 @@ from learner.publish.broadcast import (
     encode,
 )
 from learner.publish.store import PolicyStore
-from tests.learner.service.harness import async_test, eventually
+from tests.learner.service.harness import eventually
 from tests.learner.service.samples import NAME, make_policy
 
 
@@ -49,7 +49,6 @@ def test_an_encoding_is_complete_in_both_kinds_of_response(
     assert results[-1] == (policy.description, policy.payload)
 
 
-@async_test
 async def test_a_small_version_is_one_message_for_those_who_take_it_so() -> None:
     """A subscriber gets header and bytes in one message up to the size that it names, and up to 64 KiB."""
     store = PolicyStore()
@@ -67,7 +66,6 @@ async def test_a_small_version_is_one_message_for_those_who_take_it_so() -> None
     assert len(await next_messages(subscriptions[2**32 - 1])) == 2
 
 
-@async_test
 async def test_all_subscribers_send_the_same_bytes_objects() -> None:
     """A version is serialized once for all subscribers."""
     store = PolicyStore()
@@ -83,7 +81,6 @@ async def test_all_subscribers_send_the_same_bytes_objects() -> None:
     assert pinned.messages is taken[0]
 
 
-@async_test
 async def test_a_version_is_offered_to_some_subscribers_at_a_time() -> None:
     """Of many subscribers 32 are offered a version at once, the others a moment later, and then the newest."""
     store = PolicyStore()
@@ -106,7 +103,6 @@ async def test_a_version_is_offered_to_some_subscribers_at_a_time() -> None:
     await broadcast.stop()
 
 
-@async_test
 async def test_offers_yield_to_a_loop_that_is_late() -> None:
     """After a timer that came late, the next subscribers wait three times the delay, so that acks come first."""
     store = PolicyStore()
@@ -127,7 +123,6 @@ async def test_offers_yield_to_a_loop_that_is_late() -> None:
 
 
 @pytest.mark.parametrize("size", [1000, ENCODE_INLINE_BYTES + 1])
-@async_test
 async def test_callers_of_one_older_version_share_its_encoding(size: int) -> None:
     """All who fetch a version at the same time are sent the same bytes, which nothing keeps afterwards."""
     store = PolicyStore()
@@ -143,7 +138,6 @@ async def test_callers_of_one_older_version_share_its_encoding(size: int) -> Non
     await eventually(lambda: not broadcast._pinned)
 
 
-@async_test
 async def test_only_the_newest_waits() -> None:
     """A subscriber that takes nothing holds one slot per behavior with the newest version."""
     store = PolicyStore()
@@ -157,7 +151,6 @@ async def test_only_the_newest_waits() -> None:
     assert subscription.waiting == 0
 
 
-@async_test
 async def test_slots_are_served_in_turn() -> None:
     """Slots are served in turn."""
     subscription = Broadcast(PolicyStore()).subscribe([], {})
@@ -170,7 +163,6 @@ async def test_slots_are_served_in_turn() -> None:
     assert await subscription.take() == (0, (b"newest a",))
 
 
-@async_test
 async def test_a_large_policy_is_encoded_apart_and_the_newest_wins() -> None:
     """A large version is encoded in another thread, and a later version follows it."""
     store = PolicyStore()
@@ -186,7 +178,6 @@ async def test_a_large_policy_is_encoded_apart_and_the_newest_wins() -> None:
     await broadcast.stop()
 
 
-@async_test
 async def test_what_is_held_is_not_offered() -> None:
     """A subscriber gets only newer versions, or any version of a newer generation."""
     store = PolicyStore()
@@ -201,7 +192,6 @@ async def test_what_is_held_is_not_offered() -> None:
     assert versions(await next_messages(subscription)) == [0]
 
 
-@async_test
 async def test_a_subscription_that_ends_wakes_its_waiter() -> None:
     """Closing a subscription wakes `take` with None or the error."""
     broadcast = Broadcast(PolicyStore())

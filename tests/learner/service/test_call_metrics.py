@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import grpc
 import numpy as np
 from rollcast.enums import HoldReason
 from rollcast.trajectories import encode_chunk
-from rollcast.v1 import control_pb2, control_pb2_grpc
 
-from learner.link.to_front import SetHold
-from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, read_policy, running
+from tests.learner.service.harness import Actor, Learner, eventually, failure, running
 from tests.learner.service.samples import make_chunk, make_options, make_policy, make_spec
 
 PREFIX = "rollcast_learner_"
@@ -27,21 +24,6 @@ def messages(learner: Learner, direction: str, kind: str, service: str, method: 
     return learner.metric(f"grpc_server_msg_{direction}_total", **labels)
 
 
-@async_test
-async def test_methods_are_there_before_anybody_calls() -> None:
-    """Every method of both addresses has series with every code at zero."""
-    async with running() as learner:
-        for kind, service, method in (
-            ("unary", "SessionService", "OpenSession"),
-            ("unary", "ControlService", "Status"),
-            ("bidi_stream", "TrajectoryService", "Upload"),
-            ("server_stream", "PolicyService", "Subscribe"),
-        ):
-            for code in ("OK", "Canceled", "InvalidArgument", "Internal"):
-                assert handled(learner, kind, service, method, code) == 0
-
-
-@async_test
 async def test_unary_calls_count_with_their_codes() -> None:
     """Unary calls are counted by code with a duration, and errors by reason."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -58,17 +40,6 @@ async def test_unary_calls_count_with_their_codes() -> None:
         assert learner.metric(f"{PREFIX}errors_total", reason="protocol_too_old") == 1
 
 
-@async_test
-async def test_operators_count_too() -> None:
-    """Calls at the control address are counted too."""
-    async with running() as learner:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{learner.server.control_port}") as channel:
-            stub = control_pb2_grpc.ControlServiceStub(channel)
-            await stub.Status(control_pb2.StatusRequest())
-        assert handled(learner, "unary", "ControlService", "Status", "OK") == 1
-
-
-@async_test
 async def test_streams_count_their_messages_and_ends() -> None:
     """An upload counts its messages, and ends with OK or cancelled."""
     async with running() as learner:
@@ -88,21 +59,6 @@ async def test_streams_count_their_messages_and_ends() -> None:
             await eventually(lambda: handled(learner, "bidi_stream", "TrajectoryService", "Upload", "Canceled") == 1)
 
 
-@async_test
-async def test_a_stream_that_fails_counts_its_reason() -> None:
-    """A malformed chunk counts as a code of the stream, a rejected chunk and an error."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        upload = await actor.join()
-        message = encode_chunk(make_chunk(2))
-        message.behavior_index = 7
-        await upload.send_message(message)
-        assert (await upload.failure()).reason == "MALFORMED_CHUNK"
-        await eventually(lambda: handled(learner, "bidi_stream", "TrajectoryService", "Upload", "InvalidArgument") == 1)
-        assert learner.metric(f"{PREFIX}chunks_rejected_total", reason="malformed") == 1
-        assert learner.metric(f"{PREFIX}errors_total", reason="malformed_chunk") == 1
-
-
-@async_test
 async def test_sessions_count_by_outcome() -> None:
     """New, resumed, excess and refused sessions are each counted once."""
     async with running(make_options(max_sessions=1)) as learner:
@@ -128,7 +84,6 @@ async def test_sessions_count_by_outcome() -> None:
         assert learner.metric(f"{PREFIX}sessions_closed_total") == 1
 
 
-@async_test
 async def test_chunks_count_by_what_became_of_them() -> None:
     """Queued, refused and duplicate chunks are counted with sizes and times."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -148,42 +103,6 @@ async def test_chunks_count_by_what_became_of_them() -> None:
         assert learner.metric(f"{PREFIX}ack_seconds_count") == 2
 
 
-@async_test
-async def test_policies_count_as_they_are_sent() -> None:
-    """Each sent version counts once with its bytes; assignments do not."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
-        call = actor.subscribe()
-        _, payload = await read_policy(call)
-        learner.publish(make_policy(1))
-        await read_policy(call)
-        await eventually(lambda: learner.metric(f"{PREFIX}policy_sends_total", outcome="ok") == 2)
-        assert learner.metric(f"{PREFIX}policy_sent_bytes_total") > 2 * len(payload)
-        call.cancel()
-
-
-@async_test
-async def test_holds_of_the_run_count_their_time() -> None:
-    """Holds of a pause and a drain are timed."""
-    async with running() as learner:
-        learner.link.to_front.send(SetHold(HoldReason.PAUSED, active=True))
-        await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 1)
-        learner.link.to_front.send(SetHold(HoldReason.PAUSED, active=False))
-        await eventually(lambda: learner.metric(f"{PREFIX}held", reason="paused") == 0)
-        assert learner.metric(f"{PREFIX}held_seconds_total", reason="paused") > 0
-        await learner.server.drain(final=True, seconds=0.1)
-        assert learner.metric(f"{PREFIX}held", reason="draining") == 1
-
-
-@async_test
-async def test_the_event_loop_is_watched() -> None:
-    """The delay of the event loop is measured with each tick."""
-    async with running(make_options(lease_seconds=0.2)) as learner:
-        await eventually(lambda: learner.metric(f"{PREFIX}event_loop_lag_seconds_count") > 1)
-
-
-@async_test
 async def test_an_update_holds_until_its_version_is_there() -> None:
     """An update holds actors until its version is published."""
     async with running() as learner, Actor(learner.server.port) as actor:

@@ -13,7 +13,7 @@ from rollcast.errors import Draining
 
 from learner.observe.metrics.learner import ServerCallMetrics
 from learner.service.guard import CallGuard
-from tests.learner.service.harness import async_test, failure
+from tests.learner.service.harness import failure
 
 
 def fail(how: bytes) -> None:
@@ -82,7 +82,6 @@ CALLS: dict[str, Callable[[Any, bytes], Any]] = {
 
 
 @pytest.mark.parametrize("kind", CALLS)
-@async_test
 async def test_errors_become_statuses(kind: str) -> None:
     """A WireError is sent with its details, a bug as an incident, and an abort unchanged."""
     async with guarded() as (guard, channel):
@@ -100,7 +99,6 @@ async def test_errors_become_statuses(kind: str) -> None:
         assert guard.incidents == 1
 
 
-@async_test
 async def test_unknown_methods_are_unimplemented() -> None:
     """An unknown method is UNIMPLEMENTED and no incident."""
     async with guarded() as (guard, channel):
@@ -109,7 +107,6 @@ async def test_unknown_methods_are_unimplemented() -> None:
         assert guard.incidents == 0
 
 
-@async_test
 async def test_a_client_that_leaves_is_no_incident() -> None:
     """A client that cancels a stream causes no incident."""
     async with guarded() as (guard, channel):

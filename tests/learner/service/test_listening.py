@@ -10,20 +10,15 @@ from learner.common.exits import ExitCode, UserError
 from learner.service.listening import hold, require_free
 
 
-def _port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 def test_a_held_port_is_nobody_elses() -> None:
     """A connection of another program cannot get a held port; when it is freed, a server can."""
-    port = _port()
-    with hold([f"127.0.0.1:{port}"]) as held:
-        assert len(held) == 1
+    with hold(["127.0.0.1:0"]) as held:
+        (bound,) = held
+        address = bound.getsockname()
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
-            other.bind(("127.0.0.1", port))
+            other.bind(address)
         held.close()
-        socket.create_server(("127.0.0.1", port)).close()
+        socket.create_server(address).close()
 
 
 def test_what_is_not_free_is_left_out() -> None:

@@ -15,7 +15,7 @@ from learner.link.matches import Match, Seat, games_of
 from learner.link.policies import PolicyKey
 from learner.link.to_front import Assign, Done, EndEvaluation, StartEvaluation, StartMatch
 from learner.settings.options import RunOptions
-from tests.learner.service.harness import Actor, async_test, eventually, failure, read_policy, running
+from tests.learner.service.harness import Actor, eventually, failure, read_policy, running
 from tests.learner.service.samples import NAME, make_chunk, make_policy, make_spec
 from tests.learner.service.test_assignments import episodes_of, next_assignment
 
@@ -52,7 +52,6 @@ def roles(assignment: policy_pb2.Assignment) -> list[int]:
     return [int(part.role) for part in sorted(assignment.behaviors, key=lambda part: part.team)]
 
 
-@async_test
 async def test_a_behavior_with_self_play_waits_for_a_match() -> None:
     """All teams are idle at first; a match seats them, with the exact policy of the opponent."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
@@ -68,7 +67,6 @@ async def test_a_behavior_with_self_play_waits_for_a_match() -> None:
         assert {part.match for part in again.behaviors} == {4}
 
 
-@async_test
 async def test_trainers_know_the_script_of_an_actor() -> None:
     """The name of the script that plays an actor's opponents reaches the trainers; text of another form is refused."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
@@ -84,7 +82,6 @@ async def test_trainers_know_the_script_of_an_actor() -> None:
         assert [each.opponent_by_seat for each in learner.sessions.actors().actors] == [True]
 
 
-@async_test
 async def test_a_match_of_opponents_alone_limits_its_episodes() -> None:
     """A match of a tournament begins with a reset; told again for another reason, it has its limit and no reset."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
@@ -107,7 +104,6 @@ async def test_a_match_of_opponents_alone_limits_its_episodes() -> None:
         assert (after.episodes, after.reset) == (0, policy_pb2.RESET_MODE_NONE)
 
 
-@async_test
 async def test_lessons_and_evaluations_leave_the_match_as_it_was() -> None:
     """A lesson is told with the present match; an evaluation ends with the newest match."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
@@ -128,7 +124,6 @@ async def test_lessons_and_evaluations_leave_the_match_as_it_was() -> None:
         assert (roles(after), {part.match for part in after.behaviors}) == ([LEARN, OPPONENT], {5})
 
 
-@async_test
 async def test_an_evaluation_against_an_opponent_is_a_match_of_its_own() -> None:
     """It begins with a reset and takes the credit; matches of training wait for its end, and judge what was sent before."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
@@ -159,7 +154,6 @@ async def test_an_evaluation_against_an_opponent_is_a_match_of_its_own() -> None
             assert given.opponent_segment(actor.session_id, NAME, chunk) == first
 
 
-@async_test
 async def test_a_match_is_for_one_actor_and_a_new_team_waits() -> None:
     """Another actor hears nothing of it, and a team that the match does not seat is idle."""
     async with (
@@ -177,7 +171,6 @@ async def test_a_match_is_for_one_actor_and_a_new_team_waits() -> None:
         assert (roles(told), told.behaviors[0].match) == ([LEARN], 9)
 
 
-@async_test
 async def test_an_older_actor_is_refused_where_a_behavior_has_self_play() -> None:
     """An actor of revision 1 may declare other behaviors, and is told the name of the one that needs more."""
     behaviors: dict[str, Any] = {NAME: {"self_play": {}}, "Walker": {}}
@@ -192,24 +185,11 @@ async def test_an_older_actor_is_refused_where_a_behavior_has_self_play() -> Non
         assert (await actor.declare()).awaits_assignment
 
 
-@async_test
-async def test_who_only_acts_is_not_asked_to_wait() -> None:
-    """In a run that evaluates or serves a policy, all teams act, and older actors may."""
-    task = policy_pb2.BehaviorAssignment(role=policy_pb2.ASSIGNMENT_ROLE_LEARN, purpose=int(Purpose.EVALUATE))
-    async with running(self_play(), task=task) as learner, Actor(learner.server.port) as actor:
-        await actor.open(protocol_revision=1)
-        assert not (await actor.declare()).awaits_assignment
-        told = await next_assignment(actor.subscribe())
-        assert (roles(told), told.behaviors[0].purpose) == ([LEARN], Purpose.EVALUATE)
-
-
-@async_test
 async def test_rows_of_opponents_are_refused_and_their_records_arrive() -> None:
     """Ghost rows are never trained; the stream goes on, and records keep only matches that were given."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
         call = await join(actor)
-        upload = await actor.upload()
-        await upload.until("opened")
+        upload = await actor.opened_upload()
         learner.pace(ahead_limit_steps=1000)
         learner.link.to_front.send(match(actor))
         told = await next_assignment(call)
@@ -240,13 +220,11 @@ async def test_rows_of_opponents_are_refused_and_their_records_arrive() -> None:
         ) == (3, 1.0)
 
 
-@async_test
 async def test_a_behavior_that_is_trained_plays_on() -> None:
     """Records of a behavior without further training still reach the trainers; its rows do not."""
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
         call = await join(actor)
-        upload = await actor.upload()
-        await upload.until("opened")
+        upload = await actor.opened_upload()
         learner.link.to_front.send(match(actor))
         await next_assignment(call)
         learner.link.to_front.send(Done(0))
@@ -260,7 +238,6 @@ async def test_a_behavior_that_is_trained_plays_on() -> None:
         assert [item.chunk.ghost_steps for item in learner.trainers.take()] == [7]
 
 
-@async_test
 async def test_credit_goes_to_actors_that_learn() -> None:
     """An actor that only plays opponents gets no credit in steps and reserves none."""
     async with (
@@ -284,15 +261,13 @@ async def test_credit_goes_to_actors_that_learn() -> None:
         await eventually(lambda: accounts[other.session_id].granted_steps > 0)
 
 
-@async_test
 async def test_snapshots_are_served_after_a_restart(tmp_path: Path) -> None:
     """A version of an earlier generation, also version 0, is served by its digest, and no other in its place."""
     files = SnapshotFiles(tmp_path)
     old = make_policy(0, generation=1, size=3000)
     files.write(old)
     async with running(generation=2, snapshots=files) as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
 
         def get(**fields: Any) -> Any:
             request = policy_pb2.GetPolicyRequest(session_id=actor.session_id, behavior=NAME, **fields)
@@ -307,3 +282,13 @@ async def test_snapshots_are_served_after_a_restart(tmp_path: Path) -> None:
         for fields in ({"generation": 2, "version": 0, "sha256": digest}, {"generation": 1, "sha256": DIGEST}):
             assert (await failure(get(**fields).read())).reason == "VERSION_EVICTED"
         assert (await failure(get(sha256=b"short").read())).reason == "BAD_REQUEST"
+
+
+async def test_who_only_acts_is_not_asked_to_wait() -> None:
+    """In a run that evaluates or serves a policy, all teams act, and older actors may."""
+    task = policy_pb2.BehaviorAssignment(role=policy_pb2.ASSIGNMENT_ROLE_LEARN, purpose=int(Purpose.EVALUATE))
+    async with running(self_play(), task=task) as learner, Actor(learner.server.port) as actor:
+        await actor.open(protocol_revision=1)
+        assert not (await actor.declare()).awaits_assignment
+        told = await next_assignment(actor.subscribe())
+        assert (roles(told), told.behaviors[0].purpose) == ([LEARN], Purpose.EVALUATE)

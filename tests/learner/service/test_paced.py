@@ -7,10 +7,9 @@ import time
 import pytest
 
 from learner.service.paced import REST, PacedPass
-from tests.learner.service.harness import async_test, eventually
+from tests.learner.service.harness import eventually
 
 
-@async_test
 async def test_a_pass_is_followed_by_a_rest_of_ten_times_its_duration(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests during the rest become one pass, with all their behaviors."""
     now, passes = 100.0, []

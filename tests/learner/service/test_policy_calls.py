@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 
 import grpc
+import pytest
 from rollcast.errors import VersionEvicted
 from rollcast.policies import PolicyAssembler
 from rollcast.v1 import policy_pb2, session_pb2
 
-from learner.common.exits import ExitCode
-from learner.link.control import Failed
 from learner.link.to_front import Assign, Policy, Release
-from tests.learner.service.harness import Actor, async_test, eventually, failure, read_policy, running
+from tests.learner.ingest.parts import open_default
+from tests.learner.service.harness import Actor, eventually, failure, read_policy, running
 from tests.learner.service.samples import NAME, make_options, make_policy, make_spec
 
 
-@async_test
 async def test_the_newest_policy_comes_first_and_then_each_new_one() -> None:
     """A subscriber gets the newest version first and then each new one, with a valid digest."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         learner.publish(make_policy(0))
         learner.publish(make_policy(1, size=2_500_000))
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         call = actor.subscribe()
         header, payload = await read_policy(call)
         assert header.version == 1
@@ -36,44 +34,21 @@ async def test_the_newest_policy_comes_first_and_then_each_new_one() -> None:
         assert (await read_policy(call))[0].version == 2
 
 
-@async_test
-async def test_what_the_subscriber_holds_is_not_sent_again() -> None:
-    """A subscriber gets only versions newer than the one it holds."""
-    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
-        learner.publish(make_policy(1))
-        await actor.open()
-        await actor.declare()
-        call = actor.subscribe(policy_pb2.HeldPolicy(behavior_index=0, generation=1, version=1))
-        await eventually(lambda: bool(learner.server._hub._subscriptions))
-        learner.publish(make_policy(2))
-        assert (await read_policy(call))[0].version == 2
-
-
-@async_test
-async def test_a_newer_generation_is_always_sent() -> None:
-    """A newer generation is sent whatever its version."""
+@pytest.mark.parametrize(("held", "sent"), [((2, 1), 2), ((1, 3), 1)])
+async def test_what_the_subscriber_holds_is_not_sent_again(held: tuple[int, int], sent: int) -> None:
+    """A subscriber gets versions newer than the one it holds, and a newer generation whatever its version."""
     async with running(has_policy=False, generation=2) as learner, Actor(learner.server.port) as actor:
-        learner.publish(make_policy(0, generation=2))
-        await actor.open()
-        await actor.declare()
-        call = actor.subscribe(policy_pb2.HeldPolicy(behavior_index=0, generation=1, version=3))
-        header, _ = await read_policy(call)
-        assert (header.generation, header.version) == (2, 0)
-
-
-@async_test
-async def test_a_behavior_declared_late_joins_the_subscription() -> None:
-    """A behavior declared during a subscription is added to it."""
-    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        call = actor.subscribe()
+        learner.publish(make_policy(1, generation=2))
+        await actor.enter()
+        generation, version = held
+        call = actor.subscribe(policy_pb2.HeldPolicy(behavior_index=0, generation=generation, version=version))
         await eventually(lambda: bool(learner.server._hub._subscriptions))
-        await actor.declare()
-        learner.publish(make_policy(0))
-        assert (await read_policy(call))[0].version == 0
+        if sent > 1:
+            learner.publish(make_policy(2, generation=2))
+        header, _ = await read_policy(call)
+        assert (header.generation, header.version) == (2, sent)
 
 
-@async_test
 async def test_policies_of_other_behaviors_are_not_sent() -> None:
     """A session gets only policies of its declared behaviors."""
     options = make_options()
@@ -83,8 +58,7 @@ async def test_policies_of_other_behaviors_are_not_sent() -> None:
         Actor(learner.server.port, "a") as first,
         Actor(learner.server.port, "b") as second,
     ):
-        await first.open()
-        await first.declare()
+        await first.enter()
         await second.open()
         assert (await second.declare(make_spec("Walker"))).behavior_index == 1
         call = first.subscribe()
@@ -96,14 +70,12 @@ async def test_policies_of_other_behaviors_are_not_sent() -> None:
         other.cancel()
 
 
-@async_test
 async def test_a_slow_subscriber_finishes_its_transfer_and_then_gets_the_newest() -> None:
     """During a slow transfer only the newest of later versions waits."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         size = 24_000_000
         learner.publish(make_policy(1, size=size))
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         call = actor.subscribe()
         header = (await call.read()).header
         assert header.version == 1
@@ -119,12 +91,10 @@ async def test_a_slow_subscriber_finishes_its_transfer_and_then_gets_the_newest(
         assert (await read_policy(call))[0].version == 21
 
 
-@async_test
 async def test_a_second_subscription_supersedes_the_first() -> None:
     """A newer subscription ends the older one with STREAM_SUPERSEDED."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         old = actor.subscribe()
         await eventually(lambda: bool(learner.server._hub._subscriptions))
         new = actor.subscribe()
@@ -134,29 +104,25 @@ async def test_a_second_subscription_supersedes_the_first() -> None:
         assert (await read_policy(new))[0].version == 0
 
 
-@async_test
 async def test_a_subscription_ends_with_its_session() -> None:
     """A subscription ends with OK when its session closes and with SESSION_EXPIRED when the lease ends."""
-    async with (
-        running(make_options(lease_seconds=0.3), has_policy=False) as learner,
-        Actor(learner.server.port) as actor,
-    ):
+    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         call = actor.subscribe()
         await eventually(lambda: bool(learner.server._hub._subscriptions))
         await actor.close()
         assert await call.read() is grpc.aio.EOF
         await actor.open()
-        error = await failure(actor.subscribe().read())
-        assert error.reason == "SESSION_EXPIRED"
+        call = actor.subscribe()
+        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        learner.end_lease(actor)
+        assert (await failure(call.read())).reason == "SESSION_EXPIRED"
 
 
-@async_test
 async def test_pinned_versions() -> None:
     """GetPolicy returns a kept or the newest version; others are NOT_FOUND."""
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         for version in range(1, 13):
             learner.publish(make_policy(version, size=2000 + version))
 
@@ -176,24 +142,12 @@ async def test_pinned_versions() -> None:
         assert error.reason == "SESSION_EXPIRED"
 
 
-@async_test
-async def test_no_assignment_comes_unless_there_is_something_to_say() -> None:
-    """Without parameters a subscription starts with the policy."""
-    async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
-        learner.publish(make_policy(0))
-        await actor.open()
-        await actor.declare()
-        assert (await actor.subscribe().read()).WhichOneof("message") == "header"
-
-
-@async_test
 async def test_assignments_come_first_and_are_sent_again_when_they_change() -> None:
     """Parameters are assigned under id 1, and a change is sent as id 2."""
     assignment = policy_pb2.Assignment()
     assignment.environment_parameters["gravity"].constant = 9.5
     async with running(has_policy=False, assignment=assignment) as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         await actor.declare(team=1)
         call = actor.subscribe()
         first = (await call.read()).assignment
@@ -207,7 +161,6 @@ async def test_assignments_come_first_and_are_sent_again_when_they_change() -> N
         assert (second.id, second.environment_parameters["gravity"].constant) == (2, 1.5)
 
 
-@async_test
 async def test_openings_carry_the_present_assignment() -> None:
     """The answer to an opening has the current assignment, with a reset only if one was missed."""
     assignment = policy_pb2.Assignment(settings_revision=3, parameter_order=["gravity"])
@@ -227,19 +180,18 @@ async def test_openings_carry_the_present_assignment() -> None:
         assert told.environment_parameters["gravity"].constant == 9.5
 
 
-@async_test
-async def test_an_opening_without_parameters_asks_for_nothing() -> None:
-    """Without parameters the assignment has id 0: learn."""
+async def test_without_parameters_nothing_is_assigned() -> None:
+    """Without parameters the assignment of an opening has id 0: learn, and a subscription starts with the policy."""
     async with running() as learner, Actor(learner.server.port) as actor:
         assert (await actor.open()).assignment == policy_pb2.Assignment()
+        await actor.declare()
+        assert (await actor.subscribe().read()).WhichOneof("message") == "header"
 
 
-@async_test
 async def test_a_kept_version_can_be_had_until_it_is_released() -> None:
     """A kept version is available until it is released, and broadcast once."""
     async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         learner.publish(make_policy(1))
         learner.link.to_front.send(Policy(make_policy(1), keep=True))
         for version in range(2, 20):
@@ -252,17 +204,12 @@ async def test_a_kept_version_can_be_had_until_it_is_released() -> None:
         assert isinstance(error, VersionEvicted)
 
 
-@async_test
-async def test_a_version_out_of_order_is_a_fault_that_is_told() -> None:
-    """A version out of order is not published and logged; later messages still count."""
-    async with running() as learner:
-        learner.publish(make_policy(3))
-        learner.publish(make_policy(3))
-        learner.publish(make_policy(4))
-        await eventually(lambda: bool(learner.ends))
-        fault = learner.ends.pop()
-        assert isinstance(fault, Failed)
-        assert fault.exit_code is ExitCode.TRAINER_FAILED
-        newest = learner.store.latest(NAME)
-        assert newest is not None
-        assert newest.description.version == 4
+async def test_a_behavior_declared_late_joins_the_open_streams() -> None:
+    """A behavior declared during a subscription and an upload gets its policies and credit on them."""
+    async with running(open_default(), has_policy=False) as learner, Actor(learner.server.port) as actor:
+        upload, call = await actor.join(), actor.subscribe()
+        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        declared = await actor.declare(make_spec("Walker"))
+        assert [entry.behavior_index for entry in (await upload.until("ack")).credit] == [declared.behavior_index]
+        learner.publish(make_policy(0, name="Walker"))
+        assert (await read_policy(call))[0].behavior == "Walker"

@@ -20,7 +20,7 @@ from learner.identity.setup import Identity
 from learner.ingest.quarantine import MAX_FAULTS, SHORTEST_SECONDS
 from tests.learner.identity.certificates import Folder
 from tests.learner.identity.test_audit import lines_in
-from tests.learner.service.harness import Actor, Learner, async_test, failure, operator, running
+from tests.learner.service.harness import Actor, Learner, failure, operator, running
 from tests.learner.service.samples import make_chunk
 
 MANY_BOOKS = [session_pb2.ActorBooks()] * (MAX_REPORTS + 1)
@@ -29,13 +29,11 @@ MANY_BOOKS = [session_pb2.ActorBooks()] * (MAX_REPORTS + 1)
 async def _malformed_chunks(actor: Actor) -> None:
     """Sends chunks with an unknown column until the place is shut out."""
     for _ in range(MAX_FAULTS):
-        upload = await actor.upload()
-        await upload.until("opened")
+        upload = await actor.opened_upload()
         await upload.send_message(trajectory_pb2.Chunk(sequence=1, columns=[trajectory_pb2.Column(name="?")]))
         assert (await upload.failure()).reason == "MALFORMED_CHUNK"
 
 
-@async_test
 async def test_malformed_chunks_shut_an_actor_out_and_no_other() -> None:
     """After the third, its session ends with a reason and its openings are refused with a time; another actor goes on."""
     async with (
@@ -44,8 +42,7 @@ async def test_malformed_chunks_shut_an_actor_out_and_no_other() -> None:
         Actor(learner.server.port, "honest") as honest,
     ):
         upload = await honest.join()
-        await broken.open()
-        await broken.declare()
+        await broken.enter()
         subscription = broken.subscribe()
         await subscription.read()
         with capture_logs() as logs:
@@ -71,7 +68,6 @@ async def _to_the_end(subscription: object) -> None:
         pass
 
 
-@async_test
 async def test_faults_of_every_call_count() -> None:
     """Calls of a session and openings count for the same place; calls that name no place do not."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -89,7 +85,6 @@ async def test_faults_of_every_call_count() -> None:
         assert not learner.sessions.live()
 
 
-@async_test
 async def test_refused_rows_shut_nobody_out() -> None:
     """Rows refused for their data warn on the learner and do not count as faults."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -110,7 +105,6 @@ def folder(tmp_path: Path) -> Folder:
     return Folder.make(tmp_path, lab=Role.ACTOR, other=Role.ACTOR, eyes=Role.VIEWER, ops=Role.OPERATOR)
 
 
-@async_test
 async def test_an_operator_releases_an_actor(folder: Folder) -> None:
     """The status lists it with its principal; only operators release it, which the audit records; then it may come back."""
     audit = Audit(folder.path)
@@ -121,8 +115,7 @@ async def test_an_operator_releases_an_actor(folder: Folder) -> None:
         Actor(learner.server.port, "walker", token=folder.tokens["lab"]) as actor,
         Actor(learner.server.port, "walker", token=folder.tokens["other"]) as namesake,
     ):
-        await actor.open()
-        await actor.declare()
+        await actor.enter()
         await _malformed_chunks(actor)
         await namesake.open()
         _see_status(learner)

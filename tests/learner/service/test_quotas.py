@@ -10,7 +10,7 @@ from learner.ingest.quotas import Quotas
 from learner.ingest.session import ActorSession
 from learner.link.evaluation import Order
 from learner.link.to_front import EndEvaluation, StartEvaluation
-from tests.learner.service.harness import Actor, Learner, Upload, async_test, eventually, running
+from tests.learner.service.harness import Actor, Learner, Upload, eventually, running
 from tests.learner.service.samples import make_chunk
 
 STEPS = 96
@@ -29,7 +29,6 @@ def begin(learner: Learner) -> None:
     learner.pace(update_steps=STEPS, ahead_limit_steps=2 * STEPS)
 
 
-@async_test
 async def test_who_follows_quotas_gets_them() -> None:
     """The quota is the credit in steps; an actor that does not know quotas has credit alone, as before."""
     async with running() as learner, Actor(learner.server.port, "a") as actor, Actor(learner.server.port, "b") as older:
@@ -41,7 +40,6 @@ async def test_who_follows_quotas_gets_them() -> None:
         assert credit.steps_through > 0
 
 
-@async_test
 async def test_quotas_follow_the_actors_that_are_here() -> None:
     """A second actor takes half, and when its connection breaks, the first one takes all that is missing."""
     async with running() as learner, Actor(learner.server.port, "a") as actor:
@@ -56,7 +54,6 @@ async def test_quotas_follow_the_actors_that_are_here() -> None:
         await quota(upload, STEPS - 16)
 
 
-@async_test
 async def test_the_next_quota_comes_with_the_hold() -> None:
     """After an update the hold until its version precedes the new quota, so that no step is taken too early."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -79,7 +76,6 @@ async def test_the_next_quota_comes_with_the_hold() -> None:
         assert kinds == ["hold", "quota"]
 
 
-@async_test
 async def test_an_actor_that_evaluates_has_no_part() -> None:
     """The others take its part, and share it again when it returns."""
     async with running() as learner, Actor(learner.server.port, "a") as one, Actor(learner.server.port, "b") as two:
@@ -95,7 +91,6 @@ async def test_an_actor_that_evaluates_has_no_part() -> None:
         await quota(uploads[1], STEPS // 2)
 
 
-@async_test
 async def test_without_quotas_a_chunk_costs_nothing_for_each_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a trainer asks for no exact updates, chunks, connections and seconds lead to no look at all sessions."""
     looks = []

@@ -20,7 +20,7 @@ from learner.ingest.credit import step_allowance
 from learner.ingest.session import ActorSession
 from learner.ingest.session_ids import short_id
 from learner.ingest.snapshots import snapshot
-from tests.learner.service.harness import Actor, Learner, async_test, eventually, failure, running
+from tests.learner.service.harness import Actor, Learner, eventually, failure, running
 from tests.learner.service.samples import NAME, make_chunk, make_options, make_spec
 
 
@@ -47,7 +47,6 @@ def assert_balanced(learner: Learner, **expected: Mapping[str, int] | int) -> No
     assert {name: getattr(books, name) for name in expected} == expected
 
 
-@async_test
 async def test_same_generation_goes_on_where_it_was() -> None:
     """After a disconnect acked chunks are not sent again, and the others arrive once."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -65,14 +64,14 @@ async def test_same_generation_goes_on_where_it_was() -> None:
         assert_balanced(learner, received=9, queued=9, lost={}, duplicate=0)
 
 
-@async_test
 async def test_an_actor_that_returns_after_its_lease_sends_its_window_again() -> None:
     """A partition longer than the lease ends the stream; the actor returns, sends what was not acked, and nothing is lost."""
-    async with running(make_options(lease_seconds=0.5)) as learner, Actor(learner.server.port) as actor:
+    async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         for sequence in (1, 2):
             await upload.send(make_chunk(sequence=sequence))
         await upload.ack(2)
+        learner.end_lease(actor)
         assert (await upload.failure()).reason == "SESSION_EXPIRED"
         assert learner.sessions.away == 1
         opened = await actor.open(resume=resumption(actor, 1, 1, produced_steps=9, acked_steps=3, unacked_steps=6))
@@ -84,7 +83,6 @@ async def test_an_actor_that_returns_after_its_lease_sends_its_window_again() ->
         assert_balanced(learner, received=9, queued=9, dropped={}, lost={}, duplicate=3)
 
 
-@async_test
 async def test_nothing_of_a_fenced_stream_is_received(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk that waits for its session's time on the loop is not taken once the session was opened again."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -112,27 +110,6 @@ async def test_nothing_of_a_fenced_stream_is_received(monkeypatch: pytest.Monkey
         assert session.acked_through == 0
 
 
-@async_test
-async def test_an_unknown_session_is_a_new_one() -> None:
-    """An unknown session is replaced by a new one at its former place, from sequence 1."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        resume = session_pb2.ResumeSession(session_id="gone", epoch=4, generation=1, acked_through=9)
-        opened = await actor.open(resume=resume)
-        assert (opened.resumed, opened.next_sequence, opened.actor_index) == (False, 1, 0)
-        assert len(learner.sessions.live()) == 1
-
-
-@async_test
-async def test_another_process_cannot_resume_a_session() -> None:
-    """A session that another process names is fenced."""
-    async with running() as learner, Actor(learner.server.port) as actor, Actor(learner.server.port) as thief:
-        await actor.open()
-        resume = session_pb2.ResumeSession(session_id=actor.session_id, epoch=1, generation=1)
-        assert (await failure(thief.open(resume=resume))).reason == "SESSION_FENCED"
-
-
-@async_test
 async def test_a_restart_from_a_checkpoint_balances_the_books() -> None:
     """After a restart queued steps are lost as restart, and later acked ones as rollback."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -165,27 +142,10 @@ async def test_a_restart_from_a_checkpoint_balances_the_books() -> None:
         assert_balanced(learner, received=19, queued=2, trained=6)
 
 
-@async_test
-async def test_the_same_return_twice_is_counted_once() -> None:
-    """A repeated return counts lost steps once."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        await (await actor.join()).finish()
-        state = saved(learner)
-    async with running(generation=2, state=state) as learner, Actor(learner.server.port) as again:
-        again.instance_id = actor.instance_id
-        resume = resumption(actor, 1, 2, produced_steps=8, acked_steps=8)
-        for _ in range(2):
-            assert (await again.open(resume=resume)).resumed
-        assert_balanced(learner, received=8, lost={"rollback": 8})
-        assert learner.sessions.steps_taken(0) == 8
-
-
-@async_test
 async def test_a_session_younger_than_the_checkpoint_is_settled() -> None:
     """A session from after the checkpoint counts as rollback, and its actor gets a new one."""
     async with running() as learner, Actor(learner.server.port, "first") as first:
-        await first.open()
-        await first.declare()
+        await first.enter()
         state = saved(learner)
         async with Actor(learner.server.port, "second") as second:
             upload = await second.join()
@@ -201,7 +161,6 @@ async def test_a_session_younger_than_the_checkpoint_is_settled() -> None:
         assert learner.sessions.steps_taken(0) == 6
 
 
-@async_test
 async def test_the_record_names_all_that_was_acked_after_the_checkpoint(tmp_path: Path) -> None:
     """Steps acked after the checkpoint are lost{restart}; returning actors add nothing, whatever they claim."""
     record = functools.partial(ReceivedSteps, tmp_path, 4)
@@ -231,15 +190,13 @@ async def test_the_record_names_all_that_was_acked_after_the_checkpoint(tmp_path
         assert_balanced(learner, received=12, lost={"restart": 12})
 
 
-@async_test
 async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_path: Path) -> None:
     """Without a run state, all that was acked is lost{restart}, also for a behavior whose index has changed."""
     options = make_options()
     options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
     record = functools.partial(ReceivedSteps, tmp_path, 4)
     async with running(options, received=record()) as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare(make_spec("Walker"))
+        await actor.enter(make_spec("Walker"))
         upload = await actor.join()
         for sequence in (1, 2):
             await upload.send(make_chunk(5, sequence=sequence, behavior_index=1))
@@ -248,8 +205,7 @@ async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_pa
         async with running(options, generation=generation, received=record()) as learner:
             assert_balanced(learner, received=10, lost={"restart": 10}, queued=0)
             async with Actor(learner.server.port, "other") as other:
-                await other.open()
-                await other.declare()
+                await other.enter()
                 assert learner.sessions.steps_taken(0) == 10
             async with Actor(learner.server.port) as again:
                 again.instance_id = actor.instance_id
@@ -268,16 +224,13 @@ async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_pa
             assert_balanced(learner, received=10, lost={"restart": 10}, unknown_sessions=0)
 
 
-@async_test
 async def test_an_expired_session_is_told_what_was_received() -> None:
     """An actor whose lease ran out learns what was received, so that it gives up only the rest; others learn nothing."""
     async with running(make_options(resume_grace_seconds=0)) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         await upload.send(make_chunk(3))
         await upload.ack(1)
-        session = learner.sessions.find(actor.session_id)
-        session.lease_until = 0.0
-        learner.sessions.expire()
+        learner.end_lease(actor)
         async with Actor(learner.server.port, "other") as other:
             other.session_id = f"{5:064x}"
             assert (await other.open(resume=resumption(other, 1, 0))).settled_through == 0
@@ -285,7 +238,6 @@ async def test_an_expired_session_is_told_what_was_received() -> None:
         assert (opened.resumed, opened.settled_through) == (False, 1)
 
 
-@async_test
 async def test_claims_about_invented_sessions_are_not_booked() -> None:
     """50 openings that name sessions of their own invention leave the books as they are; a real one is booked."""
     async with running() as learner, Actor(learner.server.port) as actor:
@@ -307,7 +259,6 @@ async def test_claims_about_invented_sessions_are_not_booked() -> None:
         assert_balanced(learner, received=5, lost={"rollback": 5})
 
 
-@async_test
 async def test_errors_and_logs_have_short_names_of_sessions_only() -> None:
     """Neither a log line nor an error has the whole id of a session or of an actor's process."""
     with structlog.testing.capture_logs() as logs:
@@ -328,21 +279,6 @@ async def test_errors_and_logs_have_short_names_of_sessions_only() -> None:
     assert any(short_id(secrets[0]) in text for text in written)
 
 
-@async_test
-async def test_calls_without_a_return_are_refused() -> None:
-    """After a restart other calls are refused until the actor opens again."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        await actor.open()
-        await actor.declare()
-        state = saved(learner)
-    async with running(generation=2, state=state) as learner, Actor(learner.server.port) as again:
-        again.session_id, again.epoch = actor.session_id, actor.epoch
-        upload = await again.upload()
-        assert (await upload.failure()).reason == "SESSION_EXPIRED"
-        assert learner.ledger.books(NAME).unknown_sessions == 1
-
-
-@async_test
 async def test_indices_of_behaviors_that_the_checkpoint_lacks_mean_nothing() -> None:
     """Steps of a behavior from after the checkpoint are not booked under its former index."""
     options = make_options()
@@ -351,28 +287,9 @@ async def test_indices_of_behaviors_that_the_checkpoint_lacks_mean_nothing() -> 
         await actor.open()
         state = saved(learner)
     async with running(options, generation=2, state=state) as learner, Actor(learner.server.port, "other") as other:
-        await other.open()
-        await other.declare(make_spec("Walker"))
+        await other.enter(make_spec("Walker"))
         async with Actor(learner.server.port) as again:
             again.instance_id = actor.instance_id
             assert (await again.open(resume=resumption(actor, 1, 2, produced_steps=9, acked_steps=9))).resumed
         assert learner.ledger.books("Walker").received == 0
         assert learner.sessions.steps_taken(0) == 0
-
-
-@async_test
-async def test_a_restarted_process_takes_its_place_again() -> None:
-    """A restarted process of the same name gets its place before the old lease ends."""
-    async with running() as learner, Actor(learner.server.port, "other") as other:
-        await other.open()
-        async with Actor(learner.server.port, "mine") as actor:
-            assert (await actor.open()).actor_index == 1
-            await actor.declare()
-            upload = await actor.upload()
-            await upload.until("opened")
-            upload.call.cancel()
-        while learner.server.connected:
-            await learner.server._hub.someone_left()
-        async with Actor(learner.server.port, "mine") as again:
-            assert (await again.open()).actor_index == 1
-            assert len(learner.sessions.live()) == 2

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-from rollcast.enums import HoldReason
+from unittest.mock import Mock, call
 
 from learner.front.run_status import RunStatus
 from learner.ingest.environments import EnvironmentState
 from learner.ingest.session import PolicyState
-from learner.ingest.times import ActorTimes
 from learner.link.to_front import Stats
 from learner.observe.behavior_state import TrainerStats
 from learner.observe.metrics.learner import LearnerMetrics
-from learner.observe.view import Bottleneck, RunState, RunView
+from learner.observe.view import Bottleneck, RunState
 from learner.publish.store import PolicyStore
 from learner.web.learner_hooks import FAILURE_SHOWN_SECONDS, RunHooks
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
-
-
-class Control:
-    """The operator's side of a learner without trainers."""
-
-    def __init__(self, run_status: RunStatus) -> None:
-        self.calls: list[str] = []
-        self._run_status = run_status
-
-    def status(self) -> RunView:
-        """Returns the status."""
-        return self._run_status.run_view(RunState.TRAINING, "127.0.0.1:1")
-
-    def pause(self) -> None:
-        """Records the call."""
-        self.calls.append("pause")
-
-    def resume(self) -> None:
-        """Records the call."""
-        self.calls.append("resume")
-
-    def save_checkpoint(self, timeout_seconds: float) -> str:
-        """Records the call."""
-        self.calls.append(f"save {timeout_seconds:g}")
-        return "/there"
-
-    def drain(self, *, final: bool) -> None:
-        """Fails, because the page has no such action."""
-        raise AssertionError(HoldReason.DRAINING)
 
 
 class Rig:
@@ -63,7 +33,7 @@ class Rig:
             clock=lambda: parts.now,
         )
         self.run_status.bottleneck = Bottleneck("actors", "they are slow")
-        self.control = Control(self.run_status)
+        self.control = Mock(status=lambda: self.run_status.run_view(RunState.TRAINING, "127.0.0.1:1"))
         self.metrics = LearnerMetrics()
         self.hooks = RunHooks(
             self.control,
@@ -96,6 +66,8 @@ def test_an_actor() -> None:
     assert actor.books.balanced
     assert (actor.books.produced, actor.books.discarded) == (10, {"env_error": 1})
     assert status.run.bottleneck.name == "actors"
+    session.note_policies([PolicyState(0, generation=1, version=900)], lambda _: 3, 2)
+    assert rig.hooks.status().actors[0].lag is None, "a policy of another start"
     assert (status.version, status.run.run_id) == ("1.0", "run")
 
 
@@ -112,32 +84,6 @@ def test_the_page_shows_what_is_wrong_with_environments() -> None:
     rig.session.note_environments(EnvironmentState(failures=1, error="environment 0 failed: no"))
     rig.parts.now += FAILURE_SHOWN_SECONDS + 1
     assert rig.hooks.status().actors[0].error == "broken"
-
-
-def test_where_its_time_goes() -> None:
-    """Waits and round trip of an actor are shown after two reports."""
-    rig = Rig()
-    assert rig.hooks.status().actors[0].wait_share is None
-    for wall, waited in ((1.0, 0.0), (5.0, 1.0)):
-        waits = {**ActorTimes(0.0).wait_seconds, "credit": waited}
-        rig.session.times.add(ActorTimes(wall, waits, round_trip_seconds=0.02), rig.parts.now)
-    (actor,) = rig.hooks.status().actors
-    assert (actor.wait_share, actor.waits_for, actor.round_trip_seconds) == (0.25, "credit", 0.02)
-
-
-def test_a_policy_of_another_start_has_no_lag() -> None:
-    """A policy of another generation has no lag."""
-    rig = Rig()
-    rig.session.note_policies([PolicyState(0, generation=1, version=900)], lambda _: 3, 2)
-    assert rig.hooks.status().actors[0].lag is None
-
-
-def test_actors_are_in_the_order_of_their_places() -> None:
-    """Actors are sorted by their places."""
-    rig = Rig()
-    for name in ("c", "b", "a"):
-        rig.parts.open(name)
-    assert [actor.index for actor in rig.hooks.status().actors] == [0, 1, 2, 3]
 
 
 def test_samples_become_curves() -> None:
@@ -170,7 +116,7 @@ def test_what_operators_may_do() -> None:
     rig = Rig()
     rig.hooks.pause()
     rig.hooks.resume()
-    assert rig.hooks.save_checkpoint(5.0) == "/there"
-    assert rig.control.calls == ["pause", "resume", "save 5"]
+    assert rig.hooks.save_checkpoint(5.0) is rig.control.save_checkpoint.return_value
+    assert rig.control.method_calls == [call.pause(), call.resume(), call.save_checkpoint(5.0)]
     assert rig.hooks.is_serving()
     assert b"rollcast_learner_chunks_received" in rig.hooks.metrics()

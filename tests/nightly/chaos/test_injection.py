@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.learner.service.harness import async_test, eventually
+from tests.learner.service.harness import eventually
 from tests.nightly.chaos.injection import OF_STREAMS, CallFault, FaultyChannel, Injector, Kind
 
 SERVICE = "chaos.Echo"
@@ -54,7 +54,6 @@ async def echo() -> AsyncIterator[tuple[list[bytes], Injector, FaultyChannel]]:
         (Kind.DUPLICATE, False, 2),
     ],
 )
-@async_test
 async def test_a_call(kind: Kind, fails: bool, received: int) -> None:
     """A call fails or not, and the server got it as often as the fault says; the next one is not affected."""
     async with echo() as (got, injector, channel):
@@ -77,7 +76,6 @@ async def _exchange(stream: Any, message: bytes) -> object:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("kind", OF_STREAMS)
-@async_test
 async def test_a_stream(kind: Kind, after: bool) -> None:
     """A stream breaks before or after its second message in one direction, or only stalls there."""
     async with echo() as (got, injector, channel):
@@ -93,7 +91,6 @@ async def test_a_stream(kind: Kind, after: bool) -> None:
             assert got == [b"1"]
 
 
-@async_test
 async def test_a_failing_call_whose_caller_is_cancelled() -> None:
     """A call that fails after its caller was cancelled leaves no error that nobody retrieved."""
     injector, complaints = Injector(), []
@@ -110,7 +107,6 @@ async def test_a_failing_call_whose_caller_is_cancelled() -> None:
     assert complaints == []
 
 
-@async_test
 async def test_a_reader_of_a_stream_that_a_writer_breaks() -> None:
     """A read that waits when the stream breaks fails as gRPC would, and is not cancelled."""
     async with echo() as (_, injector, channel):

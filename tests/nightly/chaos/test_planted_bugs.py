@@ -16,7 +16,7 @@ from learner.ingest.intake import ChunkIntake
 from learner.ingest.sessions import SessionTable
 from learner.service.trajectory import TrajectoryService
 from learner.service.uploads import UploadStream
-from tests.learner.service.harness import Actor, Learner, Upload, async_test, failure, running
+from tests.learner.service.harness import Actor, Learner, Upload, failure, running
 from tests.learner.service.samples import NAME, make_chunk
 from tests.nightly.chaos.checker.check import check_folder
 from tests.nightly.chaos.checker.violations import Invariant
@@ -90,7 +90,6 @@ async def stage(folder: Path) -> AsyncIterator[tuple[Script, Learner, Actor]]:
 
 
 @pytest.mark.parametrize("bug", [Bug.NONE, Bug.EARLY_ACK])
-@async_test
 async def test_an_ack_before_queueing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Bug) -> None:
     """An ack that is sent before its chunk is queued is found, and none is found in the product."""
     plant(bug, monkeypatch)
@@ -104,7 +103,6 @@ async def test_an_ack_before_queueing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("bug", [Bug.NONE, Bug.NO_DUPLICATE_CHECK])
-@async_test
 async def test_a_chunk_that_arrives_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Bug) -> None:
     """A chunk that is queued twice is found, with both lines; the product queues it once."""
     plant(bug, monkeypatch)
@@ -121,7 +119,6 @@ async def test_a_chunk_that_arrives_twice(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("bug", [Bug.NONE, Bug.NO_EPOCH_CHECK])
-@async_test
 async def test_a_stream_of_an_older_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: Bug) -> None:
     """A stream that is served after its session was opened again is found, with the fence; the product refuses it."""
     plant(bug, monkeypatch)

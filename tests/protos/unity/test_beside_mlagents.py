@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 MLAGENTS = """
 from google.protobuf import descriptor_pb2, descriptor_pool
 file = descriptor_pb2.FileDescriptorProto(name="{file}", package="communicator_objects", syntax="proto3")

@@ -5,17 +5,13 @@ from rollcast.unity.finite import FaultyRows, zero_what_is_not_finite
 
 
 def test_only_what_is_not_finite_is_replaced() -> None:
-    """Faulty rows are reported, and their other values stay."""
+    """Faulty rows are reported, and their other values stay; finite values report no rows."""
     values = np.array([[1.0, 2.0], [np.nan, 3.0], [3e38, 3e38], [-np.inf, np.inf]], np.float32)
     rows = zero_what_is_not_finite(values)
     assert rows is not None
     assert rows.tolist() == [False, True, False, True]
     assert values[:2].tolist() == [[1.0, 2.0], [0.0, 3.0]]
     assert values[3].tolist() == [0.0, 0.0]
-
-
-def test_finite_values_are_left_alone() -> None:
-    """Finite values report no rows."""
     assert zero_what_is_not_finite(np.ones((3, 2), np.float32)) is None
     assert zero_what_is_not_finite(np.ones((0, 2), np.float32)) is None
 
@@ -28,11 +24,3 @@ def test_lines_become_rare() -> None:
     assert len(told) == 10
     assert told[0].startswith("NaN or infinity in the reward of agent 5 (1 rows so far)")
     assert "(512 rows so far)" in told[-1]
-
-
-def test_a_line_names_a_few() -> None:
-    """The line names all faulty observations and at most four agents."""
-    ids, rows = np.arange(10), np.ones(10, np.bool_)
-    line = FaultyRows().line(ids, {"the reward": rows, "observation Ball": ~rows})
-    assert line is not None
-    assert line.startswith("NaN or infinity in the reward, observation Ball of agent 0, 1, 2, 3 and 6 more (10 rows")

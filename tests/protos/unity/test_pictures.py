@@ -32,25 +32,11 @@ def pillow_png(image: Image.Image) -> bytes:
     return out.getvalue()
 
 
-def test_one_file_with_its_own_mapping() -> None:
-    """Colors are read unchanged, rows from the top and channels first."""
-    image = pixels(6, 5)
-    assert np.array_equal(read(png(image), 3, [0, 1, 2]), image.transpose(2, 0, 1))
-
-
 def test_files_one_after_another() -> None:
     """Each file adds three channels, and those with a negative target are dropped."""
     first, second = pixels(6, 5, 1), pixels(6, 5, 2)
     found = read(png(first) + png(second), 5, [0, 1, 2, 3, 4, -1])
     assert np.array_equal(found, np.concatenate((first, second), axis=2)[..., :5].transpose(2, 0, 1))
-
-
-def test_any_order() -> None:
-    """A mapping may reorder channels, and one without a source is 0."""
-    image = pixels(6, 5)
-    found = read(png(image), 4, [3, 0, 1])
-    assert np.array_equal(found[[3, 0, 1]], image.transpose(2, 0, 1))
-    assert not found[2].any()
 
 
 def test_sources_of_one_channel_are_averaged() -> None:
@@ -64,21 +50,6 @@ def test_sources_of_one_channel_are_averaged() -> None:
     assert np.array_equal(two[1], (image[..., 1].astype(int) + image[..., 2] + 1) // 2)
 
 
-def test_stacked_grey_cameras() -> None:
-    """Each file of a stack of grey images becomes one channel."""
-    images = [pixels(6, 5, seed) for seed in range(4)]
-    found = read(b"".join(map(png, images)), 4, [target for target in range(4) for _ in range(3)])
-    expected = [np.floor(image.astype(np.float64).mean(axis=2) + 0.5) for image in images]
-    assert np.array_equal(found, np.array(expected))
-
-
-def test_many_channels_of_a_grid() -> None:
-    """A grid of 20 channels has 7 files, the last of which is padded."""
-    images = [pixels(6, 5, seed) for seed in range(7)]
-    found = read(b"".join(map(png, images)), 20, [*range(20), -1])
-    assert np.array_equal(found, np.concatenate(images, axis=2)[..., :20].transpose(2, 0, 1))
-
-
 def test_old_players_have_no_mapping() -> None:
     """Without a mapping one channel is the first file's average, and several are the first ones."""
     first, second = pixels(6, 5, 1), pixels(6, 5, 2)
@@ -86,14 +57,6 @@ def test_old_players_have_no_mapping() -> None:
     assert np.array_equal(read(png(first), 2), first.transpose(2, 0, 1)[:2])
     both = np.concatenate((first, second), axis=2)
     assert np.array_equal(read(png(first) + png(second), 4), both.transpose(2, 0, 1)[:4])
-
-
-def test_a_mapping_may_change() -> None:
-    """Each observation is read with its own mapping."""
-    reader, image, into = PictureReader(3, 6, 5), pixels(6, 5), np.empty((3, 6, 5), np.uint8)
-    for mapping in ([0, 1, 2], [2, 1, 0], [0, 1, 2]):
-        reader.read(png(image), mapping, into)
-        assert np.array_equal(into[mapping], image.transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "LA"])
@@ -158,12 +121,6 @@ def test_what_is_no_picture(files: bytes, mapping: list[int], words: str) -> Non
     """The error says what is wrong with the file."""
     with pytest.raises(BadPicture, match=words):
         read(files, 3, mapping)
-
-
-def test_many_parts_end() -> None:
-    """A file with too many chunks is refused."""
-    with pytest.raises(BadPicture, match="damaged"):
-        read(png(pixels(6, 5), *[part(b"junk", b"")] * 70_000), 3)
 
 
 def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,33 +11,13 @@ from rollcast.unity.communicator_objects import observation_pb2
 from rollcast.unity.forms import action_spec, observation_spec, wire_layout
 from rollcast.unity.sensors import MAX_BATCH_BYTES, BadSensorData, SensorReader, sensor_readers
 
-from tests.actor_client.unity.agents import CHANNELS_FIRST, CHANNELS_LAST, ENTITIES, brain, floats, packed, pixels, png
+from tests.actor_client.unity.agents import CHANNELS_FIRST, CHANNELS_LAST, brain, floats, packed, pixels, png
 
 
 def reader(first: observation_pb2.ObservationProto, version: str = "3.0.0") -> SensorReader:
     """Returns the reader of a sensor with this first observation."""
     spec = BehaviorSpec("A", (observation_spec(first, "Sensor", version),), action_spec(brain(1)))
     return sensor_readers(spec, [first], [wire_layout(first, version)])[0]
-
-
-def test_vectors() -> None:
-    """Floats arrive bit by bit, one row per agent."""
-    values = np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32)
-    rows = [floats(row) for row in values]
-    found, bad = reader(rows[0]).read(rows)
-    assert bad is None
-    assert found.dtype == np.float32
-    assert np.array_equal(found, values)
-    assert found.flags.c_contiguous
-    assert found.flags.writeable
-
-
-@pytest.mark.parametrize("size", [1, 31, 32, 127, 128, 5000, 600_000])
-def test_vectors_of_any_length(size: int) -> None:
-    """Lengths of one to four bytes on the wire are read."""
-    values = np.arange(size, dtype=np.float32)
-    found, _ = reader(floats(values)).read([floats(values)])
-    assert np.array_equal(found[0], values)
 
 
 def test_floats_that_were_not_packed() -> None:
@@ -52,14 +32,6 @@ def test_floats_that_were_not_packed() -> None:
         rows.append(row)
     found, _ = reader(first).read([first, *rows])
     assert found.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-
-
-def test_entities() -> None:
-    """Entities keep their two axes with padding."""
-    values = np.zeros((4, 3), np.float32)
-    values[0] = (1, 2, 3)
-    found, _ = reader(floats(values, ENTITIES)).read([floats(values, ENTITIES)] * 2)
-    assert np.array_equal(found, np.stack([values, values]))
 
 
 def test_float_pictures_of_either_order() -> None:

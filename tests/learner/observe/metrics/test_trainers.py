@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from learner.observe.metrics.trainers import TrainersCollector
@@ -18,6 +19,7 @@ child.wait()
 """
 
 
+@pytest.mark.slow
 def test_children_count_and_the_ended_have_no_series() -> None:
     """A process with a child of 64 MiB uses more than that; nothing is said of one that has ended."""
     registry = CollectorRegistry()

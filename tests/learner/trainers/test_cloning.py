@@ -300,19 +300,6 @@ def test_an_update_that_is_not_finite_is_undone(tmp_path: Path) -> None:
     assert all(torch.equal(value, policy[name]) for name, value in trainer.policy.state_dict().items())
 
 
-def test_gail_and_cloning_together(tmp_path: Path) -> None:
-    """GAIL and cloning learn from one file, and both report."""
-    file = demonstrate(tmp_path / "x.demo", HYBRID, [40])
-    bench, trainer = make(
-        HYBRID,
-        reward_signals={"extrinsic": {}, "gail": {"demo_path": str(file), "use_actions": True, "use_vail": True}},
-        behavioral_cloning={"demo_path": str(file)},
-    )
-    feed(bench, SyntheticActor(bench), 2, trainer)
-    said = bench.stats.write_stats(0)
-    assert {STATISTIC, "Losses/GAIL Loss", "Policy/GAIL Beta", "Policy/Gail Value Estimate"} <= set(said)
-
-
 def imitating_sac(file: Path, chunks: int) -> tuple[Bench, SACTrainer]:
     """Trains sac with demonstrations on chunks of 20 steps."""
     bench = make_bench(

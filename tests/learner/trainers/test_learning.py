@@ -13,9 +13,8 @@ from rollcast.specs import ActionSpec, BehaviorSpec
 from rollcast.trajectories import Chunk
 
 from learner.networks.squashed import SquashedPolicyNetwork
-from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.networks.specs import vector
-from tests.learner.trainers.in_process import Bench, CartPoleActor, make_bench
+from tests.learner.trainers.in_process import Bench
 from tests.learner.trainers.sac.started import make, settle
 
 HYPER = {"batch_size": 64, "buffer_size": 5000, "learning_rate": 3e-3, "steps_per_update": 4, "buffer_init_steps": 100}
@@ -115,41 +114,3 @@ def test_the_right_actions_are_found(kind: str) -> None:
     assert bandit.greedy_reward() > 0.95
     assert trainer.version == 475
     assert bench.ledger.books("Bandit").balanced
-
-
-SETTINGS: dict[str, Any] = {
-    "trainer_type": "ppo",
-    "hyperparameters": {
-        "batch_size": 256,
-        "buffer_size": 2048,
-        "learning_rate": 1e-3,
-        "beta": 0.0,
-        "lambd": 0.8,
-        "num_epoch": 10,
-        "ratio": "joint",
-        "max_grad_norm": 0.5,
-    },
-    "network_settings": {"hidden_units": 64, "activation": "tanh", "initialization": "orthogonal"},
-    "reward_signals": {"extrinsic": {"gamma": 0.98}},
-    "time_horizon": 64,
-    "max_steps": 100_000,
-}
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-def test_cartpole_gets_better(*, normalize: bool) -> None:
-    """CartPole's return rises from about 20 to over 150 within 20,000 steps, and no step is lost."""
-    bench = make_bench({**SETTINGS, "network_settings": {**SETTINGS["network_settings"], "normalize": normalize}})
-    trainer = PPOTrainer(bench.context())
-    trainer.start()
-    actor = CartPoleActor(bench)
-    best = 0.0
-    while actor.steps < 20_000:
-        actor.run(256)
-        trainer.advance()
-        best = max(best, trainer.mean_return() or 0.0)
-    assert best > 100
-    assert trainer.numbers["log_prob_error_max"] < 1e-4
-    books = bench.ledger.books("CartPole")
-    assert books.balanced
-    assert not books.dropped

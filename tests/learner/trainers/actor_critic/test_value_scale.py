@@ -202,25 +202,3 @@ def test_an_undone_update_undoes_the_scale() -> None:
     assert trainer.value_scale.scale.tolist() == [1.0]
     unseen = RunningMoments(1).state_dict()
     assert all(torch.equal(value, unseen[name]) for name, value in trainer.value_scale.state_dict().items())
-
-
-def test_what_actors_run_has_nothing_of_it() -> None:
-    """The published policy has the same parameters with and without."""
-    names = []
-    for normalize_values in (False, True):
-        bench, trainer = make(hyper={"normalize_values": normalize_values, "shared_critic": True})
-        feed(bench, SyntheticActor(bench), 1, trainer)
-        names.append(list(bench.published.state))
-    assert names[0] == names[1]
-
-
-def test_the_scale_is_reported_by_signal() -> None:
-    """Where there is one; values are reported in the units of the rewards either way."""
-    bench, trainer = make(hyper={"normalize_values": True}, reward_signals=CURIOUS)
-    feed(bench, SyntheticActor(bench), 2, trainer)
-    for index, name in enumerate(("extrinsic", "curiosity")):
-        assert trainer.numbers[f"return_scale/{name}"] == float(trainer.value_scale.scale[index])
-        assert bench.stats.summary(f"Policy/{name.capitalize()} Return Scale") is not None
-    bench, trainer = make(hyper={"normalize_values": False})
-    feed(bench, SyntheticActor(bench), 1, trainer)
-    assert "return_scale/extrinsic" not in trainer.numbers

@@ -20,7 +20,6 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from learner.buffers.columns import ACTION_MASK, DISCRETE_ACTION, REWARD, TERMINATED
 from learner.buffers.replay import ReplayMemory, replay_row_bytes, replay_size
 from learner.buffers.replay_file import BadReplay, read_replay, write_replay
-from learner.common.files import WriteFailed
 from tests.learner.buffers.chunks import make_chunk
 from tests.learner.buffers.test_replay import add, held, memory_of
 
@@ -63,13 +62,6 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int]) ->
     for each in (memory, again):
         add(each, make_chunk([8, 8], first=total))
     assert held(again) == held(memory)
-
-
-def test_numpy_can_look_at_the_file(tmp_path: Path) -> None:
-    """The file is an npz archive that numpy can read."""
-    memory, path = written(tmp_path, [8, 8])
-    with np.load(path, allow_pickle=False) as archive:
-        assert archive["rows"].shape == (memory.steps,)
 
 
 def test_a_smaller_memory_takes_the_newest_steps(tmp_path: Path) -> None:
@@ -184,18 +176,6 @@ def test_another_behavior_s_file_is_refused(tmp_path: Path) -> None:
     other = ReplayMemory(CONTINUOUS, size, torch.device("cpu"), torch.Generator())
     with pytest.raises(BadReplay, match="its columns are"):
         read_replay(other, path)
-
-
-def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
-    """A missing file, a folder in its place, and a missing folder are reported."""
-    with pytest.raises(BadReplay, match="does not exist"):
-        read_replay(memory_of(30), tmp_path / "none.npz")
-    with pytest.raises(BadReplay, match="cannot be read"):
-        read_replay(memory_of(30), tmp_path)
-    memory = memory_of(30)
-    add(memory, make_chunk([3]))
-    with pytest.raises(WriteFailed):
-        write_replay(memory, tmp_path / "none" / "replay.npz")
 
 
 def _altered(path: Path, name: str, change: Callable[[NDArray[Any]], object]) -> None:

@@ -13,11 +13,8 @@ from torch import Tensor
 from learner.networks.lstm import Unrolled
 from learner.networks.observations import ObservationError
 from learner.networks.policy import PolicyNetwork
-from learner.networks.squashed import SquashedPolicyNetwork
-from learner.networks.twin import TwinCritic
 from learner.networks.value import ActorCritic, Sequences, build_critic
 from learner.settings.network import NetworkSettings
-from learner.trainers.normalization import normalizing_encoders
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
 ROWS = 5
@@ -92,14 +89,6 @@ def test_a_policy_is_that_of_an_environment_without_the_secret() -> None:
     assert torch.equal(ours(ours.placed(seen[1:])).mean, theirs(seen[1:]).mean)
 
 
-def test_each_network_normalizes_what_it_reads() -> None:
-    """The policy has normalizers of its own observations only, and the critic of all."""
-    spec = behavior(vector("secret", 3), vector("near", 4), branches=(2,))
-    network = acting(spec, settings())
-    assert [index for index, _ in normalizing_encoders(network.policy)] == [1]
-    assert [index for index, _ in normalizing_encoders(network.critic)] == [0, 1]
-
-
 def test_a_tower_of_the_policy_lacks_planes() -> None:
     """A board that only critics see adds planes to their towers alone."""
     spec = behavior(image("board", (3, 3, 2)), image("secret", (3, 3, 4)), vector("near", 2), branches=(9,))
@@ -127,17 +116,6 @@ def test_a_memory_of_the_policy_does_not_hold_the_secret() -> None:
         network.policy.body(first, Unrolled(layout.batch_sizes, layout.policy)),
         network.policy.body(second, layout.of_policy()),
     )
-
-
-def test_twin_critics_see_the_secret() -> None:
-    """The policy of sac does not read it, and its critics do."""
-    spec = behavior(vector("secret", 3), vector("near", 4), continuous=2)
-    policy, critic = SquashedPolicyNetwork(spec, settings()), TwinCritic(spec, settings(), 1)
-    first = drawn(spec)
-    second = others(spec, first)
-    actions = torch.zeros(ROWS, 2)
-    assert torch.equal(policy(first).mean, policy(second).mean)
-    assert not torch.allclose(critic(first, actions), critic(second, actions))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from learner.networks.dense import ConditionedLayer, DenseLayers
 from learner.networks.initializers import Initializer
 from learner.networks.policy import PolicyNetwork
 from learner.networks.twin import TwinCritic
-from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import Activation, NetworkSettings
 from tests.learner.networks.specs import behavior, entities, goal, vector
 
@@ -53,15 +52,6 @@ def test_layers_are_the_plain_modules(kind: Activation, count: int) -> None:
     torch.testing.assert_close(
         torch.autograd.grad(layers(values), watched, outer), torch.autograd.grad(plain(values), watched, outer)
     )
-
-
-def test_large_sums_saturate() -> None:
-    """Tanh saturates at -1 or 1 with gradient 0, not NaN."""
-    layers = make_layers("tanh", 1)
-    found = layers(torch.tensor([[1e6] * 5, [-1e6] * 5]))
-    assert torch.equal(found.abs(), torch.ones(2, 7))
-    gradients = torch.autograd.grad(found, list(layers.parameters()), torch.ones(2, 7))
-    assert all(torch.count_nonzero(gradient) == 0 for gradient in gradients)
 
 
 SETTINGS = NetworkSettings(hidden_units=16)
@@ -148,26 +138,6 @@ def test_the_last_layer_of_the_body_is_conditioned(layers: int) -> None:
     assert found([torch.randn(5, 4), torch.randn(5, 3)]).shape == (5, 16)
 
 
-def test_without_hyper_or_goal_nothing_is_conditioned() -> None:
-    """With type none a goal is an ordinary observation, and hyper without a goal changes nothing."""
-    plain = body(PLAIN)
-    assert plain.conditioned is None
-    assert plain.encoder.size == 7
-    assert len(plain.layers.linear) == 2
-    assert Body((vector(),), SETTINGS, Initializer("kaiming")).conditioned is None
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_parameters_are_counted(layers: int) -> None:
-    """The parameters are two layers of the goal, a layer that generates weights, and a bias."""
-    settings = SETTINGS.model_copy(update={"num_layers": layers})
-    conditioned = body(settings).conditioned
-    assert conditioned is not None
-    inputs = 7 if layers == 1 else 16
-    by_hand = (3 + 1) * 16 + (16 + 1) * 16 + (16 + 1) * inputs * 16 + 16
-    assert sum(parameter.numel() for parameter in conditioned.parameters()) == by_hand
-
-
 def test_a_goal_of_variable_length_is_an_error() -> None:
     """A goal of variable length is an error that names the observation and the setting."""
     many = entities("targets", role=ObservationRole.GOAL)
@@ -176,16 +146,3 @@ def test_a_goal_of_variable_length_is_an_error() -> None:
     assert caught.value.exit_code == ExitCode.RUN_FILE
     network = PolicyNetwork(behavior(vector(), many, branches=(2,)), PLAIN)
     assert network.body.encoder.attention is not None
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_actor_and_critic_are_conditioned(*, shared: bool) -> None:
-    """Actor and critic depend on the goal, and a separate critic has its own hyper-network."""
-    policy = PolicyNetwork(behavior(vector(), goal(), continuous=2), SETTINGS, torch.Generator().manual_seed(1))
-    network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=1, shared=shared))
-    state = torch.randn(4, 4)
-    (one, value), (other, other_value) = (network([state, torch.full((4, 3), wanted)], None) for wanted in (-1.0, 1.0))
-    assert not torch.allclose(one.mean, other.mean)
-    assert not torch.allclose(value, other_value)
-    names = [name for name, _ in network.named_parameters() if name.endswith("conditioned.bias")]
-    assert names == ["policy.body.conditioned.bias", "critic.body.conditioned.bias"][: 1 if shared else 2]

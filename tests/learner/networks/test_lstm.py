@@ -118,19 +118,3 @@ def test_a_policy_steps_as_it_unrolls() -> None:
         torch.testing.assert_close(output.logits[0], whole.logits[begin])
         memory = output.recurrent_out
     assert policy.memory_size == MEMORY
-
-
-def test_without_memory_nothing_is_remembered() -> None:
-    """A network without memory has no recurrent part and no parameters for it."""
-    policy = PolicyNetwork(behavior(branches=(2,)), NetworkSettings())
-    assert policy.memory_size == 0
-    assert policy([torch.zeros(1, 4)]).recurrent_out is None
-    assert not any("memory" in name for name in policy.state_dict())
-
-
-def test_a_recurrent_network_needs_a_memory() -> None:
-    """A recurrent network without a memory argument is an error."""
-    settings = NetworkSettings(memory=MemorySettings(memory_size=MEMORY))
-    policy = PolicyNetwork(behavior(branches=(2,)), settings)
-    with pytest.raises(ValueError, match="without a memory"):
-        policy([torch.zeros(1, 4)])

@@ -29,7 +29,8 @@ from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import CARTPOLE, Bench, make_bench
 from tests.learner.trainers.loss_cases import make_batch, make_output, make_values
 from tests.learner.trainers.recurrent import CUT, TERMINATED, RecurrentActor, recurrent_settings
-from tests.learner.trainers.started import KINDS, feed, make, make_kind, single_network, uninterrupted_and_resumed
+from tests.learner.trainers.segments import experience_of, loop, of_chunk, of_steps
+from tests.learner.trainers.started import KINDS, feed, make, make_kind, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
 
@@ -218,37 +219,18 @@ def test_advantages_of_all_streams_are_averaged() -> None:
     following = plan.rows[plan.steps + 1][: len(rows)]
     seen = trainer._maker.transitions.at(storage, plan.step_rows[: len(rows)], following, torch.zeros(len(rows)))
     trainer.signals.update(seen)
-    experience = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, version=0))
-    rewards = trainer.signals.evaluate(seen).numpy()
-    with torch.no_grad():
-        names = [observation.name for observation in HYBRID.observations]
-        now, final = (
-            single_network(trainer)
-            .values([torch.from_numpy(chunk.columns[f"{part}/{name}"]) for name in names])
-            .double()
-            for part in ("obs", "final_obs")
-        )
-    begin = now[np.cumsum(lengths) - lengths].mean(0)
-    expected = np.zeros((len(rows), 3))
-    for stream, gamma in enumerate((0.95, 0.9, 0.8)):
-        first = 0
-        for segment, length in enumerate(lengths):
-            ends = chunk.columns["end"][segment] == SegmentEnd.TERMINATED and stream == 0
-            goes_on = chunk.columns["end"][segment] == SegmentEnd.TERMINATED  # for signals that ignore ends
-            value_after, trace = float((begin if goes_on else final[segment])[stream]) * (not ends), 0.0
-            for row in reversed(range(first, first + length)):
-                value = float(now[row, stream])
-                trace = rewards[row, stream] + gamma * value_after - value + gamma * 0.9 * trace
-                expected[row, stream], value_after = trace, value
-            first += length
+    experience = experience_of(trainer)
+    given = of_chunk(trainer, chunk, (0.95, 0.9, 0.8), trainer.signals.evaluate(seen).numpy())
+    expected = of_steps(given, loop(given, 0.9, 1.0, 1.0).advantages)
+    values = of_steps(given, given.values)
     returns = experience.sources["returns"].values[: len(rows)].numpy()
-    np.testing.assert_allclose(expected + now.numpy(), returns, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(expected + values, returns, rtol=1e-4, atol=1e-5)
     mean = np.concatenate([expected.mean(1)] * 2)
     advantages = experience.sources["advantage"].values[:, 0].numpy()
     np.testing.assert_allclose((mean - mean.mean()) / mean.std(), advantages, rtol=1e-3, atol=1e-4)
-    left = 1 - (expected.var(0).sum() / (expected + now.numpy()).var(0).sum())
+    left = 1 - (expected.var(0).sum() / (expected + values).var(0).sum())
     assert float(experience.explained) == pytest.approx(left, rel=1e-3)
-    assert experience.values.tolist() == pytest.approx(now.mean(0).tolist(), rel=1e-4)
+    assert experience.values.tolist() == pytest.approx(values.mean(0).tolist(), rel=1e-4)
 
 
 def test_interrupted_training_equals_uninterrupted_training() -> None:

@@ -228,12 +228,3 @@ def test_the_value_behind_an_end_is_that_of_a_beginning(*, remembers: bool) -> N
     assert set(chosen.tolist()) == {0, 1}
     true = trainer._batches.transitions(*part.places)
     torch.testing.assert_close(batch.rewards, trainer.signals.evaluate(true).float())
-
-
-def test_without_such_signals_nothing_more_is_drawn() -> None:
-    """Trainers whose signals respect ends draw no beginnings."""
-    bench, trainer = make(signals={"extrinsic": {}})
-    run(bench, SyntheticActor(bench), trainer, 2)
-    part = trainer._batches.draw(8)[0]
-    assert part.starts is None
-    assert trainer._batches.read(part).beginnings is None

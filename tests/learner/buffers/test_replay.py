@@ -62,20 +62,6 @@ def test_draws_are_uniform_and_repeat_under_the_same_seed() -> None:
     assert memory.counters.drawn == 40_000
 
 
-def test_the_oldest_steps_make_room_one_by_one() -> None:
-    """A full memory holds exactly the newest steps, however often it wraps."""
-    memory = memory_of(20)
-    first = 0
-    for lengths in ([8, 5], [8, 8], [3, 1, 1], [8, 8, 7], [2]) * 4:
-        add(memory, make_chunk(lengths, first=first))
-        first += sum(lengths)
-        expected = list(range(max(0, first - 20), first))
-        assert held(memory) == expected
-        assert memory.steps == len(expected)
-    assert memory.counters.added == first
-    assert memory.counters.evicted == first - 20
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     chunks=st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=6), min_size=1, max_size=20),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from actor_client.envs.spaces import ObservationPlan
-from learner.networks.attention import EMBEDDING, EntityAttention
+from learner.networks.attention import EntityAttention
 from learner.networks.initializers import Initializer
 from learner.settings.network import NetworkSettings
 from tests.learner.networks.specs import entities
@@ -99,31 +99,3 @@ def test_nothing_but_padding_is_finite(fixed: int) -> None:
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
     empty = torch.autograd.grad(attention([values * 0.0 for values in lists], rest).sum(), wanted)
     assert all(torch.count_nonzero(gradient) == 0 for gradient in empty)
-
-
-def test_the_numbers_of_a_case_by_hand() -> None:
-    """One entity attends to itself; the result is computed by hand."""
-    attention = EntityAttention((entities(shape=(1, 2)),), 0, "relu", Initializer("kaiming"))
-    entity = torch.tensor([[[1.0, -2.0]]])
-    embedded = torch.relu(attention.get_submodule("embeddings.0.dense")(entity))
-    normal = (embedded - embedded.mean()) / (embedded.var(correction=0) + 1e-5).sqrt()
-    inner = attention.attention
-    both = normal + inner.out(inner.value(normal))
-    expected = (both - both.mean()) / (both.var(correction=0) + 1e-5).sqrt()
-    assert torch.allclose(attention([entity], None), expected[:, 0], atol=1e-5)
-
-
-def test_weights_of_two_entities_by_hand() -> None:
-    """The weights of two entities are computed by hand."""
-    attention = make(0).attention
-    attention._count = 2
-    embedded = torch.randn(1, 2, EMBEDDING, generator=torch.Generator().manual_seed(3))
-    normal = torch.nn.functional.layer_norm(embedded, (EMBEDDING,))[0]
-    query, key, value = attention.query(normal), attention.key(normal), attention.value(normal)
-    heads = []
-    for part in torch.arange(EMBEDDING).reshape(4, 32):
-        weights = torch.softmax(query[:, part] @ key[:, part].t() / EMBEDDING**0.5, 1)
-        heads.append(weights @ value[:, part])
-    after = torch.nn.functional.layer_norm(normal + attention.out(torch.cat(heads, 1)), (EMBEDDING,))
-    found = attention(embedded, torch.zeros(1, 2))
-    assert torch.allclose(found[0], after.mean(0), atol=1e-5)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rollcast.enums import ObservationRole
 from torch import nn
 
-from learner.common.exits import ExitCode, UserError
 from learner.networks.body import Body
 from learner.networks.dense import ConditionedLayer, DenseLayers
 from learner.networks.initializers import Initializer
-from learner.networks.policy import PolicyNetwork
 from learner.networks.twin import TwinCritic
 from learner.settings.network import Activation, NetworkSettings
-from tests.learner.networks.specs import behavior, entities, goal, vector
+from tests.learner.networks.specs import behavior, goal, vector
 
 KINDS: list[Activation] = ["swish", "tanh", "relu", "elu", "selu", "leaky_relu", "gelu"]
 
@@ -97,18 +94,6 @@ def test_weights_change_with_the_goal() -> None:
         assert torch.allclose(found[row], layer(values[:1], goals[row : row + 1])[0], atol=1e-6)
 
 
-def test_the_numbers_of_a_case_by_hand() -> None:
-    """Two layers with swish, a norm and the weights ``[inputs, units]`` are computed by hand."""
-    layer = make_layer()
-    torch.nn.init.normal_(layer.bias)
-    values, goals = torch.randn(1, 5), torch.randn(1, 3)
-    first, second = layer.get_submodule("hidden.0"), layer.get_submodule("hidden.2")
-    hidden = torch.nn.functional.silu(second(torch.nn.functional.silu(first(goals))))
-    normal = (hidden - hidden.mean()) / (hidden.var(correction=0) + 1e-5).sqrt()
-    weights = layer.weights(normal).reshape(5, 7)
-    assert torch.allclose(layer(values, goals), torch.relu(values @ weights + layer.bias), atol=1e-5)
-
-
 def test_initial_weights_are_within_their_bound() -> None:
     """Initial weights are uniform within 1 / sqrt(units * inputs), in every family."""
     for kind in ("kaiming", "lecun", "orthogonal"):
@@ -136,13 +121,3 @@ def test_the_last_layer_of_the_body_is_conditioned(layers: int) -> None:
     assert found.conditioned is not None
     assert found.encoder.size == 7
     assert found([torch.randn(5, 4), torch.randn(5, 3)]).shape == (5, 16)
-
-
-def test_a_goal_of_variable_length_is_an_error() -> None:
-    """A goal of variable length is an error that names the observation and the setting."""
-    many = entities("targets", role=ObservationRole.GOAL)
-    with pytest.raises(UserError, match=r"'targets' is a goal and a list .*goal_conditioning_type: none") as caught:
-        PolicyNetwork(behavior(vector(), many, branches=(2,)), SETTINGS)
-    assert caught.value.exit_code == ExitCode.RUN_FILE
-    network = PolicyNetwork(behavior(vector(), many, branches=(2,)), PLAIN)
-    assert network.body.encoder.attention is not None

@@ -142,17 +142,6 @@ def test_a_value_head_may_have_a_layer(units: int | None) -> None:
     assert all(part.grad is not None and bool(part.grad.abs().sum() > 0) for part in head.parameters())
 
 
-def test_a_deep_tower_begins_as_a_flat_one() -> None:
-    """Forty blocks have about the same output scale as two."""
-    sizes = []
-    for depth in (2, 40):
-        settings = NetworkSettings.model_validate({"tower": TOWER | {"depth": depth, "width": 16}})
-        spec = behavior(SPECS["a board"])
-        network = PolicyNetwork(spec, settings, torch.Generator().manual_seed(1))
-        sizes.append(float(network.body(seen(spec)).detach().square().mean().sqrt()))
-    assert 0.3 < sizes[1] / sizes[0] < 3.0
-
-
 @pytest.mark.parametrize(
     ("observations", "message"),
     [

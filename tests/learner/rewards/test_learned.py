@@ -8,13 +8,9 @@ import pytest
 import torch
 from rollcast.specs import BehaviorSpec
 
-from learner.optimizers.reduce import SingleLearner
-from learner.rewards.learned import LearnedReward
-from learner.rewards.rnd import RNDReward
 from learner.settings.network import MemorySettings
-from learner.settings.rewards import FeatureSettings, RNDSettings
-from tests.learner.networks.specs import behavior, vector
-from tests.learner.rewards.made import SPECS, curiosity, learn, rnd, setup, transitions, weights
+from learner.settings.rewards import FeatureSettings
+from tests.learner.rewards.made import SPECS, curiosity, learn, rnd, transitions, weights
 
 NORMALIZED = FeatureSettings(hidden_units=16, normalize=True)
 SIGNALS = {"curiosity": curiosity, "rnd": rnd}
@@ -106,38 +102,6 @@ def test_a_memory_is_left_out() -> None:
     """A memory block in a signal's network is ignored."""
     settings = FeatureSettings(hidden_units=16, memory=MemorySettings())
     assert weights(rnd(SPECS["discrete"], network_settings=settings)).keys() == weights(rnd(SPECS["discrete"])).keys()
-
-
-class Summing(SingleLearner):
-    """Doubles gradients, to be detected."""
-
-    def gradients(
-        self, gradient: torch.Tensor, rows: int = 1, beside: torch.Tensor | None = None
-    ) -> torch.Tensor | None:
-        """Doubles the gradients."""
-        gradient.mul_(2.0)
-        return super().gradients(gradient, rows, beside)
-
-    def moments(self, batch: torch.Tensor) -> torch.Tensor:
-        """Adds one."""
-        return batch + 1.0
-
-
-def test_several_learners_meet_at_its_gradients_and_moments() -> None:
-    """Gradients and statistics of observations use the reducer."""
-    spec = behavior(vector(), branches=(3,))
-    settings = RNDSettings(network_settings=NORMALIZED)
-    alone = RNDReward(settings, setup(spec))
-    joined = RNDReward(settings, setup(spec, reduce=Summing()))
-    for signal in (alone, joined):
-        signal.update(transitions(spec))
-
-    def norm(signal: LearnedReward) -> float:
-        return signal.optimizer.gradient_norm().item()
-
-    assert norm(joined) != norm(alone)
-    counts = [signal.state_dict()["normalizers"]["0"]["count"].item() for signal in (alone, joined)]
-    assert counts == [13, 14]
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)

@@ -25,7 +25,8 @@ from learner.trainers.off_policy import CLONING_UPDATES
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, vector
 from tests.learner.rewards.recorded import demonstrate
-from tests.learner.trainers.in_process import Bench, make_bench
+from tests.learner.trainers.in_process import make_bench
+from tests.learner.trainers.sac.started import settle
 from tests.learner.trainers.started import feed, make, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
@@ -250,14 +251,11 @@ def test_the_strength_falls_to_nothing(tmp_path: Path) -> None:
     assert moved(0, strength=0.0) == 0.0
 
 
-def test_nothing_asked_for_is_nothing(tmp_path: Path) -> None:
-    """Without its block there is no cloning; another behavior's demonstrations are an error."""
-    bench, trainer = make()
-    assert trainer.cloning is None
+def test_demonstrations_of_another_behavior_are_refused(tmp_path: Path) -> None:
+    """Another behavior's demonstrations are an error that names the setting."""
     file = demonstrate(tmp_path / "other.demo", behavior(vector(), branches=(3,)))
     with pytest.raises(UserError, match=r"behaviors\.Continuous\.behavioral_cloning\.demo_path: .*other\.demo"):
         make(behavioral_cloning={"demo_path": str(file)})
-    del bench
 
 
 @pytest.mark.parametrize("spec", [CONTINUOUS, BRANCHES, HYBRID], ids=lambda spec: spec.name)
@@ -300,8 +298,22 @@ def test_an_update_that_is_not_finite_is_undone(tmp_path: Path) -> None:
     assert all(torch.equal(value, policy[name]) for name, value in trainer.policy.state_dict().items())
 
 
-def imitating_sac(file: Path, chunks: int) -> tuple[Bench, SACTrainer]:
-    """Trains sac with demonstrations on chunks of 20 steps."""
+def test_sac_imitates(tmp_path: Path) -> None:
+    """A squashed policy approaches its expert."""
+    spec = behavior(vector(), continuous=2)
+    made, policy = cloning(tmp_path, spec, sac=True, num_epoch=100)
+    made.update(0)
+    seen = torch.randn(200, 4, generator=torch.Generator().manual_seed(8))
+    with torch.no_grad():
+        mean = policy([seen]).mean
+    assert mean is not None
+    wanted = 0.6 * torch.tanh(seen[:, :1]).expand(-1, 2)
+    assert float((torch.tanh(mean) - wanted).abs().mean()) < 0.12
+
+
+def test_sac_imitates_in_proportion(tmp_path: Path) -> None:
+    """Imitation takes at most as many gradient steps as SAC, however many demonstrations there are."""
+    file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [1000])  # three passes are 186 minibatches
     bench = make_bench(
         {
             "trainer_type": "sac",
@@ -314,32 +326,9 @@ def imitating_sac(file: Path, chunks: int) -> tuple[Bench, SACTrainer]:
     trainer = SACTrainer(bench.context())
     trainer.start()
     actor = SyntheticActor(bench)
-    for _ in range(chunks):
+    for _ in range(7):
         bench.put(actor.chunk([20]))
-        while trainer.advance():
-            pass
-    return bench, trainer
-
-
-def test_sac_imitates(tmp_path: Path) -> None:
-    """A squashed policy approaches its expert; SAC imitates every 50 updates and saves the state."""
-    spec = behavior(vector(), continuous=2)
-    made, policy = cloning(tmp_path, spec, sac=True, num_epoch=100)
-    made.update(0)
-    seen = torch.randn(200, 4, generator=torch.Generator().manual_seed(8))
-    with torch.no_grad():
-        mean = policy([seen]).mean
-    assert mean is not None
-    wanted = 0.6 * torch.tanh(seen[:, :1]).expand(-1, 2)
-    assert float((torch.tanh(mean) - wanted).abs().mean()) < 0.12
-    bench, trainer = imitating_sac(demonstrate(tmp_path / "x.demo", CONTINUOUS, [40]), chunks=3)
-    assert STATISTIC in bench.stats.write_stats(0)
-    assert trainer.model_state()["cloning"]["optimizer"]["steps"] > 0
-
-
-def test_sac_imitates_in_proportion(tmp_path: Path) -> None:
-    """Imitation takes at most as many gradient steps as SAC, however many demonstrations there are."""
-    file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [1000])  # three passes are 186 minibatches
-    _, trainer = imitating_sac(file, chunks=7)
+        settle(trainer)
     taken = trainer.model_state()["cloning"]["optimizer"]["steps"]
     assert 0 < taken <= trainer.optimizer_steps + CLONING_UPDATES  # the first ones come with the first update
+    assert STATISTIC in bench.stats.write_stats(0)

@@ -119,16 +119,3 @@ def test_another_critic_only_is_refused(trainer_type: str) -> None:
     acting.start()
     assert same.published.network is not None
     assert same.published.network.reads == (1,)
-
-
-def test_a_state_without_the_names_read_all() -> None:
-    """A state of a version without ``critic_only`` is that of a policy that read everything."""
-    state = trained(bench_of("ppo", (), TWINS)).state_dict()
-    del state["critic_only"]
-    same = registry.build(bench_of("ppo", (), TWINS).context())
-    assert isinstance(same, RLTrainer)
-    same.load_state_dict(state)
-    other = registry.build(bench_of("ppo", ("left",), TWINS).context())
-    assert isinstance(other, RLTrainer)
-    with pytest.raises(UserError, match="critic_only"):
-        other.load_state_dict(state)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole
-from rollcast.errors import RingTooSmall, Untrainable
+from rollcast.errors import Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -23,7 +23,6 @@ from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.ledger import Ledger
 from learner.link.channel import Link
 from learner.networks.twin import TwinCritic
-from learner.networks.visual import MIN_SIDE_PIXELS
 from learner.settings.options import RunOptions
 from learner.settings.rewards import FeatureSettings, RewardSignals, RNDSettings
 from learner.trainers.judge import judge
@@ -41,33 +40,6 @@ def table(options: RunOptions | None = None) -> BehaviorTable:
 def seeing(*observations: ObservationSpec, branches: tuple[int, ...] = (2,)) -> BehaviorSpec:
     """Returns a behavior with these observations."""
     return BehaviorSpec(NAME, observations, ActionSpec(discrete_branches=branches))
-
-
-def picture(height: int, width: int, layout: ImageLayout = ImageLayout.HWC) -> ObservationSpec:
-    """Returns an image of bytes with three channels."""
-    shape = (3, height, width) if layout == ImageLayout.CHW else (height, width, 3)
-    return ObservationSpec("pixels", np.dtype(np.uint8), shape, ObservationKind.IMAGE, layout=layout)
-
-
-def encoding(kind: str) -> RunOptions:
-    """Returns a run file with an image encoder."""
-    block = {"time_horizon": 8, "network_settings": {"vis_encode_type": kind}}
-    return RunOptions.model_validate({"behaviors": {NAME: block}})
-
-
-@pytest.mark.parametrize("kind", sorted(MIN_SIDE_PIXELS))
-@pytest.mark.parametrize("layout", [ImageLayout.HWC, ImageLayout.CHW])
-def test_pictures_smaller_than_their_encoder_are_refused(kind: str, layout: ImageLayout) -> None:
-    """UNTRAINABLE names size, encoder, smallest side and next step; the smallest image is accepted."""
-    side = MIN_SIDE_PIXELS[kind]
-    behaviors = table(encoding(kind))
-    if side > 1:
-        with pytest.raises(
-            Untrainable, match=rf"{side}x{side - 1} pixels; .* {kind} needs at least {side} pixels on each side"
-        ):
-            behaviors.declare(seeing(picture(side, side - 1, layout)), 0, 1)
-    assert behaviors.all() == ()
-    assert behaviors.declare(seeing(picture(side, side, layout)), 0, 1).index == 0
 
 
 def crowd(*shape: int, role: ObservationRole = ObservationRole.DEFAULT) -> ObservationSpec:
@@ -136,13 +108,6 @@ def test_policies_larger_than_actors_take_are_refused() -> None:
         table(make_options(max_training_bytes=2**50)).declare(seeing(*wide), 0, 1)
 
 
-def test_without_agents_a_ring_holds_one_of_them() -> None:
-    """A declaration without agents counts one agent for the ring."""
-    options = make_options(device_ring_steps=2 * 10_240 + 1000 + 7, max_chunk_steps=1000)
-    with pytest.raises(RingTooSmall, match="device_ring_steps"):
-        table(options).declare(make_spec(), 0, 0)
-
-
 def test_a_footprint_counts_ring_and_networks() -> None:
     """The footprint counts ring and networks, with seven copies of each trained number."""
     options = make_options()
@@ -162,18 +127,9 @@ def with_network(network: dict[str, Any], trainer_type: str = "ppo", **changes: 
     return RunOptions.model_validate({"behaviors": {NAME: block}, "rollcast": {"max_training_bytes": 2**32}})
 
 
-@pytest.mark.parametrize("trainer_type", ["ppo", "impala", "sac"])
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
 @pytest.mark.parametrize(
-    "network",
-    [
-        {"hidden_units": 2**20},
-        {"hidden_units": 60_000},
-        {"hidden_units": 12_000, "num_layers": 2},
-        {"hidden_units": 2**14, "num_layers": 1000},
-        {"hidden_units": 2**20, "num_layers": 1},
-        {"memory": {"memory_size": 2**17}},
-    ],
-    ids=str,
+    "network", [{"hidden_units": 12_000, "num_layers": 2}, {"memory": {"memory_size": 2**17}}], ids=str
 )
 def test_width_and_depth_are_part_of_it(network: dict[str, Any], trainer_type: str) -> None:
     """A network that exceeds the memory is refused before anything is allocated."""
@@ -235,14 +191,6 @@ def test_a_footprint_counts_what_a_minibatch_keeps() -> None:
     gates = 4 * batch_size * 2 * 6 * 6  # four gates, cell and its tanh, each half as wide as the memory
     assert gates < found.batch_bytes - plain < 8 * gates
     assert found.row_bytes - judge(make_spec(), settings, service).row_bytes == 4 * 12
-
-
-def test_layers_of_more_bytes_than_a_tensor_can_have_are_refused() -> None:
-    """Layers larger than a tensor can be are refused."""
-    for trainer_type in ("ppo", "sac"):
-        run = with_network({"hidden_units": 2**20}, trainer_type)
-        with pytest.raises(Untrainable, match=r"more than \d{19} bytes; actors accept at most"):
-            table(run).declare(seeing(GOAL), 0, 1)
 
 
 SMALL = FeatureSettings(hidden_units=16)
@@ -345,12 +293,6 @@ def test_a_footprint_counts_every_row_of_a_replay_memory() -> None:
     critics = sum(value.numel() for value in TwinCritic(spec, network, 1).parameters())
     temperatures = len(spec.action.discrete_branches)
     assert found.network_bytes == 7 * found.policy_bytes + 4 * (7 + 2) * critics + 4 * 7 * temperatures
-
-
-def test_the_ring_of_other_trainers_is_no_concern_of_a_replay_memory() -> None:
-    """A ring size and a lag limit do not affect a replay trainer."""
-    service = {"device_ring_steps": 100, "max_policy_lag": 3}
-    assert table(replaying(service)).declare(make_spec(), 0, 16).max_policy_lag == 0
 
 
 class OffMeta(TorchDispatchMode):

@@ -8,12 +8,8 @@ import structlog
 import torch
 
 from learner.networks.normalizer import WARM_UP_ROWS
-from learner.networks.policy import PolicyNetwork
-from learner.networks.value import ActorCritic, build_critic
 from learner.optimizers.reduce import SingleLearner
-from learner.settings.network import NetworkSettings
-from learner.trainers.normalization import LOG_SECONDS, ObservationStatistics, normalizing_encoders
-from tests.learner.networks.specs import behavior, vector
+from learner.trainers.normalization import LOG_SECONDS, ObservationStatistics
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
 
@@ -77,12 +73,3 @@ def test_left_out_moments_are_told_once_per_interval(value: float) -> None:
         ("observations_not_finite", "obs/state", 1),
         ("observations_not_finite", "obs/state", 4),
     ]
-
-
-@pytest.mark.parametrize(("shared", "expected"), [(False, [0, 1, 0, 1]), (True, [0, 1])])
-def test_every_normalizer_is_found(shared: bool, expected: list[int]) -> None:
-    """Every normalizer is found, also those of a separate critic."""
-    settings = NetworkSettings(hidden_units=8, normalize=True)
-    policy = PolicyNetwork(behavior(vector(), vector("other", 2), branches=(3,)), settings)
-    network = ActorCritic(policy, build_critic(policy, settings, signals=2, shared=shared))
-    assert [index for index, _ in normalizing_encoders(network)] == expected

@@ -69,17 +69,6 @@ class Told:
             self.bench.put(actor.chunk([20]))
 
 
-def test_a_new_trainer_is_told_of_at_once() -> None:
-    """A new trainer is reported immediately."""
-    told = Told()
-    told.loop.report()
-    told.turn()
-    first, second = told.reports
-    assert first.trainers == {}
-    assert second.trainers["Continuous"].version == 0
-    assert set(second.counts.behaviors) == {"Continuous"}
-
-
 def test_reports_are_rare_and_the_newest_gets_out() -> None:
     """Turns in quick succession share a report, which follows their settlements."""
     told = Told()
@@ -120,15 +109,6 @@ def test_the_last_report_comes_before_the_end() -> None:
     told.loop.stop()
     told.loop.run()
     assert told.reports[-1].trainers["Continuous"].version == 1
-
-
-def test_an_error_comes_with_what_was_known() -> None:
-    """An error is reported with the last known numbers."""
-    told = Told()
-    told.turn()
-    told.reporting.send_error("it broke")
-    assert told.reports[-1].last_error == "it broke"
-    assert told.reports[-1].trainers == told.reports[-2].trainers
 
 
 def test_the_memory_of_a_gpu_is_looked_at_now_and_then() -> None:

@@ -10,7 +10,6 @@ from rollcast.enums import HoldReason
 from rollcast.policies import PolicyDescription
 from torch import Tensor
 
-from learner.evaluation.frozen_trainer import FrozenTrainer
 from learner.link.channel import Channel
 from learner.link.to_front import Pace, Settled, ToFront
 from learner.link.to_trainers import Experience
@@ -119,17 +118,6 @@ def test_an_update_begins_after_the_word_that_it_does() -> None:
     said = len(log.said)
     trainer.advance()
     assert len(log.said) == said, "a turn in which nothing happened says nothing"
-
-
-def test_a_trainer_that_learns_nothing_settles_all() -> None:
-    """In inference each chunk is taken and its steps are dropped."""
-    bench, _, _ = logged("ppo")
-    frozen = FrozenTrainer(bench.context(is_training=False))
-    frozen.start()
-    bench.put(SyntheticActor(bench).chunk([20]))
-    frozen.advance()
-    assert bench.ledger.books("Continuous").dropped == {"not_training": 20}
-    assert bench.behavior.queue.queued_chunks == 0
 
 
 def test_a_settlement_says_what_is_new() -> None:

@@ -235,9 +235,11 @@ def test_advantages_of_all_streams_are_averaged() -> None:
 
 def test_interrupted_training_equals_uninterrupted_training() -> None:
     """Five updates equal two, a save, a load and three more, bit for bit, with signals."""
-    first, second = (
-        state_tensors(trainer.state_dict()) for trainer in uninterrupted_and_resumed(reward_signals=SIGNALS)
-    )
+    states = [trainer.state_dict() for trainer in uninterrupted_and_resumed(reward_signals=SIGNALS)]
+    assert [{key: each[key] for key in each if key != "model"} for each in states[:1]] == [
+        {key: each[key] for key in each if key != "model"} for each in states[1:]
+    ]
+    first, second = (state_tensors(state) for state in states)
     assert first.keys() == second.keys()
     assert [name for name, value in first.items() if not torch.equal(value, second[name])] == []
 

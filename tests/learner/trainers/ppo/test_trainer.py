@@ -13,14 +13,12 @@ from rollcast.enums import GroupEnd, StatAggregation
 from tensorboard.backend.event_processing import plugin_event_accumulator
 
 from learner.checkpoints.names import safe_name
-from learner.common.exits import UserError
 from learner.observe.tensorboard import TensorBoardWriter
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.ppo.trainer import PPOTrainer
 from learner.trainers.rl import TrainerFailedError
 from tests.learner.publish.unity_behaviors import TRAINED
-from tests.learner.trainers.in_process import Published
-from tests.learner.trainers.started import feed, make, uninterrupted_and_resumed
+from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
 
 NORMALIZER_MEAN = "policy.body.encoder.encoders.0.normalizer.mean"
@@ -69,16 +67,6 @@ def test_each_update_is_a_version() -> None:
     newest = bench.published.progress[-1]
     assert (newest.env_steps_trained, newest.optimizer_steps) == (65, 2 * (65 // 16))
     assert not trainer.advance()
-
-
-def test_a_full_buffer_is_enough() -> None:
-    """8 environments with a horizon of 128 fill a buffer of 1,024 exactly, and the update trains on these steps."""
-    bench, trainer = make(hyper={"buffer_size": 1024, "batch_size": 256, "num_epoch": 1}, time_horizon=128)
-    actor = SyntheticActor(bench)
-    for version in (1, 2):
-        bench.put(actor.chunk([128] * 8))
-        assert trainer.advance()
-        assert (trainer.version, trainer.steps_trained) == (version, version * 1024)
 
 
 def test_an_update_that_is_not_finite_is_undone() -> None:
@@ -176,16 +164,6 @@ def test_an_update_trains_what_it_publishes(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(seen[1], bench.published.state[NORMALIZER_MEAN.removeprefix("policy.")])
 
 
-def test_interrupted_training_equals_uninterrupted_training() -> None:
-    """Five updates equal two, a save, a load and three more, bit for bit."""
-    trainers = uninterrupted_and_resumed()
-    first, second = (weights(trainer) for trainer in trainers)
-    one, two = (trainer.state_dict() for trainer in trainers)
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
-    assert one["model"]["statistics"]["0"]["m2"].tolist() == two["model"]["statistics"]["0"]["m2"].tolist()
-    assert {key: one[key] for key in one if key != "model"} == {key: two[key] for key in two if key != "model"}
-
-
 def test_an_initial_state_brings_the_networks_alone() -> None:
     """An initial state brings weights, moments and statistics, and counters start at 0."""
     bench, trainer = make()
@@ -194,17 +172,6 @@ def test_an_initial_state_brings_the_networks_alone() -> None:
     other.load_initial_state(trainer.state_dict())
     assert all(torch.equal(value, weights(other)[name]) for name, value in weights(trainer).items())
     assert (other.version, other.get_step, other.episodes) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("changes", [{"network": {"hidden_units": 24}}, {"hyper": {"shared_critic": True}}])
-def test_the_state_of_other_settings_is_refused(changes: dict[str, Any]) -> None:
-    """A state of another network is an error of one line."""
-    _, trainer = make()
-    _, other = make(**changes)
-    with pytest.raises(UserError, match="does not fit the run file"):
-        other.load_state_dict(trainer.state_dict())
-    with pytest.raises(UserError, match="does not fit the run file"):
-        other.load_state_dict({"format": 1})
 
 
 def test_schedules_follow_the_steps() -> None:
@@ -255,19 +222,6 @@ def test_a_buffer_that_is_full_at_max_steps_is_trained() -> None:
         trainer.advance()
     assert not trainer.should_still_train
     assert (trainer.version, trainer.steps_trained) == (2, 120)
-
-
-def test_inference_publishes_and_counts_but_does_not_learn() -> None:
-    """In inference steps are dropped and episodes are counted."""
-    bench, _ = make()
-    bench.published = Published()
-    trainer = PPOTrainer(bench.context(is_training=False, open_publisher=bench.published.open))
-    trainer.start()
-    episodes = {"episode/return": np.array([3.0], np.float32), "episode/length": np.array([9], np.uint32)}
-    bench.put(SyntheticActor(bench).chunk([20] * 5, episodes=1, columns=episodes))
-    trainer.advance()
-    assert (trainer.version, trainer.episodes, trainer.mean_return()) == (0, 1, 3.0)
-    assert bench.ledger.books("Continuous").dropped == {"not_training": 100}
 
 
 def test_checkpoints_follow_their_interval() -> None:

@@ -10,10 +10,9 @@ import torch
 from rollcast.specs import BehaviorSpec, ObservationSpec
 from torch import Tensor
 
-from learner.networks.lstm import Unrolled
 from learner.networks.observations import ObservationError
 from learner.networks.policy import PolicyNetwork
-from learner.networks.value import ActorCritic, Sequences, build_critic
+from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import NetworkSettings
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
@@ -26,7 +25,6 @@ SECRETS = {
     "double": vector("secret", 2, "float64", scale=3.0),
 }
 TOWER: dict[str, Any] = {"tower": {"depth": 1, "width": 4}}
-MEMORY: dict[str, Any] = {"memory": {"memory_size": 8}}
 
 
 def settings(**changes: Any) -> NetworkSettings:
@@ -100,22 +98,6 @@ def test_a_tower_of_the_policy_lacks_planes() -> None:
     assert network.policy.state_dict()["body.encoder.stem.weight"].shape[1] == 2 + 2
     with pytest.raises(ObservationError, match="none of the observations near consists of board planes"):
         PolicyNetwork(behavior(image("secret", (3, 3, 4)), vector("near"), branches=(9,)), settings(**TOWER))
-
-
-def test_a_memory_of_the_policy_does_not_hold_the_secret() -> None:
-    """In sequences, actions of all steps are the same with another secret, and values differ."""
-    spec = behavior(vector("near", 4), vector("secret", 3), continuous=1)
-    network = acting(spec, settings(**MEMORY))
-    first = drawn(spec, 6)
-    second = others(spec, first)
-    layout = Sequences(torch.tensor([2, 2, 2]), torch.zeros(2, 8), torch.zeros(2, 8))
-    (one, value), (other, changed) = network(first, None, layout), network(second, None, layout)
-    assert torch.equal(one.mean, other.mean)
-    assert not torch.allclose(value, changed)
-    assert torch.equal(
-        network.policy.body(first, Unrolled(layout.batch_sizes, layout.policy)),
-        network.policy.body(second, layout.of_policy()),
-    )
 
 
 @pytest.mark.parametrize(

@@ -50,27 +50,24 @@ def test_nothing_to_learn_from_is_refused() -> None:
     assert caught.value.exit_code is ExitCode.RUN_FILE
 
 
-def installed(site: Path, name: str, module: str, names: Sequence[str] = ("bold", "plain")) -> None:
+def installed(site: Path, name: str, module: str, names: Sequence[str] = ("bold",)) -> None:
     """Writes a package that declares names of a module as reward signals of the same names."""
     install(site, name, module, {"rollcast.reward_signals": {each: f"{name}:{each}" for each in names}})
 
 
 EXTENDS = """
 from learner.settings.base import Real
-from learner.settings.rewards import CuriositySettings, ExtrinsicSettings
+from learner.settings.rewards import CuriositySettings
 
 class BoldSettings(CuriositySettings):
     bonus: Real = 3.0
-
-class PlainSettings(ExtrinsicSettings):
-    pass
 
 class Constant:
     ignores_ends = False
     needs_observations = False
 
     def __init__(self, name, settings):
-        self.name, self.gamma, self._value = name, settings.gamma, getattr(settings, "bonus", 1.0)
+        self.name, self.gamma, self._value = name, settings.gamma, settings.bonus
 
     def evaluate(self, transitions):
         return transitions.reward * 0 + self._value
@@ -80,12 +77,7 @@ class Bold:
     def __call__(self, settings, setup):
         return Constant("bold", settings)
 
-class Plain:
-    settings_model = PlainSettings
-    def __call__(self, settings, setup):
-        return Constant("plain", settings)
-
-bold, plain = Bold(), Plain()
+bold = Bold()
 """
 
 
@@ -97,11 +89,9 @@ def test_settings_that_extend_ours_leave_a_package_its_signal(tmp_path: Path, mo
         "extrinsic": {},
         "curiosity": {"strength": 0.1},
         "bold": {"gamma": 0.5, "bonus": 7},
-        "plain": {},
     }
     signals = build(RewardSignals.model_for(raw).model_validate(raw))
-    assert [signal.name for signal in signals] == ["extrinsic", "curiosity", "bold", "plain"]
-    assert [type(signal).__name__ for signal in signals[2:]] == ["Constant", "Constant"]
+    assert [signal.name for signal in signals] == ["extrinsic", "curiosity", "bold"]
     assert signals[2].gamma == 0.5
     assert signals[2].evaluate(Transitions(torch.zeros(2), torch.zeros(2))).tolist() == [7.0, 7.0]
 
@@ -223,15 +213,3 @@ def test_a_state_without_a_signal_is_refused() -> None:
     without = make(RewardSignals(extrinsic=ExtrinsicSettings()))
     with pytest.raises(ValueError, match="curiosity is missing"):
         make().load_state_dict(without.state_dict())
-
-
-def test_initial_weights_come_from_the_generator() -> None:
-    """Equal seeds give equal signals without global randomness."""
-    seen = transitions(SPECS["discrete"])
-    torch.manual_seed(1)
-    first = make()
-    torch.manual_seed(2)
-    second = make()
-    for signals in (first, second):
-        signals.update(seen)
-    assert torch.equal(first.evaluate(seen), second.evaluate(seen))

@@ -17,7 +17,6 @@ from rollcast.specs import ActionSpec, BehaviorSpec
 from learner.common.exits import UserError
 from learner.networks.distributions import branch_offsets
 from learner.networks.policy import PolicyNetwork, PolicyOutput
-from learner.networks.squashed import SquashedPolicyNetwork
 from learner.rewards.transitions import Transitions
 from learner.settings.network import NetworkSettings
 from learner.trainers.cloning import LEAST_LOG_STD, STATISTIC, BehavioralCloning, build_cloning, cloning_loss
@@ -50,7 +49,6 @@ def cloning(
     spec: BehaviorSpec,
     memory: dict[str, Any] | None = None,
     *,
-    sac: bool = False,
     critic_only: tuple[str, ...] = (),
     **changes: Any,
 ) -> tuple[BehavioralCloning, PolicyNetwork]:
@@ -60,15 +58,14 @@ def cloning(
         demonstrate(file, spec, [40, 24], lambda seen: by_sign(spec, seen))
     network = {"hidden_units": 32, "critic_only": critic_only, **({"memory": memory} if memory else {})}
     settings = {
-        "trainer_type": "sac" if sac else "ppo",
+        "trainer_type": "ppo",
         "hyperparameters": {"batch_size": 16, "learning_rate": 3e-3},
         "network_settings": network,
         "behavioral_cloning": {"demo_path": str(file), **changes},
     }
     bench = make_bench(settings, spec)
-    kind = SquashedPolicyNetwork if sac else PolicyNetwork
-    policy = kind(spec, NetworkSettings.model_validate(network), torch.Generator().manual_seed(1))
-    made = build_cloning(bench.context(), policy, Squash.TANH if sac else Squash.CLIP3_DIV3)
+    policy = PolicyNetwork(spec, NetworkSettings.model_validate(network), torch.Generator().manual_seed(1))
+    made = build_cloning(bench.context(), policy, Squash.CLIP3_DIV3)
     assert made is not None
     return made, policy
 
@@ -94,35 +91,6 @@ def test_the_loss_is_the_likelihood_of_what_was_done() -> None:
         expected = expected + torch.distributions.Categorical(logits=part).log_prob(column)
     loss = cloning_loss(PolicyOutput(mean, log_std, logits, None), expert, branch_offsets(action.discrete_branches))
     assert torch.allclose(loss, -expected.mean())
-
-
-def test_likelihoods_are_among_the_choices_that_were_allowed(tmp_path: Path) -> None:
-    """The likelihood is normalized over the choices that the demonstrations' masks allow."""
-    spec = behavior(vector(), branches=(3, 2))
-    generator = np.random.default_rng(5)
-    masks: list[NDArray[np.uint8]] = []
-
-    def choose(_: list[NDArray[Any]]) -> Action:
-        discrete = generator.integers(0, (3, 2)).astype(np.int32)
-        allowed = generator.integers(0, 2, 5).astype(np.uint8)
-        allowed[[discrete[0], 3 + discrete[1]]] = 1
-        masks.append(allowed)
-        return Action(discrete=discrete, masks=allowed)
-
-    demonstrate(tmp_path / "expert.demo", spec, [40, 24], choose)
-    made, policy = cloning(tmp_path, spec, num_epoch=1, batch_size=STEPS)
-    expert = made._buffer.at(torch.arange(STEPS))
-    with torch.no_grad():
-        logits = policy(expert.observations).logits
-    assert logits is not None
-    assert expert.discrete is not None
-    scores = logits.masked_fill(torch.from_numpy(np.stack(masks)) == 0, -torch.inf)
-    expected = sum(
-        torch.nn.functional.cross_entropy(part, column)
-        for part, column in zip(scores.split([3, 2], 1), expert.discrete.T, strict=True)
-    )
-    made.update(0)
-    assert made.statistics()[STATISTIC] == pytest.approx(float(expected), rel=1e-5)
 
 
 @pytest.mark.parametrize("memory", [None, {"sequence_length": 8, "memory_size": 16}], ids=["plain", "memory"])
@@ -296,19 +264,6 @@ def test_an_update_that_is_not_finite_is_undone(tmp_path: Path) -> None:
     trainer.advance()
     assert (trainer.version, steps_taken(trainer.cloning)) == (1, before)
     assert all(torch.equal(value, policy[name]) for name, value in trainer.policy.state_dict().items())
-
-
-def test_sac_imitates(tmp_path: Path) -> None:
-    """A squashed policy approaches its expert."""
-    spec = behavior(vector(), continuous=2)
-    made, policy = cloning(tmp_path, spec, sac=True, num_epoch=100)
-    made.update(0)
-    seen = torch.randn(200, 4, generator=torch.Generator().manual_seed(8))
-    with torch.no_grad():
-        mean = policy([seen]).mean
-    assert mean is not None
-    wanted = 0.6 * torch.tanh(seen[:, :1]).expand(-1, 2)
-    assert float((torch.tanh(mean) - wanted).abs().mean()) < 0.12
 
 
 def test_sac_imitates_in_proportion(tmp_path: Path) -> None:

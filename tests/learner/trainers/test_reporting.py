@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from learner.link.to_front import Settled, Stats, ToFront
 from learner.observe.meters import RunMeters
 from learner.observe.view import GpuMemory
@@ -124,12 +122,3 @@ def test_the_memory_of_a_gpu_is_looked_at_now_and_then() -> None:
         told.turn(seconds)
     assert [report.gpu for report in told.reports] == [looks[0], looks[0], looks[1]]
     assert (told.reports[-1].obstacle, told.reports[-1].at_target) == ("all play", frozenset({"Continuous"}))
-
-
-def test_a_number_that_no_field_describes_is_refused() -> None:
-    """A number without a field is an error of the trainer."""
-    told = Told()
-    told.turn()
-    told.loop.trainers["Continuous"].numbers["made_up"] = 1.0
-    with pytest.raises(ValueError, match="made_up"):
-        told.loop.report()

@@ -260,15 +260,6 @@ def test_hostile_keys_do_not_become_endless_series() -> None:
     assert set(stats.write_stats(1)) == {"key7"}
 
 
-def test_a_value_that_is_no_number_shows_as_none() -> None:
-    """NaN is shown as None and does not affect other values."""
-    stats, numbers = StatsReporter("Test"), dict[str, float]()
-    RecordTally(stats, numbers, no_lessons()).add(
-        records(["a", "b"], (0, float("nan"), StatAggregation.AVERAGE), (1, 2.0, StatAggregation.AVERAGE))
-    )
-    assert shown(numbers)["b"] == 2.0
-
-
 def test_sums_wait_for_an_end() -> None:
     """Sums are divided by the number of ended episodes and absent before the first end."""
     rewards = EpisodeRewards()

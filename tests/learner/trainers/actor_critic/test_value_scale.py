@@ -14,6 +14,7 @@ from learner.networks.initializers import Initializer
 from learner.optimizers.reduce import SingleLearner
 from learner.trainers.actor_critic.value_scale import HISTORY_STEPS, ValueScale
 from learner.trainers.ppo.trainer import PPOTrainer
+from tests.learner.trainers.segments import experience_of
 from tests.learner.trainers.started import KINDS, feed, make, make_kind, single_network
 from tests.learner.trainers.synthetic import SyntheticActor
 
@@ -142,9 +143,7 @@ def test_strengths_weigh_signals_as_without_a_scale() -> None:
         bench, trainer = make(hyper={"normalize_values": normalize_values}, reward_signals=CURIOUS)
         bench.put(SyntheticActor(bench).chunk([20] * 4))
         trainer.collect()
-        plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
-        made = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, 1))
-        sources.append({name: source.values for name, source in made.sources.items()})
+        sources.append({name: source.values for name, source in experience_of(trainer).sources.items()})
     np.testing.assert_allclose(sources[0]["advantage"].numpy(), sources[1]["advantage"].numpy(), rtol=1e-5)
     assert float(sources[0]["returns"].std(0)[0]) > 10.0
     assert sources[1]["returns"].square().mean(0).tolist() == pytest.approx([1.0, 1.0], rel=1e-4)

@@ -171,29 +171,6 @@ def test_memories_go_through_sequences_step_by_step(burn_in: int) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_with_a_long_burn_in_critics_remember_the_episode() -> None:
-    """Behind a burn-in of all steps before it, a step has the values that it has in the whole segment."""
-    bench, trainer = make_recurrent(
-        hyper={"buffer_init_steps": 1000, "burn_in": 6},
-        network={"memory": {"memory_size": SIZE, "sequence_length": 7}},
-    )
-    play(bench, RecurrentActor(bench), trainer)
-    batch, storage = all_sequences(trainer), trainer.memory.storage
-    assert batch.remembered is not None
-    critic = trainer.networks.critic
-    with torch.no_grad():
-        found = critic.values(encode(critic, batch), batch.actions).squeeze(3)
-        rows = torch.arange(8)  # the first segment: ten steps, of which the eighth follows seven others
-        whole = critic.encode([storage["obs/state"][rows]], torch.ones(8, dtype=torch.int64))
-        expected = critic.values(whole, torch.tanh(storage["continuous_action"][rows])).squeeze(3)
-    rewards = batch.rewards[:, 0].tolist()
-    steps = [rewards.index(float(reward)) for reward in storage[REWARD][rows]]
-    torch.testing.assert_close(found[:, steps[:7]], expected[:, :7])
-    after_six = critic.encode([storage["obs/state"][rows[1:]]], torch.ones(7, dtype=torch.int64))
-    short = critic.values(after_six, torch.tanh(storage["continuous_action"][rows[1:]])).squeeze(3)
-    torch.testing.assert_close(found[:, steps[7]], short[:, -1])
-
-
 @pytest.mark.parametrize("burn_in", [0, 2])
 @pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
 def test_interrupted_training_equals_uninterrupted_training(spec: BehaviorSpec, burn_in: int, tmp_path: Path) -> None:

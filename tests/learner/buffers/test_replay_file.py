@@ -93,14 +93,14 @@ def test_a_damaged_file_is_refused_and_leaves_the_memory_empty(tmp_path: Path) -
     """A truncated or changed file is refused in one line, and the memory stays empty."""
     memory, path = written(tmp_path, [8, 8, 8])
     whole, expected = path.read_bytes(), transitions(memory)
-    for size in range(0, len(whole), 97):
+    for size in range(0, len(whole), 397):
         path.write_bytes(whole[:size])
         again = memory_of(30)
         with pytest.raises(BadReplay):
             read_replay(again, path)
         assert again.steps == 0
     refused = 0
-    for place in range(0, len(whole), 13):
+    for place in range(0, len(whole), 53):
         path.write_bytes(whole)
         _flip(path, place)
         again = memory_of(30)
@@ -111,7 +111,7 @@ def test_a_damaged_file_is_refused_and_leaves_the_memory_empty(tmp_path: Path) -
             assert again.steps == 0
         else:  # a byte of the archive's own bookkeeping that changes nothing of what it holds
             assert transitions(again) == expected
-    assert refused > 50
+    assert refused > 15
 
 
 def _rewrite(path: Path, name: str, data: bytes, compression: int = zipfile.ZIP_STORED) -> None:

@@ -113,8 +113,13 @@ def test_it_begins_when_a_multiple_of_the_interval_is_passed(tmp_path: Path) -> 
     with staged(tmp_path) as stage:
         stage.turn(1)
         assert (stage.trainer.get_step < 450, stage.service.orders) == (True, [])
-        shown = list[bool]()
-        stage.trainer.publish_present = lambda *, keep=False: shown.append(keep)  # type: ignore[method-assign]
+        shown, present = list[bool](), stage.trainer.publish_present
+
+        def publish(*, keep: bool = False) -> None:
+            shown.append(keep)
+            present(keep=keep)
+
+        stage.trainer.publish_present = publish  # type: ignore[method-assign]
         stage.turn(1)
         assert shown == [True]  # trainers with replay memory do not broadcast each version
         (order,) = stage.service.orders

@@ -82,7 +82,7 @@ def segments(draw: st.DrawFn) -> Segments:
         ends=rng.random((len(lengths), signals)) < 0.5,
         rewards=rng.normal(size=(rows, signals)) * scale,
         values=rng.normal(size=(rows, signals)) * scale,
-        log_ratio=rng.normal(size=rows) * draw(st.sampled_from([0.0, 0.3, 3.0])),
+        log_ratio=rng.normal(size=rows) * draw(st.sampled_from([0.0, 0.3, 3.0, 2000.0])),
         gamma=np.array(gamma),
     )
 
@@ -130,7 +130,7 @@ def _loop_one(
     next_advantage = 0.0
     for row in reversed(rows):
         reward, value = float(given.rewards[row, signal]), float(given.values[row, signal])
-        ratio = float(np.exp(given.log_ratio[row]))
+        ratio = float(np.exp(min(given.log_ratio[row], 700.0)))  # the largest exponent of float64
         delta = reward + gamma * next_value - value
         next_advantage = delta + gamma * lambd * next_advantage
 

@@ -74,7 +74,7 @@ def feed(bench: Bench, actor: SyntheticActor, updates: int, trainer: ActorCritic
         trainer.advance()
 
 
-def trained(bench: Bench, chunks: int = 7) -> RLTrainer:
+def trained(bench: Bench, chunks: int = 5) -> RLTrainer:
     """Returns a trainer of any kind after some updates."""
     trainer = registry.build(bench.context())
     assert isinstance(trainer, RLTrainer)

@@ -233,16 +233,6 @@ def test_a_footprint_counts_the_signals() -> None:
     assert found.total_bytes > found.ring_rows * found.row_bytes + found.signal_bytes
 
 
-def test_gail_sees_boards_by_its_own_encoder() -> None:
-    """GAIL uses its own encoder for boards, so a board that is too small for it is refused."""
-    gail = {"demo_path": "x", "network_settings": {"tower": {}}}
-    run = options(signal={"vis_encode_type": "match3"})
-    block = run.behaviors[NAME].model_copy(update={"reward_signals": RewardSignals.model_validate({"gail": gail})})
-    run = run.model_copy(update={"behaviors": {NAME: block}})
-    with pytest.raises(Untrainable, match="vis_encode_type simple needs at least 20"):
-        declared(named(image(shape=(10, 10, 3))), run)
-
-
 def test_what_a_signal_cannot_see_is_refused() -> None:
     """An observation that a signal cannot encode is refused."""
     lists = entities(role=goal_of().role)

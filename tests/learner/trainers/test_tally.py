@@ -269,7 +269,7 @@ def test_sums_wait_for_an_end() -> None:
     assert rewards.add({"rnd": 6.0, "curiosity": 0.0}, 3) == {"rnd": 2.0, "curiosity": 0.0}
 
 
-CHUNKS = 14
+CHUNKS = 10
 HYPERPARAMETERS = {"sac": {"buffer_size": 500, "batch_size": 16, "buffer_init_steps": 60}}
 
 

@@ -20,6 +20,7 @@ from learner.networks.heads import ValueHead
 from learner.networks.value import ActorCritic
 from learner.trainers.actor_critic import recurrence
 from learner.trainers.actor_critic.agreement import compare
+from learner.trainers.actor_critic.loss import log_probability
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.registry import build
 from tests.learner.trainers.in_process import Bench, make_bench
@@ -186,20 +187,17 @@ def test_log_ratios_equal_a_loop_over_segments() -> None:
         found = trainer._maker._log_ratio(plan, storage, recorded).index_select(0, plan.steps)
     expected, row, remembered = [], 0, 0
     for steps in chunk.columns["length"].tolist():
-        memory = torch.zeros(1, 6)
+        memory: Tensor | None = None
         for step in range(steps):
             if step % 4 == 0:
                 memory = torch.from_numpy(chunk.columns["memory"][remembered : remembered + 1])
                 remembered += 1
             with torch.no_grad():
                 output = trainer.policy([torch.from_numpy(chunk.columns["obs/state"][row : row + 1])], None, memory)
-            assert output.mean is not None
-            assert output.log_std is not None
-            assert output.recurrent_out is not None
             memory = output.recurrent_out
-            normal: Any = torch.distributions.Normal(output.mean.detach(), output.log_std.exp().detach())
-            action = torch.from_numpy(chunk.columns["continuous_action"][row])
-            expected.append(normal.log_prob(action).sum().item() - float(chunk.columns["log_prob"][row].sum()))
+            action = torch.from_numpy(chunk.columns["continuous_action"][row : row + 1])
+            now = log_probability(output, action, None, "joint").item()
+            expected.append(now - float(chunk.columns["log_prob"][row].sum()))
             row += 1
     assert np.allclose(found.numpy(), expected, rtol=1e-3, atol=1e-5)
     assert np.abs(expected).max() > 0.01

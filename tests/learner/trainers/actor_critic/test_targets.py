@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,10 @@ def test_generalized_advantages_equal_the_loop(given: Segments, lambd: float) ->
 
 @given(segments(), LAMBDAS, st.floats(0.05, 5.0), st.floats(0.05, 1.0))
 def test_vtrace_equals_the_loop(given: Segments, lambd: float, rho_bar: float, share: float) -> None:
-    """Targets and advantages of V-trace equal the loop for c_bar <= rho_bar; final rows keep values."""
+    """Targets and advantages of V-trace equal the loop for c_bar <= rho_bar; final rows keep values.
+
+    Ratios that overflow are truncated, and those that underflow are 0.
+    """
     tensors = given.tensors()
     c_bar = share * rho_bar
     found = vtrace(**tensors, log_ratio=tensor(given.log_ratio), lambd=lambd, rho_bar=rho_bar, c_bar=c_bar)
@@ -73,65 +75,9 @@ def test_vtrace_equals_the_loop(given: Segments, lambd: float, rho_bar: float, s
     assert_close(expected.vtrace_advantages, found.advantages, given)
 
 
-def one_segment(rewards: list[float], values: list[float], *, terminated: bool) -> dict[str, Any]:
-    """Returns a segment whose last value is that of the final observation."""
-    steps = len(rewards)
-    return {
-        "rewards": column([*rewards, 0.0]),
-        "values": column(values),
-        "is_step": flat([1.0] * steps + [0.0]),
-        "bootstraps": flat([1.0] * (steps - 1) + [0.0 if terminated else 1.0, 0.0]),
-        "continues": flat([1.0] * (steps - 1) + [0.0, 0.0]),
-        "gamma": flat([GAMMA]),
-        "lambd": LAMBD,
-        "longest": steps + 1,
-    }
-
-
 def flat(numbers: list[float]) -> Tensor:
     """Returns a float64 vector."""
     return torch.tensor(numbers, dtype=torch.float64)
-
-
-def column(numbers: list[float]) -> Tensor:
-    """Returns a float64 column."""
-    return flat(numbers).unsqueeze(1)
-
-
-def assert_is(expected: list[float], found: Tensor) -> None:
-    """Asserts the numbers of a single signal."""
-    np.testing.assert_allclose(expected, found[:, 0].numpy(), rtol=1e-12)
-
-
-@pytest.mark.parametrize("terminated", [False, True])
-def test_vtrace_by_hand(*, terminated: bool) -> None:
-    """Importance weights of 2 count as 1, and those of 0.5 as 0.5, in differences and traces."""
-    given = one_segment([1.0, 2.0, 4.0], [10.0, 20.0, 30.0, 40.0], terminated=terminated)
-    log_ratio = flat([math.log(0.5), math.log(2.0), math.log(0.25), 0.0])
-    found = vtrace(**given, log_ratio=log_ratio, rho_bar=1.0, c_bar=1.0)
-    last = 0.0 if terminated else 40.0
-    third = 30.0 + 0.25 * (4.0 + GAMMA * last - 30.0)
-    second = 20.0 + 1.0 * (2.0 + GAMMA * 30.0 - 20.0) + GAMMA * LAMBD * 1.0 * (third - 30.0)
-    first = 10.0 + 0.5 * (1.0 + GAMMA * 20.0 - 10.0) + GAMMA * LAMBD * 0.5 * (second - 20.0)
-    assert_is([first, second, third, 40.0], found.values)
-    advantages = [1.0 + GAMMA * second - 10.0, 2.0 + GAMMA * third - 20.0, 4.0 + GAMMA * last - 30.0, 0.0]
-    assert_is(advantages, found.advantages)
-
-
-def test_each_bar_of_vtrace_has_its_place() -> None:
-    """rho_bar truncates the temporal differences, and c_bar the traces."""
-    given = one_segment([0.0, 0.0], [0.0, 10.0, 0.0], terminated=True)
-    found = vtrace(**given, log_ratio=flat([math.log(8.0), math.log(8.0), 0.0]), rho_bar=4.0, c_bar=2.0)
-    second = 10.0 + 4.0 * (0.0 - 10.0)
-    first = 4.0 * GAMMA * 10.0 + GAMMA * LAMBD * 2.0 * (second - 10.0)
-    assert_is([first, second, 0.0], found.values)
-
-
-def test_ratios_beyond_all_numbers_are_truncated() -> None:
-    """Overflowing ratios are truncated to rho_bar and underflowing ones to 0."""
-    given = one_segment([1.0, 1.0], [0.0, 0.0, 0.0], terminated=True)
-    found = vtrace(**given, log_ratio=flat([5000.0, -math.inf, 0.0]), rho_bar=1.0, c_bar=1.0)
-    assert_is([1.0, 0.0, 0.0], found.values)
 
 
 def test_signals_have_their_own_discounts_and_ends() -> None:

@@ -16,7 +16,6 @@ from learner.checkpoints.names import safe_name
 from learner.observe.tensorboard import TensorBoardWriter
 from learner.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.trainers.ppo.trainer import PPOTrainer
-from learner.trainers.rl import TrainerFailedError
 from tests.learner.publish.unity_behaviors import TRAINED
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
@@ -87,20 +86,6 @@ def test_an_update_that_is_not_finite_is_undone() -> None:
     feed(bench, actor, 1, trainer)
     assert trainer.version == 2
     assert all(value.isfinite().all() for value in bench.published.state.values())
-
-
-def test_several_failed_updates_in_a_row_end_the_training() -> None:
-    """The third failed update in a row raises with advice, and nothing non-finite was published."""
-    bench, trainer = make()
-    actor = SyntheticActor(bench)
-    for turns in range(3):
-        bench.put(actor.chunk([40] * 2, columns={"reward": np.full(80, 3e38, np.float32)}))
-        if turns < 2:
-            trainer.advance()
-    with pytest.raises(TrainerFailedError, match=r"3 updates of Continuous in a row.*lower learning_rate"):
-        trainer.advance()
-    assert bench.ledger.books("Continuous").balanced
-    assert len(bench.published.progress) == 1
 
 
 def test_a_wrong_log_probability_names_its_actor() -> None:
@@ -222,24 +207,6 @@ def test_a_buffer_that_is_full_at_max_steps_is_trained() -> None:
         trainer.advance()
     assert not trainer.should_still_train
     assert (trainer.version, trainer.steps_trained) == (2, 120)
-
-
-def test_checkpoints_follow_their_interval() -> None:
-    """A model is saved at every multiple of checkpoint_interval."""
-    saved: list[int] = []
-
-    class Saver:
-        def save(self, trainer: Any) -> None:
-            saved.append(trainer.get_step)
-
-    bench, _ = make(checkpoint_interval=100)
-    trainer = PPOTrainer(bench.context(saver=Saver()))
-    trainer.start()
-    actor = SyntheticActor(bench)
-    for _ in range(16):
-        bench.put(actor.chunk([20]))
-        trainer.advance()
-    assert saved == [100, 200, 300]
 
 
 def test_curves_have_the_known_names(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from learner.networks.policy import PolicyNetwork
 from learner.settings.network import NetworkSettings
-from tests.learner.networks.specs import behavior, image
+from tests.learner.networks.specs import behavior
 
 SETTINGS = NetworkSettings(hidden_units=16)
 
@@ -48,11 +48,3 @@ def test_a_branch_with_everything_forbidden_is_uniform() -> None:
     logits = PolicyNetwork(behavior(branches=(4,)), SETTINGS)([torch.randn(1, 4)], torch.zeros(1, 4)).logits
     assert logits is not None
     assert torch.allclose(logits.exp(), torch.full((1, 4), 0.25))
-
-
-def test_equal_generators_give_equal_networks() -> None:
-    """Equal generators give equal networks."""
-    spec = behavior(image(), continuous=1, branches=(2,))
-    networks = [PolicyNetwork(spec, SETTINGS, torch.Generator().manual_seed(7)) for _ in range(2)]
-    pairs = zip(networks[0].state_dict().values(), networks[1].state_dict().values(), strict=True)
-    assert all(torch.equal(first, second) for first, second in pairs)

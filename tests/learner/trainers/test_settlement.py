@@ -12,12 +12,10 @@ from torch import Tensor
 
 from learner.link.channel import Channel
 from learner.link.to_front import Pace, Settled, ToFront
-from learner.link.to_trainers import Experience
 from learner.publish.describe import Progress
 from learner.trainers import registry
 from learner.trainers.base import Trainer
-from learner.trainers.settlement import ExperienceQueue, Settlement
-from tests.learner.service.samples import make_chunk
+from learner.trainers.settlement import Settlement
 from tests.learner.trainers.in_process import Bench, Published, make_bench
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 
@@ -136,16 +134,3 @@ def test_a_settlement_says_what_is_new() -> None:
     settlement.flush(Pace(owed_steps=1))
     settlement.flush(Pace(owed_steps=1))
     assert said[1:] == [Settled(4, 9, 7, {"stale": 2}, Pace()), Settled(4, 9, 0, {}, Pace(owed_steps=1))]
-
-
-def test_a_queue_keeps_the_order_and_is_taken_whole() -> None:
-    """A queue keeps its order, and each chunk is taken once."""
-    said: list[ToFront] = []
-    queue = ExperienceQueue(Settlement(0, said.append))
-    for sequence in (1, 2, 3):
-        queue.put(Experience(0, sequence, make_chunk(5), "session", 0, 100, 0.0))
-    assert len(queue) == 3
-    assert [item.sequence for item in queue.get()] == [1, 2, 3]
-    assert queue.get() == []
-    queue.settlement.flush(Pace())
-    assert said == [Settled(0, 3, 0, {}, Pace())]

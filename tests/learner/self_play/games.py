@@ -20,6 +20,7 @@ def reported(
     match: Match,
     seat: Seat,
     results: Sequence[GameResult],
+    /,
     *,
     ghost_steps: int = 0,
     record: GameRecord | None = None,

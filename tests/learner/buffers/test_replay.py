@@ -62,20 +62,6 @@ def test_draws_are_uniform_and_repeat_under_the_same_seed() -> None:
     assert memory.counters.drawn == 40_000
 
 
-def test_the_oldest_steps_make_room_one_by_one() -> None:
-    """A full memory holds exactly the newest steps, however often it wraps."""
-    memory = memory_of(20)
-    first = 0
-    for lengths in ([8, 5], [8, 8], [3, 1, 1], [8, 8, 7], [2]) * 4:
-        add(memory, make_chunk(lengths, first=first))
-        first += sum(lengths)
-        expected = list(range(max(0, first - 20), first))
-        assert held(memory) == expected
-        assert memory.steps == len(expected)
-    assert memory.counters.added == first
-    assert memory.counters.evicted == first - 20
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     chunks=st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=6), min_size=1, max_size=20),
@@ -140,15 +126,17 @@ def test_a_cleared_memory_is_empty_and_usable() -> None:
 _ACTIONS: list[tuple[int, tuple[int, ...]]] = [(2, ()), (0, (3, 2)), (1, (4,))]
 
 
+@pytest.mark.parametrize("memory_size", [0, 6])
 @pytest.mark.parametrize(("axes", "branches"), _ACTIONS)
-def test_the_size_of_a_row_is_known_beforehand(axes: int, branches: tuple[int, ...]) -> None:
+def test_the_size_of_a_row_is_known_beforehand(axes: int, branches: tuple[int, ...], memory_size: int) -> None:
     """The estimated size of a row equals its actual size."""
     seen: tuple[Any, ...] = (
         ObservationSpec("pixels", np.dtype(np.uint8), (4, 4, 3)),
         ObservationSpec("state", np.dtype(np.float64), (5,)),
     )
     spec = BehaviorSpec("Test", seen, ActionSpec(axes, branches))
-    assert replay_row_bytes(spec) == sum(column.row_bytes for column in replay_columns(spec)) + 8 + 1
+    columns = replay_columns(spec, memory_size=memory_size, memory_stride=4 if memory_size else 0)
+    assert replay_row_bytes(spec, memory_size) == sum(column.row_bytes for column in columns) + 8 + 1
 
 
 def test_sizes_follow_from_the_run_file() -> None:

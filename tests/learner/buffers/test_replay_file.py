@@ -20,7 +20,6 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from learner.buffers.columns import ACTION_MASK, DISCRETE_ACTION, REWARD, TERMINATED
 from learner.buffers.replay import ReplayMemory, replay_row_bytes, replay_size
 from learner.buffers.replay_file import BadReplay, read_replay, write_replay
-from learner.common.files import WriteFailed
 from tests.learner.buffers.chunks import make_chunk
 from tests.learner.buffers.test_replay import add, held, memory_of
 
@@ -65,13 +64,6 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, lengths: list[int]) ->
     assert held(again) == held(memory)
 
 
-def test_numpy_can_look_at_the_file(tmp_path: Path) -> None:
-    """The file is an npz archive that numpy can read."""
-    memory, path = written(tmp_path, [8, 8])
-    with np.load(path, allow_pickle=False) as archive:
-        assert archive["rows"].shape == (memory.steps,)
-
-
 def test_a_smaller_memory_takes_the_newest_steps(tmp_path: Path) -> None:
     """A smaller memory reads the newest steps."""
     _, path = written(tmp_path, [8, 8, 8])
@@ -101,14 +93,14 @@ def test_a_damaged_file_is_refused_and_leaves_the_memory_empty(tmp_path: Path) -
     """A truncated or changed file is refused in one line, and the memory stays empty."""
     memory, path = written(tmp_path, [8, 8, 8])
     whole, expected = path.read_bytes(), transitions(memory)
-    for size in range(0, len(whole), 97):
+    for size in range(0, len(whole), 397):
         path.write_bytes(whole[:size])
         again = memory_of(30)
         with pytest.raises(BadReplay):
             read_replay(again, path)
         assert again.steps == 0
     refused = 0
-    for place in range(0, len(whole), 13):
+    for place in range(0, len(whole), 53):
         path.write_bytes(whole)
         _flip(path, place)
         again = memory_of(30)
@@ -119,7 +111,7 @@ def test_a_damaged_file_is_refused_and_leaves_the_memory_empty(tmp_path: Path) -
             assert again.steps == 0
         else:  # a byte of the archive's own bookkeeping that changes nothing of what it holds
             assert transitions(again) == expected
-    assert refused > 50
+    assert refused > 15
 
 
 def _rewrite(path: Path, name: str, data: bytes, compression: int = zipfile.ZIP_STORED) -> None:
@@ -184,18 +176,6 @@ def test_another_behavior_s_file_is_refused(tmp_path: Path) -> None:
     other = ReplayMemory(CONTINUOUS, size, torch.device("cpu"), torch.Generator())
     with pytest.raises(BadReplay, match="its columns are"):
         read_replay(other, path)
-
-
-def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
-    """A missing file, a folder in its place, and a missing folder are reported."""
-    with pytest.raises(BadReplay, match="does not exist"):
-        read_replay(memory_of(30), tmp_path / "none.npz")
-    with pytest.raises(BadReplay, match="cannot be read"):
-        read_replay(memory_of(30), tmp_path)
-    memory = memory_of(30)
-    add(memory, make_chunk([3]))
-    with pytest.raises(WriteFailed):
-        write_replay(memory, tmp_path / "none" / "replay.npz")
 
 
 def _altered(path: Path, name: str, change: Callable[[NDArray[Any]], object]) -> None:

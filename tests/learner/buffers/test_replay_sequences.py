@@ -14,7 +14,7 @@ from rollcast.trajectories import Chunk
 
 from learner.buffers.columns import MEMORY, REWARD
 from learner.buffers.layout import segments_of
-from learner.buffers.replay import ReplayMemory, replay_columns, replay_row_bytes, replay_size
+from learner.buffers.replay import ReplayMemory, replay_row_bytes, replay_size
 from learner.buffers.replay_file import BadReplay, read_replay, write_replay
 from learner.buffers.replay_sequences import DrawnSequences
 from learner.buffers.sequences import pack_with_next
@@ -94,31 +94,14 @@ def drawn_sequences(memory: ReplayMemory, drawn: DrawnSequences) -> list[tuple[i
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(LENGTHS, min_size=1, max_size=12), st.integers(8, 40), st.integers(1, 9))
-def test_what_is_drawn_are_whole_sequences_of_one_segment(chunks: list[list[int]], capacity: int, stride: int) -> None:
-    """Draws are whole sequences of one segment with their memory and next observations."""
-    memory = recurrent_memory(capacity, stride)
-    first, expected = 0, []
-    for lengths in chunks:
-        parts = segments_of(chunk := recurrent_chunk(lengths, stride, first))
-        memory.add(chunk, parts, np.arange(len(lengths)))
-        expected += cut(lengths, stride, first)
-        first += sum(lengths)
-        oldest = first - memory.steps
-        whole = [sequence for sequence in expected if sequence[0] >= oldest]
-        assert memory.sequences is not None
-        assert len(memory.sequences) == len(whole) > 0
-        found = [each for part in memory.draw_sequences(20 * len(whole), 2) for each in drawn_sequences(memory, part)]
-        assert set(found) == set(whole)
-        assert len(found) == 40 * len(whole)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(LENGTHS, min_size=1, max_size=12), st.integers(16, 40), st.integers(1, 5), st.integers(1, 5))
-def test_a_burn_in_precedes_each_sequence_but_the_first(
+@given(st.lists(LENGTHS, min_size=1, max_size=12), st.integers(16, 40), st.integers(1, 9), st.integers(0, 5))
+def test_what_is_drawn_are_whole_sequences_of_one_segment(
     chunks: list[list[int]], capacity: int, stride: int, burn_in: int
 ) -> None:
-    """Each step is trained in one sequence, and all but the first of a segment are warmed by the steps before."""
+    """Each step is trained in one sequence, and all but the first of a segment are warmed by the steps before.
+
+    Sequences have their memory and their next observations, and are drawn equally often.
+    """
     memory = recurrent_memory(capacity, stride, burn_in=burn_in)
     first, expected, begins = 0, [], set[int]()
     for lengths in chunks:
@@ -131,12 +114,14 @@ def test_a_burn_in_precedes_each_sequence_but_the_first(
         whole = [each for each in expected if each[0] - (0 if each[0] in begins else burn_in) >= oldest]
         assert memory.sequences is not None
         assert len(memory.sequences) == len(whole) > 0
+        seen: list[tuple[int, int]] = []
         for part in memory.draw_sequences(20 * len(whole), 2):
             found = drawn_sequences(memory, part)
-            assert set(found) <= set(whole)
+            seen += found
             warm = warm_steps(memory, part)
-            assert {place for place, (begin, _) in enumerate(found) if begin not in begins} == set(warm)
+            assert {place for place, (begin, _) in enumerate(found) if burn_in and begin not in begins} == set(warm)
             assert all(len(steps) == burn_in for steps in warm.values())
+        assert (set(seen), len(seen)) == (set(whole), 40 * len(whole))
     assert sum(length for _, length in expected) == first
     assert sorted(step for begin, length in expected for step in range(begin, begin + length)) == list(range(first))
 
@@ -165,20 +150,6 @@ def test_draws_are_uniform_and_repeat_under_the_same_seed() -> None:
     assert counts.min() > 850
     assert counts.max() < 1150
     assert memory.counters.drawn == len(drawn.now)
-
-
-def test_a_memory_of_steps_has_no_sequences() -> None:
-    """Drawing sequences from a memory of steps is an internal error."""
-    size = replay_size(replay_row_bytes(SPEC), buffer_size=20, time_horizon=8)
-    memory = ReplayMemory(SPEC, size, torch.device("cpu"), torch.Generator())
-    with pytest.raises(ValueError, match="has no sequences"):
-        memory.draw_sequences(1)
-
-
-def test_the_size_of_a_row_is_known_beforehand() -> None:
-    """The estimated size of a row includes its memory."""
-    columns = replay_columns(SPEC, memory_size=6, memory_stride=4)
-    assert replay_row_bytes(SPEC, 6) == sum(column.row_bytes for column in columns) + 8 + 1
 
 
 def written(
@@ -241,61 +212,29 @@ def test_a_file_of_another_burn_in_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "table",
+    ("burn_in", "table"),
     [
-        [[0, 6, 0]],
-        [[0, 4, 2]],
-        [[0, 3, 1]],
-        [[0, 3, -2]],
-        [[0, 5, 0], [2, 3, 2]],
-        [[0, 5, 0], [3, 3, 2], [3, 3, 2]],
-        [[7, 2, 2]],
-        [[23, 3, 2]],
-        [[0, 3]],
+        *(
+            (0, table)
+            for table in (
+                [[0, 4]], [[0, 0]], [[-1, 3]], [[24, 3]], [[7, 3]], [[0, 3], [2, 3]], [[3, 3], [0, 3]], [[0, 3, 1]], [0, 3],
+            )
+        ),
+        *(
+            (2, table)
+            for table in (
+                [[0, 6, 0]], [[0, 4, 2]], [[0, 3, 1]], [[0, 3, -2]], [[0, 5, 0], [2, 3, 2]],
+                [[0, 5, 0], [3, 3, 2], [3, 3, 2]], [[7, 2, 2]], [[23, 3, 2]], [[0, 3]],
+            )
+        ),
     ],
     ids=str,
-)
-def test_a_hostile_table_with_burn_in_is_refused(tmp_path: Path, table: list[object]) -> None:
-    """Invalid tables of sequences with burn-in are refused."""
-    _, path = written(tmp_path, [8, 8, 8], burn_in=2)
+)  # fmt: skip
+def test_a_hostile_table_of_sequences_is_refused(tmp_path: Path, burn_in: int, table: list[object]) -> None:
+    """Invalid tables of sequences, with and without a burn-in, are refused."""
+    _, path = written(tmp_path, [8, 8, 8], burn_in=burn_in)
     _rewrite(path, "sequences.npy", _array(table, "<i8"))
-    memory = recurrent_memory(30, 3, burn_in=2)
-    with pytest.raises(BadReplay, match="its table of sequences"):
-        read_replay(memory, path)
-    assert memory.steps == 0
-
-
-def test_a_file_without_memories_is_refused(tmp_path: Path) -> None:
-    """A file of a run without memory is refused."""
-    size = replay_size(replay_row_bytes(SPEC), buffer_size=30, time_horizon=8)
-    memory = ReplayMemory(SPEC, size, torch.device("cpu"), torch.Generator())
-    chunk = make_chunk([8])
-    memory.add(chunk, segments_of(chunk), np.arange(1))
-    write_replay(memory, tmp_path / "replay.npz")
-    with pytest.raises(BadReplay, match=r"those of this behavior are .*'memory'"):
-        read_replay(recurrent_memory(30, 3), tmp_path / "replay.npz")
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        [[0, 4]],
-        [[0, 0]],
-        [[-1, 3]],
-        [[24, 3]],
-        [[7, 3]],
-        [[0, 3], [2, 3]],
-        [[3, 3], [0, 3]],
-        [[0, 3, 1]],
-        [0, 3],
-    ],
-    ids=str,
-)
-def test_a_hostile_table_of_sequences_is_refused(tmp_path: Path, table: list[object]) -> None:
-    """Invalid tables of sequences are refused."""
-    _, path = written(tmp_path, [8, 8, 8])
-    _rewrite(path, "sequences.npy", _array(table, "<i8"))
-    memory = recurrent_memory(30, 3)
+    memory = recurrent_memory(30, 3, burn_in=burn_in)
     with pytest.raises(BadReplay, match="its table of sequences"):
         read_replay(memory, path)
     assert memory.steps == 0

@@ -37,6 +37,9 @@ def test_constants_are_told_and_never_change() -> None:
     assert list(assignment.parameter_order) == ["mass", "gravity"]
     assert (assignment.settings_revision, assignment.reset) == (1, policy_pb2.RESET_MODE_NONE)
     assert assignment.environment_parameters["gravity"].constant == 9.5
+    reset = lessons.assignment(reset=True)
+    assert reset is not None
+    assert reset.reset == policy_pb2.RESET_MODE_NOW
     play(lessons, *[100.0] * 50)
     assert (lessons.take_changes(), lessons.revision) == ([], 1)
 
@@ -105,33 +108,6 @@ def test_measures_do_not_mix() -> None:
     assert [change.parameter for change in lessons.take_changes()] == ["wind"]
 
 
-def test_the_reward_is_smoothed_if_the_lesson_wants_it() -> None:
-    """A smoothed reward is a quarter of the old and three quarters of the new value, from 0 on."""
-    lessons = lessons_of(mass=curriculum(1, 2, threshold=0.95, signal_smoothing=True))
-    play(lessons, 1.0, 1.0)
-    assert lessons.take_changes() == []
-    play(lessons, 1.0)
-    assert len(lessons.take_changes()) == 1
-
-
-def test_it_is_looked_again_when_steps_come() -> None:
-    """The measure is also checked when steps arrive."""
-    lessons = lessons_of(mass=curriculum(1, 2, threshold=0.95, signal_smoothing=True))
-    play(lessons, 1.0)
-    lessons.note_progress("A", 0.1)
-    lessons.note_progress("A", 0.2)
-    assert len(lessons.take_changes()) == 1
-
-
-def test_the_smoothed_reward_is_carried_into_the_next_lesson() -> None:
-    """The smoothed reward continues in the next lesson."""
-    lessons = lessons_of(mass=curriculum(1, 2, 3, threshold=7, signal_smoothing=True))
-    play(lessons, 10.0)
-    assert len(lessons.take_changes()) == 1
-    play(lessons, 7.0)
-    assert len(lessons.take_changes()) == 1, "0.25 * 7.5 + 0.75 * 7 is more than 7, 0.75 * 7 is not"
-
-
 def test_progress_is_steps_by_max_steps() -> None:
     """The measure progress is steps divided by max_steps and advances one lesson at a time."""
     lessons = lessons_of(mass=curriculum(1, 2, 3, measure="progress", threshold=0.5))
@@ -177,13 +153,6 @@ def test_several_parameters_may_change_at_once() -> None:
     assert [(change.parameter, change.require_reset) for change in changes] == [("mass", False), ("wind", True)]
     assert lessons.revision == 2
     assert dict(lessons.numbers()) == {"mass": 1, "wind": 1}
-
-
-def test_environments_are_reset_where_the_lesson_asks_for_it() -> None:
-    """The assignment resets environments if a changed lesson requires it."""
-    assignment = lessons_of(mass=3).assignment(reset=True)
-    assert assignment is not None
-    assert assignment.reset == policy_pb2.RESET_MODE_NOW
 
 
 def test_the_last_lesson_has_no_end() -> None:
@@ -268,3 +237,33 @@ def test_no_actor_completes_a_lesson_alone(measure: str) -> None:
     lessons = again
     assert report(11.0, honest) == 0, "the mean of 5 and 11 is below 10"
     assert report(12.0, honest) == 1
+
+
+def test_the_reward_is_smoothed_if_the_lesson_wants_it() -> None:
+    """A smoothed reward is a quarter of the old and three quarters of the new value, from 0 on.
+
+    It is also looked at when steps arrive, and continues in the next lesson.
+    """
+    written = {"mass": curriculum(1, 2, 3, threshold=0.95, signal_smoothing=True)}
+    lessons, slow = lessons_of(**written), lessons_of(**written)
+    play(lessons, 1.0, 1.0)
+    assert lessons.take_changes() == []
+    play(lessons, 1.0)
+    assert len(lessons.take_changes()) == 1
+    play(slow, 1.0)
+    slow.note_progress("A", 0.1)
+    slow.note_progress("A", 0.2)
+    assert len(slow.take_changes()) == 1
+    play(lessons, 0.95)
+    assert len(lessons.take_changes()) == 1, "0.25 * 0.98 + 0.75 * 0.95 is more than 0.95, 0.75 * 0.95 is not"
+
+
+@pytest.mark.parametrize(("others", "number"), [(10.0, 0), (10.01, 1)])
+def test_the_mean_without_one_actor_must_exceed_the_threshold_too(others: float, number: int) -> None:
+    """A mean without one of the actors that equals the threshold completes no lesson."""
+    first, second = Source("lab", 0), Source("lab", 1)
+    written = parameters(mass=curriculum(1, 2, behavior="A", threshold=10, min_lesson_length=2))
+    lessons = Lessons(written, seed=0, present=lambda _: [first, second])
+    lessons.add_episode("A", others, 1, source=first)
+    lessons.add_episode("A", 30.0, 1, source=second)
+    assert lessons.numbers()["mass"] == number

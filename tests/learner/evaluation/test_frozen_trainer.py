@@ -14,8 +14,8 @@ from learner.curriculum.lessons import no_lessons
 from learner.evaluation.frozen_trainer import FrozenTrainer
 from learner.link.evaluation import Played
 from learner.trainers import registry
-from learner.trainers.rl import RLTrainer
 from tests.learner.trainers.in_process import Bench, make_bench
+from tests.learner.trainers.started import trained
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 
 HYPERPARAMETERS = {"sac": {"buffer_size": 200, "batch_size": 16, "steps_per_update": 2}}
@@ -40,26 +40,11 @@ def bench_of(trainer_type: str, **changes: Any) -> Bench:
     return make_bench({**settings, **changes}, CONTINUOUS)
 
 
-def trained(trainer_type: str) -> tuple[Bench, RLTrainer]:
-    """Returns a trained trainer and its bench."""
-    bench = bench_of(trainer_type)
-    trainer = registry.build(bench.context())
-    assert isinstance(trainer, RLTrainer)
-    trainer.start()
-    actor = SyntheticActor(bench)
-    for _ in range(5):
-        bench.put(actor.chunk([10, 7, 3]))
-        while trainer.advance():
-            pass
-    trainer.publish_present()
-    assert trainer.version > 0
-    return bench, trainer
-
-
 @pytest.mark.parametrize("trainer_type", sorted(registry.own_trainers()))
 def test_it_publishes_what_was_trained(trainer_type: str) -> None:
     """Policy, normalizer, version and step are those of the saved trainer."""
-    bench, trainer = trained(trainer_type)
+    bench = bench_of(trainer_type)
+    trainer = trained(bench)
     state = trainer.state_dict()
     networks = state["model"]["networks" if trainer_type == "sac" else "network"]
     for name in [name for name in networks if not name.startswith("policy.")]:
@@ -84,7 +69,7 @@ def test_it_needs_no_demonstrations_and_no_memory() -> None:
         ("ppo", {"reward_signals": gone, "behavioral_cloning": cloning}),
         ("sac", {"hyperparameters": huge}),
     ):
-        state = trained(trainer_type)[1].state_dict()
+        state = trained(bench_of(trainer_type)).state_dict()
         bench = bench_of(trainer_type)
         asked = bench_of(trainer_type).behavior.settings.model_validate(
             {**bench.behavior.settings.model_dump(exclude_unset=True), **changes}
@@ -99,7 +84,7 @@ def test_it_needs_no_demonstrations_and_no_memory() -> None:
 
 def test_a_state_that_does_not_fit_is_named() -> None:
     """A state of another trainer, or without a policy, is an error of one line."""
-    state = trained("ppo")[1].state_dict()
+    state = trained(bench_of("ppo")).state_dict()
     acting = FrozenTrainer(bench_of("sac").context(is_training=False))
     with pytest.raises(UserError, match=r"of trainer ppo, not .* of trainer sac") as caught:
         acting.load_state_dict(state)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-import numpy as np
 import pytest
 from rollcast.chunks import GameRecord, GameResult
-from rollcast.enums import AssignmentRole, SegmentEnd
-from rollcast.trajectories import Chunk
+from rollcast.enums import AssignmentRole
 
 from learner.common.leave_one_out import Source
 from learner.evaluation.games import GamesRound
@@ -17,8 +15,8 @@ from learner.evaluation.round import Candidate
 from learner.link.evaluation import Order
 from learner.link.matches import Match, match_numbers
 from learner.link.policies import PolicyKey
-from learner.link.to_trainers import Experience
 from learner.self_play.strength import Results
+from tests.learner.self_play.games import reported
 
 NAME = "Board"
 WON, DRAWN, LOST = GameResult.WON, GameResult.DRAWN, GameResult.LOST
@@ -60,19 +58,9 @@ def report(
     **columns: Any,
 ) -> bool:
     """Reports games as the actor of an order."""
-    rows = len(results)
-    values: dict[str, Any] = {
-        "match": [match_of(order).number] * rows,
-        "role": [int(AssignmentRole.OPPONENT)] * rows,
-        "result": list(results),
-        "end": [SegmentEnd.TERMINATED] * rows,
-        "return": [{WON: 1.0, DRAWN: 0.0, LOST: -1.0}[result] for result in results],
-        "length": [5] * rows,
-        **columns,
-    }
-    episodes = {f"episode/{name}": np.asarray(value) for name, value in values.items()}
-    chunk = Chunk(team=team, episodes=rows, columns=episodes, game_record=record)
-    return found.received(NAME, Experience(0, 1, chunk, order.session_id, 0, 0, 0.0))
+    match = match_of(order)
+    seat = next(seat for seat in match.seats if seat.team == team)
+    return found.received(NAME, reported(match, seat, results, record=record, **columns))
 
 
 def test_the_policy_plays_half_of_the_games_in_each_seat() -> None:

@@ -17,7 +17,6 @@ from learner.common.files import WriteFailed
 from learner.evaluation.during_training import RETRY_SECONDS, Evaluator
 from learner.evaluation.opponents import EvaluationOpponents, numbers_of, report_games
 from learner.evaluation.result import EvaluationResult
-from learner.link.evaluation import Played
 from learner.link.policies import PolicyKey, StoredPolicy
 from learner.link.to_front import StartEvaluation, ToFront
 from learner.link.to_trainers import Actor, Actors
@@ -209,9 +208,3 @@ def test_only_actors_with_two_teams_play(tmp_path: Path) -> None:
         found.warn()
         found.warn()
     assert [line["event"] for line in logs] == ["no_actor_plays_opponents"]
-
-
-def test_played_has_no_results() -> None:
-    """An evaluation without opponents has no rating and no numbers of games."""
-    result = EvaluationResult.of(NAME, [Played(1.0, 3)], step=1, version=1, is_deterministic=True)
-    assert (result.rating, result.opponents, numbers_of(result)) == (None, (), {})

@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from actor_client.envs.spaces import ObservationPlan
-from learner.networks.attention import EMBEDDING, EntityAttention
+from learner.networks.attention import EntityAttention
 from learner.networks.initializers import Initializer
-from learner.networks.policy import PolicyNetwork
-from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import NetworkSettings
-from tests.learner.networks.specs import behavior, entities, vector
+from tests.learner.networks.specs import entities
 
 SETTINGS = NetworkSettings(hidden_units=16)
 LISTS = (entities(), entities("others", (2, 4)))
@@ -33,15 +31,6 @@ def numbers(*shape: int, seed: int = 2) -> Tensor:
 def close(one: Tensor, other: Tensor) -> bool:
     """Returns whether two results differ by rounding only."""
     return torch.allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("fixed", [0, 6])
-def test_any_lists_become_one_summary(fixed: int) -> None:
-    """Lists give one row of the embedding's width, with and without other observations."""
-    attention = make(fixed)
-    found = attention([numbers(7, 5, 3), numbers(7, 2, 4)], numbers(7, fixed) if fixed else None)
-    assert found.shape == (7, EMBEDDING)
-    assert (attention.own is None) == (fixed == 0)
 
 
 def test_the_order_of_entities_does_not_matter() -> None:
@@ -110,57 +99,3 @@ def test_nothing_but_padding_is_finite(fixed: int) -> None:
     assert all(torch.isfinite(gradient).all() for gradient in gradients)
     empty = torch.autograd.grad(attention([values * 0.0 for values in lists], rest).sum(), wanted)
     assert all(torch.count_nonzero(gradient) == 0 for gradient in empty)
-
-
-def test_the_numbers_of_a_case_by_hand() -> None:
-    """One entity attends to itself; the result is computed by hand."""
-    attention = EntityAttention((entities(shape=(1, 2)),), 0, "relu", Initializer("kaiming"))
-    entity = torch.tensor([[[1.0, -2.0]]])
-    embedded = torch.relu(attention.get_submodule("embeddings.0.dense")(entity))
-    normal = (embedded - embedded.mean()) / (embedded.var(correction=0) + 1e-5).sqrt()
-    inner = attention.attention
-    both = normal + inner.out(inner.value(normal))
-    expected = (both - both.mean()) / (both.var(correction=0) + 1e-5).sqrt()
-    assert torch.allclose(attention([entity], None), expected[:, 0], atol=1e-5)
-
-
-def test_weights_of_two_entities_by_hand() -> None:
-    """The weights of two entities are computed by hand."""
-    attention = make(0).attention
-    attention._count = 2
-    embedded = torch.randn(1, 2, EMBEDDING, generator=torch.Generator().manual_seed(3))
-    normal = torch.nn.functional.layer_norm(embedded, (EMBEDDING,))[0]
-    query, key, value = attention.query(normal), attention.key(normal), attention.value(normal)
-    heads = []
-    for part in torch.arange(EMBEDDING).reshape(4, 32):
-        weights = torch.softmax(query[:, part] @ key[:, part].t() / EMBEDDING**0.5, 1)
-        heads.append(weights @ value[:, part])
-    after = torch.nn.functional.layer_norm(normal + attention.out(torch.cat(heads, 1)), (EMBEDDING,))
-    found = attention(embedded, torch.zeros(1, 2))
-    assert torch.allclose(found[0], after.mean(0), atol=1e-5)
-
-
-def test_parameters_are_counted() -> None:
-    """The parameters are those of each list's layer, the attention, and the other observations' layer."""
-    by_hand = (6 + 1) * 128 + (3 + 128 + 1) * 128 + (4 + 128 + 1) * 128 + 4 * (128 + 1) * 128
-    assert sum(parameter.numel() for parameter in make().parameters()) == by_hand
-    alone = (3 + 1) * 128 + (4 + 1) * 128 + 4 * (128 + 1) * 128
-    assert sum(parameter.numel() for parameter in make(0).parameters()) == alone
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_actor_and_critic_attend(*, shared: bool) -> None:
-    """Actor and critic depend on the entities, but not on their order."""
-    policy = PolicyNetwork(behavior(entities(), vector(), branches=(3,)), SETTINGS, torch.Generator().manual_seed(1))
-    network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=1, shared=shared))
-    crowd, state = numbers(4, 5, 3), numbers(4, 4)
-    output, values = network([crowd, state], None)
-    turned, turned_values = network([crowd.flip(1), state], None)
-    other, other_values = network([numbers(4, 5, 3, seed=9), state], None)
-    assert output.logits is not None
-    assert turned.logits is not None
-    assert other.logits is not None
-    assert close(output.logits, turned.logits)
-    assert close(values, turned_values)
-    assert not close(output.logits, other.logits)
-    assert not close(values, other_values)

@@ -10,14 +10,10 @@ import torch
 from rollcast.specs import BehaviorSpec, ObservationSpec
 from torch import Tensor
 
-from learner.networks.lstm import Unrolled
 from learner.networks.observations import ObservationError
 from learner.networks.policy import PolicyNetwork
-from learner.networks.squashed import SquashedPolicyNetwork
-from learner.networks.twin import TwinCritic
-from learner.networks.value import ActorCritic, Sequences, build_critic
+from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import NetworkSettings
-from learner.trainers.normalization import normalizing_encoders
 from tests.learner.networks.specs import behavior, entities, goal, image, vector
 
 ROWS = 5
@@ -29,7 +25,6 @@ SECRETS = {
     "double": vector("secret", 2, "float64", scale=3.0),
 }
 TOWER: dict[str, Any] = {"tower": {"depth": 1, "width": 4}}
-MEMORY: dict[str, Any] = {"memory": {"memory_size": 8}}
 
 
 def settings(**changes: Any) -> NetworkSettings:
@@ -92,14 +87,6 @@ def test_a_policy_is_that_of_an_environment_without_the_secret() -> None:
     assert torch.equal(ours(ours.placed(seen[1:])).mean, theirs(seen[1:]).mean)
 
 
-def test_each_network_normalizes_what_it_reads() -> None:
-    """The policy has normalizers of its own observations only, and the critic of all."""
-    spec = behavior(vector("secret", 3), vector("near", 4), branches=(2,))
-    network = acting(spec, settings())
-    assert [index for index, _ in normalizing_encoders(network.policy)] == [1]
-    assert [index for index, _ in normalizing_encoders(network.critic)] == [0, 1]
-
-
 def test_a_tower_of_the_policy_lacks_planes() -> None:
     """A board that only critics see adds planes to their towers alone."""
     spec = behavior(image("board", (3, 3, 2)), image("secret", (3, 3, 4)), vector("near", 2), branches=(9,))
@@ -111,33 +98,6 @@ def test_a_tower_of_the_policy_lacks_planes() -> None:
     assert network.policy.state_dict()["body.encoder.stem.weight"].shape[1] == 2 + 2
     with pytest.raises(ObservationError, match="none of the observations near consists of board planes"):
         PolicyNetwork(behavior(image("secret", (3, 3, 4)), vector("near"), branches=(9,)), settings(**TOWER))
-
-
-def test_a_memory_of_the_policy_does_not_hold_the_secret() -> None:
-    """In sequences, actions of all steps are the same with another secret, and values differ."""
-    spec = behavior(vector("near", 4), vector("secret", 3), continuous=1)
-    network = acting(spec, settings(**MEMORY))
-    first = drawn(spec, 6)
-    second = others(spec, first)
-    layout = Sequences(torch.tensor([2, 2, 2]), torch.zeros(2, 8), torch.zeros(2, 8))
-    (one, value), (other, changed) = network(first, None, layout), network(second, None, layout)
-    assert torch.equal(one.mean, other.mean)
-    assert not torch.allclose(value, changed)
-    assert torch.equal(
-        network.policy.body(first, Unrolled(layout.batch_sizes, layout.policy)),
-        network.policy.body(second, layout.of_policy()),
-    )
-
-
-def test_twin_critics_see_the_secret() -> None:
-    """The policy of sac does not read it, and its critics do."""
-    spec = behavior(vector("secret", 3), vector("near", 4), continuous=2)
-    policy, critic = SquashedPolicyNetwork(spec, settings()), TwinCritic(spec, settings(), 1)
-    first = drawn(spec)
-    second = others(spec, first)
-    actions = torch.zeros(ROWS, 2)
-    assert torch.equal(policy(first).mean, policy(second).mean)
-    assert not torch.allclose(critic(first, actions), critic(second, actions))
 
 
 @pytest.mark.parametrize(

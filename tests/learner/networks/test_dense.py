@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rollcast.enums import ObservationRole
 from torch import nn
 
-from learner.common.exits import ExitCode, UserError
 from learner.networks.body import Body
 from learner.networks.dense import ConditionedLayer, DenseLayers
 from learner.networks.initializers import Initializer
-from learner.networks.policy import PolicyNetwork
 from learner.networks.twin import TwinCritic
-from learner.networks.value import ActorCritic, build_critic
 from learner.settings.network import Activation, NetworkSettings
-from tests.learner.networks.specs import behavior, entities, goal, vector
+from tests.learner.networks.specs import behavior, goal, vector
 
 KINDS: list[Activation] = ["swish", "tanh", "relu", "elu", "selu", "leaky_relu", "gelu"]
 
@@ -53,15 +49,6 @@ def test_layers_are_the_plain_modules(kind: Activation, count: int) -> None:
     torch.testing.assert_close(
         torch.autograd.grad(layers(values), watched, outer), torch.autograd.grad(plain(values), watched, outer)
     )
-
-
-def test_large_sums_saturate() -> None:
-    """Tanh saturates at -1 or 1 with gradient 0, not NaN."""
-    layers = make_layers("tanh", 1)
-    found = layers(torch.tensor([[1e6] * 5, [-1e6] * 5]))
-    assert torch.equal(found.abs(), torch.ones(2, 7))
-    gradients = torch.autograd.grad(found, list(layers.parameters()), torch.ones(2, 7))
-    assert all(torch.count_nonzero(gradient) == 0 for gradient in gradients)
 
 
 SETTINGS = NetworkSettings(hidden_units=16)
@@ -107,18 +94,6 @@ def test_weights_change_with_the_goal() -> None:
         assert torch.allclose(found[row], layer(values[:1], goals[row : row + 1])[0], atol=1e-6)
 
 
-def test_the_numbers_of_a_case_by_hand() -> None:
-    """Two layers with swish, a norm and the weights ``[inputs, units]`` are computed by hand."""
-    layer = make_layer()
-    torch.nn.init.normal_(layer.bias)
-    values, goals = torch.randn(1, 5), torch.randn(1, 3)
-    first, second = layer.get_submodule("hidden.0"), layer.get_submodule("hidden.2")
-    hidden = torch.nn.functional.silu(second(torch.nn.functional.silu(first(goals))))
-    normal = (hidden - hidden.mean()) / (hidden.var(correction=0) + 1e-5).sqrt()
-    weights = layer.weights(normal).reshape(5, 7)
-    assert torch.allclose(layer(values, goals), torch.relu(values @ weights + layer.bias), atol=1e-5)
-
-
 def test_initial_weights_are_within_their_bound() -> None:
     """Initial weights are uniform within 1 / sqrt(units * inputs), in every family."""
     for kind in ("kaiming", "lecun", "orthogonal"):
@@ -146,46 +121,3 @@ def test_the_last_layer_of_the_body_is_conditioned(layers: int) -> None:
     assert found.conditioned is not None
     assert found.encoder.size == 7
     assert found([torch.randn(5, 4), torch.randn(5, 3)]).shape == (5, 16)
-
-
-def test_without_hyper_or_goal_nothing_is_conditioned() -> None:
-    """With type none a goal is an ordinary observation, and hyper without a goal changes nothing."""
-    plain = body(PLAIN)
-    assert plain.conditioned is None
-    assert plain.encoder.size == 7
-    assert len(plain.layers.linear) == 2
-    assert Body((vector(),), SETTINGS, Initializer("kaiming")).conditioned is None
-
-
-@pytest.mark.parametrize("layers", [1, 2])
-def test_parameters_are_counted(layers: int) -> None:
-    """The parameters are two layers of the goal, a layer that generates weights, and a bias."""
-    settings = SETTINGS.model_copy(update={"num_layers": layers})
-    conditioned = body(settings).conditioned
-    assert conditioned is not None
-    inputs = 7 if layers == 1 else 16
-    by_hand = (3 + 1) * 16 + (16 + 1) * 16 + (16 + 1) * inputs * 16 + 16
-    assert sum(parameter.numel() for parameter in conditioned.parameters()) == by_hand
-
-
-def test_a_goal_of_variable_length_is_an_error() -> None:
-    """A goal of variable length is an error that names the observation and the setting."""
-    many = entities("targets", role=ObservationRole.GOAL)
-    with pytest.raises(UserError, match=r"'targets' is a goal and a list .*goal_conditioning_type: none") as caught:
-        PolicyNetwork(behavior(vector(), many, branches=(2,)), SETTINGS)
-    assert caught.value.exit_code == ExitCode.RUN_FILE
-    network = PolicyNetwork(behavior(vector(), many, branches=(2,)), PLAIN)
-    assert network.body.encoder.attention is not None
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_actor_and_critic_are_conditioned(*, shared: bool) -> None:
-    """Actor and critic depend on the goal, and a separate critic has its own hyper-network."""
-    policy = PolicyNetwork(behavior(vector(), goal(), continuous=2), SETTINGS, torch.Generator().manual_seed(1))
-    network = ActorCritic(policy, build_critic(policy, SETTINGS, signals=1, shared=shared))
-    state = torch.randn(4, 4)
-    (one, value), (other, other_value) = (network([state, torch.full((4, 3), wanted)], None) for wanted in (-1.0, 1.0))
-    assert not torch.allclose(one.mean, other.mean)
-    assert not torch.allclose(value, other_value)
-    names = [name for name, _ in network.named_parameters() if name.endswith("conditioned.bias")]
-    assert names == ["policy.body.conditioned.bias", "critic.body.conditioned.bias"][: 1 if shared else 2]

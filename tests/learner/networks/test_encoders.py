@@ -10,7 +10,6 @@ from rollcast.specs import ObservationSpec
 
 from learner.networks.encoders import CategoricalEncoder, ObservationEncoder, VectorEncoder, build_encoder
 from learner.networks.initializers import Initializer
-from learner.networks.visual import ImageEncoder
 from learner.settings.network import NetworkSettings
 from tests.learner.networks.specs import entities, goal, image, vector
 
@@ -55,14 +54,6 @@ def test_categories_become_one_hot_blocks() -> None:
     assert encoder.size == 5
     found = encoder(torch.tensor([[1, 2], [0, 7], [-1, 0]], dtype=torch.int8))
     assert found.tolist() == [[0, 1, 0, 0, 1], [1, 0, 0, 0, 0], [0, 0, 1, 0, 0]]
-
-
-def test_kinds_choose_encoders() -> None:
-    """Kind and shape select the encoder."""
-    spec = ObservationSpec("piece", np.dtype(np.int32), (2,), ObservationKind.CATEGORICAL, categories=(3, 4))
-    assert isinstance(build_encoder(spec, SETTINGS, INITIALIZER), CategoricalEncoder)
-    assert isinstance(build_encoder(image(), SETTINGS, INITIALIZER), ImageEncoder)
-    assert isinstance(build_encoder(vector(), SETTINGS, INITIALIZER), VectorEncoder)
 
 
 def test_observations_stand_side_by_side() -> None:

@@ -8,11 +8,6 @@ import torch
 from learner.networks.fit import require_fit
 
 
-def test_what_fits_is_silent() -> None:
-    """Equal names and shapes are no error."""
-    require_fit({"a": torch.zeros(2, 3)}, {"a": torch.ones(2, 3)})
-
-
 def test_differences_are_one_line() -> None:
     """Three differences are named with both shapes, and the rest is counted."""
     saved = {**{f"w{i}": torch.zeros(2) for i in range(4)}, "old": torch.zeros(1)}

@@ -41,14 +41,6 @@ def test_lecun_weights_are_those_of_ml_agents() -> None:
     assert layer.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
 
 
-def test_policy_heads_start_small() -> None:
-    """The gains of heads are ML-Agents' 0.2 and 0.1, and 0.01 for orthogonal networks."""
-    kaiming, orthogonal = Initializer("kaiming").gains, Initializer("orthogonal").gains
-    assert (kaiming.hidden, kaiming.mean, kaiming.logits) == (1.0, 0.2, 0.1)
-    assert (orthogonal.hidden, orthogonal.mean, orthogonal.logits) == (math.sqrt(2), 0.01, 0.01)
-    assert orthogonal.value == 1.0
-
-
 @pytest.mark.parametrize("kind", ["kaiming", "lecun", "orthogonal"])
 def test_no_global_randomness_is_used(kind: str) -> None:
     """Equal generators give equal layers, and torch's global generator is not used."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from learner.buffers.sequences import Cut, pack
 from learner.networks.initializers import Initialization, Initializer
 from learner.networks.lstm import Memory, Unrolled
 from learner.networks.policy import PolicyNetwork
@@ -18,27 +16,11 @@ from learner.settings.network import MemorySettings, NetworkSettings
 from .specs import behavior
 
 INPUTS, MEMORY = 5, 6
-LENGTHS = [4, 1, 3, 4, 2]
 
 
 def make_memory(kind: Initialization = "orthogonal") -> Memory:
     """Returns a memory with random weights."""
     return Memory(INPUTS, MEMORY, Initializer(kind, torch.Generator().manual_seed(3)))
-
-
-def packed(lengths: list[int]) -> tuple[list[list[int]], Tensor]:
-    """Packs consecutive sequences and returns the packed row of each step, and the batch sizes."""
-    ends = np.cumsum(lengths)
-    cut = Cut(ends - np.array(lengths), np.array(lengths), np.arange(len(lengths)))
-    found = pack(cut, np.arange(len(lengths)))
-    row_of = {int(step): row for row, step in enumerate(found.steps)}
-    rows = [[row_of[step] for step in range(end - length, end)] for end, length in zip(ends, lengths, strict=True)]
-    return rows, torch.from_numpy(found.batch_sizes)
-
-
-def order_of(lengths: list[int]) -> list[int]:
-    """Returns the sequences, longest first."""
-    return sorted(range(len(lengths)), key=lambda index: -lengths[index])
 
 
 @pytest.mark.parametrize("kind", ["kaiming", "lecun", "orthogonal"])
@@ -68,41 +50,6 @@ def test_forget_gates_begin_open() -> None:
         torch.testing.assert_close(gate @ gate.t(), torch.eye(size))
 
 
-def test_sequences_equal_steps_one_by_one() -> None:
-    """Outputs, memories and gradients equal those of a float64 loop over each sequence."""
-    memory = make_memory()
-    values, before = torch.randn(sum(LENGTHS), INPUTS), torch.randn(len(LENGTHS), MEMORY)
-    rows, batch_sizes = packed(LENGTHS)
-    order = order_of(LENGTHS)
-    packed_values = torch.empty_like(values)
-    ends = np.cumsum(LENGTHS)
-    for sequence, places in enumerate(rows):
-        packed_values[places] = values[ends[sequence] - LENGTHS[sequence] : ends[sequence]]
-    packed_values.requires_grad_()
-    sequences = Unrolled(batch_sizes, before[order])
-    outer = torch.randn(sum(LENGTHS), MEMORY // 2)
-    hidden, after = memory.unroll(packed_values, sequences)
-    to_values, *gradients = torch.autograd.grad(hidden, [packed_values, *memory.parameters()], outer)
-
-    plain = make_memory().double()
-    inputs = values.double().requires_grad_()
-    total = torch.zeros((), dtype=torch.float64)
-    for place, sequence in enumerate(order):
-        remembered = before[sequence : sequence + 1].double()
-        for step, row in enumerate(rows[sequence]):
-            at = ends[sequence] - LENGTHS[sequence] + step
-            out, remembered = plain(inputs[at : at + 1], remembered)
-            torch.testing.assert_close(hidden[row], out[0].float())
-            total = total + (out[0] * outer[row]).sum()
-        torch.testing.assert_close(after[place], remembered[0].float())
-    expected = torch.autograd.grad(total, [inputs, *plain.parameters()])
-    for sequence, places in enumerate(rows):
-        theirs = expected[0][ends[sequence] - LENGTHS[sequence] : ends[sequence]]
-        torch.testing.assert_close(to_values[places], theirs.float())
-    for ours, theirs in zip(gradients, expected[1:], strict=True):
-        torch.testing.assert_close(ours, theirs.float(), rtol=1e-4, atol=1e-6)
-
-
 def test_a_policy_steps_as_it_unrolls() -> None:
     """A policy's single steps equal the learner's whole sequence."""
     spec = behavior(continuous=1, branches=(2, 3))
@@ -118,19 +65,3 @@ def test_a_policy_steps_as_it_unrolls() -> None:
         torch.testing.assert_close(output.logits[0], whole.logits[begin])
         memory = output.recurrent_out
     assert policy.memory_size == MEMORY
-
-
-def test_without_memory_nothing_is_remembered() -> None:
-    """A network without memory has no recurrent part and no parameters for it."""
-    policy = PolicyNetwork(behavior(branches=(2,)), NetworkSettings())
-    assert policy.memory_size == 0
-    assert policy([torch.zeros(1, 4)]).recurrent_out is None
-    assert not any("memory" in name for name in policy.state_dict())
-
-
-def test_a_recurrent_network_needs_a_memory() -> None:
-    """A recurrent network without a memory argument is an error."""
-    settings = NetworkSettings(memory=MemorySettings(memory_size=MEMORY))
-    policy = PolicyNetwork(behavior(branches=(2,)), settings)
-    with pytest.raises(ValueError, match="without a memory"):
-        policy([torch.zeros(1, 4)])

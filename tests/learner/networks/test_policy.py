@@ -7,7 +7,7 @@ import torch
 
 from learner.networks.policy import PolicyNetwork
 from learner.settings.network import NetworkSettings
-from tests.learner.networks.specs import behavior, image, vector
+from tests.learner.networks.specs import behavior
 
 SETTINGS = NetworkSettings(hidden_units=16)
 
@@ -25,14 +25,6 @@ def test_outputs_of_a_hybrid_behavior() -> None:
     assert torch.allclose(output.logits[:, 3:].exp().sum(1), torch.ones(5))
     assert output.recurrent_out is None
     assert network.memory_size == 0
-
-
-def test_a_missing_part_is_none() -> None:
-    """A behavior without branches has no logits, and one without axes no mean."""
-    continuous = PolicyNetwork(behavior(continuous=1), SETTINGS)([torch.randn(1, 4)])
-    discrete = PolicyNetwork(behavior(branches=(2,)), SETTINGS)([torch.randn(1, 4)])
-    assert continuous.logits is None
-    assert discrete.mean is discrete.log_std is None
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bool])
@@ -56,20 +48,3 @@ def test_a_branch_with_everything_forbidden_is_uniform() -> None:
     logits = PolicyNetwork(behavior(branches=(4,)), SETTINGS)([torch.randn(1, 4)], torch.zeros(1, 4)).logits
     assert logits is not None
     assert torch.allclose(logits.exp(), torch.full((1, 4), 0.25))
-
-
-def test_observations_arrive_as_on_the_wire() -> None:
-    """Observations are accepted in their wire types."""
-    network = PolicyNetwork(behavior(image(), vector(dtype="float64"), branches=(2,)), SETTINGS)
-    pixels = torch.zeros(3, 24, 28, 3, dtype=torch.uint8)
-    logits = network([pixels, torch.zeros(3, 4, dtype=torch.float64)]).logits
-    assert logits is not None
-    assert logits.dtype == torch.float32
-
-
-def test_equal_generators_give_equal_networks() -> None:
-    """Equal generators give equal networks."""
-    spec = behavior(image(), continuous=1, branches=(2,))
-    networks = [PolicyNetwork(spec, SETTINGS, torch.Generator().manual_seed(7)) for _ in range(2)]
-    pairs = zip(networks[0].state_dict().values(), networks[1].state_dict().values(), strict=True)
-    assert all(torch.equal(first, second) for first, second in pairs)

@@ -138,19 +138,6 @@ def test_each_twin_sees_planes_of_a_tower_of_its_own() -> None:
     assert torch.equal(same, second)
 
 
-def test_the_twins_differ_and_share_nothing_but_the_encoder() -> None:
-    """Changing one twin's parameters does not change the other."""
-    critic = make(SPECS["continuous"])
-    seen, actions = observations(SPECS["continuous"]), actions_of(SPECS["continuous"])
-    with torch.no_grad():
-        first, second = critic(seen, actions)
-        assert not torch.allclose(first, second)
-        critic.head.weight[0] += 1.0
-        changed, same = critic(seen, actions)
-    assert not torch.allclose(changed, first)
-    assert torch.equal(same, second)
-
-
 def test_a_memory_goes_through_sequences_from_nothing() -> None:
     """A step's value depends only on earlier steps of its own sequence."""
     critic = make(SPECS["continuous"], memory={"memory_size": 6})
@@ -166,9 +153,3 @@ def test_a_memory_goes_through_sequences_from_nothing() -> None:
     torch.testing.assert_close(alone[:, 0], values[:, 1])
     with pytest.raises(ValueError, match="without sequences"):
         critic.encode(seen)
-
-
-def test_the_same_generator_makes_the_same_critics() -> None:
-    """Equal generators give equal critics."""
-    one, other = make(SPECS["hybrid"]), make(SPECS["hybrid"])
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))

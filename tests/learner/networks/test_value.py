@@ -13,34 +13,6 @@ from learner.settings.network import NetworkSettings
 from tests.learner.installed import install
 from tests.learner.networks.specs import behavior, image, vector
 
-SETTINGS = NetworkSettings(hidden_units=16, normalize=True)
-SPEC = behavior(vector(), vector("other", 2), branches=(3,))
-OBSERVATIONS = [torch.randn(5, 4), torch.randn(5, 2)]
-
-
-def make(*, shared: bool) -> ActorCritic:
-    """Returns actor and critic with two reward signals."""
-    policy = PolicyNetwork(SPEC, SETTINGS)
-    return ActorCritic(policy, build_critic(policy, SETTINGS, signals=2, shared=shared))
-
-
-def test_both_kinds_value_every_signal() -> None:
-    """Separate and shared critics return a value for each signal."""
-    for shared in (False, True):
-        network = make(shared=shared)
-        output, values = network(OBSERVATIONS, None)
-        assert output.logits is not None
-        assert values.shape == (5, 2)
-        assert torch.allclose(values, network.values(OBSERVATIONS), atol=1e-6)
-
-
-def test_a_shared_critic_adds_a_head_only() -> None:
-    """A shared critic adds only a head to the policy's state."""
-    apart, shared = make(shared=False), make(shared=True)
-    assert apart.policy.state_dict().keys() == shared.policy.state_dict().keys()
-    assert [name for name, _ in shared.critic.named_parameters()] == ["values.weight", "values.bias"]
-
-
 DRAWN = """
 from torch import nn
 

@@ -56,7 +56,7 @@ def vector_of(trainer: ActorCriticTrainer) -> Tensor:
 def _run(folder: Path, rank: int, ranks: int, updates: Updates) -> None:
     torch.set_num_threads(1)
     store = FileStore(str(folder / "store"), ranks)
-    reduce = join_ranks(torch.device("cpu"), 30.0, rank, ranks, store)
+    reduce = join_ranks(torch.device("cpu"), 300.0, rank, ranks, store)
     trainer = trained(reduce, updates)
     torch.save((vector_of(trainer), trainer.version, dict(trainer.numbers)), folder / f"{rank}.pt")
     end_rank(0)
@@ -66,7 +66,7 @@ def lose(folder: Path, rank: int, ranks: int, updates: Updates) -> None:
     """Lets the last rank end in the middle of the work of all, and keeps the error of the others."""
     del updates
     torch.set_num_threads(1)
-    reduce = join_ranks(torch.device("cpu"), 30.0, rank, ranks, FileStore(str(folder / "store"), ranks))
+    reduce = join_ranks(torch.device("cpu"), 300.0, rank, ranks, FileStore(str(folder / "store"), ranks))
     assert reduce.broadcast(b"state" if rank == 0 else b"") == b"state"
     if rank == ranks - 1:
         torch.save(int(ExitCode.TRAINER_DIED), folder / f"{rank}.pt")
@@ -86,7 +86,7 @@ def in_ranks(folder: Path, ranks: int, updates: Updates, run: Callable[..., None
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60.0)
+        process.join(300.0)
     assert [process.exitcode for process in processes] == [0] * ranks
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(ranks)]
 

@@ -58,21 +58,8 @@ def test_ranks_that_come_late_are_told_in_our_words() -> None:
     assert caught.value.exit_code is ExitCode.TRAINER_DIED
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            "[/builds/gloo/pair.cc:537] Read error [127.0.0.1]:7579: Connection reset by peer. This is often",
-            "Read error [127.0.0.1]:7579: Connection reset by peer",
-        ),
-        (
-            "[../gloo/buffer.cc:81] Timed out waiting 10000ms for recv operation to complete",
-            "Timed out waiting 10000ms for recv operation to complete",
-        ),
-        ("NCCL error\nmore", "NCCL error"),
-        ("", "RuntimeError"),
-    ],
-)
-def test_a_lost_rank_is_told_in_one_sentence(text: str, told: str) -> None:
+def test_a_lost_rank_is_told_in_one_sentence() -> None:
     """The place in torch's source, its advice and further lines stay out of the message."""
-    assert LostRankError(RuntimeError(text)).message == f"a rank of the trainers has ended or does not answer: {told}"
+    text = "[/builds/gloo/pair.cc:537] Read error [127.0.0.1]:7579: Connection reset by peer. This is often\nmore"
+    told = "a rank of the trainers has ended or does not answer: Read error [127.0.0.1]:7579: Connection reset by peer"
+    assert LostRankError(RuntimeError(text)).message == told

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from rollcast.specs import BehaviorSpec
 from torch import Tensor
 from torch.nn.functional import silu
 
 from learner.rewards.curiosity import CuriosityNetwork
 from learner.rewards.transitions import Transitions
-from tests.learner.networks.specs import behavior, vector
-from tests.learner.rewards.made import SPECS, curiosity, learn, transitions
+from tests.learner.rewards.made import SPECS, curiosity, transitions
 
 
 def dense(values: Tensor, state: Mapping[str, Tensor], name: str) -> Tensor:
@@ -89,55 +87,3 @@ def test_the_reward_is_capped(strength: float, limit: float) -> None:
     signal.update(seen)
     assert signal.network.errors(seen)[2].min() > 1 / 64
     assert signal.evaluate(seen).tolist() == [limit] * 12
-
-
-def test_repeated_transitions_become_dull() -> None:
-    """The reward of repeated transitions falls, and that of new ones does not."""
-    spec = SPECS["hybrid"]
-    signal = curiosity(spec, learning_rate=3e-3)
-    known, strange = transitions(spec), transitions(spec, seed=6)
-    signal.update(known)
-    before = signal.rewards(known).mean()
-    learn(signal, known, 400)
-    assert signal.rewards(known).mean() < 0.1 * before
-    assert signal.rewards(strange).mean() > 5 * signal.rewards(known).mean()
-
-
-def test_the_inverse_model_finds_the_action() -> None:
-    """If actions move the observation, the inverse loss falls far below chance, also on new steps."""
-    spec = behavior(vector(size=4), branches=(4,))
-    signal = curiosity(spec, learning_rate=3e-3)
-
-    def moved(seed: int) -> Transitions:
-        seen = transitions(spec, 256, seed)
-        if seen.discrete is None:
-            raise TypeError
-        after = seen.observations[0] + torch.nn.functional.one_hot(seen.discrete[:, 0], 4)
-        return transitions(spec, 256, seed, next_observations=[after])
-
-    for seed in range(300):
-        signal.update(moved(seed))
-    _, (_, inverse) = signal.loss(moved(1000))
-    assert inverse.item() < 0.2  # a guess has ln 4 = 1.39
-
-
-def test_draws_beyond_the_clip_are_one_action() -> None:
-    """Actions beyond the clip are equal for both models."""
-    spec = behavior(continuous=2)
-    signal = curiosity(spec)
-    near = transitions(spec, continuous=torch.full((12, 2), 3.0))
-    far = transitions(spec, continuous=torch.full((12, 2), 30.0))
-    assert torch.equal(signal.loss(near)[0], signal.loss(far)[0])
-
-
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_every_behavior_can_be_curious(spec: BehaviorSpec) -> None:
-    """For every behavior two steps change every parameter and stay finite."""
-    signal = curiosity(spec)
-    before = [parameter.clone() for parameter in signal.network.parameters()]
-    learn(signal, transitions(spec), 2)
-    changed = [not torch.equal(own, old) for own, old in zip(signal.network.parameters(), before, strict=True)]
-    assert all(changed)
-    assert bool(signal.is_finite())
-    assert signal.evaluate(transitions(spec)).isfinite().all()
-    assert signal.statistics().keys() == {"Losses/Curiosity Forward Loss", "Losses/Curiosity Inverse Loss"}

@@ -97,15 +97,6 @@ def test_what_was_done_was_allowed(tmp_path: Path) -> None:
     assert (warning["log_level"], warning["choices"]) == ("warning", 8)
 
 
-def test_draws_follow_the_generator(tmp_path: Path) -> None:
-    """Equal generators draw equal steps, also more than the buffer has."""
-    spec = behavior(vector(), branches=(3,))
-    buffer = loaded(demonstrate(tmp_path / "x.demo", spec), spec)
-    first, second = (buffer.drawn(50, torch.Generator().manual_seed(3)) for _ in range(2))
-    assert len(first.reward) == 50
-    assert torch.equal(first.reward, second.reward)
-
-
 def test_what_cannot_be_read_is_a_fault_of_the_run_file(tmp_path: Path) -> None:
     """A file that cannot be read is an error of one line with setting, file and reason."""
     spec = behavior(vector(), branches=(3,))

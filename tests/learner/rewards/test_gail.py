@@ -6,10 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from rollcast.demonstrations.writing import Action
 from rollcast.specs import BehaviorSpec
 
 from learner.rewards.gail import BETA_STEP, INFORMATION_NATS, GAILReward
@@ -118,26 +116,6 @@ def test_beta_follows_the_information(tmp_path: Path) -> None:
         signal.network.sigma.fill_(0.01)  # passes all information
     signal.update(transitions(spec))
     assert float(signal.network.beta) > 0.01
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-def test_demonstrated_steps_are_worth_more(tmp_path: Path, normalize: bool) -> None:
-    """GAIL rewards experts' actions more than random ones."""
-    spec = behavior(vector(size=1), continuous=1)
-    demonstrate(tmp_path / "x.demo", spec, [200], lambda now: Action(np.tanh(now[0])))
-    network = NetworkSettings(hidden_units=32, normalize=normalize)
-    signal = gail(tmp_path, spec, use_actions=True, network_settings=network, learning_rate=1e-2)
-    random = torch.Generator().manual_seed(3)
-    for seed in range(400):
-        if seed == 350:
-            signal.statistics()
-        signal.update(transitions(spec, 64, seed, continuous=6 * torch.rand(64, 1, generator=random) - 3))
-    said = signal.statistics()
-    assert said["Policy/GAIL Expert Estimate"] > said["Policy/GAIL Policy Estimate"] + 0.1
-    seen = torch.randn(100, 1, generator=torch.Generator().manual_seed(9))
-    alike = transitions(spec, 100, observations=[seen], continuous=3 * torch.tanh(seen))
-    other = transitions(spec, 100, observations=[seen], continuous=-3 * torch.tanh(seen))
-    assert float(signal.evaluate(alike).mean()) > 1.5 * float(signal.evaluate(other).mean())
 
 
 def test_a_saved_signal_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import learner.rewards
-from learner.settings.load import load_run_options
 from learner.settings.rewards import (
     CuriositySettings,
     ExtrinsicSettings,
@@ -63,28 +62,3 @@ def test_the_settings_of_cloning_are_those_of_the_code() -> None:
     defaults = BehavioralCloningSettings(demo_path="required").model_dump(mode="json")
     assert {key: default for key, default, _ in lines} == {key: _shown(value) for key, value in defaults.items()}
     assert all(text for _, _, text in lines)
-
-
-def test_its_links_lead_somewhere() -> None:
-    """Files that the page links to exist."""
-    for target in re.findall(r"\]\((?!https?://)([^)#]+)", PAGE.read_text(encoding="utf-8")):
-        assert (PAGE.parent / target).exists(), target
-
-
-ROOT = Path(__file__).parents[3]
-CONTROL = ROOT / "tests" / "tools" / "gates" / "runs" / "mountaincar.yaml"
-
-
-def settings(path: Path) -> dict[str, Any]:
-    """Returns all settings of a behavior with defaults."""
-    return load_run_options(path).options.behaviors["MountainCar"].model_dump(mode="json")
-
-
-@pytest.mark.parametrize("signal", ["curiosity", "rnd"])
-def test_they_differ_from_the_control_by_one_signal(signal: str) -> None:
-    """The run files differ from the control only by their signal."""
-    control, found = settings(CONTROL), settings(ROOT / "learner" / "run_files" / f"mountaincar-{signal}.yaml")
-    assert not control["network_settings"]["normalize"]
-    added = found["reward_signals"].pop(signal)
-    assert added["network_settings"]["normalize"]
-    assert found == control

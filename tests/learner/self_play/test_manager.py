@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rollcast.chunks import GameResult
 from rollcast.enums import AssignmentRole, GroupEnd, SegmentEnd
-from rollcast.trajectories import Chunk
 from structlog.testing import capture_logs
 
 from learner.checkpoints.snapshots import SnapshotFiles
@@ -19,7 +17,6 @@ from learner.curriculum.lessons import Lessons, no_lessons
 from learner.ingest.session import ActorSession
 from learner.link.matches import Match, Seat
 from learner.link.to_front import StartMatch, ToFront
-from learner.link.to_trainers import Experience
 from learner.networks.policy import PolicyNetwork
 from learner.observe.stats import StatsReporter
 from learner.publish.unity import render_unity
@@ -32,6 +29,7 @@ from learner.trainers.ppo.trainer import PPOTrainer
 from learner.trainers.roster import Roster
 from tests.learner.curriculum.curricula import curriculum, parameters
 from tests.learner.ingest.parts import NAME, Parts
+from tests.learner.self_play.games import reported
 from tests.learner.service.samples import make_spec
 from tests.learner.starts import SETTINGS
 from tests.learner.trainers.in_process import Bench, CartPoleActor, Published
@@ -115,25 +113,9 @@ class Stage:
 
     def report(self, match: Match, *results: GameResult, ghosts: int = 0, **columns: Any) -> None:
         """Reports games of the learning seat."""
-        rows = len(results)
         seat = next((seat for seat in match.seats if seat.role is LEARN), match.seats[0])
         self.ghosts += ghosts
-        values: dict[str, Any] = {
-            "match": [match.number] * rows,
-            "result": list(results),
-            "role": [int(seat.role)] * rows,
-            "end": [SegmentEnd.TERMINATED] * rows,
-            "return": [0.0] * rows,
-            "length": [10] * rows,
-            **columns,
-        }
-        chunk = Chunk(
-            team=seat.team,
-            episodes=rows,
-            ghost_steps=self.ghosts,
-            columns={f"episode/{name}": np.asarray(value) for name, value in values.items()},
-        )
-        self.manager.received(NAME, Experience(0, 1, chunk, match.session_id, 0, 0, 0.0))
+        self.manager.received(NAME, reported(match, seat, results, ghost_steps=self.ghosts, **columns))
 
     def _take(self, message: ToFront) -> None:
         assert isinstance(message, StartMatch)
@@ -161,10 +143,6 @@ def test_every_actor_gets_a_match(stage: Stage) -> None:
     (key,) = stage.files.keys(NAME)
     assert (key.generation, key.version) == (1, 0)
     assert stage.turn() == []
-
-
-def test_an_actor_that_joins_gets_one(stage: Stage) -> None:
-    """A new session gets a match; those of the others stay."""
     newcomer = stage.join("late")
     (match,) = stage.turn()
     assert match.session_id == newcomer.session_id
@@ -217,25 +195,12 @@ def test_teams_take_turns(stage: Stage) -> None:
     assert stage.trainer.numbers["learning_team"] == 1
 
 
-def test_opponents_are_snapshots_or_the_newest(stage: Stage) -> None:
-    """Opponents have the key of a file in the pool, or none and then follow the newest policy."""
-    seen: set[int | None] = set()
-    for _ in range(16):
-        stage.turn(updates=1)
-        stage.report(stage.matches[-1], ghosts=100)
-        for match in stage.turn():
-            (opponent,) = (seat for seat in match.seats if seat.role is OPPONENT)
-            assert opponent.policy is None or opponent.policy in stage.files.keys(NAME)
-            seen.add(None if opponent.policy is None else stage.trainer.version - opponent.policy.version)
-    assert None in seen
-    assert len(seen) > 2
-
-
 def rated(stage: Stage) -> tuple[Match, list[float]]:
     """Returns a match against a snapshot, and the ratings."""
     while True:
         stage.report(stage.matches[0], ghosts=100)
         for match in stage.turn():
+            assert {seat.policy for seat in match.seats if seat.policy} <= stage.files.keys(NAME)
             if any(seat.policy for seat in match.seats):
                 return match, stage.manager.state_dict()["leagues"][NAME]["elo"]["values"]
 
@@ -446,21 +411,6 @@ def test_a_fleet_of_scripts_is_bounded(stage: Stage) -> None:
     rows = stage.manager.state_dict()["leagues"][NAME]["fixed"]["scripts"]
     assert len(rows) == MAX_SCRIPTS + 1
     assert rows[-1] == OTHERS
-
-
-@pytest.mark.slow
-def test_memory_is_flat_over_many_snapshots(tmp_path: Path) -> None:
-    """With 200 snapshots and matches, the state has the size that it had after 50."""
-    stage = Stage(tmp_path, save_steps=1, swap_steps=1, team_change=10**9)
-    stage.begin()
-    sizes = []
-    for number in range(200):
-        stage.turn(updates=1)
-        stage.report(stage.matches[-1], *[GameResult.WON, GameResult.LOST] * 3, ghosts=1)
-        if number in {49, 199}:
-            sizes.append((len(repr(stage.manager.state_dict())), len(stage.files.keys(NAME))))
-    assert sizes[1][0] < 1.3 * sizes[0][0]
-    assert sizes[1][1] <= 16
 
 
 def test_without_self_play_nothing_happens(tmp_path: Path) -> None:

@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from rollcast.chunks import GameRecord, GameResult
-from rollcast.enums import AssignmentRole, GroupEnd, SegmentEnd
-from rollcast.trajectories import Chunk
+from rollcast.enums import AssignmentRole, GroupEnd
 from structlog.testing import capture_logs
 
 from learner.checkpoints.snapshots import SnapshotFiles
@@ -20,7 +18,7 @@ from learner.common.exits import UserError
 from learner.ingest.session import ActorSession
 from learner.link.matches import Match
 from learner.link.to_front import StartMatch, ToFront
-from learner.link.to_trainers import Actors, Experience
+from learner.link.to_trainers import Actors
 from learner.networks.policy import PolicyNetwork
 from learner.observe.behavior_state import GameView
 from learner.observe.meters import RunMeters
@@ -36,6 +34,7 @@ from learner.tournament.players import Player, distinct, opponent
 from learner.trainers.ppo.trainer import PPOTrainer
 from learner.trainers.roster import Roster
 from tests.learner.ingest.parts import NAME, Parts
+from tests.learner.self_play.games import reported
 from tests.learner.service.samples import make_spec
 from tests.learner.starts import SETTINGS
 from tests.learner.trainers.in_process import Bench
@@ -122,23 +121,7 @@ class Stage:
         self, match: Match, *results: GameResult, team: int = 0, record: GameRecord | None = None, **columns: Any
     ) -> None:
         """Reports games of a seat."""
-        rows = len(results)
-        values: dict[str, Any] = {
-            "match": [match.number] * rows,
-            "result": list(results),
-            "role": [int(AssignmentRole.OPPONENT)] * rows,
-            "end": [SegmentEnd.TERMINATED] * rows,
-            "return": [0.0] * rows,
-            "length": [10] * rows,
-            **columns,
-        }
-        chunk = Chunk(
-            team=match.seats[team].team,
-            episodes=rows,
-            columns={f"episode/{name}": np.asarray(value) for name, value in values.items()},
-            game_record=record,
-        )
-        self.tournament.received(NAME, Experience(0, 1, chunk, match.session_id, 0, 0, 0.0))
+        self.tournament.received(NAME, reported(match, match.seats[team], results, record=record, **columns))
 
     def _take(self, message: ToFront) -> None:
         assert isinstance(message, StartMatch)

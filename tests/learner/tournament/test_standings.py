@@ -69,7 +69,7 @@ def covered(simulations: list[Simulation]) -> float:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("advantage", "log_draw"), [(0.0, -1.0), (100.0, 0.5)])
 def test_the_intervals_hold_the_truth(advantage: float, log_draw: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -49,6 +50,7 @@ class Published:
         progress: Of each publication.
         state: A copy of the newest state.
         send: Told of each version, which has no bytes; None tells nobody.
+        changed: Notified of each version.
     """
 
     def __init__(self) -> None:
@@ -56,6 +58,7 @@ class Published:
         self.progress: list[Progress] = []
         self.state: dict[str, Tensor] = {}
         self.send: Send | None = None
+        self.changed = threading.Condition()
 
     def open(self, network: PolicyNetwork) -> Published:
         """Keeps the network."""
@@ -65,9 +68,11 @@ class Published:
 
     def publish(self, state: Mapping[str, Tensor], progress: Progress, *, keep: bool = False) -> PolicyDescription:
         """Copies the state."""
-        self.state = {name: value.clone() for name, value in state.items()}
-        self.progress.append(progress)
-        self._newest = replace(self._newest, version=progress.version)
+        with self.changed:
+            self.state = {name: value.clone() for name, value in state.items()}
+            self.progress.append(progress)
+            self._newest = replace(self._newest, version=progress.version)
+            self.changed.notify_all()
         self._tell(keep=keep)
         return self._newest
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from learner.networks.distributions import branch_offsets
 from learner.networks.policy import PolicyOutput
-from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, Ratio
+from learner.trainers.actor_critic.loss import Batch, Ratio
 
 BRANCHES = (3, 2)
 
@@ -39,59 +37,9 @@ def make_batch(output: PolicyOutput, ratio: Ratio, shift: float = 0.3) -> Batch:
     return batch._replace(log_prob=old if ratio == "per_action" else old.sum(1, keepdim=True))
 
 
-class Scalar(NamedTuple):
-    """The parts of a scalar loss for autograd.
-
-    Attributes:
-        leaves: Mean, deviation, scores and values.
-        batch: The minibatch.
-        log_prob: Now, per factor or per action.
-        entropy: The mean over the steps.
-        value_error: Half the mean squared error.
-    """
-
-    leaves: list[Tensor]
-    batch: Batch
-    log_prob: Tensor
-    entropy: Tensor
-    value_error: Tensor
-
-    def check(self, loss: Tensor, own: Loss, coefficients: Coefficients) -> None:
-        """Compares the gradients of the textbook's loss with those of another."""
-        mean, log_std, scores, values = self.leaves
-        total = own(PolicyOutput(mean, log_std, normalized(scores), None), values, self.batch, coefficients).total
-        ours = torch.autograd.grad(total, self.leaves, allow_unused=True)
-        for leaf, theirs, found in zip(self.leaves, torch.autograd.grad(loss, self.leaves), ours, strict=True):
-            torch.testing.assert_close(torch.zeros_like(leaf) if found is None else found, theirs, rtol=1e-4, atol=1e-7)
-
-
 def normalized(scores: Tensor) -> Tensor:
     """Returns log-probabilities of each branch's choices."""
     return torch.cat([torch.log_softmax(part, 1) for part in torch.split(scores, list(BRANCHES), 1)], 1)
-
-
-def make_scalar(ratio: Ratio, shift: float) -> Scalar:
-    """Returns the parts of the loss of `make_output`."""
-    output, batch = make_output(), make_batch(make_output(), ratio, shift)
-    if output.mean is None or output.log_std is None:
-        raise TypeError
-    mean, log_std, scores = (
-        output.mean.requires_grad_(),
-        output.log_std.requires_grad_(),
-        present(output).detach().requires_grad_(),
-    )
-    logits = normalized(scores)
-    values = make_values().requires_grad_()
-    now = log_prob(PolicyOutput(mean, log_std, logits, None), batch)
-    axes = log_std + 0.5 * np.log(2 * np.pi * np.e)
-    per_step = (axes.mean(1) if ratio == "per_action" else axes.sum(1)) - (logits.exp() * logits).sum(1)
-    return Scalar(
-        [mean, log_std, scores, values],
-        batch,
-        now if ratio == "per_action" else now.sum(1, keepdim=True),
-        per_step.mean(),
-        0.5 * (values - batch.returns).square().mean(),
-    )
 
 
 def make_values() -> Tensor:

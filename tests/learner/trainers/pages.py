@@ -12,7 +12,6 @@ import learner.trainers
 from learner.settings.hyperparameters import HyperparameterSettings
 
 FOLDER = Path(next(iter(learner.trainers.__path__)))
-SECTIONS = ("Loss", "Settings", "What to watch", "What goes wrong")
 
 
 class Row(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,15 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from rollcast.enums import SegmentEnd
+from rollcast.trajectories import Chunk
 from torch import Tensor
+
+from learner.networks.distributions import branch_offsets
+from learner.trainers.actor_critic.experience import Experience
+from learner.trainers.actor_critic.loss import log_probability
+from learner.trainers.actor_critic.trainer import ActorCriticTrainer
+from tests.learner.trainers.started import single_network
 
 Array = NDArray[np.float64]
 
@@ -73,7 +82,7 @@ def segments(draw: st.DrawFn) -> Segments:
         ends=rng.random((len(lengths), signals)) < 0.5,
         rewards=rng.normal(size=(rows, signals)) * scale,
         values=rng.normal(size=(rows, signals)) * scale,
-        log_ratio=rng.normal(size=rows) * draw(st.sampled_from([0.0, 0.3, 3.0])),
+        log_ratio=rng.normal(size=rows) * draw(st.sampled_from([0.0, 0.3, 3.0, 2000.0])),
         gamma=np.array(gamma),
     )
 
@@ -84,20 +93,20 @@ class Looped:
 
     Attributes:
         advantages: Generalized advantages, ``[R, K]``.
-        lambda_returns: ``[R, K]``.
+
         vtrace_values: ``[R, K]``.
         vtrace_advantages: ``[R, K]``.
     """
 
     advantages: Array
-    lambda_returns: Array
+
     vtrace_values: Array
     vtrace_advantages: Array
 
 
 def loop(given: Segments, lambd: float, rho_bar: float, c_bar: float) -> Looped:
     """Loops from the end of each segment to its start, step by step and signal by signal."""
-    found = Looped(*(np.zeros_like(given.values) for _ in range(4)))
+    found = Looped(*(np.zeros_like(given.values) for _ in range(3)))
     first = 0
     for segment, length in enumerate(given.lengths):
         for signal in range(len(given.gamma)):
@@ -117,18 +126,63 @@ def _loop_one(
     signal = place[1]
     gamma = float(given.gamma[signal])
     last = 0.0 if given.ends[place] else float(given.values[rows.stop, signal])
-    next_value = next_return = next_target = last
+    next_value = next_target = last
     next_advantage = 0.0
     for row in reversed(rows):
         reward, value = float(given.rewards[row, signal]), float(given.values[row, signal])
-        ratio = float(np.exp(given.log_ratio[row]))
+        ratio = float(np.exp(min(given.log_ratio[row], 700.0)))  # the largest exponent of float64
         delta = reward + gamma * next_value - value
         next_advantage = delta + gamma * lambd * next_advantage
-        next_return = reward + gamma * ((1 - lambd) * next_value + lambd * next_return)
+
         found.advantages[row, signal] = next_advantage
-        found.lambda_returns[row, signal] = next_return
+
         found.vtrace_advantages[row, signal] = reward + gamma * next_target - value
         trace = lambd * min(c_bar, ratio)
         next_target = value + min(rho_bar, ratio) * delta + gamma * trace * (next_target - next_value)
         found.vtrace_values[row, signal] = next_target
         next_value = value
+
+
+@torch.no_grad()
+def of_chunk(trainer: ActorCriticTrainer, chunk: Chunk, gamma: Sequence[float], rewards: Array) -> Segments:
+    """Returns a chunk under the current networks of its trainer, whose outputs are values.
+
+    Args:
+        trainer: The trainer.
+        chunk: Its only experience.
+        gamma: Discount of each signal; all but the first ignore ends.
+        rewards: ``[N, K]``, of the steps.
+    """
+    columns: dict[str, NDArray[Any]] = dict(chunk.columns)
+    lengths = columns["length"].astype(np.int64)
+    ends = np.cumsum(lengths)
+    names = [observation.name for observation in trainer.context.behavior.spec.observations]
+    rows = [np.insert(columns[f"obs/{name}"], ends, columns[f"final_obs/{name}"], axis=0) for name in names]
+    values = single_network(trainer).values([torch.from_numpy(part) for part in rows]).double().numpy()
+    output = trainer.policy([torch.from_numpy(columns[f"obs/{name}"]) for name in names])
+    continuous, discrete = (torch.from_numpy(columns[f"{kind}_action"]) for kind in ("continuous", "discrete"))
+    branches = trainer.context.behavior.spec.action.discrete_branches
+    now = log_probability(output, continuous, discrete.long() + branch_offsets(branches), "joint").double().numpy()
+    is_terminal = columns["end"] == SegmentEnd.TERMINATED
+    # Behind a terminal step, signals that ignore ends go on with the mean value of the episodes' first observations.
+    begins = values[np.arange(len(ends)) + ends - lengths].mean(0)
+    values[(ends + np.arange(len(ends)))[is_terminal], 1:] = begins[1:]
+    return Segments(
+        lengths=tuple(lengths.tolist()),
+        ends=np.stack([is_terminal, *[np.zeros_like(is_terminal)] * (len(gamma) - 1)], 1),
+        rewards=np.insert(rewards, ends, 0.0, axis=0),
+        values=values,
+        log_ratio=np.insert(now[:, 0] - columns["log_prob"].astype(np.float64).sum(1), ends, 0.0),
+        gamma=np.array(gamma),
+    )
+
+
+def of_steps(given: Segments, numbers: Array) -> Array:
+    """Removes final rows."""
+    return np.delete(numbers, np.cumsum(np.array(given.lengths) + 1) - 1, axis=0)
+
+
+def experience_of(trainer: ActorCriticTrainer) -> Experience:
+    """Returns the experience of an update with all that was collected."""
+    plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
+    return trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, trainer.version))

@@ -11,11 +11,14 @@ import torch
 from rollcast.specs import BehaviorSpec
 
 from learner.networks.value import ActorCritic
+from learner.trainers import registry
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.impala.trainer import IMPALATrainer
 from learner.trainers.ppo.trainer import PPOTrainer
+from learner.trainers.rl import RLTrainer
 from tests.learner.trainers.in_process import Bench, make_bench
+from tests.learner.trainers.recurrent import CUT, TERMINATED, RecurrentActor
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 
 Kind = TypeVar("Kind", bound=ActorCriticTrainer)
@@ -69,6 +72,22 @@ def feed(bench: Bench, actor: SyntheticActor, updates: int, trainer: ActorCritic
     while trainer.version < end:
         bench.put(actor.chunk([10, 7, 3]))
         trainer.advance()
+
+
+def trained(bench: Bench, chunks: int = 5) -> RLTrainer:
+    """Returns a trainer of any kind after some updates."""
+    trainer = registry.build(bench.context())
+    assert isinstance(trainer, RLTrainer)
+    trainer.start()
+    actor = RecurrentActor(bench) if bench.behavior.memory_stride else SyntheticActor(bench)
+    for _ in range(chunks):
+        played = [(0, 10, CUT), (1, 7, TERMINATED), (0, 3, TERMINATED)]
+        bench.put(actor.play(played) if isinstance(actor, RecurrentActor) else actor.chunk([10, 7, 3]))
+        while trainer.advance():
+            pass
+    trainer.publish_present()
+    assert trainer.version > 0
+    return trainer
 
 
 def uninterrupted_and_resumed(**changes: Any) -> list[PPOTrainer]:

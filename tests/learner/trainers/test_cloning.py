@@ -17,7 +17,6 @@ from rollcast.specs import ActionSpec, BehaviorSpec
 from learner.common.exits import UserError
 from learner.networks.distributions import branch_offsets
 from learner.networks.policy import PolicyNetwork, PolicyOutput
-from learner.networks.squashed import SquashedPolicyNetwork
 from learner.rewards.transitions import Transitions
 from learner.settings.network import NetworkSettings
 from learner.trainers.cloning import LEAST_LOG_STD, STATISTIC, BehavioralCloning, build_cloning, cloning_loss
@@ -25,7 +24,8 @@ from learner.trainers.off_policy import CLONING_UPDATES
 from learner.trainers.sac.trainer import SACTrainer
 from tests.learner.networks.specs import behavior, vector
 from tests.learner.rewards.recorded import demonstrate
-from tests.learner.trainers.in_process import Bench, make_bench
+from tests.learner.trainers.in_process import make_bench
+from tests.learner.trainers.sac.started import settle
 from tests.learner.trainers.started import feed, make, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
 
@@ -49,7 +49,6 @@ def cloning(
     spec: BehaviorSpec,
     memory: dict[str, Any] | None = None,
     *,
-    sac: bool = False,
     critic_only: tuple[str, ...] = (),
     **changes: Any,
 ) -> tuple[BehavioralCloning, PolicyNetwork]:
@@ -59,15 +58,14 @@ def cloning(
         demonstrate(file, spec, [40, 24], lambda seen: by_sign(spec, seen))
     network = {"hidden_units": 32, "critic_only": critic_only, **({"memory": memory} if memory else {})}
     settings = {
-        "trainer_type": "sac" if sac else "ppo",
+        "trainer_type": "ppo",
         "hyperparameters": {"batch_size": 16, "learning_rate": 3e-3},
         "network_settings": network,
         "behavioral_cloning": {"demo_path": str(file), **changes},
     }
     bench = make_bench(settings, spec)
-    kind = SquashedPolicyNetwork if sac else PolicyNetwork
-    policy = kind(spec, NetworkSettings.model_validate(network), torch.Generator().manual_seed(1))
-    made = build_cloning(bench.context(), policy, Squash.TANH if sac else Squash.CLIP3_DIV3)
+    policy = PolicyNetwork(spec, NetworkSettings.model_validate(network), torch.Generator().manual_seed(1))
+    made = build_cloning(bench.context(), policy, Squash.CLIP3_DIV3)
     assert made is not None
     return made, policy
 
@@ -93,35 +91,6 @@ def test_the_loss_is_the_likelihood_of_what_was_done() -> None:
         expected = expected + torch.distributions.Categorical(logits=part).log_prob(column)
     loss = cloning_loss(PolicyOutput(mean, log_std, logits, None), expert, branch_offsets(action.discrete_branches))
     assert torch.allclose(loss, -expected.mean())
-
-
-def test_likelihoods_are_among_the_choices_that_were_allowed(tmp_path: Path) -> None:
-    """The likelihood is normalized over the choices that the demonstrations' masks allow."""
-    spec = behavior(vector(), branches=(3, 2))
-    generator = np.random.default_rng(5)
-    masks: list[NDArray[np.uint8]] = []
-
-    def choose(_: list[NDArray[Any]]) -> Action:
-        discrete = generator.integers(0, (3, 2)).astype(np.int32)
-        allowed = generator.integers(0, 2, 5).astype(np.uint8)
-        allowed[[discrete[0], 3 + discrete[1]]] = 1
-        masks.append(allowed)
-        return Action(discrete=discrete, masks=allowed)
-
-    demonstrate(tmp_path / "expert.demo", spec, [40, 24], choose)
-    made, policy = cloning(tmp_path, spec, num_epoch=1, batch_size=STEPS)
-    expert = made._buffer.at(torch.arange(STEPS))
-    with torch.no_grad():
-        logits = policy(expert.observations).logits
-    assert logits is not None
-    assert expert.discrete is not None
-    scores = logits.masked_fill(torch.from_numpy(np.stack(masks)) == 0, -torch.inf)
-    expected = sum(
-        torch.nn.functional.cross_entropy(part, column)
-        for part, column in zip(scores.split([3, 2], 1), expert.discrete.T, strict=True)
-    )
-    made.update(0)
-    assert made.statistics()[STATISTIC] == pytest.approx(float(expected), rel=1e-5)
 
 
 @pytest.mark.parametrize("memory", [None, {"sequence_length": 8, "memory_size": 16}], ids=["plain", "memory"])
@@ -250,14 +219,11 @@ def test_the_strength_falls_to_nothing(tmp_path: Path) -> None:
     assert moved(0, strength=0.0) == 0.0
 
 
-def test_nothing_asked_for_is_nothing(tmp_path: Path) -> None:
-    """Without its block there is no cloning; another behavior's demonstrations are an error."""
-    bench, trainer = make()
-    assert trainer.cloning is None
+def test_demonstrations_of_another_behavior_are_refused(tmp_path: Path) -> None:
+    """Another behavior's demonstrations are an error that names the setting."""
     file = demonstrate(tmp_path / "other.demo", behavior(vector(), branches=(3,)))
     with pytest.raises(UserError, match=r"behaviors\.Continuous\.behavioral_cloning\.demo_path: .*other\.demo"):
         make(behavioral_cloning={"demo_path": str(file)})
-    del bench
 
 
 @pytest.mark.parametrize("spec", [CONTINUOUS, BRANCHES, HYBRID], ids=lambda spec: spec.name)
@@ -300,21 +266,9 @@ def test_an_update_that_is_not_finite_is_undone(tmp_path: Path) -> None:
     assert all(torch.equal(value, policy[name]) for name, value in trainer.policy.state_dict().items())
 
 
-def test_gail_and_cloning_together(tmp_path: Path) -> None:
-    """GAIL and cloning learn from one file, and both report."""
-    file = demonstrate(tmp_path / "x.demo", HYBRID, [40])
-    bench, trainer = make(
-        HYBRID,
-        reward_signals={"extrinsic": {}, "gail": {"demo_path": str(file), "use_actions": True, "use_vail": True}},
-        behavioral_cloning={"demo_path": str(file)},
-    )
-    feed(bench, SyntheticActor(bench), 2, trainer)
-    said = bench.stats.write_stats(0)
-    assert {STATISTIC, "Losses/GAIL Loss", "Policy/GAIL Beta", "Policy/Gail Value Estimate"} <= set(said)
-
-
-def imitating_sac(file: Path, chunks: int) -> tuple[Bench, SACTrainer]:
-    """Trains sac with demonstrations on chunks of 20 steps."""
+def test_sac_imitates_in_proportion(tmp_path: Path) -> None:
+    """Imitation takes at most as many gradient steps as SAC, however many demonstrations there are."""
+    file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [1000])  # three passes are 186 minibatches
     bench = make_bench(
         {
             "trainer_type": "sac",
@@ -327,32 +281,9 @@ def imitating_sac(file: Path, chunks: int) -> tuple[Bench, SACTrainer]:
     trainer = SACTrainer(bench.context())
     trainer.start()
     actor = SyntheticActor(bench)
-    for _ in range(chunks):
+    for _ in range(7):
         bench.put(actor.chunk([20]))
-        while trainer.advance():
-            pass
-    return bench, trainer
-
-
-def test_sac_imitates(tmp_path: Path) -> None:
-    """A squashed policy approaches its expert; SAC imitates every 50 updates and saves the state."""
-    spec = behavior(vector(), continuous=2)
-    made, policy = cloning(tmp_path, spec, sac=True, num_epoch=100)
-    made.update(0)
-    seen = torch.randn(200, 4, generator=torch.Generator().manual_seed(8))
-    with torch.no_grad():
-        mean = policy([seen]).mean
-    assert mean is not None
-    wanted = 0.6 * torch.tanh(seen[:, :1]).expand(-1, 2)
-    assert float((torch.tanh(mean) - wanted).abs().mean()) < 0.12
-    bench, trainer = imitating_sac(demonstrate(tmp_path / "x.demo", CONTINUOUS, [40]), chunks=3)
-    assert STATISTIC in bench.stats.write_stats(0)
-    assert trainer.model_state()["cloning"]["optimizer"]["steps"] > 0
-
-
-def test_sac_imitates_in_proportion(tmp_path: Path) -> None:
-    """Imitation takes at most as many gradient steps as SAC, however many demonstrations there are."""
-    file = demonstrate(tmp_path / "x.demo", CONTINUOUS, [1000])  # three passes are 186 minibatches
-    _, trainer = imitating_sac(file, chunks=7)
+        settle(trainer)
     taken = trainer.model_state()["cloning"]["optimizer"]["steps"]
     assert 0 < taken <= trainer.optimizer_steps + CLONING_UPDATES  # the first ones come with the first update
+    assert STATISTIC in bench.stats.write_stats(0)

@@ -15,9 +15,7 @@ from learner.trainers.judge import require_initial_fit
 from learner.trainers.rl import RLTrainer
 from tests.learner.networks.specs import behavior, entities, image, vector
 from tests.learner.trainers.in_process import Bench, make_bench
-from tests.learner.trainers.recurrent import CUT, TERMINATED, RecurrentActor
-from tests.learner.trainers.started import uninterrupted_and_resumed
-from tests.learner.trainers.synthetic import SyntheticActor
+from tests.learner.trainers.started import trained, uninterrupted_and_resumed
 
 SPEC = behavior(vector("secret", 3), vector("near", 5), entities("crowd"), image("view", (20, 20, 3)), continuous=2)
 UNREAD = ("secret", "view")
@@ -39,22 +37,6 @@ def bench_of(trainer_type: str, critic_only: tuple[str, ...] = UNREAD, spec: Any
         },
         spec,
     )
-
-
-def trained(bench: Bench) -> RLTrainer:
-    """Returns a trainer after some updates."""
-    trainer = registry.build(bench.context())
-    assert isinstance(trainer, RLTrainer)
-    trainer.start()
-    actor = RecurrentActor(bench) if bench.behavior.memory_stride else SyntheticActor(bench)
-    for _ in range(7):
-        played = [(0, 10, CUT), (1, 7, TERMINATED), (0, 3, TERMINATED)]
-        bench.put(actor.play(played) if isinstance(actor, RecurrentActor) else actor.chunk([10, 7, 3]))
-        while trainer.advance():
-            pass
-    trainer.publish_present()
-    assert trainer.version > 1
-    return trainer
 
 
 def normalizers(state: dict[str, Any]) -> dict[str, list[int]]:
@@ -119,16 +101,3 @@ def test_another_critic_only_is_refused(trainer_type: str) -> None:
     acting.start()
     assert same.published.network is not None
     assert same.published.network.reads == (1,)
-
-
-def test_a_state_without_the_names_read_all() -> None:
-    """A state of a version without ``critic_only`` is that of a policy that read everything."""
-    state = trained(bench_of("ppo", (), TWINS)).state_dict()
-    del state["critic_only"]
-    same = registry.build(bench_of("ppo", (), TWINS).context())
-    assert isinstance(same, RLTrainer)
-    same.load_state_dict(state)
-    other = registry.build(bench_of("ppo", ("left",), TWINS).context())
-    assert isinstance(other, RLTrainer)
-    with pytest.raises(UserError, match="critic_only"):
-        other.load_state_dict(state)

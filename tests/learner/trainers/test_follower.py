@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,23 +68,21 @@ def play(settings: dict[str, Any], spec: BehaviorSpec, ranks: int, chunks: Chunk
     """Returns ranks that have trained on all chunks, in two updates."""
     bench = make_bench(settings, spec)
     run = ThreadRanks(bench, ranks)
-    wait(lambda: bench.published.progress, run)
+    wait(bench, lambda: bench.published.progress, run)
     for index, chunk in enumerate(chunks(bench)):
         bench.put(with_roles(chunk, spec, bench.behavior.declared.memory_size), actor_index=index % 2)
         if index in {1, 3}:
-            wait(lambda: bench.published.progress[-1].version == (index + 1) // 2, run)  # noqa: B023
+            wait(bench, lambda: bench.published.progress[-1].version == (index + 1) // 2, run)  # noqa: B023
     run.stop()
     assert not run.errors
     return run
 
 
-def wait(is_over: Any, run: ThreadRanks) -> None:
-    """Waits for a condition."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not is_over():
-        assert not run.errors
-        assert time.monotonic() < end
-        time.sleep(0.01)
+def wait(bench: Bench, is_over: Callable[[], object], run: ThreadRanks) -> None:
+    """Waits for a condition of what is published."""
+    with bench.published.changed:
+        assert bench.published.changed.wait_for(lambda: run.errors or is_over(), WAIT_SECONDS)
+    assert not run.errors
 
 
 def changed(**hyperparameters: Any) -> dict[str, Any]:

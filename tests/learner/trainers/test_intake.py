@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
 from rollcast.enums import Purpose
 from rollcast.trajectories import Chunk
@@ -59,32 +62,6 @@ def test_everything_good_gets_there() -> None:
     assert parts.dropped() == {}
 
 
-def test_a_chunk_without_segments_is_no_experience() -> None:
-    """A chunk with episodes alone leaves the buffer unchanged."""
-    parts = Parts()
-    parts.receive(Chunk(generation=1))
-    parts.intake.stage(0)
-    assert parts.dropped() == {}
-
-
-def test_another_generation_is_dropped() -> None:
-    """Steps of an earlier generation are dropped."""
-    parts = Parts()
-    chunk = make_chunk([3])
-    chunk.generation = 7
-    parts.receive(chunk)
-    assert parts.dropped() == {"generation": 3}
-
-
-def test_segments_are_as_old_as_their_oldest_row() -> None:
-    """A segment with one old row is dropped whole."""
-    parts = Parts()
-    parts.receive(make_chunk([2, 3, 1], version=4, offsets=[1, 1, 0, 1, 1, 1]))
-    parts.intake.stage(5)
-    assert parts.dropped() == {"stale": 3}
-    assert parts.buffer.waiting_steps == 3
-
-
 def test_a_new_version_makes_waiting_steps_stale() -> None:
     """Waiting segments are checked again after each version."""
     parts = Parts()
@@ -92,25 +69,6 @@ def test_a_new_version_makes_waiting_steps_stale() -> None:
     parts.intake.stage(4)
     parts.intake.new_version(5)
     assert parts.dropped() == {"stale": 2}
-
-
-def test_evaluation_and_demonstration_are_not_trained() -> None:
-    """Segments of evaluations and demonstrations are dropped."""
-    parts = Parts()
-    purposes = np.array([Purpose.TRAIN, Purpose.EVALUATE, Purpose.UNSPECIFIED, Purpose.DEMO], np.uint8)
-    parts.receive(make_chunk([1, 2, 3, 4], purpose=purposes))
-    parts.intake.stage(0)
-    assert parts.dropped() == {"not_for_training": 6}
-    assert parts.buffer.waiting_steps == 4
-
-
-def test_a_segment_that_no_block_holds_is_dropped() -> None:
-    """A segment that exceeds a block is dropped."""
-    parts = Parts()
-    parts.receive(make_chunk([16, 15]))
-    parts.intake.stage(0)
-    assert parts.dropped() == {"too_long": 16}
-    assert parts.buffer.waiting_steps == 15
 
 
 def test_a_dropped_segment_drops_those_of_its_mates() -> None:
@@ -158,3 +116,26 @@ def test_everything_can_be_forgotten_with_a_reason() -> None:
     parts.intake.clear("reset")
     assert parts.dropped() == {"reset": 24}
     assert parts.held_steps == 0
+
+
+PURPOSES = np.array([Purpose.TRAIN, Purpose.EVALUATE, Purpose.UNSPECIFIED, Purpose.DEMO], np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "dropped", "waiting"),
+    [
+        (Chunk(generation=1), {}, 0),
+        (replace(make_chunk([3], version=5), generation=7), {"generation": 3}, 0),
+        (make_chunk([2, 3, 1], version=4, offsets=[1, 1, 0, 1, 1, 1]), {"stale": 3}, 3),
+        (make_chunk([1, 2, 3, 4], version=5, purpose=PURPOSES), {"not_for_training": 6}, 4),
+        (make_chunk([16, 15], version=5), {"too_long": 16}, 15),
+    ],
+    ids=["empty", "another generation", "one old row", "not of training", "longer than a block"],
+)
+def test_what_is_not_trained_is_dropped(chunk: Chunk, dropped: dict[str, int], waiting: int) -> None:
+    """Whole segments are dropped with a reason, and the others stay."""
+    parts = Parts()
+    parts.receive(chunk)
+    parts.intake.stage(5)
+    assert parts.dropped() == dropped
+    assert parts.buffer.waiting_steps == waiting

@@ -35,10 +35,6 @@ ENCODERS = """
             super().__init__(spec, size, initializer)
             self.norm = float(self.own.weight.sum())
 
-    class Nothing(Filtered):
-        def forward(self, observation):
-            return None
-
     class Whole(Filtered):
         def forward(self, observation):
             return super().forward(observation).long()
@@ -55,16 +51,6 @@ TRAINERS = """
         def build_networks(cls, spec, settings, generator):
             return None
 
-    class Headless(Nothing):
-        @classmethod
-        def build_networks(cls, spec, settings, generator):
-            return nn.Linear(2, 2)
-
-    class Foreign(Nothing):
-        @classmethod
-        def build_networks(cls, spec, settings, generator):
-            return nn.ModuleDict({"policy": nn.Linear(2, 2)})
-
     class Faulty(Nothing):
         @classmethod
         def build_networks(cls, spec, settings, generator):
@@ -74,21 +60,14 @@ TRAINERS = """
         @classmethod
         def build_networks(cls, spec, settings, generator):
             raise SystemExit(3)
-
-    class Bound(Nothing):
-        def build_networks(self, spec, settings, generator):
-            return None
     """
 SPEC = behavior(image(shape=(20, 20, 3)), branches=(2,))
 
 
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoders = {name.lower(): f"judged_encoders:{name}" for name in ("Filtered", "Reading", "Nothing", "Whole")}
-    trainers = {
-        name.lower(): f"judged_trainers:{name}"
-        for name in ("Nothing", "Headless", "Foreign", "Faulty", "Leaving", "Bound")
-    }
+    encoders = {name.lower(): f"judged_encoders:{name}" for name in ("Filtered", "Reading", "Whole")}
+    trainers = {name.lower(): f"judged_trainers:{name}" for name in ("Nothing", "Faulty", "Leaving")}
     monkeypatch.syspath_prepend(str(install(tmp_path, "judged_encoders", ENCODERS, {"rollcast.encoders": encoders})))
     monkeypatch.syspath_prepend(str(install(tmp_path, "judged_trainers", TRAINERS, {"rollcast.trainers": trainers})))
 
@@ -118,13 +97,10 @@ def test_an_encoder_that_reads_its_weights_is_refused_in_one_line() -> None:
     assert "\n" not in found.value.message
 
 
-@pytest.mark.parametrize(
-    ("encoder", "made"), [("nothing", "a value of type NoneType"), ("whole", r"\[2, 64\] torch.int64")]
-)
-def test_an_encoder_that_makes_something_else_is_refused(encoder: str, made: str) -> None:
+def test_an_encoder_that_makes_something_else_is_refused() -> None:
     """An encoder with a wrong output is refused with what it returned and must return."""
-    run = options(encoder)
-    with pytest.raises(Untrainable, match=rf"which turns .* into {made}: the result must be \[2, 64\] torch.float32"):
+    run = options("whole")
+    with pytest.raises(Untrainable, match=r"into \[2, 64\] torch.int64: the result must be \[2, 64\] torch.float32"):
         judge(SPEC, run.behaviors["Test"], run.rollcast)
 
 
@@ -132,14 +108,8 @@ def test_an_encoder_that_makes_something_else_is_refused(encoder: str, made: str
     ("trainer", "fault"),
     [
         ("nothing", "build_networks returned a value of type NoneType"),
-        ("headless", "build_networks returned a Linear without an attribute policy"),
-        (
-            "foreign",
-            "minibatch_bytes failed: TypeError: Foreign.build_networks returned a policy that is not a PolicyNetwork",
-        ),
-        ("faulty", "build_networks failed: AttributeError: 'BehaviorSpec' object has no attribute 'nothing'"),
+        ("faulty", "build_networks failed: AttributeError"),
         ("leaving", "build_networks failed: SystemExit: 3"),
-        ("bound", "build_networks failed: TypeError"),
     ],
 )
 def test_a_trainer_whose_networks_cannot_be_judged_is_refused_in_one_line(trainer: str, fault: str) -> None:

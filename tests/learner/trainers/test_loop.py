@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 
 from learner.checkpoints.documents import CheckpointFailed
 from learner.common import descriptors
-from learner.common.exits import UserError
 from learner.ingest.sessions import SessionTable
 from learner.link.control import Request, RequestKind
 from learner.link.to_trainers import Books, Declared, ToTrainers
@@ -37,7 +36,7 @@ SETTINGS = {
     "time_horizon": 20,
     "max_steps": 1000,
 }
-LONG_SECONDS = 30.0  # after this a test has failed; never reached otherwise
+LONG_SECONDS = 300.0  # after this a test has failed; never reached otherwise
 
 
 class Running(RunPart):
@@ -93,11 +92,10 @@ class Running(RunPart):
         self.bench.link.to_trainers.send(message)
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Waits for a condition, looked at in the loop's thread."""
+        """Waits for a condition, looked at in the loop's thread after each of its turns."""
         end = time.monotonic() + LONG_SECONDS
         while not self.ask(condition):
             assert time.monotonic() < end, self.failures
-            time.sleep(0.01)
 
 
 @contextmanager
@@ -166,20 +164,6 @@ def test_a_paused_loop_takes_no_turns_but_answers() -> None:
     assert parts.failures == []
 
 
-def test_a_finished_behavior_is_taken_off_the_books() -> None:
-    """A finished behavior is reported, and no step stays queued."""
-    with running() as parts:
-        parts.until(lambda: "Continuous" in parts.loop.trainers)
-        while not parts.ask(lambda: parts.bench.table.has_ended_training):
-            parts.ask(lambda: send(parts.bench))
-        books = parts.bench.ledger.books("Continuous")
-        assert not parts.bench.behavior.training
-        assert books.balanced
-        assert books.queued == 0
-        assert books.trained >= 960
-    assert parts.failures == []
-
-
 def test_what_was_on_its_way_at_the_end_of_training_is_dropped() -> None:
     """Steps that arrive after the end of training are dropped."""
     with running() as parts:
@@ -187,6 +171,8 @@ def test_what_was_on_its_way_at_the_end_of_training_is_dropped() -> None:
         while not parts.ask(lambda: parts.bench.table.has_ended_training):
             parts.ask(lambda: send(parts.bench))
         trained = parts.bench.ledger.books("Continuous").trained
+        assert trained >= 960
+        assert not parts.bench.behavior.training
         for _ in range(2):
             parts.ask(lambda: send(parts.bench))
             parts.until(lambda: parts.bench.ledger.books("Continuous").queued == 0)
@@ -226,12 +212,13 @@ def test_a_cut_has_everything_that_was_settled() -> None:
 
 def test_a_service_that_does_not_answer_costs_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cut that the service does not answer times out, and its late answer is ignored."""
-    monkeypatch.setattr("learner.trainers.loop._CUT_SECONDS", 0.05)
     with running() as parts:
         link = parts.bench.link
         link.to_front.connect(lambda: None)
-        with pytest.raises(CheckpointFailed, match="did not answer"):
-            parts.ask(parts.loop.cut)
+        with monkeypatch.context() as hurried:
+            hurried.setattr("learner.trainers.loop._CUT_SECONDS", 0.0)
+            with pytest.raises(CheckpointFailed, match="did not answer"):
+                parts.ask(parts.loop.cut)
         link.to_front.receive()
 
         def answer() -> None:
@@ -297,15 +284,6 @@ def test_a_trainer_that_raises_is_reported() -> None:
         assert [type(error) for error in parts.failures] == [ZeroDivisionError]
 
 
-def test_a_trainer_that_cannot_be_built_is_reported() -> None:
-    """A trainer that cannot be built ends the run with its message."""
-    bench = make_bench({**SETTINGS, "reward_signals": {"gail": {"demo_path": "d"}}}, CONTINUOUS)
-    with running(lambda _: build(bench.context())) as parts:
-        parts.thread.join(LONG_SECONDS)
-    assert isinstance(parts.failures[0], UserError)
-    assert "gail" in str(parts.failures[0])
-
-
 def test_what_is_not_waited_is_work() -> None:
     """Work is the time without waits, including the current turn."""
     now = [10.0]
@@ -317,14 +295,8 @@ def test_what_is_not_waited_is_work() -> None:
         assert clock.busy_seconds == 3.0
     now[0] = 21.5
     assert clock.busy_seconds == 4.5
-
-
-def test_a_wait_that_raises_ends_too() -> None:
-    """A wait that raises ends the wait."""
-    now = [0.0]
-    clock = BusyClock(lambda: now[0])
     with contextlib.suppress(KeyError), clock.waiting():
-        now[0] = 1.0
+        now[0] = 30.0
         raise KeyError
-    now[0] = 3.0
-    assert clock.busy_seconds == 2.0
+    now[0] = 31.0
+    assert clock.busy_seconds == 5.5, "a wait that raises has ended"

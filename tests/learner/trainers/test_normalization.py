@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
-import structlog
 import torch
 
 from learner.networks.normalizer import WARM_UP_ROWS
-from learner.networks.policy import PolicyNetwork
-from learner.networks.value import ActorCritic, build_critic
-from learner.optimizers.reduce import SingleLearner
-from learner.settings.network import NetworkSettings
-from learner.trainers.normalization import LOG_SECONDS, ObservationStatistics, normalizing_encoders
-from tests.learner.networks.specs import behavior, vector
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
 
@@ -44,9 +36,8 @@ def test_extreme_observations_do_not_blind_a_policy() -> None:
     for _ in range(20):
         bench.put(actor.chunk([20] * 4))
         trainer.advance()
-    before = trainer.statistics.state_dict()["0"]
+    before, clipped = trainer.statistics.state_dict()["0"], trainer.numbers["observations_clipped"]
     assert before["count"] > WARM_UP_ROWS
-    clipped = trainer.numbers["observations_clipped"]
     for _ in range(2):
         chunk = actor.chunk([20] * 4)
         chunk.columns["obs/state"][:20] = 9e14
@@ -57,32 +48,3 @@ def test_extreme_observations_do_not_blind_a_policy() -> None:
     assert bool((spread[1] < 3 * spread[0]).all())
     assert bool(((after["mean"] - before["mean"]).abs() < spread[0]).all())
     assert trainer.numbers["observations_clipped"] >= clipped + 2 * 20, "the metric counts them"
-
-
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-def test_left_out_moments_are_told_once_per_interval(value: float) -> None:
-    """Left-out moments are logged once per interval with column and number."""
-    bench, trainer = make()
-    now = [100.0]
-    statistics = ObservationStatistics(
-        trainer.network, bench.behavior.spec, SingleLearner(), torch.device("cpu"), clock=lambda: now[0]
-    )
-    bad = torch.full((3, 5), value, dtype=torch.float64)
-    with structlog.testing.capture_logs() as logs:
-        for _ in range(3):
-            statistics.merge({0: bad})
-        now[0] += LOG_SECONDS
-        statistics.merge({0: bad})
-    assert [(entry["event"], entry["column"], entry["refused"]) for entry in logs] == [
-        ("observations_not_finite", "obs/state", 1),
-        ("observations_not_finite", "obs/state", 4),
-    ]
-
-
-@pytest.mark.parametrize(("shared", "expected"), [(False, [0, 1, 0, 1]), (True, [0, 1])])
-def test_every_normalizer_is_found(shared: bool, expected: list[int]) -> None:
-    """Every normalizer is found, also those of a separate critic."""
-    settings = NetworkSettings(hidden_units=8, normalize=True)
-    policy = PolicyNetwork(behavior(vector(), vector("other", 2), branches=(3,)), settings)
-    network = ActorCritic(policy, build_critic(policy, settings, signals=2, shared=shared))
-    assert [index for index, _ in normalizing_encoders(network)] == expected

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import pytest
 
 from learner.common.exits import UserError
 from learner.settings.hyperparameters import OWN_TRAINERS, built_trainers
-from learner.trainers.registry import build, own_trainers
+from learner.trainers.registry import build
 from tests.learner.trainers.in_process import make_bench
-from tests.learner.trainers.pages import FOLDER, SECTIONS, rows_of_code, rows_of_page, sections
+from tests.learner.trainers.pages import FOLDER, rows_of_code, rows_of_page
 
 
 @pytest.mark.parametrize("trainer_type", built_trainers())
@@ -34,15 +33,6 @@ def test_an_unknown_trainer_is_refused() -> None:
 PAGES = sorted(FOLDER.glob("*.md"))
 
 
-@pytest.mark.parametrize("name", sorted(own_trainers()))
-def test_every_trainer_has_a_page(name: str) -> None:
-    """Every trainer has a page with loss, settings and advice."""
-    page = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    assert page.startswith(f"# {name}: ")
-    assert tuple(sections(page)) == SECTIONS
-    assert all(text.strip() for text in sections(page).values())
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_settings_of_a_page_are_those_of_the_code(page: str) -> None:
     """The settings table has every hyperparameter with default, range and text."""
@@ -51,11 +41,3 @@ def test_the_settings_of_a_page_are_those_of_the_code(page: str) -> None:
     assert set(told) == set(known)
     assert {key: row._replace(text="") for key, row in told.items()} == known
     assert all(row.text for row in told.values())
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
-    """Files that a page links to exist."""
-    text = (FOLDER / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\((?!https?://)([^)#]+)", text):
-        assert (FOLDER / target).exists(), f"{page} links to {target}"

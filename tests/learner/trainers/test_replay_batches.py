@@ -8,7 +8,7 @@ from rollcast.enums import Squash
 
 from learner.trainers.replay_batches import BatchMaker
 from tests.learner.trainers.sac.started import feed, make
-from tests.learner.trainers.synthetic import CONTINUOUS, HYBRID, SyntheticActor
+from tests.learner.trainers.synthetic import HYBRID, SyntheticActor
 
 
 def test_only_a_terminal_step_ends_what_is_to_come() -> None:
@@ -42,11 +42,3 @@ def test_actions_are_what_actors_made_of_their_draws(squash: Squash) -> None:
     assert batch.choices is not None
     offsets = batch.choices - trainer.memory.storage["discrete_action"][rows]
     assert (offsets == torch.tensor([0, *HYBRID.action.discrete_branches[:-1]]).cumsum(0)).all()
-
-
-def test_a_behavior_has_the_actions_it_has() -> None:
-    """A behavior without branches has no choices and no masks."""
-    bench, trainer = make(CONTINUOUS, hyper={"buffer_init_steps": 1000})
-    feed(bench, SyntheticActor(bench), trainer)
-    batch = trainer._batches.read(trainer._batches.draw(8)[0])
-    assert (batch.choices, batch.masks, batch.next_masks, batch.remembered) == (None, None, None, None)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from learner.link.to_front import Settled, Stats, ToFront
 from learner.observe.meters import RunMeters
 from learner.observe.view import GpuMemory
@@ -69,17 +67,6 @@ class Told:
             self.bench.put(actor.chunk([20]))
 
 
-def test_a_new_trainer_is_told_of_at_once() -> None:
-    """A new trainer is reported immediately."""
-    told = Told()
-    told.loop.report()
-    told.turn()
-    first, second = told.reports
-    assert first.trainers == {}
-    assert second.trainers["Continuous"].version == 0
-    assert set(second.counts.behaviors) == {"Continuous"}
-
-
 def test_reports_are_rare_and_the_newest_gets_out() -> None:
     """Turns in quick succession share a report, which follows their settlements."""
     told = Told()
@@ -122,15 +109,6 @@ def test_the_last_report_comes_before_the_end() -> None:
     assert told.reports[-1].trainers["Continuous"].version == 1
 
 
-def test_an_error_comes_with_what_was_known() -> None:
-    """An error is reported with the last known numbers."""
-    told = Told()
-    told.turn()
-    told.reporting.send_error("it broke")
-    assert told.reports[-1].last_error == "it broke"
-    assert told.reports[-1].trainers == told.reports[-2].trainers
-
-
 def test_the_memory_of_a_gpu_is_looked_at_now_and_then() -> None:
     """The memory of a GPU is read only at intervals."""
     looks: list[GpuMemory] = []
@@ -144,12 +122,3 @@ def test_the_memory_of_a_gpu_is_looked_at_now_and_then() -> None:
         told.turn(seconds)
     assert [report.gpu for report in told.reports] == [looks[0], looks[0], looks[1]]
     assert (told.reports[-1].obstacle, told.reports[-1].at_target) == ("all play", frozenset({"Continuous"}))
-
-
-def test_a_number_that_no_field_describes_is_refused() -> None:
-    """A number without a field is an error of the trainer."""
-    told = Told()
-    told.turn()
-    told.loop.trainers["Continuous"].numbers["made_up"] = 1.0
-    with pytest.raises(ValueError, match="made_up"):
-        told.loop.report()

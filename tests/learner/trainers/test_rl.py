@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 from rollcast.enums import HoldReason
-from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
-from torch import Tensor
 
 from learner.observe.meters import BehaviorMeters
 from learner.observe.stats import StatsReporter
-from learner.publish.describe import Progress
 from learner.settings.hyperparameters import OWN_TRAINERS
 from learner.trainers import registry
 from learner.trainers.base import Trainer
-from learner.trainers.ppo.trainer import PPOTrainer
 from learner.trainers.rl import TrainerFailedError, UpdateClock
 from tests.learner.networks.specs import behavior
-from tests.learner.trainers.in_process import Bench, Published, make_bench
+from tests.learner.trainers.in_process import Bench, make_bench
 from tests.learner.trainers.recurrent import CUT, RecurrentActor, RememberingAgent
 from tests.learner.trainers.started import feed, make
 from tests.learner.trainers.synthetic import SyntheticActor
-
-
-class HoldRecorder(Published):
-    """Records the requested holds at each publication."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bench: Bench | None = None
-        self.holds: list[tuple[HoldReason | None, int]] = []
-
-    def publish(self, state: Mapping[str, Tensor], progress: Progress, *, keep: bool = False) -> PolicyDescription:
-        """Copies the state and records the pace."""
-        header = super().publish(state, progress, keep=keep)
-        if self.bench is not None:
-            pace = self.bench.behavior.queue.pace
-            self.holds.append((pace.hold, pace.until_version))
-        return header
 
 
 @pytest.mark.parametrize("on_policy", ["relaxed", "strict"])
@@ -84,19 +63,6 @@ def test_a_threaded_update_takes_what_the_next_one_could_not() -> None:
     books = bench.ledger.books("Continuous")
     assert (trainer.version, dict(books.dropped), trainer.update_buffer.taken_steps) == (2, {}, 40)
     assert books.trained == trainer.steps_trained
-
-
-@pytest.mark.parametrize("threaded", [False, True])
-def test_actors_wait_while_an_update_runs_unless_threaded(*, threaded: bool) -> None:
-    """Without threads actors wait from before an update until its version arrives."""
-    bench, _ = make(threaded=threaded)
-    recorder = HoldRecorder()
-    trainer = PPOTrainer(bench.context(open_publisher=recorder.open))
-    trainer.start()
-    bench.published, recorder.bench = recorder, bench
-    feed(bench, SyntheticActor(bench), 2, trainer)
-    assert recorder.holds == ([(None, 0)] * 2 if threaded else [(HoldReason.UPDATING, 1), (HoldReason.UPDATING, 2)])
-    assert bench.behavior.queue.pace.until_version == (0 if threaded else 2)
 
 
 def test_the_service_knows_what_is_held() -> None:

@@ -10,15 +10,12 @@ from rollcast.enums import HoldReason
 from rollcast.policies import PolicyDescription
 from torch import Tensor
 
-from learner.evaluation.frozen_trainer import FrozenTrainer
 from learner.link.channel import Channel
 from learner.link.to_front import Pace, Settled, ToFront
-from learner.link.to_trainers import Experience
 from learner.publish.describe import Progress
 from learner.trainers import registry
 from learner.trainers.base import Trainer
-from learner.trainers.settlement import ExperienceQueue, Settlement
-from tests.learner.service.samples import make_chunk
+from learner.trainers.settlement import Settlement
 from tests.learner.trainers.in_process import Bench, Published, make_bench
 from tests.learner.trainers.synthetic import CONTINUOUS, SyntheticActor
 
@@ -121,17 +118,6 @@ def test_an_update_begins_after_the_word_that_it_does() -> None:
     assert len(log.said) == said, "a turn in which nothing happened says nothing"
 
 
-def test_a_trainer_that_learns_nothing_settles_all() -> None:
-    """In inference each chunk is taken and its steps are dropped."""
-    bench, _, _ = logged("ppo")
-    frozen = FrozenTrainer(bench.context(is_training=False))
-    frozen.start()
-    bench.put(SyntheticActor(bench).chunk([20]))
-    frozen.advance()
-    assert bench.ledger.books("Continuous").dropped == {"not_training": 20}
-    assert bench.behavior.queue.queued_chunks == 0
-
-
 def test_a_settlement_says_what_is_new() -> None:
     """A settlement has sums since the last one, and is absent without news."""
     said: list[ToFront] = []
@@ -148,16 +134,3 @@ def test_a_settlement_says_what_is_new() -> None:
     settlement.flush(Pace(owed_steps=1))
     settlement.flush(Pace(owed_steps=1))
     assert said[1:] == [Settled(4, 9, 7, {"stale": 2}, Pace()), Settled(4, 9, 0, {}, Pace(owed_steps=1))]
-
-
-def test_a_queue_keeps_the_order_and_is_taken_whole() -> None:
-    """A queue keeps its order, and each chunk is taken once."""
-    said: list[ToFront] = []
-    queue = ExperienceQueue(Settlement(0, said.append))
-    for sequence in (1, 2, 3):
-        queue.put(Experience(0, sequence, make_chunk(5), "session", 0, 100, 0.0))
-    assert len(queue) == 3
-    assert [item.sequence for item in queue.get()] == [1, 2, 3]
-    assert queue.get() == []
-    queue.settlement.flush(Pace())
-    assert said == [Settled(0, 3, 0, {}, Pace())]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +27,7 @@ from learner.trainers.registry import build
 from learner.trainers.settlement import ExperienceQueue
 from tests.learner.trainers.in_process import Bench
 
-WAIT_SECONDS = 100.0
+WAIT_SECONDS = 300.0
 
 
 class Meeting:
@@ -72,11 +71,14 @@ class _Counted(Follower):
     """A follower that tells the number of the turn that it has ended last."""
 
     played = 0
+    told = threading.Condition()
 
     def play(self, turn: Turn) -> None:
         """Does what rank 0 does, and counts it."""
         super().play(turn)
-        self.played = turn.number
+        with self.told:
+            self.played = turn.number
+            self.told.notify_all()
 
 
 class ThreadRanks:
@@ -110,7 +112,7 @@ class ThreadRanks:
             link.to_trainers = fan.channels[rank]
             link.to_trainers._transport = _joining(rank, ranks)
         links[0].to_front = bench.link.to_front
-        self.loop = TrainerLoop(links[0], self._builder(0), on_failure=self.errors.append)
+        self.loop = TrainerLoop(links[0], self._builder(0), on_failure=self._fail)
         self._followers = [_Counted(links[rank], self._builder(rank), _queue, _release) for rank in range(1, ranks)]
         self._thread = threading.Thread(target=self.loop.run, daemon=True)
         for follower in self._followers:
@@ -122,16 +124,22 @@ class ThreadRanks:
         """Ends the loop of rank 0, and waits until the others have done all that it did."""
         self.loop.stop()
         self._thread.join(WAIT_SECONDS)
-        end = time.monotonic() + WAIT_SECONDS
-        while not self.errors and any(follower.played < self._sent for follower in self._followers):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        with _Counted.told:
+            assert _Counted.told.wait_for(
+                lambda: self.errors or all(follower.played >= self._sent for follower in self._followers), WAIT_SECONDS
+            )
+
+    def _fail(self, error: BaseException) -> None:
+        with _Counted.told, self._bench.published.changed:
+            self.errors.append(error)
+            _Counted.told.notify_all()
+            self._bench.published.changed.notify_all()
 
     def _run(self, follower: Follower) -> None:
         try:
             follower.run()
         except BaseException as error:  # noqa: BLE001 - the test reports it
-            self.errors.append(error)
+            self._fail(error)
             self._meeting.barrier.abort()
 
     def _builder(self, rank: int) -> Callable[[Declared, ExperienceQueue], Trainer]:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 from rollcast.enums import SegmentEnd
+from rollcast.trajectories import Chunk
 
 from learner.trainers.ppo.trainer import PPOTrainer
 from tests.learner.trainers.in_process import make_bench
+from tests.learner.trainers.segments import experience_of, loop, of_chunk, of_steps
 from tests.learner.trainers.started import single_network
 from tests.learner.trainers.synthetic import HYBRID, SyntheticActor
 
@@ -25,49 +27,30 @@ SETTINGS: dict[str, Any] = {
 LENGTHS = [7, 1, 40, 3, 2, 1]
 
 
+def collected(settings: dict[str, Any], lengths: list[int], **columns: Any) -> tuple[PPOTrainer, Chunk]:
+    """Returns a trainer that has collected one chunk."""
+    bench = make_bench(settings, HYBRID)
+    trainer = PPOTrainer(bench.context())
+    trainer.start()
+    chunk = SyntheticActor(bench).chunk(lengths, columns=columns)
+    bench.put(chunk)
+    trainer.collect()
+    return trainer, chunk
+
+
 @pytest.mark.parametrize("at_once", [3, 4096])
 def test_an_update_sees_what_a_loop_over_segments_computes(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Returns and normalized advantages equal those of the loops, for any segments."""
     monkeypatch.setattr("learner.trainers.actor_critic.experience._ROWS_AT_ONCE", at_once)
-    bench = make_bench(SETTINGS, HYBRID)
-    trainer = PPOTrainer(bench.context())
-    trainer.start()
-    chunk = SyntheticActor(bench).chunk(LENGTHS)
-    bench.put(chunk)
-    trainer.collect()
-    buffer = trainer.update_buffer
-    plan, storage = buffer.plan(), buffer.ring.storage
-    experience = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, version=3))
-    names = [observation.name for observation in HYBRID.observations]
-    with torch.no_grad():
-        values = (
-            single_network(trainer)
-            .values([torch.from_numpy(chunk.columns[f"obs/{name}"]) for name in names])[:, 0]
-            .double()
-        )
-        finals = single_network(trainer).values(
-            [torch.from_numpy(chunk.columns[f"final_obs/{name}"]) for name in names]
-        )[:, 0]
-    expected: list[float] = []
-    first = 0
-    for segment, length in enumerate(LENGTHS):
-        following = 0.0 if chunk.columns["end"][segment] == SegmentEnd.TERMINATED else float(finals[segment])
-        trace = 0.0
-        found = []
-        for row in reversed(range(first, first + length)):
-            delta = 0.5 * float(chunk.columns["reward"][row]) + GAMMA * following - float(values[row])
-            trace = delta + GAMMA * LAMBD * trace
-            found.append(trace)
-            following = float(values[row])
-        expected += reversed(found)
-        first += length
-    advantages = np.array(expected)
-    returns = experience.sources["returns"].values[:, 0].numpy()
-    normalized = experience.sources["advantage"].values[:, 0].numpy()
-    np.testing.assert_allclose(advantages + values.numpy(), returns, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose((advantages - advantages.mean()) / advantages.std(), normalized, rtol=1e-3, atol=1e-4)
+    trainer, chunk = collected(SETTINGS, LENGTHS)
+    given = of_chunk(trainer, chunk, [GAMMA], 0.5 * chunk.columns["reward"].astype(np.float64)[:, None])
+    experience = experience_of(trainer)
+    expected = of_steps(given, loop(given, LAMBD, 1.0, 1.0).advantages)
+    advantages, returns = (experience.sources[name].values.numpy() for name in ("advantage", "returns"))
+    np.testing.assert_allclose(expected + of_steps(given, given.values), returns, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose((expected - expected.mean()) / expected.std(), advantages, rtol=1e-3, atol=1e-4)
     assert experience.steps == sum(LENGTHS)
-    assert experience.lag.tolist() == [3] * sum(LENGTHS)
+    assert experience.lag.tolist() == [0] * sum(LENGTHS)
     assert experience.rewards.tolist() == pytest.approx([0.5 * float(chunk.columns["reward"].sum())], rel=1e-4)
 
 
@@ -75,19 +58,13 @@ def test_an_update_sees_what_a_loop_over_segments_computes(at_once: int, monkeyp
 def test_advantages_that_are_not_normalized_have_the_scale_of_values(*, normalize_values: bool) -> None:
     """Without normalization, advantages are divided by the standard deviation of the critic's targets."""
     hyper = {"normalize_values": normalize_values, "normalize_advantages": False}
-    bench = make_bench({**SETTINGS, "hyperparameters": {**SETTINGS["hyperparameters"], **hyper}}, HYBRID)
-    trainer = PPOTrainer(bench.context())
-    trainer.start()
+    trainer, chunk = collected({**SETTINGS, "hyperparameters": {**SETTINGS["hyperparameters"], **hyper}}, LENGTHS)
     trainer.value_scale.merge(torch.tensor([[10.0], [-30.0]], dtype=torch.float64))
-    chunk = SyntheticActor(bench).chunk(LENGTHS)
-    bench.put(chunk)
-    trainer.collect()
-    plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
-    experience = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, version=0))
+    experience = experience_of(trainer)
     with torch.no_grad():
         seen = [torch.from_numpy(chunk.columns[f"obs/{each.name}"]) for each in HYBRID.observations]
-        outputs = single_network(trainer).values(seen)[:, 0].numpy()
-    advantages, returns = (experience.sources[name].values[:, 0].numpy() for name in ("advantage", "returns"))
+        outputs = single_network(trainer).values(seen).numpy()
+    advantages, returns = (experience.sources[name].values.numpy() for name in ("advantage", "returns"))
     units = float(trainer.value_scale.scale[0] / trainer.value_scale.of_advantages())
     np.testing.assert_allclose(advantages, units * (returns - outputs), rtol=1e-4, atol=1e-5)
     assert (float(trainer.value_scale.scale[0]) != 1.0) == normalize_values
@@ -102,20 +79,13 @@ def test_beyond_an_end_is_a_beginning(first_steps: list[int]) -> None:
     """
     small = {"network_settings": {"hidden_units": 4}}
     settings = {**SETTINGS, "reward_signals": {"extrinsic": {"gamma": GAMMA}, "rnd": {"gamma": GAMMA, **small}}}
-    bench = make_bench({**settings, "hyperparameters": {**SETTINGS["hyperparameters"], "lambd": 0.0}}, HYBRID)
-    trainer = PPOTrainer(bench.context())
-    trainer.start()
+    settings["hyperparameters"] = {**SETTINGS["hyperparameters"], "lambd": 0.0}
     ends = np.array([SegmentEnd.TERMINATED, SegmentEnd.CUT, SegmentEnd.CUT, SegmentEnd.TERMINATED], np.uint8)
-    columns = {"end": ends, "first_step": np.array(first_steps, np.uint32)}
-    chunk = SyntheticActor(bench).chunk([7, 4, 9, 5], columns=columns)
-    bench.put(chunk)
-    trainer.collect()
-    plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
+    trainer, chunk = collected(settings, [7, 4, 9, 5], end=ends, first_step=np.array(first_steps, np.uint32))
     with torch.no_grad():
         seen = [torch.from_numpy(chunk.columns[f"obs/{each.name}"]) for each in HYBRID.observations]
         values = trainer.value_scale.values(single_network(trainer).values(seen))[:, 1].numpy()
-    made = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, version=0))
-    found = trainer.value_scale.values(made.sources["returns"].values)[:, 1].numpy()
+    found = trainer.value_scale.values(experience_of(trainer).sources["returns"].values)[:, 1].numpy()
     expected = values[[0, 11]].mean() if 0 in first_steps else values.mean()
     np.testing.assert_allclose(
         found[[6, 24]], GAMMA * expected, rtol=1e-5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from rollcast.enums import SegmentEnd
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.networks.distributions import branch_offsets
-from learner.trainers.actor_critic.loss import Batch
 from learner.trainers.actor_critic.targets import generalized_advantages, reverse_affine_scan, vtrace
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.appo.trainer import APPOTrainer
 from learner.trainers.impala.trainer import IMPALATrainer
-from tests.learner.trainers.loss_cases import log_prob
-from tests.learner.trainers.segments import Array, Segments, loop, segments, tensor
-from tests.learner.trainers.started import feed, make_kind, single_network
+from tests.learner.trainers.segments import Array, Segments, experience_of, loop, of_chunk, of_steps, segments, tensor
+from tests.learner.trainers.started import feed, make_kind
 from tests.learner.trainers.synthetic import HYBRID, SyntheticActor
 
 GAMMA, LAMBD = 0.9, 0.8
@@ -65,17 +60,12 @@ def test_generalized_advantages_equal_the_loop(given: Segments, lambd: float) ->
     assert_close(loop(given, lambd, 1.0, 1.0).advantages, generalized_advantages(**given.tensors(), lambd=lambd), given)
 
 
-@given(segments(), LAMBDAS)
-def test_advantages_plus_values_are_lambda_returns(given: Segments, lambd: float) -> None:
-    """Advantages plus values are lambda returns."""
-    tensors = given.tensors()
-    found = (generalized_advantages(**tensors, lambd=lambd) + tensors["values"]) * tensors["is_step"].unsqueeze(1)
-    assert_close(loop(given, lambd, 1.0, 1.0).lambda_returns, found, given)
-
-
 @given(segments(), LAMBDAS, st.floats(0.05, 5.0), st.floats(0.05, 1.0))
 def test_vtrace_equals_the_loop(given: Segments, lambd: float, rho_bar: float, share: float) -> None:
-    """Targets and advantages of V-trace equal the loop for c_bar <= rho_bar; final rows keep values."""
+    """Targets and advantages of V-trace equal the loop for c_bar <= rho_bar; final rows keep values.
+
+    Ratios that overflow are truncated, and those that underflow are 0.
+    """
     tensors = given.tensors()
     c_bar = share * rho_bar
     found = vtrace(**tensors, log_ratio=tensor(given.log_ratio), lambd=lambd, rho_bar=rho_bar, c_bar=c_bar)
@@ -85,91 +75,9 @@ def test_vtrace_equals_the_loop(given: Segments, lambd: float, rho_bar: float, s
     assert_close(expected.vtrace_advantages, found.advantages, given)
 
 
-@given(segments(), LAMBDAS)
-def test_vtrace_of_the_own_policy_is_the_lambda_return(given: Segments, lambd: float) -> None:
-    """With equal policies V-trace gives the lambda return."""
-    tensors = given.tensors()
-    found = vtrace(
-        **tensors, log_ratio=torch.zeros(len(given.values), dtype=torch.float64), lambd=lambd, rho_bar=1.0, c_bar=1.0
-    )
-    expected = loop(given, lambd, 1.0, 1.0).lambda_returns
-    assert_close(expected, found.values * tensors["is_step"].unsqueeze(1), given)
-
-
-def one_segment(rewards: list[float], values: list[float], *, terminated: bool) -> dict[str, Any]:
-    """Returns a segment whose last value is that of the final observation."""
-    steps = len(rewards)
-    return {
-        "rewards": column([*rewards, 0.0]),
-        "values": column(values),
-        "is_step": flat([1.0] * steps + [0.0]),
-        "bootstraps": flat([1.0] * (steps - 1) + [0.0 if terminated else 1.0, 0.0]),
-        "continues": flat([1.0] * (steps - 1) + [0.0, 0.0]),
-        "gamma": flat([GAMMA]),
-        "lambd": LAMBD,
-        "longest": steps + 1,
-    }
-
-
 def flat(numbers: list[float]) -> Tensor:
     """Returns a float64 vector."""
     return torch.tensor(numbers, dtype=torch.float64)
-
-
-def column(numbers: list[float]) -> Tensor:
-    """Returns a float64 column."""
-    return flat(numbers).unsqueeze(1)
-
-
-def assert_is(expected: list[float], found: Tensor) -> None:
-    """Asserts the numbers of a single signal."""
-    np.testing.assert_allclose(expected, found[:, 0].numpy(), rtol=1e-12)
-
-
-def test_a_truncated_or_cut_segment_bootstraps() -> None:
-    """A truncated or cut segment bootstraps from the value of its final observation."""
-    first = 1.0 + GAMMA * 20.0 - 10.0
-    second = 2.0 + GAMMA * 30.0 - 20.0
-    found = generalized_advantages(**one_segment([1.0, 2.0], [10.0, 20.0, 30.0], terminated=False))
-    assert_is([first + GAMMA * LAMBD * second, second, 0.0], found)
-
-
-def test_a_terminated_segment_does_not_bootstrap() -> None:
-    """A terminated segment does not bootstrap."""
-    second = 2.0 - 20.0
-    found = generalized_advantages(**one_segment([1.0, 2.0], [10.0, 20.0, 1e9], terminated=True))
-    assert_is([1.0 + GAMMA * 20.0 - 10.0 + GAMMA * LAMBD * second, second, 0.0], found)
-
-
-@pytest.mark.parametrize("terminated", [False, True])
-def test_vtrace_by_hand(*, terminated: bool) -> None:
-    """Importance weights of 2 count as 1, and those of 0.5 as 0.5, in differences and traces."""
-    given = one_segment([1.0, 2.0, 4.0], [10.0, 20.0, 30.0, 40.0], terminated=terminated)
-    log_ratio = flat([math.log(0.5), math.log(2.0), math.log(0.25), 0.0])
-    found = vtrace(**given, log_ratio=log_ratio, rho_bar=1.0, c_bar=1.0)
-    last = 0.0 if terminated else 40.0
-    third = 30.0 + 0.25 * (4.0 + GAMMA * last - 30.0)
-    second = 20.0 + 1.0 * (2.0 + GAMMA * 30.0 - 20.0) + GAMMA * LAMBD * 1.0 * (third - 30.0)
-    first = 10.0 + 0.5 * (1.0 + GAMMA * 20.0 - 10.0) + GAMMA * LAMBD * 0.5 * (second - 20.0)
-    assert_is([first, second, third, 40.0], found.values)
-    advantages = [1.0 + GAMMA * second - 10.0, 2.0 + GAMMA * third - 20.0, 4.0 + GAMMA * last - 30.0, 0.0]
-    assert_is(advantages, found.advantages)
-
-
-def test_each_bar_of_vtrace_has_its_place() -> None:
-    """rho_bar truncates the temporal differences, and c_bar the traces."""
-    given = one_segment([0.0, 0.0], [0.0, 10.0, 0.0], terminated=True)
-    found = vtrace(**given, log_ratio=flat([math.log(8.0), math.log(8.0), 0.0]), rho_bar=4.0, c_bar=2.0)
-    second = 10.0 + 4.0 * (0.0 - 10.0)
-    first = 4.0 * GAMMA * 10.0 + GAMMA * LAMBD * 2.0 * (second - 10.0)
-    assert_is([first, second, 0.0], found.values)
-
-
-def test_ratios_beyond_all_numbers_are_truncated() -> None:
-    """Overflowing ratios are truncated to rho_bar and underflowing ones to 0."""
-    given = one_segment([1.0, 1.0], [0.0, 0.0, 0.0], terminated=True)
-    found = vtrace(**given, log_ratio=flat([5000.0, -math.inf, 0.0]), rho_bar=1.0, c_bar=1.0)
-    assert_is([1.0, 0.0, 0.0], found.values)
 
 
 def test_signals_have_their_own_discounts_and_ends() -> None:
@@ -214,32 +122,6 @@ def with_old_steps(kind: type[ActorCriticTrainer], name: str, ratio: str) -> tup
     return trainer, old
 
 
-@torch.no_grad()
-def as_segments(trainer: ActorCriticTrainer, chunk: Chunk) -> Segments:
-    """Returns the buffer's contents under the current networks for the loops."""
-    columns: dict[str, NDArray[Any]] = dict(chunk.columns)
-    final_rows = np.cumsum(LENGTHS)
-    names = [observation.name for observation in HYBRID.observations]
-    rows = [np.insert(columns[f"obs/{name}"], final_rows, columns[f"final_obs/{name}"], axis=0) for name in names]
-    values = single_network(trainer).values([torch.from_numpy(part) for part in rows]).double().numpy()
-    output = trainer.policy([torch.from_numpy(columns[f"obs/{name}"]) for name in names])
-    batch = Batch(
-        torch.from_numpy(columns["continuous_action"]),
-        torch.from_numpy(columns["discrete_action"]).long() + branch_offsets(HYBRID.action.discrete_branches),
-        *(torch.empty(0) for _ in range(3)),
-    )
-    now = log_prob(output, batch).sum(1)
-    log_ratio = now.double().numpy() - columns["log_prob"].astype(np.float64).sum(1)
-    return Segments(
-        lengths=tuple(LENGTHS),
-        ends=(columns["end"] == SegmentEnd.TERMINATED)[:, None],
-        rewards=np.insert(0.5 * columns["reward"].astype(np.float64), final_rows, 0.0)[:, None],
-        values=values,
-        log_ratio=np.insert(log_ratio, final_rows, 0.0),
-        gamma=np.array([GAMMA]),
-    )
-
-
 @pytest.mark.parametrize("at_once", [5, 4096])
 @pytest.mark.parametrize("ratio", ["joint", "per_action"])
 @pytest.mark.parametrize(("kind", "name"), [(APPOTrainer, "appo"), (IMPALATrainer, "impala")])
@@ -249,14 +131,13 @@ def test_an_update_sees_what_a_loop_over_segments_computes(
     """Targets use the joint ratio, losses get recorded log-probabilities, and appo normalizes."""
     monkeypatch.setattr("learner.trainers.actor_critic.experience._ROWS_AT_ONCE", at_once)
     trainer, chunk = with_old_steps(kind, name, ratio)
-    given = as_segments(trainer, chunk)
+    given = of_chunk(trainer, chunk, [GAMMA], 0.5 * chunk.columns["reward"].astype(np.float64)[:, None])
     assert np.abs(given.log_ratio).max() > 0.05  # two updates did move the policy
     expected = loop(given, LAMBD, RHO_BAR, C_BAR)
-    plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
-    experience = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, trainer.version))
+    experience = experience_of(trainer)
     found = {key: experience.sources[key].values.numpy() for key in ("returns", "advantage", "log_prob")}
-    np.testing.assert_allclose(_of_steps(expected.vtrace_values), found["returns"], rtol=1e-3, atol=1e-4)
-    advantages = _of_steps(expected.vtrace_advantages)
+    np.testing.assert_allclose(of_steps(given, expected.vtrace_values), found["returns"], rtol=1e-3, atol=1e-4)
+    advantages = of_steps(given, expected.vtrace_advantages)
     if name == "appo":
         advantages = (advantages - advantages.mean()) / advantages.std()
     np.testing.assert_allclose(advantages, found["advantage"], rtol=1e-3, atol=1e-3)
@@ -264,8 +145,3 @@ def test_an_update_sees_what_a_loop_over_segments_computes(
     recorded = recorded.sum(1, keepdims=True) if ratio == "joint" else recorded
     np.testing.assert_allclose(recorded, found["log_prob"], rtol=1e-5, atol=1e-6)
     assert set(experience.lag.tolist()) == {2}
-
-
-def _of_steps(numbers: Array) -> Array:
-    """Removes final rows."""
-    return np.delete(numbers, np.cumsum(np.array(LENGTHS) + 1) - 1, axis=0)

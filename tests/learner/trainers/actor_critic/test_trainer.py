@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,35 +12,26 @@ import pytest
 import torch
 from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
-from structlog.testing import capture_logs
 from torch import Tensor
 
 from learner.common.exits import ExitCode, UserError
 from learner.networks.encoders import VectorEncoder
 from learner.networks.policy import PolicyOutput
-from learner.optimizers.adam import FlatAdam
-from learner.optimizers.reduce import SingleLearner
 from learner.rewards.learned import LearnedReward
-from learner.settings.load import load_run_options
-from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms
+from learner.trainers.actor_critic.experience import _BYTES_AT_ONCE, _ROWS_AT_ONCE
+from learner.trainers.actor_critic.loss import Batch, Coefficients, Loss, LossTerms
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.trainers.base import TrainerContext
+from learner.trainers.impala.loss import impala_loss
+from learner.trainers.ppo.loss import ppo_loss
 from learner.trainers.ppo.trainer import PPOTrainer
-from learner.trainers.registry import build
 from tests.learner.networks.specs import behavior, entities, goal, vector
 from tests.learner.trainers.in_process import CARTPOLE, Bench, make_bench
+from tests.learner.trainers.loss_cases import make_batch, make_output, make_values
 from tests.learner.trainers.recurrent import CUT, TERMINATED, RecurrentActor, recurrent_settings
-from tests.learner.trainers.started import KINDS, feed, make, make_kind, single_network, uninterrupted_and_resumed
+from tests.learner.trainers.segments import experience_of, loop, of_chunk, of_steps
+from tests.learner.trainers.started import KINDS, feed, make, make_kind, uninterrupted_and_resumed
 from tests.learner.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID, SyntheticActor
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_the_run_file_says_whether_the_critic_is_a_head_of_the_policy(name: str) -> None:
-    """``shared_critic: true`` leaves one body; by default the critic has its own."""
-    _, apart = make_kind(KINDS[name], name)
-    assert apart.network.critic_body is not apart.policy.body
-    _, shared = make_kind(KINDS[name], name, hyper={"shared_critic": True})
-    assert shared.network.critic_body is shared.policy.body
 
 
 class _Reporting(PPOTrainer):
@@ -87,7 +79,6 @@ def _changed(change: Callable[[LossTerms, PPOTrainer, int], Any]) -> type[PPOTra
     ("change", "message"),
     [
         (lambda terms, *_: terms.total, "returned a Tensor: it must return LossTerms"),
-        (lambda terms, *_: LossTerms(0.5, terms.scalars), "returned a float: it must return LossTerms"),  # type: ignore[arg-type]
         (
             lambda terms, *_: LossTerms(terms.total.detach(), terms.scalars),
             r"has a total of shape \[\], without a gradient",
@@ -97,7 +88,6 @@ def _changed(change: Callable[[LossTerms, PPOTrainer, int], Any]) -> type[PPOTra
             r"has a total of shape \[4, 1\]: it must be a scalar",
         ),
         (lambda terms, *_: LossTerms(terms.total, {}), "reports no scalars"),
-        (lambda terms, *_: LossTerms(terms.total, {"x": 0.5}), "reports a float as 'x'"),  # type: ignore[dict-item]
         (
             lambda terms, *_: LossTerms(terms.total, {"x": terms.total.reshape(1)}),
             r"reports a tensor of shape \[1\] as 'x'",
@@ -137,8 +127,8 @@ def test_a_loss_that_takes_gradients_itself_changes_nothing() -> None:
     assert torch.equal(found[0], found[2])
 
 
-class _ClippingValues(PPOTrainer):
-    """PPO with a value loss that is clipped around the old values."""
+class _KeepingValues(PPOTrainer):
+    """PPO whose loss sees how far values have moved."""
 
     keeps_values = True
 
@@ -148,20 +138,15 @@ class _ClippingValues(PPOTrainer):
 
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
         assert batch.old_values is not None
-        moved = values - batch.old_values
-        self.moved.append(moved.detach().abs().max())
-        clipped = batch.old_values + moved.clamp(-coefficients.epsilon, coefficients.epsilon)
-        errors = torch.maximum((values - batch.returns).square(), (clipped - batch.returns).square())
-        terms = super().loss(output, values, batch, coefficients)
-        return LossTerms(terms.total + 0.5 * errors.mean(), {**terms.scalars, "clipped_value_loss": errors.mean()})
+        self.moved.append((values - batch.old_values).detach().abs().max())
+        return super().loss(output, values, batch, coefficients)
 
 
 def test_a_loss_sees_the_values_from_before_the_update() -> None:
     """In the first minibatch the old values equal the critic's."""
-    bench, trainer = make_kind(_ClippingValues, "ppo")
+    bench, trainer = make_kind(_KeepingValues, "ppo")
     feed(bench, SyntheticActor(bench), 1, trainer)
     assert trainer.moved[0] < 1e-5 < trainer.moved[-1]
-    assert (bench.stats.value("Losses/Clipped Value Loss") or 0) > 0
 
 
 SMALL: Mapping[str, Any] = {"network_settings": {"hidden_units": 8, "normalize": True}}
@@ -171,6 +156,7 @@ SIGNALS: Mapping[str, Any] = {
     "rnd": {"gamma": 0.8, "strength": -0.2, **SMALL},
 }
 CROWDED = behavior(entities(), vector(), goal(), continuous=1, branches=(2, 3))
+LISTS = behavior(entities(), vector(), entities("others", (3, 2)), branches=(3,))
 LOSSES = ("Curiosity Forward Loss", "Curiosity Inverse Loss", "RND Loss", "Policy Loss", "Value Loss")
 
 
@@ -188,11 +174,25 @@ def values(bench: Bench) -> dict[str, float]:
     return {name: summary.value for name, summary in bench.stats.write_stats(0).items()}
 
 
-@pytest.mark.parametrize("shared_critic", [False, True])
-@pytest.mark.parametrize("spec", [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID, CROWDED], ids=lambda spec: spec.name)
-def test_every_kind_of_behavior_trains_with_all_signals(spec: BehaviorSpec, *, shared_critic: bool) -> None:
-    """Two updates have finite losses, one value per signal, and learning signals."""
-    bench, trainer = make(spec, reward_signals=SIGNALS, hyper={"shared_critic": shared_critic})
+def steps_of(trainer: ActorCriticTrainer) -> list[int]:
+    """Returns the number of steps of each learned signal."""
+    return [signal.optimizer.steps for signal in trainer.signals._signals if isinstance(signal, LearnedReward)]
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "hyper"),
+    [
+        *(
+            ("ppo", spec, {"shared_critic": spec in {CARTPOLE, HYBRID}})
+            for spec in (CARTPOLE, CONTINUOUS, BRANCHES, CROWDED)
+        ),
+        *((name, HYBRID, {"gradient_accumulation": parts}) for name in KINDS for parts in (1, 4)),
+    ],
+    ids=str,
+)
+def test_every_kind_of_behavior_trains_with_all_signals(name: str, spec: BehaviorSpec, hyper: dict[str, Any]) -> None:
+    """Two updates have finite losses and one value per signal; signals learn from each minibatch or each part of one."""
+    bench, trainer = make_kind(KINDS[name], name, spec, reward_signals=SIGNALS, hyper=hyper)
     before = state_tensors(trainer.signals.state_dict())
     feed(bench, SyntheticActor(bench), 2, trainer)
     after = state_tensors(trainer.signals.state_dict())
@@ -200,12 +200,13 @@ def test_every_kind_of_behavior_trains_with_all_signals(spec: BehaviorSpec, *, s
     assert all(math.isfinite(reported[f"Losses/{name}"]) for name in LOSSES)
     assert all(math.isfinite(reported[f"Policy/{name} Value Estimate"]) for name in ("Extrinsic", "Curiosity", "Rnd"))
     assert all(value.isfinite().all() for value in after.values())
-    assert not torch.equal(
-        after["/curiosity/network/body.layers.linear.0.weight"],
-        before["/curiosity/network/body.layers.linear.0.weight"],
-    )
+    weight = "/curiosity/network/body.layers.linear.0.weight"
+    assert not torch.equal(after[weight], before[weight])
     assert trainer.collected_rewards.keys() == {"extrinsic", "curiosity", "rnd"}
     assert trainer.collected_rewards["curiosity"] > 0 > trainer.collected_rewards["rnd"]
+    (curious, surprised), parts = steps_of(trainer), hyper.get("gradient_accumulation", 1)
+    assert curious == surprised
+    assert 0 <= curious - parts * trainer.optimizer_steps < 4 * parts  # two updates of two epochs
 
 
 def test_advantages_of_all_streams_are_averaged() -> None:
@@ -233,44 +234,27 @@ def test_advantages_of_all_streams_are_averaged() -> None:
     following = plan.rows[plan.steps + 1][: len(rows)]
     seen = trainer._maker.transitions.at(storage, plan.step_rows[: len(rows)], following, torch.zeros(len(rows)))
     trainer.signals.update(seen)
-    experience = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, version=0))
-    rewards = trainer.signals.evaluate(seen).numpy()
-    with torch.no_grad():
-        names = [observation.name for observation in HYBRID.observations]
-        now, final = (
-            single_network(trainer)
-            .values([torch.from_numpy(chunk.columns[f"{part}/{name}"]) for name in names])
-            .double()
-            for part in ("obs", "final_obs")
-        )
-    begin = now[np.cumsum(lengths) - lengths].mean(0)
-    expected = np.zeros((len(rows), 3))
-    for stream, gamma in enumerate((0.95, 0.9, 0.8)):
-        first = 0
-        for segment, length in enumerate(lengths):
-            ends = chunk.columns["end"][segment] == SegmentEnd.TERMINATED and stream == 0
-            goes_on = chunk.columns["end"][segment] == SegmentEnd.TERMINATED  # for signals that ignore ends
-            value_after, trace = float((begin if goes_on else final[segment])[stream]) * (not ends), 0.0
-            for row in reversed(range(first, first + length)):
-                value = float(now[row, stream])
-                trace = rewards[row, stream] + gamma * value_after - value + gamma * 0.9 * trace
-                expected[row, stream], value_after = trace, value
-            first += length
+    experience = experience_of(trainer)
+    given = of_chunk(trainer, chunk, (0.95, 0.9, 0.8), trainer.signals.evaluate(seen).numpy())
+    expected = of_steps(given, loop(given, 0.9, 1.0, 1.0).advantages)
+    values = of_steps(given, given.values)
     returns = experience.sources["returns"].values[: len(rows)].numpy()
-    np.testing.assert_allclose(expected + now.numpy(), returns, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(expected + values, returns, rtol=1e-4, atol=1e-5)
     mean = np.concatenate([expected.mean(1)] * 2)
     advantages = experience.sources["advantage"].values[:, 0].numpy()
     np.testing.assert_allclose((mean - mean.mean()) / mean.std(), advantages, rtol=1e-3, atol=1e-4)
-    left = 1 - (expected.var(0).sum() / (expected + now.numpy()).var(0).sum())
+    left = 1 - (expected.var(0).sum() / (expected + values).var(0).sum())
     assert float(experience.explained) == pytest.approx(left, rel=1e-3)
-    assert experience.values.tolist() == pytest.approx(now.mean(0).tolist(), rel=1e-4)
+    assert experience.values.tolist() == pytest.approx(values.mean(0).tolist(), rel=1e-4)
 
 
 def test_interrupted_training_equals_uninterrupted_training() -> None:
     """Five updates equal two, a save, a load and three more, bit for bit, with signals."""
-    first, second = (
-        state_tensors(trainer.state_dict()) for trainer in uninterrupted_and_resumed(reward_signals=SIGNALS)
-    )
+    states = [trainer.state_dict() for trainer in uninterrupted_and_resumed(reward_signals=SIGNALS)]
+    assert [{key: each[key] for key in each if key != "model"} for each in states[:1]] == [
+        {key: each[key] for key in each if key != "model"} for each in states[1:]
+    ]
+    first, second = (state_tensors(state) for state in states)
     assert first.keys() == second.keys()
     assert [name for name, value in first.items() if not torch.equal(value, second[name])] == []
 
@@ -300,14 +284,6 @@ def test_an_update_that_is_not_finite_is_undone_with_its_signals(whose: str) -> 
     assert all(math.isfinite(value) for value in values(bench).values())
 
 
-def test_the_state_of_other_signals_is_refused() -> None:
-    """A checkpoint without curiosity is refused for a run with it."""
-    _, plain = make()
-    _, curious = make(reward_signals={"extrinsic": {}, "curiosity": SMALL})
-    with pytest.raises(UserError, match=r"does not fit the run file: .*critic\.head"):
-        curious.load_state_dict(plain.state_dict())
-
-
 def test_episodes_are_told_what_each_signal_brings() -> None:
     """`Policy/<Signal> Reward` is the sum over an episode."""
     bench, trainer = make(reward_signals=SIGNALS)
@@ -328,52 +304,6 @@ def test_episodes_are_told_what_each_signal_brings() -> None:
     assert reported["Policy/Rnd Reward"] == pytest.approx(expected["rnd"])
 
 
-QUICK_SIGNALS: Mapping[str, Any] = {
-    "extrinsic": {},
-    "curiosity": {"strength": 0.3, **SMALL},
-    "rnd": {"gamma": 0.9, **SMALL},
-}
-
-
-def steps_of(trainer: ActorCriticTrainer) -> list[int]:
-    """Returns the number of steps of each learned signal."""
-    return [signal.optimizer.steps for signal in trainer.signals._signals if isinstance(signal, LearnedReward)]
-
-
-def check(bench: Bench, trainer: ActorCriticTrainer, parts: int = 1) -> None:
-    """Checks the results of updates whose minibatches had this many parts."""
-    reported = {name: summary.value for name, summary in bench.stats.write_stats(0).items()}
-    assert all(math.isfinite(reported[f"Losses/{name}"]) for name in LOSSES)
-    curious, surprised = steps_of(trainer)
-    assert curious == surprised
-    assert 0 <= curious - parts * trainer.optimizer_steps < 4 * parts  # two updates of two epochs
-    assert bool(trainer.signals.is_finite())
-
-
-@pytest.mark.parametrize("parts", [1, 4])
-@pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
-@pytest.mark.parametrize("name", KINDS)
-def test_every_trainer_teaches_its_signals(name: str, spec: BehaviorSpec, parts: int) -> None:
-    """Signals take a step for each minibatch or each part of one."""
-    bench, trainer = make_kind(
-        KINDS[name], name, spec, reward_signals=QUICK_SIGNALS, hyper={"gradient_accumulation": parts}
-    )
-    feed(bench, SyntheticActor(bench), 2, trainer)
-    check(bench, trainer, parts)
-
-
-def test_a_policy_with_a_memory_has_signals_without() -> None:
-    """Signals see single steps with their next observations, even with recurrent policies."""
-    bench = make_bench(recurrent_settings(reward_signals=QUICK_SIGNALS), CONTINUOUS)
-    trainer = PPOTrainer(bench.context())
-    trainer.start()
-    actor = RecurrentActor(bench)
-    for _ in range(2):
-        bench.put(actor.play([(0, 10, CUT), (1, 10, CUT), (2, 10, TERMINATED), (3, 10, CUT), (4, 7, CUT)]))
-        assert trainer.advance()
-    check(bench, trainer)
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_a_signal_alone_is_enough(name: str) -> None:
     """Without extrinsic, the environment's reward does not change the weights."""
@@ -390,79 +320,42 @@ def test_a_signal_alone_is_enough(name: str) -> None:
     assert all(torch.equal(value, found[1][key]) for key, value in found[0].items())
 
 
-def trained(name: str, spec: BehaviorSpec, parts: int, lengths: list[int], **hyper: object) -> ActorCriticTrainer:
+def trained(parts: int, lengths: Sequence[int] = (20,) * 4, **hyper: object) -> ActorCriticTrainer:
     """Trains one update on the same steps, each minibatch in so many parts."""
-    bench, trainer = make_kind(KINDS[name], name, spec, hyper={"gradient_accumulation": parts, **hyper})
-    bench.put(SyntheticActor(bench).chunk(lengths))
+    bench, trainer = make(HYBRID, hyper={"gradient_accumulation": parts, **hyper})
+    bench.put(SyntheticActor(bench).chunk(list(lengths)))
     assert trainer.advance()
-    done: ActorCriticTrainer = trainer
-    return done
-
-
-@pytest.mark.parametrize("clip", [None, 0.05])
-@pytest.mark.parametrize("spec", [CONTINUOUS, HYBRID], ids=lambda spec: spec.name)
-@pytest.mark.parametrize("name", KINDS)
-def test_parts_add_up_to_the_gradient_of_the_whole(name: str, spec: BehaviorSpec, clip: float | None) -> None:
-    """Parts give the same weights and number of steps as whole minibatches, and clip the whole gradient."""
-    whole, parts = (trained(name, spec, count, [20] * 4, max_grad_norm=clip) for count in (1, 4))
-    steps = 80 if name == "ppo" else 60  # with threads, an update takes no more than buffer_size
-    assert whole.optimizer_steps == parts.optimizer_steps == 2 * (steps // 16)
-    for (key, value), (_, other) in zip(
-        whole.network.state_dict().items(), parts.network.state_dict().items(), strict=True
-    ):
-        torch.testing.assert_close(value, other, rtol=1e-3, atol=2e-6, msg=lambda text, key=key: f"{key}: {text}")  # type: ignore[misc]
+    return trainer
 
 
 def remembered(parts: int) -> ActorCriticTrainer:
     """Trains one update of a network with a memory; sequences of four steps and shorter ones."""
     bench = make_bench(recurrent_settings(hyper={"gradient_accumulation": parts}), CONTINUOUS)
-    trainer: Any = build(bench.context())
+    trainer = PPOTrainer(bench.context())
     trainer.start()
     bench.put(RecurrentActor(bench).play([(0, 10, CUT), (1, 10, CUT), (2, 10, TERMINATED), (3, 10, CUT), (4, 7, CUT)]))
     assert trainer.advance()
-    done: ActorCriticTrainer = trainer
-    return done
+    return trainer
 
 
-def test_sequences_of_parts_add_up_too() -> None:
-    """Parts of whole sequences with different lengths add up to the same gradient."""
-    whole, parts = remembered(1), remembered(2)
-    assert whole.optimizer_steps == parts.optimizer_steps
-    for (key, value), (_, other) in zip(
-        whole.network.state_dict().items(), parts.network.state_dict().items(), strict=True
-    ):
-        torch.testing.assert_close(value, other, rtol=1e-3, atol=2e-6, msg=lambda text, key=key: f"{key}: {text}")  # type: ignore[misc]
+@pytest.mark.parametrize(
+    ("train", "parts"),
+    [(trained, 4), (partial(trained, max_grad_norm=0.05), 4), (remembered, 2)],
+    ids=["plain", "clipped", "memory"],
+)
+def test_parts_add_up_to_the_gradient_of_the_whole(train: Callable[[int], ActorCriticTrainer], parts: int) -> None:
+    """Parts give the same weights and number of steps as whole minibatches, and clip the whole gradient."""
+    whole, divided = train(1), train(parts)
+    assert whole.optimizer_steps == divided.optimizer_steps
+    for key, value in whole.network.state_dict().items():
+        torch.testing.assert_close(divided.network.state_dict()[key], value, rtol=1e-3, atol=2e-6, msg=key)
 
 
-def test_what_makes_no_whole_minibatch_is_left_out() -> None:
-    """Steps that make no whole minibatch are left out: 64 of 70 for parts of 4 and minibatches of 16."""
-    trainer = trained("ppo", CONTINUOUS, 4, [20, 20, 20, 10])
-    assert trainer.optimizer_steps == 2 * 4
-
-
-def test_fewer_steps_than_a_minibatch_are_trained_at_once() -> None:
-    """With fewer steps than `batch_size`, an epoch is one step over all whole parts."""
-    trainer = trained("ppo", CONTINUOUS, 4, [20] * 4, batch_size=100)
-    assert trainer.optimizer_steps == 2
-
-
-def test_weights_of_parts_are_their_steps() -> None:
-    """The sum of parts is divided by their total number of steps."""
-    layer = torch.nn.Linear(1, 1, bias=False)
-    optimizer = FlatAdam(layer, 0.1, SingleLearner())
-    for parts in (((1.0, 3), (5.0, 1)), ((4.0, 1),)):
-        optimizer.zero_grad()
-        for slope, steps in parts:
-            (layer(torch.full((1, 1), slope)) * steps).sum().backward()
-        optimizer.step(sum(steps for _, steps in parts))
-        assert float(optimizer.gradient_norm()) == (2.0 if len(parts) == 2 else 4.0)
-
-
-def test_parts_must_be_equal() -> None:
-    """A batch that cannot be divided is refused with both numbers."""
-    sets = ["behaviors.A.hyperparameters.gradient_accumulation=3", "behaviors.A.trainer_type=ppo"]
-    with pytest.raises(UserError, match="batch_size 1024 cannot be divided into gradient_accumulation 3 equal parts"):
-        load_run_options(None, set_items=sets, environ={})
+def test_the_number_of_minibatches() -> None:
+    """Steps that make no whole minibatch are left out; fewer steps than `batch_size` are trained at once."""
+    assert trained(4).optimizer_steps == 2 * (80 // 16)
+    assert trained(4, [20, 20, 20, 10]).optimizer_steps == 2 * 4  # 64 of 70
+    assert trained(4, batch_size=100).optimizer_steps == 2
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -476,16 +369,6 @@ def test_the_run_file_weighs_the_value_loss(name: str) -> None:
     assert torch.equal(trainer.network.value_head.values.weight, before)
 
 
-@pytest.mark.parametrize("normalize", [True, False])
-def test_entities_that_are_not_normalized_are_told(*, normalize: bool) -> None:
-    """The run file asks for it, and lists of entities enter the networks as they are."""
-    spec = behavior(vector(size=3), entities("crowd"), continuous=1)
-    with capture_logs() as logs:
-        make_kind(PPOTrainer, "ppo", spec, network={"normalize": normalize})
-    told = [log["observations"] for log in logs if log["event"] == "entities_not_normalized"]
-    assert told == ([["crowd"]] if normalize else [])
-
-
 def test_normalized_observations_are_clipped_as_the_run_file_says() -> None:
     """In actor and critic, and in what actors run; at 5 without a word."""
     for network, clip in (({}, 5.0), ({"observation_clip": 10.0}, 10.0)):
@@ -494,3 +377,53 @@ def test_normalized_observations_are_clipped_as_the_run_file_says() -> None:
         assert len(encoders) >= 2
         for encoder in encoders:
             assert float(encoder(torch.full((1, encoder.size), 1e9)).max()) == clip
+
+
+@pytest.mark.parametrize(("ratio", "shared_critic"), [("per_action", False), ("joint", True)])
+@pytest.mark.parametrize(
+    "spec",
+    [CARTPOLE, CONTINUOUS, BRANCHES, HYBRID, CROWDED, LISTS],
+    ids=["cartpole", "continuous", "branches", "hybrid", "goal and list", "lists"],
+)
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_behavior_trains(name: str, spec: BehaviorSpec, ratio: str, *, shared_critic: bool) -> None:
+    """Two updates change every weight, agree with actors, and balance the books."""
+    hyper = {"ratio": ratio, "shared_critic": shared_critic}
+    bench, trainer = make_kind(KINDS[name], name, spec, hyper=hyper, network={"num_layers": 1 + shared_critic})
+    before = {key: value.clone() for key, value in trainer.network.named_parameters()}
+    actor = SyntheticActor(bench, masked=not shared_critic and bool(spec.action.discrete_branches))
+    for _ in range(2):
+        feed(bench, actor, 1, trainer)
+        assert trainer.numbers["log_prob_error_max"] < 1e-4
+    after = dict(trainer.network.named_parameters())
+    same = [key for key, value in after.items() if torch.equal(value, before[key])]
+    assert [key for key in same if not key.endswith("key.bias")] == []  # it adds the same to all scores of a row
+    books = bench.ledger.books(spec.name)
+    assert books.balanced
+    assert (books.trained, trainer.get_step) == (
+        trainer.steps_trained,
+        trainer.steps_trained + trainer.update_buffer.taken_steps,
+    )
+
+
+def test_long_lists_are_valued_in_small_parts() -> None:
+    """Values of long lists are computed in parts that fit the bound."""
+    _, trainer = make(behavior(entities(shape=(400, 3)), branches=(2,)))
+    rows = trainer._maker._rows_at_once
+    scores = 4 * 4 * 400 * 400  # of each head, of which a forward pass has three at once
+    assert rows == _BYTES_AT_ONCE // (3 * scores) < _ROWS_AT_ONCE
+    _, plain = make(CONTINUOUS)
+    assert plain._maker._rows_at_once == _ROWS_AT_ONCE
+
+
+@pytest.mark.parametrize(("name", "loss"), [("ppo", ppo_loss), ("appo", ppo_loss), ("impala", impala_loss)])
+def test_each_trainer_has_its_loss(name: str, loss: Loss) -> None:
+    """PPO and APPO have the clipped surrogate, and IMPALA has V-trace's."""
+    _, trainer = make_kind(KINDS[name], name)
+    given = (
+        make_output(),
+        make_values(),
+        make_batch(make_output(), "joint"),
+        Coefficients(0.2, 0.01, "joint", rho_bar=1.1),
+    )
+    assert float(trainer.loss(*given).total) == float(loss(*given).total)

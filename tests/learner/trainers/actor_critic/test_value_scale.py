@@ -11,11 +11,11 @@ from torch import Tensor
 
 from learner.networks.heads import ValueHead
 from learner.networks.initializers import Initializer
-from learner.networks.normalizer import RunningMoments
 from learner.optimizers.reduce import SingleLearner
 from learner.trainers.actor_critic.value_scale import HISTORY_STEPS, ValueScale
 from learner.trainers.ppo.trainer import PPOTrainer
-from tests.learner.trainers.started import KINDS, feed, make, make_kind, single_network, uninterrupted_and_resumed
+from tests.learner.trainers.segments import experience_of
+from tests.learner.trainers.started import KINDS, feed, make, make_kind, single_network
 from tests.learner.trainers.synthetic import SyntheticActor
 
 SCALES = (1e-3, 1.0, 1e4)
@@ -143,21 +143,10 @@ def test_strengths_weigh_signals_as_without_a_scale() -> None:
         bench, trainer = make(hyper={"normalize_values": normalize_values}, reward_signals=CURIOUS)
         bench.put(SyntheticActor(bench).chunk([20] * 4))
         trainer.collect()
-        plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
-        made = trainer._maker.make(plan, storage, trainer._maker.recorded(plan, storage, 1))
-        sources.append({name: source.values for name, source in made.sources.items()})
+        sources.append({name: source.values for name, source in experience_of(trainer).sources.items()})
     np.testing.assert_allclose(sources[0]["advantage"].numpy(), sources[1]["advantage"].numpy(), rtol=1e-5)
     assert float(sources[0]["returns"].std(0)[0]) > 10.0
     assert sources[1]["returns"].square().mean(0).tolist() == pytest.approx([1.0, 1.0], rel=1e-4)
-
-
-@pytest.mark.parametrize("normalize_values", [True, False])
-def test_a_resumed_run_is_the_uninterrupted_one(*, normalize_values: bool) -> None:
-    """The moments are in the checkpoint, beside the weights that belong to them."""
-    first, second = uninterrupted_and_resumed(hyper={"normalize_values": normalize_values})
-    assert torch.equal(first.optimizer.parameters, second.optimizer.parameters)
-    assert torch.equal(first.value_scale.scale, second.value_scale.scale)
-    assert (float(first.value_scale.scale[0]) != 1.0) == normalize_values
 
 
 def _values(trainer: PPOTrainer, actor: SyntheticActor) -> np.ndarray[Any, Any]:
@@ -165,17 +154,6 @@ def _values(trainer: PPOTrainer, actor: SyntheticActor) -> np.ndarray[Any, Any]:
     seen = [torch.from_numpy(columns[f"obs/{each.name}"]) for each in trainer.context.behavior.spec.observations]
     with torch.no_grad():
         return trainer.value_scale.values(single_network(trainer).values(seen)).numpy()
-
-
-@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True)])
-def test_a_checkpoint_fits_whatever_the_key_is(*, before: bool, after: bool) -> None:
-    """The critic of a run that turns the key on or off values observations as it did."""
-    bench, trainer = make(hyper={"normalize_values": before})
-    feed(bench, SyntheticActor(bench), 3, trainer)
-    _, other = make(hyper={"normalize_values": after})
-    other.load_state_dict(trainer.state_dict())
-    found, expected = (_values(each, SyntheticActor(bench, 5)) for each in (other, trainer))
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_checkpoint_of_before_there_was_a_scale_is_loaded() -> None:
@@ -189,38 +167,3 @@ def test_a_checkpoint_of_before_there_was_a_scale_is_loaded() -> None:
     other.load_state_dict(state)
     found, expected = (_values(each, SyntheticActor(bench, 5)) for each in (other, trainer))
     np.testing.assert_array_equal(found, expected)
-
-
-def test_an_undone_update_undoes_the_scale() -> None:
-    """Weights, moments and values are those of before it."""
-    bench, trainer = make(hyper={"normalize_values": True, "learning_rate": 1e38})
-    before = trainer.optimizer.snapshot().parameters
-    bench.put(SyntheticActor(bench).chunk([20] * 4))
-    trainer.advance()
-    assert trainer.version == 0
-    assert torch.equal(trainer.optimizer.parameters, before)
-    assert trainer.value_scale.scale.tolist() == [1.0]
-    unseen = RunningMoments(1).state_dict()
-    assert all(torch.equal(value, unseen[name]) for name, value in trainer.value_scale.state_dict().items())
-
-
-def test_what_actors_run_has_nothing_of_it() -> None:
-    """The published policy has the same parameters with and without."""
-    names = []
-    for normalize_values in (False, True):
-        bench, trainer = make(hyper={"normalize_values": normalize_values, "shared_critic": True})
-        feed(bench, SyntheticActor(bench), 1, trainer)
-        names.append(list(bench.published.state))
-    assert names[0] == names[1]
-
-
-def test_the_scale_is_reported_by_signal() -> None:
-    """Where there is one; values are reported in the units of the rewards either way."""
-    bench, trainer = make(hyper={"normalize_values": True}, reward_signals=CURIOUS)
-    feed(bench, SyntheticActor(bench), 2, trainer)
-    for index, name in enumerate(("extrinsic", "curiosity")):
-        assert trainer.numbers[f"return_scale/{name}"] == float(trainer.value_scale.scale[index])
-        assert bench.stats.summary(f"Policy/{name.capitalize()} Return Scale") is not None
-    bench, trainer = make(hyper={"normalize_values": False})
-    feed(bench, SyntheticActor(bench), 1, trainer)
-    assert "return_scale/extrinsic" not in trainer.numbers

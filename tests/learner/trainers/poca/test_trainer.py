@@ -67,16 +67,6 @@ def test_a_tower_trains() -> None:
     assert trainer.version == 1
 
 
-def test_curves_are_those_of_ml_agents() -> None:
-    """The update reports ML-Agents' scalars, with the loss and the estimate of the baseline."""
-    bench, trainer = make_poca()
-    bench.put(GroupActor(bench).play())
-    trainer.advance()
-    names = ("Losses/Policy Loss", "Losses/Value Loss", "Losses/Baseline Loss", "Policy/Entropy", "Policy/Epsilon")
-    estimates = ("Policy/Extrinsic Value Estimate", "Policy/Extrinsic Baseline Estimate")
-    assert all(bench.stats.summary(name) is not None for name in (*names, *estimates, "Policy/Beta"))
-
-
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_the_experience_equals_what_the_minibatch_computes(*, recurrent: bool) -> None:
     """Values and baselines of the experience are those of the critic for the columns that a minibatch draws."""
@@ -162,16 +152,6 @@ def test_agents_without_groups_train() -> None:
     assert float(network.critic.most_agents) == 1.0
 
 
-@pytest.mark.parametrize("signal", ["curiosity", "rnd"])
-def test_intrinsic_rewards_work_per_agent(signal: str) -> None:
-    """Curiosity and RND train with POCA."""
-    bench, trainer = make_poca(reward_signals={"extrinsic": {}, signal: {}})
-    bench.put(GroupActor(bench).play())
-    trainer.advance()
-    assert trainer.version == 1
-    assert bench.stats.summary(f"Policy/{signal.capitalize()} Baseline Estimate") is not None
-
-
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_interrupted_training_equals_uninterrupted_training(*, recurrent: bool) -> None:
     """Four updates equal two, a save, a load and two more, bit for bit."""
@@ -197,11 +177,11 @@ def test_interrupted_training_equals_uninterrupted_training(*, recurrent: bool) 
 
 
 def test_imitation_works_per_agent(tmp_path: Path) -> None:
-    """GAIL rewards each agent of a group for itself, and cloning trains the policy that the agents share."""
+    """Signals reward each agent of a group for itself, and cloning trains the policy that the agents share."""
     demo = str(demonstrate(tmp_path / "x.demo", CONTINUOUS, lengths=(20, 20)))
     gail = {"demo_path": demo, "use_actions": True, "network_settings": {"hidden_units": 8}}
     bench, trainer = make_poca(
-        reward_signals={"extrinsic": {}, "gail": gail},
+        reward_signals={"extrinsic": {}, "gail": gail, "curiosity": {}, "rnd": {}},
         behavioral_cloning={"demo_path": demo, "steps": 10_000, "strength": 0.5, "num_epoch": 1},
     )
     actor = GroupActor(bench)
@@ -209,8 +189,10 @@ def test_imitation_works_per_agent(tmp_path: Path) -> None:
         bench.put(actor.play())
         trainer.advance()
     assert trainer.version == 2
-    names = ("Policy/Gail Baseline Estimate", "Losses/GAIL Loss", "Losses/Pretraining Loss")
-    assert [name for name in names if bench.stats.summary(name) is None] == []
+    names = ("Policy Loss", "Value Loss", "Baseline Loss", "GAIL Loss", "Pretraining Loss")
+    estimates = (f"{each} Baseline Estimate" for each in ("Extrinsic", "Gail", "Curiosity", "Rnd"))
+    shown = *(f"Losses/{name}" for name in names), *(f"Policy/{name}" for name in estimates)
+    assert [name for name in shown if bench.stats.summary(name) is None] == []
 
 
 def part_of(chunk: Chunk, segments: list[int], sequence: int) -> Chunk:

@@ -14,7 +14,6 @@ from tests.learner.trainers.loss_cases import (
     log_prob,
     make_batch,
     make_output,
-    make_scalar,
     make_values,
 )
 
@@ -37,19 +36,6 @@ def test_the_parts_equal_the_formulas(ratio: Ratio, shift: float) -> None:
     assert terms.scalars["value_loss"].item() == pytest.approx(error, rel=1e-5)
     assert terms.scalars["entropy"].item() == pytest.approx(entropy, rel=1e-5)
     assert terms.total.item() == pytest.approx(-surrogate + 0.5 * error - 0.01 * entropy, rel=1e-4, abs=1e-5)
-
-
-@pytest.mark.parametrize("ratio", ["per_action", "joint"])
-@pytest.mark.parametrize("beta", [0.0, 0.05])
-@pytest.mark.parametrize("shift", [0.0, 0.1, 1.0])
-def test_the_derivative_is_that_of_the_scalar_loss(ratio: Ratio, beta: float, shift: float) -> None:
-    """The gradient equals that of the scalar loss."""
-    scalar = make_scalar(ratio, shift)
-    batch = scalar.batch
-    ratios = (scalar.log_prob - batch.log_prob).exp()
-    surrogate = torch.minimum(ratios * batch.advantage, ratios.clamp(0.8, 1.2) * batch.advantage).mean()
-    loss = -surrogate + scalar.value_error - beta * scalar.entropy
-    scalar.check(loss, ppo_loss, Coefficients(0.2, beta, ratio))
 
 
 def test_a_ratio_beyond_the_clip_gives_no_gradient() -> None:

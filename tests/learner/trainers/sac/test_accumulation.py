@@ -89,15 +89,18 @@ def test_signals_learn_from_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(each.reward) for each in seen] == [4] * 8
 
 
-def test_parts_must_be_equal() -> None:
-    """A batch that cannot be divided, or a too long sequence, is refused."""
-    sets = ["behaviors.A.trainer_type=sac", "behaviors.A.hyperparameters.gradient_accumulation=3"]
-    with pytest.raises(UserError, match="batch_size 128 cannot be divided into gradient_accumulation 3 equal parts"):
-        load_run_options(None, set_items=sets, environ={})
-    sets = [
-        "behaviors.A.trainer_type=sac",
-        "behaviors.A.hyperparameters.gradient_accumulation=4",
-        "behaviors.A.network_settings.memory.sequence_length=64",
-    ]
-    with pytest.raises(UserError, match=r"sequence_length is 64, more than hyperparameters.batch_size 128 in 4 parts"):
-        load_run_options(None, set_items=sets, environ={})
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        (["hyperparameters.gradient_accumulation=3"], "batch_size 128 cannot be divided into .* 3 equal parts"),
+        (["trainer_type=ppo", "hyperparameters.gradient_accumulation=3"], "batch_size 1024 cannot be divided into"),
+        (
+            ["hyperparameters.gradient_accumulation=4", "network_settings.memory.sequence_length=64"],
+            "sequence_length is 64, more than hyperparameters.batch_size 128 in 4 parts",
+        ),
+    ],
+)
+def test_parts_must_be_equal(sets: list[str], message: str) -> None:
+    """A batch that cannot be divided, or a sequence longer than a part, is refused."""
+    with pytest.raises(UserError, match=message):
+        load_run_options(None, set_items=[f"behaviors.A.{each}" for each in ["trainer_type=sac", *sets]], environ={})

@@ -121,24 +121,20 @@ def textbook(case: Case) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(("axes", "branches"), KINDS)
-def test_soft_values_are_the_textbook_s(axes: int, branches: tuple[int, ...]) -> None:
-    """Soft values include expectations over choices and the entropy of every part."""
-    case = make(axes, branches)
-    drawn = case.drawn()
-    own = soft_values(drawn, case.values(drawn.actions), case.alphas(), branches)
-    expected, log_prob = textbook(case)
-    torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-5)
-    if drawn.log_prob is not None:
-        torch.testing.assert_close(drawn.log_prob, log_prob, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(("axes", "branches"), KINDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_the_policy_loss_is_the_textbook_s(axes: int, branches: tuple[int, ...], seed: int) -> None:
-    """The policy's gradient passes through actions, log-probabilities and expectations."""
+    """It is the mean of the soft values: expectations over choices, and the entropy of every part.
+
+    The policy's gradient passes through actions, log-probabilities and expectations.
+    """
     case = make(axes, branches, seed)
     drawn = case.drawn()
-    own, expected = policy_loss(drawn, case.values(drawn.actions), case.alphas(), branches), -textbook(case)[0].mean()
+    soft, log_prob = textbook(case)
+    found = soft_values(drawn, case.values(drawn.actions), case.alphas(), branches)
+    torch.testing.assert_close(found, soft, rtol=1e-4, atol=1e-5)
+    if drawn.log_prob is not None:
+        torch.testing.assert_close(drawn.log_prob, log_prob, rtol=1e-4, atol=1e-4)
+    own, expected = policy_loss(drawn, case.values(drawn.actions), case.alphas(), branches), -soft.mean()
     torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-5)
     leaves = [leaf for leaf in (case.mean, case.log_std, case.scores) if leaf.numel()]
     for found, wanted in zip(torch.autograd.grad(own, leaves), torch.autograd.grad(expected, leaves), strict=True):

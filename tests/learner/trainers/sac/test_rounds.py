@@ -67,14 +67,6 @@ def test_a_round_that_owes_nothing_is_a_version() -> None:
     assert all(torch.equal(value, before[name]) for name, value in bench.published.state.items())
 
 
-def test_rounds_of_the_first_steps_are_uniform() -> None:
-    """Rounds that begin within the first steps are played with uniform actions."""
-    bench, trainer = make_rounds(buffer_init_steps=40, buffer_init_actions="uniform")
-    play(bench, SyntheticActor(bench), trainer, 4)
-    assert [progress.uniform for progress in bench.published.progress] == [True, True, False, False, False]
-    assert trainer.optimizer_steps > 0
-
-
 def test_a_state_goes_with_the_memory_of_its_moment(tmp_path: Path) -> None:
     """A state loads the replay memory of its own moment after a kill."""
     bench, trainer = make_rounds()

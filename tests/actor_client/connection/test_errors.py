@@ -94,14 +94,6 @@ def test_a_token_refused_with_a_reason_ends_the_actor() -> None:
     assert fatal(error, opening=False) is not None
 
 
-def test_a_mismatch_is_told_in_the_learners_words_alone() -> None:
-    """A spec mismatch shows the learner's message without the metadata."""
-    text = "CartPole differs: obs/state: run float32[64], actor float32[48]. Train the new environment in another run"
-    failure = fatal(SpecMismatch(text, metadata={"run": "BehaviorSpec(...)", "actor": "x"}), opening=False)
-    assert failure is not None
-    assert failure.message == text
-
-
 def test_a_command_may_give_advice_of_its_own() -> None:
     """A command can replace the advice of one error; the advice of others stays."""
     advice = {"UNKNOWN_BEHAVIOR": "rename it"}
@@ -111,13 +103,6 @@ def test_a_command_may_give_advice_of_its_own() -> None:
     other = fatal(BadSpec("x"), opening=False, advice=advice)
     assert other is not None
     assert "rename it" not in other.message
-
-
-def test_the_control_address_is_guessed() -> None:
-    """If a server lacks the actors' services, the message suggests that the address is the control address."""
-    failure = fatal(WireError("Method not found!", code=grpc.StatusCode.UNIMPLEMENTED), opening=True)
-    assert failure is not None
-    assert "but perhaps its control address; check --learner" in failure.message
 
 
 def test_a_refused_connection_is_told_shortly() -> None:

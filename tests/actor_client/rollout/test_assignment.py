@@ -22,18 +22,10 @@ def test_an_evaluation_is_read_whole() -> None:
 
 
 def test_without_an_entry_a_behavior_learns() -> None:
-    """Without an entry for behavior and team, the task is to learn with the newest policy."""
+    """The task is to learn with the newest policy without an entry for behavior and team, and under every number."""
     message = asking(purpose=Purpose.EVALUATE)
-    assert {
-        TaskReader().of(None, "Ball", 1),
-        TaskReader().of(message, "Ball", 0),
-        TaskReader().of(message, "Wall", 1),
-    } == {Task()}
-
-
-def test_learning_is_the_same_under_every_number() -> None:
-    """An assignment with another number but the same task changes nothing."""
-    assert TaskReader().of(asking(), "Ball", 1) == Task()
+    learns = [(None, "Ball", 1), (message, "Ball", 0), (message, "Wall", 1), (asking(), "Ball", 1)]
+    assert [TaskReader().of(*each) for each in learns] == [Task()] * 4
     assert TaskReader().of(asking(role=AssignmentRole.IDLE), "Ball", 1) == Task(idles=True)
 
 

@@ -145,14 +145,6 @@ def test_other_vector_environments_get_one_seed() -> None:
     assert len(np.unique(first[:, 0])) == 3
 
 
-def test_a_reset_without_a_dictionary_is_told() -> None:
-    """A reset that returns None as its infos is an error that says so."""
-    vector = toys.several(2)
-    vector.reset = lambda **_: (np.zeros((2, 3), np.float32), None)
-    with pytest.raises(EnvironmentFailed, match="reset must return a dictionary as info; got NoneType"):
-        VectorBatch(vector, "Toy").reset([0, 1])
-
-
 def test_an_environment_that_says_nothing_is_taken_for_the_usual_kind() -> None:
     """Without metadata, NextStep is assumed and reported."""
     vector = toys.several(1, length=1)

@@ -150,16 +150,6 @@ def bits() -> Toy:
     return Toy(action_space=spaces.MultiBinary((2, 2)))
 
 
-def text() -> Toy:
-    """Returns an environment whose observation is text, which cannot be sent."""
-    return Toy(spaces.Dict({"says": spaces.Text(5)}))
-
-
-def sequence_actions() -> Toy:
-    """Takes what cannot be chosen."""
-    return Toy(action_space=spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))))
-
-
 def broken() -> Toy:
     """Raises, so that no environment is made."""
     raise OSError("the simulator is not installed")

@@ -43,16 +43,6 @@ def test_all_who_wait_are_answered_by_one_run_of_the_policy() -> None:
         assert sum(agents.counts) <= 2  # one, unless the teams' declarations were answered apart
 
 
-def test_a_slow_player_keeps_nobody_waiting() -> None:
-    """A player that does not answer does not delay another one."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner, 2))
-        playing(stack, served, 0)
-        quick = playing(stack, served, 1)
-        for _ in range(20):
-            assert quick.step(Ball=[ball(0)]).command == STEP
-
-
 def test_a_late_behavior_holds_its_own_player_alone() -> None:
     """A behavior without a policy delays only its own player."""
     with ScriptedLearner() as learner, ExitStack() as stack:

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollcast.unity.communicator_objects import agent_pb2, observation_pb2, unity_message_pb2
+from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
 
 from actor_client.unity.mailbox import BadPlayerData
 from actor_client.unity.steps import BehaviorStep, form_of
@@ -78,15 +78,6 @@ def test_decisions_and_terminals() -> None:
     assert terminals.group_ids.tolist() == [1, 0]
     assert terminals.group_rewards.tolist() == [2.0, 0.0]
     assert terminals.faulty is None
-
-
-def test_an_agent_that_ended_and_began() -> None:
-    """The same id may be a terminal and a decision of one message."""
-    infos = [walker(4, 1.0, 1.0, done=True, reward=1.0), walker(4, 2.0, 2.0)]
-    step = form(*infos).read(infos)
-    assert step.decisions.ids.tolist() == step.terminals.ids.tolist() == [4]
-    assert step.decisions.observations[0].tolist() == [[2.0, 2.0]]
-    assert step.terminals.rewards.tolist() == [1.0]
 
 
 def test_only_one_kind() -> None:
@@ -210,21 +201,6 @@ def test_a_player_of_before_api_version_1_3() -> None:
     assert [one.name for one in behavior.spec.observations] == ["obs_0", "obs_1"]
     assert behavior.spec.action.discrete_branches == (4,)
     assert np.array_equal(behavior.read([info]).decisions.observations[0][0], image.transpose(2, 0, 1))
-
-
-def test_fifty_megabytes() -> None:
-    """A message of 50 MB of floats is read whole."""
-    values = np.arange(12_500_000, dtype=np.float32)
-    info = agent(observation_pb2.ObservationProto(shape=[values.size], dimension_properties=[1], name="Sensor"))
-    data = values.tobytes()
-    length = len(data)
-    head = b"\x0a" + bytes((length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14 & 0x7F | 0x80, length >> 21))
-    info.observations[0].float_data.ParseFromString(head + data)
-    small = form(agent(floats([1.0])))
-    with pytest.raises(BadPlayerData, match=r"has shape \[12500000\]"):
-        small.read([info])
-    found = form(info).read(over_the_wire(info)).decisions.observations[0]
-    assert np.array_equal(found[0], values)
 
 
 RECORDED = (

@@ -74,17 +74,6 @@ def test_the_console_is_that_of_mlagents_unless_told(tmp_path: Path, said: list[
     assert ("--log-format=json" in commands.gateway(given, plan, HERE, tmp_path / "error")) == (wanted == "json")
 
 
-def test_how_others_join(tmp_path: Path) -> None:
-    """The line for joining is a command, or says what the address lacks for that."""
-    _, plan = _planned(tmp_path)
-    assert "--address 0.0.0.0:50051 --insecure" in commands.another_machine(plan, HERE)
-    moved = HERE._replace(port=50091)
-    assert "--address 0.0.0.0:50091 --insecure" in commands.another_machine(plan, moved)
-    joining = commands.another_machine(plan, SHARED)
-    assert "rollcast-actor unity --env Build --num-envs 3 --learner " in joining
-    assert joining.endswith(":50051 --insecure")
-
-
 def test_with_certificates_nothing_is_plain_text(tmp_path: Path) -> None:
     """The learner gets its folder and the gateway its own; neither is told to accept plain text, nor are others."""
     given, plan = _planned(tmp_path, "--set=rollcast.tls_cert=a", "--set=rollcast.tls_key=b", "--actor-certs=mine")

@@ -56,7 +56,7 @@ def test_a_game_can_be_declared(game: Game) -> None:
     assert BehaviorSpec.from_message(spec.to_message()) == spec
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=SEEDS)
 def test_a_game_is_played_by_its_rules(game: Game, seed: int) -> None:
     """In each position masks, legal moves and notation agree; the results of both add up to 0 and a copy stands still."""

@@ -246,7 +246,7 @@ BRAINS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=30), BRAINS, st.lists(OBSERVATIONS, max_size=4), st.text(max_size=12))
 def test_anything_is_a_spec_or_one_line(
     behavior_id: str,

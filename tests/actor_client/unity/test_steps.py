@@ -241,7 +241,7 @@ INFOS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(INFOS, max_size=5))
 def test_anything_is_a_step_or_one_line(infos: list[agent_pb2.AgentInfoProto]) -> None:
     """Random agents become a valid step or an error of one line."""
@@ -262,7 +262,7 @@ def test_anything_is_a_step_or_one_line(infos: list[agent_pb2.AgentInfoProto]) -
     assert line.isprintable()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(bytes.fromhex(RECORDED)) - 1), st.integers(0, 255)), max_size=4))
 def test_damaged_messages(damage: list[tuple[int, int]]) -> None:
     """Corrupted bytes are refused by protobuf, read, or reported in one line."""

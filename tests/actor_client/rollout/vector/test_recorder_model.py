@@ -209,7 +209,7 @@ CASES = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(CASES)
 def test_every_row_arrives_once_in_the_right_segment(case: Case) -> None:
     """Segments, rows, ends, final observations, versions, records and books equal those of the simple recorder.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from actor_client.unity.dropin.addresses import LearnerAddress
 from actor_client.unity.dropin.commands import Plan, make_plan
 from actor_client.unity.dropin.exits import DropInError
 from actor_client.unity.dropin.flags import Given, parse
+from learner.cli import main as learner_main
 from learner.common.exits import ExitCode
 
 HERE = LearnerAddress("127.0.0.1:50051", "127.0.0.1:50051", 50051, is_usual=True, is_shared=False)
@@ -23,6 +27,19 @@ env_settings: {env_path: Build, num_envs: 3, base_port: 6000, env_args: [--level
 engine_settings: {no_graphics: true}
 checkpoint_settings: {run_id: ball, results_dir: there}
 """
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the learner's check of the run file without a process."""
+
+    def run(command: list[str], **_: object) -> SimpleNamespace:
+        said, errors = io.StringIO(), io.StringIO()
+        with redirect_stdout(said), redirect_stderr(errors):
+            code = learner_main(command[3:])
+        return SimpleNamespace(returncode=code, stdout=said.getvalue(), stderr=errors.getvalue())
+
+    monkeypatch.setattr(commands, "subprocess", SimpleNamespace(run=run, DEVNULL=None))
 
 
 def _planned(folder: Path, *arguments: str, run: str = RUN) -> tuple[Given, Plan]:

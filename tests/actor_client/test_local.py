@@ -94,6 +94,7 @@ def test_a_class_is_made_for_each_environment(tmp_path: Path) -> None:
     assert read_demonstration(path, SPEC).rewards.tolist() == [1, 2, 2] * 4  # 3 is more than the space allows
 
 
+@pytest.mark.slow
 def test_wrappers_and_videos_by_flag(tmp_path: Path) -> None:
     """Wrappers apply to the policy and the file."""
     path, toys = tmp_path / "wrapped.demo", "tests.actor_client.envs.toys"

@@ -15,15 +15,6 @@ from tests.actor_client.scripted import ScriptedLearner, wait_until
 from tests.protos.builders import CARTPOLE
 
 
-def test_a_policy_is_taken_once() -> None:
-    """`take_policy` returns each loaded policy once and None otherwise."""
-    with ScriptedLearner() as learner, acting(learner) as actor:
-        assert actor.port.take_policy() is None
-        learner.publish("CartPole", 1)
-        assert actor.take_policy() == BarePolicy(1, 1, b"CartPole 1")
-        assert actor.port.take_policy() is None
-
-
 def test_a_large_policy_comes_whole() -> None:
     """A policy of several frames is reassembled and verified."""
     payload = bytes(range(256)) * 12000

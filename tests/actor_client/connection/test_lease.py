@@ -9,10 +9,17 @@ import pytest
 from rollcast.errors import WireError
 from rollcast.v1 import session_pb2
 
+from actor_client.connection import lease
 from actor_client.connection.state import SessionTimes
 from actor_client.counts import ConnectionCounts, RolloutCounts
 from tests.actor_client.connection.harness import acting
 from tests.actor_client.scripted import ScriptedLearner, wait_until
+
+
+@pytest.fixture(autouse=True)
+def _early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the first renewal come at once."""
+    monkeypatch.setattr(lease, "FIRST_REPORT_SECONDS", 0.0)
 
 
 def test_renewals_go_on_while_the_stepping_thread_is_blocked() -> None:
@@ -20,7 +27,7 @@ def test_renewals_go_on_while_the_stepping_thread_is_blocked() -> None:
     with ScriptedLearner() as learner:
         learner.lease_seconds, learner.report_seconds = 600.0, 0.05
         with acting(learner):
-            wait_until(lambda: learner.session.renewals >= 5)  # the first one after FIRST_REPORT_SECONDS
+            wait_until(lambda: learner.session.renewals >= 5)
 
 
 def test_renewals_report_books_and_the_acting_policy() -> None:
@@ -42,7 +49,7 @@ def test_renewals_report_books_and_the_acting_policy() -> None:
 def test_a_renewal_that_fails_is_tried_again_without_a_new_session() -> None:
     """A failed renewal is retried without a new session."""
     with ScriptedLearner() as learner:
-        learner.report_seconds = 0.05
+        learner.lease_seconds = 3.0
         learner.fail_renew = [WireError("busy", code=grpc.StatusCode.UNAVAILABLE)] * 2
         with acting(learner):
             wait_until(lambda: learner.session.renewals >= 2)

@@ -94,15 +94,3 @@ def test_the_mask_is_no_observation() -> None:
     form = Cast(CastingRules(), "Run").seat(toys.duel(), "x").form
     assert [each.name for each in form.spec.observations] == ["observation"]
     assert form.masks_in_observations
-
-
-def test_a_space_that_cannot_be_sent_is_named_with_its_agent() -> None:
-    """The error begins with the agent."""
-
-    class Talking(toys.Field):
-        def observation_space(self, agent: str) -> spaces.Space[Any]:
-            """Returns texts."""
-            return spaces.Text(5)
-
-    with pytest.raises(UnsupportedSpace, match="agent a: observation obs has the space Text"):
-        places(Cast(CastingRules(), "Run"), Talking())

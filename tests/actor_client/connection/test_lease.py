@@ -19,7 +19,7 @@ from tests.actor_client.scripted import ScriptedLearner, wait_until
 @pytest.fixture(autouse=True)
 def _early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the first renewal come at once."""
-    monkeypatch.setattr(lease, "FIRST_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(lease, "FIRST_REPORT_SECONDS", 0.01)
 
 
 def test_renewals_go_on_while_the_stepping_thread_is_blocked() -> None:

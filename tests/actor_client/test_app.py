@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import structlog
 from rollcast.demonstrations.reading import read_demonstration
 
 from actor_client.cli import main
@@ -66,14 +65,6 @@ def error_line(text: str) -> str:
     return line
 
 
-@pytest.fixture
-def _logs() -> Iterator[None]:
-    """Takes back what the command did to the logs of this process."""
-    yield
-    structlog.reset_defaults()
-
-
-@pytest.mark.usefixtures("_logs")
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -100,7 +91,6 @@ def test_faults_of_the_user_are_one_line(
     assert "Traceback" not in errors
 
 
-@pytest.mark.usefixtures("_logs")
 def test_a_fault_is_one_line_of_json_where_json_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     """With JSON logs every line is JSON, including the last one."""
     assert main(["gym", "--env", "NoSuch-v0", "--log-format", "json"]) == ExitCode.UNKNOWN_ENVIRONMENT
@@ -110,7 +100,6 @@ def test_a_fault_is_one_line_of_json_where_json_is_asked_for(capsys: pytest.Capt
     assert "NoSuch" in event["error"]
 
 
-@pytest.mark.usefixtures("_logs")
 def test_commands_answer() -> None:
     """Help and version need nothing else; a missing command is a wrong command line."""
     assert main(["--version"]) == ExitCode.OK
@@ -168,7 +157,6 @@ def test_an_actor_trains_until_a_signal_and_leaves_with_balanced_books() -> None
         assert "open=0" in line
 
 
-@pytest.mark.usefixtures("_logs")
 def test_an_actor_records_what_its_learner_has_it_do(tmp_path: Path) -> None:
     """With --record the file has the episodes, the learner has every step, and the actor stops after them."""
     path = tmp_path / "acted.demo"
@@ -184,7 +172,6 @@ def test_an_actor_records_what_its_learner_has_it_do(tmp_path: Path) -> None:
     assert found.rewards.tolist() == [1.0] * len(found.rows)
 
 
-@pytest.mark.usefixtures("_logs")
 def test_an_environment_that_fails_again_and_again_ends_the_actor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,7 +205,6 @@ def publishing(learner: RealLearner) -> Iterator[None]:
     publisher.join()
 
 
-@pytest.mark.usefixtures("_logs")
 def test_a_run_with_several_behaviors_asks_which(capsys: pytest.CaptureFixture[str]) -> None:
     """If the run has several behaviors, the message lists them."""
     with ScriptedLearner() as learner:
@@ -227,7 +213,6 @@ def test_a_run_with_several_behaviors_asks_which(capsys: pytest.CaptureFixture[s
     assert "has the behaviors Walker, Crawler; choose one with --behavior" in error_line(capsys.readouterr().err)
 
 
-@pytest.mark.usefixtures("_logs")
 def test_another_shape_than_the_run_has_is_shown_with_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
     """SPEC_MISMATCH shows the difference and both sides."""
     with RealLearner() as learner, linked(learner) as link:
@@ -238,7 +223,6 @@ def test_another_shape_than_the_run_has_is_shown_with_both_sides(capsys: pytest.
     assert "[6]" in line
 
 
-@pytest.mark.usefixtures("_logs")
 def test_an_unknown_behavior_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown behavior is refused with a list of the known ones."""
     with RealLearner() as learner:
@@ -247,7 +231,6 @@ def test_an_unknown_behavior_is_refused_with_the_known_ones(capsys: pytest.Captu
     assert "CartPole" in error_line(capsys.readouterr().err)
 
 
-@pytest.mark.usefixtures("_logs")
 def test_a_time_limit_ends_the_actor_well(capsys: pytest.CaptureFixture[str]) -> None:
     """--max-seconds ends the actor with 0."""
     arguments = ["gym", "--env", "CartPole-v1", "--learner", "127.0.0.1:1", "--max-seconds", "0.1"]

@@ -60,7 +60,7 @@ def test_a_learner_that_answers_no_renewal_for_a_whole_lease_is_left() -> None:
     """The actor reconnects if no renewal was answered for a whole lease, and resumes the session."""
     with ScriptedLearner() as learner:
         learner.lease_seconds = 0.3
-        learner.fail_renew = [WireError("busy", code=grpc.StatusCode.UNAVAILABLE)] * 3
+        learner.fail_renew = [WireError("busy", code=grpc.StatusCode.UNAVAILABLE)] * 4
         with acting(learner) as actor:
             wait_until(lambda: learner.session.epoch >= 2)
             wait_until(lambda: learner.session.renewals >= 1)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import grpc
-import pytest
-from rollcast.errors import MalformedChunk, WireError
+from rollcast.errors import MalformedChunk
 from rollcast.v1 import trajectory_pb2
 from structlog.testing import capture_logs
 
 from actor_client.endings import closing
-from actor_client.exits import ActorError, ExitCode
+from actor_client.exits import ExitCode
 from tests.actor_client.connection.harness import Actor, acting
 from tests.actor_client.scripted import PLENTY, ScriptedLearner, wait_until
 
@@ -152,25 +150,6 @@ def test_rejections_are_counted_and_the_rows_are_acked() -> None:
     assert [entry["acked"] for entry in logs if entry["event"] == "books"] == [7]
 
 
-@pytest.mark.parametrize(
-    ("error", "exit_code"),
-    [
-        (MalformedChunk("column reward is float64; float32 is required"), ExitCode.MALFORMED),
-        (WireError("message larger than max", code=grpc.StatusCode.RESOURCE_EXHAUSTED), ExitCode.MALFORMED),
-    ],
-)
-def test_a_fault_of_form_ends_the_actor(error: WireError, exit_code: ExitCode) -> None:
-    """A malformed chunk is not sent again: the actor ends with a documented exit code."""
-    with ScriptedLearner() as learner, acting(learner) as actor:
-        learner.tell(error)
-        wait_until(lambda: actor.link.stopping)
-        failure = actor.link.error
-        assert isinstance(failure, ActorError)
-        assert failure.exit_code is exit_code
-        assert error.message in failure.message
-        wait_until(lambda: learner.session.closed is not None)
-
-
 def test_a_refusal_in_the_midst_of_writes_is_seen() -> None:
     """The actor ends with the learner's message although grpc.aio hides it when a stream ends during a write."""
     with ScriptedLearner() as learner, acting(learner) as actor:
@@ -180,7 +159,9 @@ def test_a_refusal_in_the_midst_of_writes_is_seen() -> None:
             actor.send(2000)
         wait_until(lambda: actor.link.error is not None)
         assert actor.link.error is not None
+        assert actor.link.error.exit_code is ExitCode.MALFORMED
         assert "float64" in actor.link.error.message
+        wait_until(lambda: learner.session.closed is not None)
 
 
 def test_uploads_and_policies_have_connections_of_their_own() -> None:

@@ -62,6 +62,17 @@ def test_new_chunks_follow_the_resent_ones() -> None:
     assert sent(window) == [1, 2, 3]
 
 
+def test_an_ack_amid_a_resend_skips_nothing() -> None:
+    """Chunks that are not resent yet when an earlier one is acked are resent in order."""
+    window, _, _ = filled(1, 1, 1)
+    sent(window)
+    window.rewind(1)
+    first = window.take()
+    assert first is not None
+    window.ack(first.sequence)
+    assert sent(window) == [2, 3]
+
+
 def test_a_chunk_without_credit_holds_up_its_own_behavior_only() -> None:
     """Chunks are numbered when sent, so a behavior without credit leaves no gap."""
     window, books, _ = filled()
@@ -72,6 +83,21 @@ def test_a_chunk_without_credit_holds_up_its_own_behavior_only() -> None:
     assert sent(window) == [1, 2]
     poor.grant(BIG)
     assert sent(window) == [3, 4]
+
+
+def test_chunks_of_a_behavior_leave_in_their_order() -> None:
+    """A small chunk does not overtake a larger one of its behavior that exceeds the credit in bytes, spooled or not."""
+    window, books, _ = filled()
+    gate, small = Gate(1), sealed(books, Gate(1), 1).size_bytes
+    gate.grant(trajectory_pb2.Credit(bytes_through=small))
+    for rows in (300, 1):
+        window.put(sealed(books, gate, rows))
+    assert sent(window) == []
+    behavior = Behavior(books, Gate(1), allowed=10**6)
+    behavior.gate.grant(trajectory_pb2.Credit(bytes_through=small))
+    for rows in (300, 1):
+        spooled(window, behavior, rows)
+    assert sent(window) == []
 
 
 def test_a_number_that_cannot_be_sent_is_refused() -> None:

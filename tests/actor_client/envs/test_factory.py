@@ -122,9 +122,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA
 
 
-@pytest.mark.parametrize(("name", "interface"), [("turns", "AEC"), ("at_once", "Parallel")])
+@pytest.mark.parametrize(("name", "interface"), [("duel", "AEC"), ("Field", "Parallel")])
 def test_pettingzoo_is_refused_by_that_name(name: str, interface: str) -> None:
     """PettingZoo environments are refused with one line that names the other command."""
-    for vector in (False, True):
-        with pytest.raises(UnknownEnvironment, match=f"{interface} interface.; use rollcast-actor pettingzoo"):
-            make_env_batch(f"{toys.MODULE}:{name}", num_envs=1, vector=vector)
+    with pytest.raises(UnknownEnvironment, match=f"{interface} interface.; use rollcast-actor pettingzoo"):
+        make_env_batch(f"tests.actor_client.pettingzoo.toys:{name}", num_envs=1)

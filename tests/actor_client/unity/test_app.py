@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from actor_client.cli import main
 from actor_client.exits import ExitCode
@@ -175,11 +174,9 @@ def test_stubborn_players_are_ended(tmp_path: Path, signals: int, code: ExitCode
 
 
 @pytest.fixture
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Runs the command in a folder and restores this process's logging."""
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the command in a folder."""
     monkeypatch.chdir(tmp_path)
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.mark.usefixtures("_here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,18 +22,6 @@ from tests.actor_client.unity.harness import ball, hello, id_of, ready
 FAREWELL = replies.farewell().SerializeToString()
 
 
-class Times:
-    """A clock that advances by one at each reading."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        """Returns the next second."""
-        self.now += 1.0
-        return self.now
-
-
 class Agents:
     """A reader that counts agents and refuses negative ids."""
 
@@ -49,7 +38,7 @@ class Talk:
 
     def __init__(self) -> None:
         self.mailbox = Mailbox()
-        self.conversation = Conversation(0, self.mailbox, clock=Times())
+        self.conversation = Conversation(0, self.mailbox, clock=map(float, itertools.count(1)).__next__)
         self.threads = ThreadPoolExecutor(4)
         self.peer = "ipv4:127.0.0.1:40000"
 

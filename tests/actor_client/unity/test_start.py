@@ -7,12 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import structlog
 from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto
 
 from actor_client.cli import main
@@ -107,14 +105,6 @@ def test_a_signal_amid_the_imports_ends_it_in_good_order(tmp_path: Path) -> None
     assert "Traceback" not in errors
 
 
-@pytest.fixture
-def _logs() -> Iterator[None]:
-    """Restores this process's logging."""
-    yield
-    structlog.reset_defaults()
-
-
-@pytest.mark.usefixtures("_logs")
 def test_what_ended_it_is_left_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--error-file` gets the last error line; success writes none."""
     common = ["unity", "--base-port", str(free_port()), "--metrics-address=off", "--learner=127.0.0.1:1"]
@@ -125,7 +115,6 @@ def test_what_ended_it_is_left_in_a_file(tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "good").exists()
 
 
-@pytest.mark.usefixtures("_logs")
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_port_that_is_taken_is_one_line(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A taken port on either address of localhost is an error of one line, and no player starts."""

@@ -195,15 +195,3 @@ def test_another_generation_may_have_another_form() -> None:
     driver.end({1: 1.0})
     driver.recorder.flush()
     assert driver.link.chunks[0].columns["memory"].tolist() == [[9.0, 9.0, 9.0]]
-
-
-def test_agents_that_were_forgotten_take_their_memories_along() -> None:
-    """Answers to forgotten agents are dropped with their memories."""
-    driver = make()
-    slots = driver.ask({1: 0.0, 2: 0.0, 3: 0.0}, act=False)
-    driver.end({2: 0.0})
-    memory = np.array([[1, 1], [2, 2], [3, 3]], np.float32)
-    driver.recorder.act(slots, answers(3)._replace(memory_in=memory))
-    driver.end({1: 1.0, 3: 1.0})
-    driver.recorder.flush()
-    assert driver.link.chunks[0].columns["memory"].tolist() == [[1, 1], [3, 3]]

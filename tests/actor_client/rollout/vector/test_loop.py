@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 
 from actor_client.counts import RolloutCounts
 from actor_client.envs.errors import EnvironmentFailedTooOften
-from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.exits import ExitCode
 from actor_client.rollout.vector.environments import STEPS_PER_FAILURE
@@ -219,30 +218,6 @@ def test_nothing_is_declared_before_a_reset_succeeds() -> None:
     limits = LoopLimits(max_steps=5, remake_pause_seconds=0.0)
     RolloutLoop(lambda: waiting.pop(0), batch, KeepingSession(), declare, limits=limits).run()
     assert resets == [[1, 1, 1]]
-
-
-def test_masked_environments_get_allowed_actions_only() -> None:
-    """Masks reach the policy and the log, and only allowed actions reach the environment."""
-    loop, link, _ = toy_loop(toys.Masked(), limits=LoopLimits(max_steps=30))
-    stats = loop.run()
-
-    assert stats.env_failures == 0
-    for piece in pieces(link.chunks):
-        chosen = piece.rows["discrete_action"][:, 0]
-        assert piece.rows["action_mask"][range(len(piece)), chosen].all()
-
-
-@pytest.mark.parametrize("name", ["nested", "continuous", "bits"])
-def test_every_kind_of_space_goes_all_the_way(name: str) -> None:
-    """Nested observations, branches, bits and continuous actions are stepped, recorded and decoded."""
-    batch = make_env_batch(f"{toys.MODULE}:{name}", num_envs=2)
-    link = KeepingLink(batch.spec)
-    link.policies.append(RulePolicy(batch.spec))
-    RolloutLoop(lambda: batch, batch, KeepingSession(), lambda: link, limits=LoopLimits(max_steps=22)).run()
-
-    assert sum(chunk.rows for chunk in link.chunks) == 22
-    for spec in batch.spec.observations:
-        assert link.chunks[0].columns[f"obs/{spec.name}"].dtype == spec.dtype
 
 
 def first_steps(run_seed: int, actor_index: int) -> list[float]:

@@ -77,25 +77,6 @@ def test_a_learner_started_anew_from_its_checkpoint_goes_on_with_the_actor() -> 
         assert actor.port.books.view().acked == 1300
 
 
-def test_a_learner_without_its_checkpoint_gives_a_new_session() -> None:
-    """A learner without its checkpoint opens a new session, and the old one's unacked steps are lost."""
-    with RealLearner() as learner, acting(learner) as actor:
-        work(actor, 5)
-        actor.wait_acked()
-        learner.stop()
-        actor.send(7)
-        old = actor.port.books
-        learner.start()
-        wait_until(lambda: actor.port.session_lost)
-        assert old.view().dropped == {"session_lost": 7}
-        actor.port.begin_session()
-        learner.publish(make_policy(0, generation=2))
-        actor.take_policy()
-        work(actor, 60)
-        actor.wait_acked()
-        wait_until(lambda: books_of(learner).trained == 1200)
-
-
 def test_a_final_drain_ends_actor_and_learner_in_good_order() -> None:
     """On a final drain the learner waits for its actors, which leave with everything acked."""
     with RealLearner() as learner, acting(learner) as actor:

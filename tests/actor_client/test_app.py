@@ -18,7 +18,6 @@ from rollcast.demonstrations.reading import read_demonstration
 from actor_client.cli import main
 from actor_client.envs.factory import behavior_of, make_env_batch
 from actor_client.exits import ExitCode
-from tests.actor_client.connection.harness import linked
 from tests.actor_client.onnx_policies import linear_policy
 from tests.actor_client.real_learner import RealLearner
 from tests.actor_client.scripted import ScriptedLearner, wait_until
@@ -121,42 +120,6 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     assert "pip install 'rollcast[actor" in error_line(done.stderr)
 
 
-@pytest.mark.slow
-def test_an_actor_that_starts_first_says_so_and_obeys_a_signal(tmp_path: Path) -> None:
-    """Without a learner the actor retries, names address and reason, and ends with 0 on SIGTERM."""
-    with started("--env", "CartPole-v1", "--learner", "127.0.0.1:1", "--log-format", "json") as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            event = json.loads(line)
-            if event["event"] == "learner_unreachable":
-                break
-        assert event["address"] == "127.0.0.1:1"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == ExitCode.OK
-
-
-@pytest.mark.slow
-def test_an_actor_trains_until_a_signal_and_leaves_with_balanced_books() -> None:
-    """On SIGINT the actor sends its rows, closes the session with final books, and ends with 0."""
-    with RealLearner() as learner:
-        learner.ahead_limit_steps = 4000
-        with started("--env", "CartPole-v1", "--num-envs", "2", "--learner", learner.address) as process:
-            wait_until(lambda: bool(learner.learner.sessions.live()))
-            wait_until(lambda: learner.learner.behaviors.by_index(0) is not None)
-            learner.publish(linear_policy(0))
-            wait_until(lambda: learner.learner.ledger.books("CartPole").trained > 500)
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=SECONDS)
-        assert process.returncode == ExitCode.OK, errors
-        assert not learner.learner.sessions.live()
-        books = learner.learner.ledger.books("CartPole")
-        assert books.balanced
-        line = next(line for line in errors.splitlines() if " books " in line)
-        assert f"acked={books.received}" in line
-        assert "unacked=0" in line
-        assert "open=0" in line
-
-
 def test_an_actor_records_what_its_learner_has_it_do(tmp_path: Path) -> None:
     """With --record the file has the episodes, the learner has every step, and the actor stops after them."""
     path = tmp_path / "acted.demo"
@@ -211,24 +174,6 @@ def test_a_run_with_several_behaviors_asks_which(capsys: pytest.CaptureFixture[s
         learner.behaviors = ("Walker", "Crawler")
         assert main(["gym", "--env", "CartPole-v1", "--learner", learner.address]) == ExitCode.USAGE
     assert "has the behaviors Walker, Crawler; choose one with --behavior" in error_line(capsys.readouterr().err)
-
-
-def test_another_shape_than_the_run_has_is_shown_with_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
-    """SPEC_MISMATCH shows the difference and both sides."""
-    with RealLearner() as learner, linked(learner) as link:
-        link.declare(make_env_batch("CartPole-v1", num_envs=1, behavior="CartPole").spec, 0, 1, 20.0)
-        assert main(["gym", "--env", "Acrobot-v1", "--learner", learner.address]) == ExitCode.SPEC_MISMATCH
-    line = error_line(capsys.readouterr().err)
-    assert "[4]" in line
-    assert "[6]" in line
-
-
-def test_an_unknown_behavior_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown behavior is refused with a list of the known ones."""
-    with RealLearner() as learner:
-        arguments = ["gym", "--env", "CartPole-v1", "--learner", learner.address, "--behavior", "Walker"]
-        assert main(arguments) == ExitCode.UNKNOWN_BEHAVIOR
-    assert "CartPole" in error_line(capsys.readouterr().err)
 
 
 def test_a_time_limit_ends_the_actor_well(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,6 @@ from actor_client.platform import (
     stop_signal_numbers,
     was_asked_to_end,
 )
-from tests.actor_client.unity.players.programs import eventually, is_running
 
 
 @pytest.mark.parametrize(
@@ -63,66 +62,12 @@ def test_processes_end_with_and_without_groups(lacks: tuple[str, ...], monkeypat
         end_process(process, at_once=at_once)  # it is gone: nothing happens
 
 
-@pytest.mark.slow
-def test_an_exit_at_once_ends_the_processes_of_environments() -> None:
-    """Child processes of `multiprocessing` end when the process exits while one of its threads hangs."""
-    program = """
-import multiprocessing, time
-from actor_client.platform import exit_at_once
-
-if __name__ == "__main__":
-    child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True)
-    child.start()
-    print(child.pid, flush=True)
-    exit_at_once(7)
-"""
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 7, ended.stderr
-    assert _is_gone(int(ended.stdout))
-
-
-def _is_gone(pid: int) -> bool:
-    """Waits until the system has taken a process back."""
-    eventually(lambda: not is_running(pid), "its end")
-    return True
-
-
 def _start_program(program: str) -> subprocess.Popen[str]:
     """Starts an interpreter that prints a line when it is ready."""
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
-
-
-HANGING = """
-import os
-from actor_client.platform import stop_signals
-from tests.e2e.toys import hang_in_a_library
-
-def stop(name):
-    print(name, flush=True)
-    if once:
-        os._exit(7)
-
-with stop_signals(stop):
-    print("ready", flush=True)
-    hang_in_a_library()
-"""
-
-
-@pytest.mark.slow
-def test_signals_count_while_a_library_does_not_return() -> None:
-    """The first signal is passed on although the main thread is inside C code, and the second ends the process."""
-    with _start_program(f"once = True{HANGING}") as process:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(300) == 7
-    with _start_program(f"once = False{HANGING}") as process:
-        assert process.stdout is not None
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.readline() == "SIGTERM\n"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(300) == 130
 
 
 @pytest.mark.slow

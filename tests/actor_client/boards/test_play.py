@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 
 from actor_client.boards.catalog import make_game
-from actor_client.boards.play.app import run_play
 from actor_client.boards.play.model import Model
 from actor_client.boards.play.players import ModelPlayer, Style
 from actor_client.boards.play.search import Search
@@ -27,7 +26,6 @@ from actor_client.boards.play.usi import UsiEngine, read_limits
 from actor_client.boards.positions import Game, Position
 from actor_client.boards.records import RecordFolder
 from actor_client.exits import ActorError, ExitCode
-from actor_client.settings.boards import PlaySettings
 from learner.networks.policy import PolicyNetwork
 from learner.publish.unity import render_unity
 from learner.settings.network import NetworkSettings, TowerSettings
@@ -337,10 +335,3 @@ def test_the_engine_keeps_its_time_and_stops(tmp_path: Path) -> None:
 def test_time_limits(words: str, mover: int, seconds: float) -> None:
     """A move takes its own time, and a fortieth of what remains, less the way of the answer."""
     assert read_limits(words.split(), mover).seconds == pytest.approx(seconds)
-
-
-def test_usi_is_for_shogi(tmp_path: Path) -> None:
-    """Another game with --usi is refused before the model is read."""
-    with pytest.raises(ActorError, match="--usi is a protocol of shogi") as caught:
-        run_play(PlaySettings(model=tmp_path / "none.onnx", game="chess", usi=True))
-    assert caught.value.exit_code is ExitCode.USAGE

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import grpc
 import pytest
 from rollcast.errors import (
-    Quarantined,
     SessionExpired,
     SessionFenced,
     SpecMismatch,
@@ -16,7 +14,6 @@ from rollcast.errors import (
     TooManySessions,
     WireError,
 )
-from rollcast.tls import ClientSecurity
 from rollcast.v1 import session_pb2
 from structlog.testing import capture_logs
 
@@ -192,19 +189,6 @@ def test_a_token_refused_after_a_success_is_tried_again(monkeypatch: pytest.Monk
             assert actor.link.error.exit_code is ExitCode.UNAUTHENTICATED
 
 
-def test_a_secret_that_others_can_read_is_told(tmp_path: Path) -> None:
-    """A token that other users can read is used, because orchestrators mount it so, and the log names the file."""
-    for mode, told in ((0o644, 1), (0o600, 0)):
-        token = tmp_path / f"token-{mode:o}"
-        token.write_text("a-token-of-an-actor\n")
-        token.chmod(mode)
-        with ScriptedLearner() as learner, capture_logs() as logs:
-            with linked(learner, security=ClientSecurity(token_file=token)) as link:
-                link.open(20.0)
-            warned = [entry for entry in logs if entry["event"] == "secret_readable_by_others"]
-        assert [entry["file"] for entry in warned] == [str(token)] * told
-
-
 def test_a_refused_declaration_ends_the_actor_and_closes_the_session() -> None:
     """A refused declaration ends the actor with the learner's message, without its metadata, and closes the session."""
     text = "CartPole differs: obs/state: run float32[64], actor float32[48]"
@@ -277,17 +261,6 @@ def test_a_drain_that_is_not_final_brings_the_actor_back() -> None:
         assert time.monotonic() - begin >= 0.4
         wait_until(lambda: actor.port.may_step(1))
         assert not actor.link.stopping
-
-
-def test_an_actor_that_is_shut_out_says_so_and_waits() -> None:
-    """The actor logs why it is shut out and for how long, and is back after that time."""
-    with capture_logs() as logs, ScriptedLearner() as learner:
-        learner.fail_open = [Quarantined("3 faults of form; the last: a wrong shape", retry_after_seconds=0.3)]
-        with linked(learner) as link:
-            link.open(20.0)
-    (line,) = [entry for entry in logs if entry["event"] == "quarantined"]
-    assert line["log_level"] == "warning"
-    assert "a wrong shape; trying again in 0." in line["reason"]
 
 
 def test_a_fence_that_was_our_own_is_settled_by_opening_again() -> None:

@@ -27,7 +27,6 @@ from actor_client.connection.errors import (
     MIN_SECONDS,
     DataRefusals,
     describe,
-    describe_shortly,
     fatal,
     least_wait_seconds,
     one_line,
@@ -103,17 +102,6 @@ def test_a_command_may_give_advice_of_its_own() -> None:
     other = fatal(BadSpec("x"), opening=False, advice=advice)
     assert other is not None
     assert "rename it" not in other.message
-
-
-def test_a_refused_connection_is_told_shortly() -> None:
-    """A refused connection shows only the last cause; other texts stay whole."""
-    unavailable = grpc.StatusCode.UNAVAILABLE
-    long = (
-        "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: "
-    )
-    for cause in ("Connection refused", "connect: Connection refused (111)"):
-        assert describe_shortly(WireError(long + cause, code=unavailable)) == "Connection refused"
-    assert describe_shortly(WireError("x (111)", code=unavailable)) == "UNAVAILABLE: x (111)"
 
 
 def test_waits_follow_the_learner_and_its_faults() -> None:

@@ -74,20 +74,6 @@ def test_masks_are_those_of_the_observation_to_act_on(mode: str) -> None:
     assert ended == {"NextStep": 8, "SameStep": 10, "Disabled": 10}[mode]
 
 
-def test_nested_observations_travel_in_each_mode() -> None:
-    """Nested observations are encoded, whether batched or, as final observations, separate."""
-    for mode in ("NextStep", "SameStep", "Disabled"):
-        vector = toys.several(2, mode=mode, kind="nested")
-        batch = VectorBatch(vector, "Toy")
-        batch.reset([1, 2])
-        results = [batch.step(None, np.zeros((2, 3), np.int32)) for _ in range(5)]
-        names = [spec.name for spec in batch.spec.observations]
-        expected = [environment.shown[5]["camera"] for environment in vector.envs]
-        finals = results[4].final_observations
-        assert finals is not None
-        np.testing.assert_array_equal(expected, finals[names.index("camera")])
-
-
 def test_faults_become_one_error() -> None:
     """An error of the vector environment, or a missing final observation, becomes one error of one line."""
 

@@ -64,14 +64,6 @@ def test_a_wrapper_that_cannot_be_applied_is_named(name: str, message: str) -> N
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("name", ["counting", "Plain"])
-def test_actions_are_repeated_and_rewards_added(name: str) -> None:
-    """Frame skip repeats actions and adds rewards, also around an object that is no gymnasium.Env."""
-    batch = made(f"{toys.MODULE}:{name}", frame_skip=4)
-
-    assert batch.step(None, choices(batch)).rewards.tolist() == [4.0] * 2
-
-
 def test_repetitions_stop_with_the_episode() -> None:
     """Repetitions stop at the end of an episode."""
     batch = made(f"{toys.MODULE}:counting", frame_skip=4)

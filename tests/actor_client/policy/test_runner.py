@@ -57,21 +57,6 @@ def test_continuous_actions() -> None:
     np.testing.assert_allclose(actions.log_prob, expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("normalize", [True, False])
-def test_discrete_actions(normalize: bool) -> None:
-    """Log-probabilities are those of each branch's softmax, whether or not the graph normalizes."""
-    behavior = models.spec(branches=(3, 2))
-    actions = load(behavior, models.graph(behavior, normalize=normalize)).act(OBSERVATIONS, None, noise_for(behavior))
-
-    assert actions.discrete is not None
-    assert actions.continuous is actions.environment_continuous is None
-    scores = linear(5, 3)
-    for branch, part in enumerate((scores[:, :3], scores[:, 3:])):
-        expected = part - np.log(np.exp(part).sum(axis=1, keepdims=True))
-        chosen = expected[np.arange(6), actions.discrete[:, branch]]
-        np.testing.assert_allclose(actions.log_prob[:, branch], chosen, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.parametrize("in_graph", [True, False])
 def test_masks_hold_whether_or_not_the_graph_takes_them(in_graph: bool) -> None:
     """Only allowed choices are made, with and without a mask input in the graph."""

@@ -93,16 +93,6 @@ def test_a_player_that_fails_while_it_is_held_is_forgotten() -> None:
         assert served.books().discarded == {LOST: 1}
 
 
-def test_a_player_that_begins_again_begins_anew() -> None:
-    """A greeting during a session, as after Play in the editor, drops the earlier rows."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        playing(stack, served).step(Ball=[ball(0)])
-        again = playing(stack, served)
-        again.step(Ball=[ball(0)])
-        learner.wait_until(lambda: served.books().discarded == {LOST: 1})
-
-
 def test_a_reset_reaches_each_player_once() -> None:
     """Every player gets a reset once; later players start with the new parameters."""
     with ScriptedLearner() as learner, ExitStack() as stack:

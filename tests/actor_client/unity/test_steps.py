@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
@@ -258,24 +257,6 @@ def test_anything_is_a_step_or_one_line(infos: list[agent_pb2.AgentInfoProto]) -
             assert step.decisions.masks[:, 3:].any(axis=1).all()
         assert all(text.isprintable() for text in step.faults)
     except BadPlayerData as error:
-        line = str(error)
-    assert line.isprintable()
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, len(bytes.fromhex(RECORDED)) - 1), st.integers(0, 255)), max_size=4))
-def test_damaged_messages(damage: list[tuple[int, int]]) -> None:
-    """Corrupted bytes are refused by protobuf, read, or reported in one line."""
-    data, line = bytearray(bytes.fromhex(RECORDED)), ""
-    for at, byte in damage:
-        data[at] = byte
-    try:
-        output = unity_message_pb2.UnityMessageProto.FromString(bytes(data)).unity_output
-        told = {one.brain_name: one for one in output.rl_initialization_output.brain_parameters}
-        for behavior_id, agents in output.rl_output.agentInfos.items():
-            if behavior_id in told:
-                form_of(behavior_id, told[behavior_id], agents.value, "3.0.0").read(agents.value)
-    except (BadPlayerData, DecodeError) as error:
         line = str(error)
     assert line.isprintable()
 

@@ -90,30 +90,20 @@ def test_without_another_version_environments_wait_for_a_newer_one() -> None:
     assert environment.resets == 1
 
 
-def test_in_lock_step_no_other_version_may_act() -> None:
-    """In lock-step the actor ends, because no other version may act."""
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_in_lock_step_and_evaluations_no_other_version_may_act(evaluates: bool) -> None:
+    """The actor ends, because a round and an evaluation are of one version."""
     environment = toys.Toy(length=10)
     loop, link, session = loop_of(environment, 6)
     link.instead = RulePolicy(link.spec, version=4)
     link.policies.append(failing(link.spec, 5, after=2))
     session.assignment = asked(link.spec, 1, 5)
+    if evaluates:
+        asks = policy_pb2.BehaviorAssignment(behavior=link.spec.name, team=1, role=1, purpose=Purpose.EVALUATE)  # type: ignore[arg-type]
+        session.assignment = policy_pb2.Assignment(id=1, behaviors=[asks])
     with pytest.raises(PolicyUnusable, match="version 5 has diverged"):
         loop.run()
     assert (link.refused, environment.steps, environment.closed) == ([], 2, True)
-
-
-def test_an_evaluation_is_of_one_version() -> None:
-    """In an evaluation the actor ends, because it measures one version."""
-    environment = toys.Toy(length=10)
-    loop, link, session = loop_of(environment, 6)
-    link.policies.append(failing(link.spec, 5, after=2))
-    asks = policy_pb2.BehaviorAssignment(
-        behavior=link.spec.name, team=1, role=policy_pb2.ASSIGNMENT_ROLE_LEARN, purpose=Purpose.EVALUATE
-    )
-    session.assignment = policy_pb2.Assignment(id=1, behaviors=[asks])
-    with pytest.raises(PolicyUnusable, match="version 5 has diverged"):
-        loop.run()
-    assert (link.refused, environment.steps) == ([], 2)
 
 
 class Beats(Heartbeat):

@@ -44,10 +44,30 @@ SURVIVED = {
 }  # fmt: skip
 
 
+ENDS = {
+    **{
+        error.reason: ExitCode.REFUSED
+        for error in (BadSpec("x"), StepTooLarge("x"), RingTooSmall("x"), Untrainable("x"))
+    },
+    CreditExceeded("x").reason: ExitCode.MALFORMED,
+    SpecMismatch("x").reason: ExitCode.SPEC_MISMATCH,
+    UnknownBehavior("x").reason: ExitCode.UNKNOWN_BEHAVIOR,
+}
+
+
 @pytest.mark.parametrize("reason", sorted(BY_REASON))
 def test_each_reason_is_settled(reason: str) -> None:
-    """Every reason of the protocol either ends the actor or is retried."""
-    assert (fatal(BY_REASON[reason]("text"), opening=False) is None) is (reason in SURVIVED)
+    """Every reason of the protocol either ends the actor, most with a code of their own, or is retried."""
+    failure = fatal(BY_REASON[reason]("text"), opening=False)
+    assert (failure is None) is (reason in SURVIVED)
+    assert failure is None or failure.exit_code is ENDS.get(reason, failure.exit_code)
+
+
+def test_a_status_code_counts_beside_a_reason() -> None:
+    """BEHAVIOR_NOT_DECLARED under NOT_FOUND opens the session again; an unknown reason does not hide a refused token."""
+    assert fatal(UnknownBehavior("x", code=grpc.StatusCode.NOT_FOUND), opening=False) is None
+    error = WireError("x", code=grpc.StatusCode.UNAUTHENTICATED, reason="TOKEN_INVALID")
+    assert fatal(error, opening=False) is not None
 
 
 @pytest.mark.parametrize("code", list(grpc.StatusCode))
@@ -61,36 +81,6 @@ def test_each_code_without_a_reason_is_settled(code: grpc.StatusCode) -> None:
     }
     failure = fatal(WireError("text", code=code), opening=True)
     assert (failure.exit_code if failure else None) == ends.get(code)
-
-
-@pytest.mark.parametrize(
-    ("error", "exit_code"),
-    [
-        (BadSpec("x"), ExitCode.REFUSED),
-        (StepTooLarge("x"), ExitCode.REFUSED),
-        (RingTooSmall("x"), ExitCode.REFUSED),
-        (Untrainable("x"), ExitCode.REFUSED),
-        (CreditExceeded("x"), ExitCode.MALFORMED),
-        (SpecMismatch("x"), ExitCode.SPEC_MISMATCH),
-        (UnknownBehavior("x"), ExitCode.UNKNOWN_BEHAVIOR),
-    ],
-)
-def test_each_end_has_its_code(error: WireError, exit_code: ExitCode) -> None:
-    """Each fatal error has its own exit code."""
-    failure = fatal(error, opening=False)
-    assert failure is not None
-    assert failure.exit_code is exit_code
-
-
-def test_a_behavior_that_is_not_declared_yet_is_declared_by_opening_again() -> None:
-    """BEHAVIOR_NOT_DECLARED under NOT_FOUND makes the actor open its session again."""
-    assert fatal(UnknownBehavior("x", code=grpc.StatusCode.NOT_FOUND), opening=False) is None
-
-
-def test_a_token_refused_with_a_reason_ends_the_actor() -> None:
-    """A reason that this version does not know does not hide the status code."""
-    error = WireError("x", code=grpc.StatusCode.UNAUTHENTICATED, reason="TOKEN_INVALID")
-    assert fatal(error, opening=False) is not None
 
 
 def test_a_command_may_give_advice_of_its_own() -> None:

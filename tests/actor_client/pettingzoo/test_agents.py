@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from actor_client.pettingzoo.agents import ParallelAgents, Report, TurnAgents, WrongReport, agents_of
-from actor_client.pettingzoo.factory import make_agents
 from tests.actor_client.pettingzoo import toys
 from tests.actor_client.pettingzoo.toys import IDLE, TERMINATED, TRUNCATED
 
@@ -89,18 +88,6 @@ def test_both_players_of_a_turn_game_get_their_last_reward() -> None:
     reports = play(TurnAgents(toys.duel()))
     assert [asking(each) for each in reports] == [[("x", 0.0)], [("o", 0.5)], [("x", 3.0)], []]
     assert ended(reports[-1]) == [("o", 10.25, True, False), ("x", -10.0, True, False)]
-
-
-@pytest.mark.parametrize(("env", "moves"), [("connect_four_v3", "0101010"), ("tictactoe_v3", "03142")])
-def test_both_players_of_a_real_game_get_their_last_reward(env: str, moves: str) -> None:
-    """The first player wins with its last move: it gets 1 and the other one, who does not move again, gets -1."""
-    agents = make_agents(env, {})
-    report = agents.reset(1, None)
-    for move in moves:
-        report = agents.step({report.asking[0].agent: int(move)})
-    first, second = agents.environment.possible_agents
-    assert {each.agent: each.reward for each in report.ended} == {first: 1.0, second: -1.0}
-    assert not report.asking
 
 
 class Wrong(toys.Field):

@@ -89,16 +89,6 @@ def test_what_differs_from_the_first_ones_is_a_failure_that_is_named(first: Make
     assert link.books.view().balanced
 
 
-def test_what_comes_back_as_it_was_goes_on() -> None:
-    """One failed attempt does not end the actor."""
-    loop, link, _ = loop_over(FAILING, raising(UnknownEnvironment("port busy")), scalar())
-    stats = loop.run()
-    assert (stats.env_failures, stats.steps) == (2, 12)
-    books = link.books.view()
-    assert books.balanced
-    assert books.discarded["env_error"] == books.produced - books.unacked > 0
-
-
 def test_the_pause_grows_and_is_not_cut_short() -> None:
     """Credit and new policies do not shorten the pause between attempts."""
     waited: list[float] = []

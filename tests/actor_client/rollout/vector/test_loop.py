@@ -164,20 +164,6 @@ def test_failed_environments_are_made_anew(first: Callable[[], toys.Toy], discar
     assert fresh.seeds[0] != failing.seeds[0]
 
 
-def test_too_many_failures_in_a_row_end_it() -> None:
-    """Three failures without a good step between them end the loop with a documented code."""
-    environments = [toys.Toy(length=2, step_fails=(2,)), toys.Toy(step_fails=(0,)), toys.Toy(reset_fails=(0,))]
-    loop, link, _ = toy_loop(*environments, limits=LoopLimits())
-    with pytest.raises(EnvironmentFailedTooOften) as caught:
-        loop.run()
-
-    assert caught.value.failures == 3
-    assert caught.value.exit_code is ExitCode.ENVIRONMENT_FAILED
-    assert "reset 0 fails" in caught.value.message
-    assert sum(chunk.rows for chunk in link.chunks) == 2
-    assert all(environment.closed for environment in environments)
-
-
 def test_rare_failures_do_not_end_it() -> None:
     """Failures rarer than one in `STEPS_PER_FAILURE` steps never end the loop."""
     environments = [toys.Toy(length=1000, step_fails=(STEPS_PER_FAILURE,)) for _ in range(20)]

@@ -211,6 +211,33 @@ def test_masks_are_recorded_with_the_choice_they_allowed() -> None:
     assert second.end is SegmentEnd.TERMINATED
 
 
+def test_memory_is_bounded_without_a_flush() -> None:
+    """A full log sends rows before it overwrites them."""
+    link = KeepingLink(SPEC, time_horizon=5, limits=limits(target=1 << 40))
+    driver = Driver(link, agents=2)
+    # The first environment's segments close out of step with the second's, so that the oldest is not the first closed.
+    for _ in range(100):
+        driver.step(0, steps=3)
+    driver.recorder.cut(driver.observed(), None)
+
+    rows = sorted((piece.env, float(row)) for piece in driver.pieces() for row in piece.rows["obs/state"][:, 0])
+    assert rows == [(env, float(step)) for env in range(2) for step in range(300)]
+    assert len(link.chunks) > 1
+
+
+def test_a_segment_that_closes_late_but_began_early_is_kept() -> None:
+    """The log keeps the oldest closed row even if a younger segment was closed first."""
+    for horizon in range(17, 24):
+        link = KeepingLink(SPEC, time_horizon=horizon, limits=limits(target=1 << 40))
+        driver = Driver(link, agents=2)
+        driver.step(0, steps=horizon - 1)
+        for _ in range(30):
+            driver.step(0)
+        driver.recorder.cut(driver.observed(), None)
+        rows = sorted((piece.env, float(row)) for piece in driver.pieces() for row in piece.rows["obs/state"][:, 0])
+        assert rows == [(env, float(step)) for env in range(2) for step in range(horizon + 29)]
+
+
 def test_a_segment_never_exceeds_a_chunk() -> None:
     """Wide observations shorten the horizon to fit the largest chunk, to at least one row."""
     wide = BehaviorSpec(

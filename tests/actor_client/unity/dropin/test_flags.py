@@ -106,9 +106,3 @@ def test_a_wrong_command_line(line: str) -> None:
         parse(line.split())
     assert caught.value.exit_code == ExitCode.USAGE
     assert "\n" not in caught.value.message
-
-
-def test_a_mistyped_flag_has_a_right_one() -> None:
-    """A mistyped flag gets a suggestion."""
-    with pytest.raises(DropInError, match=r"did you mean --num-envs\?; see rollcast-unity --help"):
-        parse(["run.yaml", "--nun-envs", "3"])

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +15,7 @@ import pytest
 from actor_client.unity.dropin import processes
 from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode
 from actor_client.unity.dropin.processes import Hooks, RunProcesses, StopSignals
-from tests.actor_client.unity.players.programs import SECONDS, eventually, is_running
-
-ROOT = Path(__file__).resolve().parents[4]
+from tests.actor_client.unity.players.programs import eventually, is_running
 
 
 @dataclass
@@ -195,82 +191,30 @@ def test_a_port_in_use_starts_no_learner(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 PARENT = """
-import sys
-from actor_client.unity.dropin.processes import Hooks, RunProcesses, StopSignals
-signals = StopSignals()
-hooks = Hooks(lambda: False, lambda: None, lambda: print("stopping", flush=True), lambda: "")
-with signals.counted():
-    sys.exit(RunProcesses(*[[sys.executable, "-c", text] for text in sys.argv[2:4]], int(sys.argv[1]), signals, hooks).run())
+import sys, time
+from actor_client.unity.dropin.processes import Child
+child = Child([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child._process.pid, flush=True)
+time.sleep(600)
 """
-CHILD = """
-import os, signal, socket, time
-asked = []
-def say(text):
-    with open({log!r}, "a") as file: file.write("{name} " + text + "\\n")
-def on_signal(number, frame):
-    asked.append(number)
-    say("asked")
-signal.signal(signal.SIGTERM, on_signal)
-say("started " + str(os.getpid()))
-{listen}
-while not asked: time.sleep(0.01)
-"""
-LISTEN = 'listener = socket.create_server(("127.0.0.1", {port}))'
-
-
-class Family:
-    """A parent with two child processes.
-
-    Args:
-        folder: For what they say.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._log = folder / "said"
-        self._log.touch()
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
-        listens = {"gateway": LISTEN.format(port=port), "learner": ""}
-        programs = [CHILD.format(name=name, log=str(self._log), listen=each) for name, each in listens.items()]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PARENT, str(port), *programs], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-
-    def said(self) -> list[str]:
-        """Returns what the children said, in order; without the numbers of processes."""
-        return [" ".join(line.split()[:2]) for line in self._log.read_text().splitlines()]
-
-    def pids(self) -> list[int]:
-        """Returns the process ids in the order of their starts."""
-        return [int(line.split()[2]) for line in self._log.read_text().splitlines() if " started " in line]
-
-
-@pytest.fixture
-def family(tmp_path: Path) -> Iterator[Family]:
-    """Starts a parent with two children, and kills what is left of them."""
-    found = Family(tmp_path)
-    eventually(lambda: "learner started" in found.said(), "both children")
-    yield found
-    for pid in filter(is_running, found.pids()):
-        os.kill(pid, signal.SIGKILL)
-    found.process.kill()
-    found.process.communicate()
 
 
 @pytest.mark.slow
-def test_a_signal_to_the_whole_terminal_reaches_no_child(family: Family) -> None:
-    """Ctrl-C in the terminal reaches no child directly, because each has its own session; the parent asks both."""
-    own = os.getsid(0)
-    assert [os.getsid(pid) == own for pid in family.pids()] == [False, False]
-    family.process.send_signal(signal.SIGINT)
-    out, _ = family.process.communicate(timeout=SECONDS)
-    assert (family.process.returncode, out.strip()) == (ExitCode.OK, "stopping")
-    assert family.said()[2:] == ["gateway asked", "learner asked"]
-    assert not any(map(is_running, family.pids()))
+def test_a_child_has_its_own_session_and_ends_with_its_parent() -> None:
+    """Ctrl-C in the terminal reaches no child, because each has its own session; a killed parent's child ends."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert os.getsid(pid) != os.getsid(0)
+        parent.kill()
+    eventually(lambda: not is_running(pid), "its end")
 
 
-@pytest.mark.slow
-def test_children_end_with_a_parent_that_is_killed(family: Family) -> None:
-    """If the parent is killed, both children are asked to end."""
-    family.process.kill()
-    eventually(lambda: sorted(family.said()[2:]) == ["gateway asked", "learner asked"], "requests to both")
+@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGTERM), (signal.SIGHUP, signal.SIGHUP)])
+def test_signals_are_counted(numbers: tuple[signal.Signals, ...]) -> None:
+    """Each signal counts, but several hangups of a closing terminal count as one."""
+    signals = StopSignals()
+    with signals.counted():
+        for number in numbers:
+            signal.raise_signal(number)
+    assert signals.count == (1 if signal.SIGHUP in numbers else 2)

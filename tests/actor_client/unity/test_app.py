@@ -12,8 +12,8 @@ import pytest
 from actor_client.cli import main
 from actor_client.exits import ExitCode
 from tests.actor_client.real_learner import RealLearner
-from tests.actor_client.unity.players.programs import SECONDS, eventually, free_port, is_running, script
-from tests.e2e.unity import free_ports
+from tests.actor_client.unity.players.programs import SECONDS, eventually, is_running, script
+from tests.ports import reserve_ports
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_stubborn_players_are_ended(tmp_path: Path, signals: int, code: ExitCode
     """Players that ignore signals are killed with what they started, after a while or by a second signal."""
     pids = tmp_path / "pids"
     body = f"trap '' TERM\nsleep 600 &\necho $$ $! > {pids}.new && mv {pids}.new {pids}\nwhile :; do sleep 0.1; done"
-    words = f"--env {script(tmp_path, body)} --base-port {free_ports(1)} --metrics-address off".split()
+    words = f"--env {script(tmp_path, body)} --base-port {reserve_ports()} --metrics-address off".split()
     with RealLearner() as learner:
         command = [sys.executable, "-m", "actor_client", "unity", *words, "--learner", learner.address]
         with subprocess.Popen(command, cwd=tmp_path) as process:
@@ -62,7 +62,7 @@ def test_faults_of_the_user_are_one_line(
 ) -> None:
     """An error of the user is one line with value, reason and next step, and an exit code."""
     (tmp_path / "plain").write_text("")
-    words = ["--base-port", str(free_port()), "--learner", "127.0.0.1:1", "--metrics-address", "off"]
+    words = ["--base-port", str(reserve_ports()), "--learner", "127.0.0.1:1", "--metrics-address", "off"]
     assert main(["unity", *words, *arguments]) == code
     errors = capsys.readouterr().err
     (line,) = [line for line in errors.splitlines() if line.startswith("error: ")]
@@ -75,7 +75,7 @@ def test_a_run_in_lockstep_is_refused_with_its_reason(tmp_path: Path, capsys: py
     """If the learner uses lock-step, the gateway ends with the reason before any player starts."""
     build = script(tmp_path, "touch started")
     with RealLearner(lockstep={"actors": 1}) as learner:
-        words = ["--base-port", str(free_port()), "--learner", learner.address, "--metrics-address", "off"]
+        words = ["--base-port", str(reserve_ports()), "--learner", learner.address, "--metrics-address", "off"]
         assert main(["unity", *words, "--env", str(build)]) == ExitCode.REFUSED
     assert not (tmp_path / "started").exists()
     assert "lock-step" in capsys.readouterr().err

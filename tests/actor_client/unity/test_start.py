@@ -18,8 +18,8 @@ from actor_client.exits import ExitCode
 from actor_client.settings.addresses import Ports
 from actor_client.unity.server import FAREWELL, Door, listening
 from tests.actor_client.unity.harness import Caller
-from tests.actor_client.unity.players.programs import SECONDS, eventually, free_port, script
-from tests.e2e.unity import free_ports
+from tests.actor_client.unity.players.programs import SECONDS, eventually, script
+from tests.ports import reserve_ports
 
 WAITS = """
 import os, time
@@ -63,7 +63,7 @@ def test_ports_listen_before_anything_large_is_imported(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     for module in ("structlog", "pydantic", "numpy", "onnxruntime", "google"):
         (tmp_path / f"{module}.py").write_text(WAITS.format(gate=str(gate)))
-    port = free_ports(2)
+    port = reserve_ports(2)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     arguments = [*COMMAND, "--env", "B", "--num-envs", "2", "--base-port", str(port)]
     with subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -89,7 +89,7 @@ def test_a_signal_amid_the_imports_ends_it_in_good_order(tmp_path: Path) -> None
     """A signal during the imports ends the command with code 0, before any player."""
     gate = tmp_path / "gate"
     (tmp_path / "structlog.py").write_text(SLOW.format(gate=str(gate), folder=str(tmp_path)))
-    port = free_ports(1)
+    port = reserve_ports()
     arguments = [*COMMAND, "--env", str(script(tmp_path, "exit 0")), "--base-port", str(port), "--metrics-address=off"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     with subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -107,7 +107,7 @@ def test_a_signal_amid_the_imports_ends_it_in_good_order(tmp_path: Path) -> None
 
 def test_what_ended_it_is_left_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--error-file` gets the last error line; success writes none."""
-    common = ["unity", "--base-port", str(free_port()), "--metrics-address=off", "--learner=127.0.0.1:1"]
+    common = ["unity", "--base-port", str(reserve_ports()), "--metrics-address=off", "--learner=127.0.0.1:1"]
     for name, options in (("early", ["--env", "B", "--max-seconds", "x"]), ("late", ["--side-channel", "no:such"])):
         assert main([*common, *options, "--error-file", str(tmp_path / name)]) == ExitCode.USAGE
         assert (tmp_path / name).read_text() in capsys.readouterr().err
@@ -143,7 +143,7 @@ def test_who_calls_early_is_answered_once_somebody_is_there() -> None:
 
 def test_ports_are_closed_at_the_end_and_answer_first() -> None:
     """At the end waiting calls are answered and the ports are closed."""
-    port = free_port()
+    port = reserve_ports()
     with Caller(port) as player:
         with listening(Ports(("127.0.0.1",), port, 1, 1 << 20, is_editor=True)):
             answer = player.soon(UnityMessageProto())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,10 +32,3 @@ def is_running(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state not in {"Z", "X"}
     return False
-
-
-def free_port() -> int:
-    """Returns a port of both loopback addresses that nobody listens on."""
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as probe:
-        port: int = probe.getsockname()[1]
-        return port

@@ -144,7 +144,7 @@ def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_setting_has_a_flag_and_the_other_way_round(command: str, settings: type[BaseModel]) -> None:
     """Every setting has a flag, and every flag has a setting."""
     (commands,) = [action for action in build_parser()._actions if action.dest == "command"]
-    flags = {action.dest for action in commands.choices[command]._actions}  # type: ignore[index, call-overload]
+    flags = {action.dest for action in commands.choices[command]._actions}  # type: ignore[index]
     assert flags - {"help"} == set(settings.model_fields)
 
 

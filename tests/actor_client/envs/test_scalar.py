@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -125,10 +126,11 @@ def test_wrong_values_are_told() -> None:
     batch.reset([0])
     with pytest.raises(EnvironmentFailed, match=r"step must return .*truncated, info \(5 values\); got 4"):
         batch.step(None, np.zeros((1, 1), np.int32))
-    for kind, message in (
+    kinds: list[tuple[Callable[[], Any], str]] = [
         (toys.OldReset, r"reset must return observation, info \(2 values\); got ndarray"),
         (toys.NoInfo, "reset must return a dictionary as info; got No"),
         (lambda: toys.Toy(reset_fails=(0,)), "environment 0 failed: RuntimeError: reset 0 fails"),
-    ):
+    ]
+    for kind, message in kinds:
         with pytest.raises(EnvironmentFailed, match=message):
             ScalarBatch([kind()], "Toy").reset([0])

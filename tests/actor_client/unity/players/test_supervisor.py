@@ -214,7 +214,7 @@ def test_only_the_player_that_failed_is_started_again() -> None:
 )
 def test_restarts_end(limits: dict[str, int], starts: int, said: str) -> None:
     """The last failure says how the player ended, the number of restarts and the key of the limit."""
-    with scene(ends=EXIT_4, **limits) as made:  # type: ignore[arg-type]
+    with scene(ends=EXIT_4, **limits) as made:
         text = made.failure()
     assert EXIT_4 in text
     assert said in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Coroutine, Mapping
 from typing import Any, Self, TypeVar
@@ -17,6 +16,7 @@ from learner.settings.options import RunOptions
 from tests.actor_client.scripted import DEAD_SECONDS
 from tests.learner.service.harness import Learner
 from tests.learner.service.samples import make_options
+from tests.ports import reserve_ports
 
 T = TypeVar("T")
 
@@ -44,8 +44,7 @@ class RealLearner:
         self._service = service
         self.ahead_limit_steps = 1000
         self.generation = 0
-        with socket.create_server(("127.0.0.1", 0)) as placeholder:
-            self.port = placeholder.getsockname()[1]
+        self.port = reserve_ports()
 
     def __enter__(self) -> Self:
         self._loop = asyncio.new_event_loop()

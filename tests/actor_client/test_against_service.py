@@ -56,18 +56,6 @@ def test_everything_produced_is_received_once() -> None:
         wait_until(lambda: not learner.learner.sessions.live())
 
 
-def test_steps_given_up_cost_no_credit() -> None:
-    """Discarded steps cost no credit."""
-    with RealLearner(lease_seconds=1.0) as learner, acting(learner) as actor:
-        learner.ahead_limit_steps = 60
-        for _ in range(30):
-            wait_until(lambda: actor.port.may_step(5))
-            actor.port.books.produced(5)
-            actor.port.books.discard("env_error", 5)
-            actor.send(1)
-        actor.wait_acked()
-
-
 def test_a_learner_started_anew_from_its_checkpoint_goes_on_with_the_actor() -> None:
     """A restarted learner resumes the session in a new generation; steps in flight are counted on both sides."""
     with RealLearner() as learner, acting(learner) as actor:
@@ -87,46 +75,6 @@ def test_a_learner_started_anew_from_its_checkpoint_goes_on_with_the_actor() -> 
         wait_until(lambda: books_of(learner).trained == 1300)
         assert not actor.port.session_lost
         assert actor.port.books.view().acked == 1300
-
-
-def test_a_learner_that_lost_an_hour_counts_what_it_lost() -> None:
-    """A learner restored from an old checkpoint counts the later acked steps as lost."""
-    with RealLearner() as learner, acting(learner) as actor:
-        work(actor, 2)
-        actor.wait_acked()
-        old = learner.stop()
-        learner.generation -= 1
-        learner.start(old)  # the same start continues: the checkpoint is now behind
-        learner.publish(make_policy(1))
-        actor.take_policy()
-        work(actor, 3)
-        actor.wait_acked()
-        learner.stop()
-        learner.start(old)
-        learner.publish(make_policy(0, generation=2))
-        actor.take_policy()
-        work(actor, 60)
-        actor.wait_acked()
-        wait_until(lambda: books_of(learner).lost.get("rollback", 0) == 60)
-
-
-def test_a_learner_without_its_checkpoint_gives_a_new_session() -> None:
-    """A learner without its checkpoint opens a new session, and the old one's unacked steps are lost."""
-    with RealLearner() as learner, acting(learner) as actor:
-        work(actor, 5)
-        actor.wait_acked()
-        learner.stop()
-        actor.send(7)
-        old = actor.port.books
-        learner.start()
-        wait_until(lambda: actor.port.session_lost)
-        assert old.view().dropped == {"session_lost": 7}
-        actor.port.begin_session()
-        learner.publish(make_policy(0, generation=2))
-        actor.take_policy()
-        work(actor, 60)
-        actor.wait_acked()
-        wait_until(lambda: books_of(learner).trained == 1200)
 
 
 def test_a_final_drain_ends_actor_and_learner_in_good_order() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from actor_client.cli import build_parser
@@ -23,11 +20,3 @@ def test_codes_are_distinct_and_fit_a_byte() -> None:
     """Exit codes are distinct and fit a byte."""
     assert len({code.value for code in ExitCode}) == len(ExitCode)
     assert all(0 <= code.value < 256 for code in ExitCode)
-
-
-def test_the_table_of_the_page_has_every_code() -> None:
-    """The third column of the page's table has every code of the actor."""
-    text = (Path(__file__).parents[2] / "learner" / "README.md").read_text(encoding="utf-8")
-    table = text.split("| | `rollcast-learner` | `rollcast-actor` |")[1].split("\n\n")[0]
-    cells = [line.split("|")[3] for line in table.splitlines()[2:]]
-    assert sorted(int(code) for cell in cells for code in re.findall(r"(?:^|, )\s*(\d+)", cell)) == sorted(ExitCode)

@@ -1,12 +1,8 @@
 """Tests the metrics of an actor over real sockets."""
 
 import http.client
-import shutil
 import socket
-import subprocess
-import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -24,13 +20,12 @@ from actor_client.counts import (
     WAIT_REASONS,
     ConnectionCounts,
     RolloutCounts,
-    Tally,
     count,
 )
 from actor_client.exits import ActorError, ExitCode
 from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.serving import MAX_CONNECTIONS, MetricsServer
-from tests.architecture.tree import ROOT
+from tests.actor_client.scripted import wait_until
 from tests.exposition import samples
 
 BUILD = ActorBuild("0.1.0", "abc", "CartPole-v1")
@@ -75,10 +70,11 @@ def test_a_scrape_has_everything(stack: ExitStack) -> None:
     assert {"rollcast_actor_env_steps_total", "process_cpu_seconds_total", "python_gc_collections_total"} <= names
 
 
-@pytest.mark.parametrize("path", ["/", "/metricsx", "/metrics/", "/healthz/x", "/../etc/passwd"])
-def test_other_paths_are_not_found(stack: ExitStack, path: str) -> None:
-    """Unknown paths return 404."""
-    assert get(served(stack).port, path)[0] == 404
+def test_other_paths_are_not_found(stack: ExitStack) -> None:
+    """Unknown paths return 404; a query is ignored."""
+    port = served(stack).port
+    paths = ("/", "/metricsx", "/metrics/", "/healthz/x", "/../etc/passwd", "/metrics?name=x")
+    assert [get(port, path)[0] for path in paths] == [404] * 5 + [200]
 
 
 @pytest.mark.parametrize(("is_well", "status"), [(True, 200), (False, 503)])
@@ -118,46 +114,21 @@ def test_a_token_opens_the_metrics(stack: ExitStack, tmp_path: Path) -> None:
     assert get(server.port, "/healthz")[0] == HTTPStatus.OK
 
 
-def test_a_query_does_not_matter(stack: ExitStack) -> None:
-    """Parameters of the query are ignored."""
-    assert get(served(stack).port, "/metrics?name=x")[0] == 200
-
-
-def test_two_actors_in_one_process(stack: ExitStack) -> None:
-    """Each of two actors in one process has its own registry and port."""
-    ports = {served(stack).port, served(stack).port}
-    assert len(ports) == 2
-    assert [get(port, "/metrics")[0] for port in ports] == [200, 200]
-
-
-def test_a_taken_port_that_was_asked_for_ends_the_actor(stack: ExitStack) -> None:
-    """A requested port that is taken ends the actor; the error names the address and the next step."""
+def test_a_taken_port_is_replaced_unless_it_was_asked_for(stack: ExitStack) -> None:
+    """A requested port that is taken, or of another machine, ends the actor and names the next step; a default one moves."""
     taken = served(stack).port
     with pytest.raises(ActorError, match=f"127.0.0.1:{taken}.*--metrics-address") as caught:
         served(stack, taken)
     assert caught.value.exit_code is ExitCode.PORT_IN_USE
-
-
-def test_a_taken_port_that_nobody_asked_for_is_replaced(stack: ExitStack) -> None:
-    """A default port that is taken is replaced."""
-    taken = served(stack).port
-    assert served(stack, taken, may_move=True).port not in {0, taken}
-
-
-def test_an_address_of_another_machine_is_refused() -> None:
-    """An address of another machine is an error with the same code."""
+    moved = served(stack, taken, may_move=True)
+    assert moved.port not in {0, taken}
     with pytest.raises(ActorError) as caught:
         MetricsServer("192.0.2.1", 0, metrics=bytes, is_well=lambda: True)
     assert caught.value.exit_code is ExitCode.PORT_IN_USE
-
-
-def test_closing_gives_the_port_back() -> None:
-    """After `close` another program can listen on the port."""
-    server = MetricsServer("127.0.0.1", 0, metrics=bytes, is_well=lambda: True)
-    server.close()
-    with closing(socket.socket()) as other:
+    moved.close()
+    with closing(socket.socket()) as other:  # closing gives the port back
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", server.port))
+        other.bind(("127.0.0.1", moved.port))
 
 
 def test_garbage_and_silence_harm_nobody(stack: ExitStack) -> None:
@@ -180,37 +151,33 @@ def test_strangers_take_no_more_than_some_threads(stack: ExitStack) -> None:
     assert threading.active_count() - before <= MAX_CONNECTIONS
     for connection in held:
         connection.close()
-    _until_it_answers(port)
+    wait_until(lambda: answers(port))
 
 
 def test_a_trickle_is_cut_off(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that sends a request too slowly is closed."""
     monkeypatch.setattr(serving, "REQUEST_SECONDS", 0.5)
     port = served(stack).port
-    held = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(MAX_CONNECTIONS)]
-    ended = set[int]()
-    deadline = time.monotonic() + 20
-    while len(ended) < len(held):
-        assert time.monotonic() < deadline
-        for number, connection in enumerate(held):
+    held = {stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(MAX_CONNECTIONS)}
+
+    def are_closed() -> bool:
+        for connection in list(held):
             try:
                 connection.sendall(b"G")
             except OSError:
-                ended.add(number)
-        time.sleep(0.05)
-    _until_it_answers(port)
+                held.discard(connection)
+        return not held
+
+    wait_until(are_closed)
+    wait_until(lambda: answers(port))
 
 
-def _until_it_answers(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            assert get(port, "/healthz")[0] == 200
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        else:
-            return
+def answers(port: int) -> bool:
+    """Returns whether the port answers; it closes connections above its limit."""
+    try:
+        return get(port, "/healthz")[0] == 200
+    except OSError:
+        return False
 
 
 def test_all_words_are_there_from_the_start() -> None:
@@ -267,29 +234,3 @@ def test_counts_of_both_threads_are_shown() -> None:
     assert of(now, "policy_swaps_total", outcome="bad_digest") == 1
     assert of(now, "held", reason="paused") == of(now, "connected", stream="upload") == 1
     assert of(now, "policy_version") == 7
-
-
-def test_a_tally_counts_into_its_buckets() -> None:
-    """A value belongs to the first bucket whose bound it does not exceed."""
-    tally = Tally((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 9.0):
-        tally.add(value)
-    assert (tally.counts, tally.total) == ([2, 1, 1], 12.0)
-
-
-def test_promtool_finds_nothing_to_say() -> None:
-    """Promtool accepts names, types, units and help texts."""
-    text = ActorMetrics(BUILD, ActorSnapshot).exposition()
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        assert b"# HELP" in text  # what can be said without it
-        return
-    done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
-def test_who_serves_no_metrics_does_not_load_the_library() -> None:
-    """Without metrics, Prometheus' client library is not imported."""
-    program = "import sys, actor_client.app, actor_client.counts\nassert 'prometheus_client' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 
 from actor_client.boards.catalog import make_game
-from actor_client.boards.play.app import run_play
 from actor_client.boards.play.model import Model
 from actor_client.boards.play.players import ModelPlayer, Style
 from actor_client.boards.play.search import Search
@@ -27,14 +26,13 @@ from actor_client.boards.play.usi import UsiEngine, read_limits
 from actor_client.boards.positions import Game, Position
 from actor_client.boards.records import RecordFolder
 from actor_client.exits import ActorError, ExitCode
-from actor_client.settings.boards import PlaySettings
 from learner.networks.policy import PolicyNetwork
 from learner.publish.unity import render_unity
 from learner.settings.network import NetworkSettings, TowerSettings
 from tests.actor_client.boards.models import write_model
 
 FOUR, SHOGI = make_game("connect_four"), make_game("shogi")
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 300.0
 
 
 def after(moves: str) -> Position:
@@ -48,16 +46,6 @@ def after(moves: str) -> Position:
 def player(folder: Path, style: Style, likes: dict[int, float] | None = None) -> ModelPlayer:
     """Returns a player of connect_four."""
     return ModelPlayer(Model(write_model(folder / "model.onnx", FOUR, likes), FOUR), style, seed=1)
-
-
-def test_a_model_knows_only_legal_moves(tmp_path: Path) -> None:
-    """Log-probabilities are those of the legal moves, in their order, for several positions at once."""
-    model = Model(write_model(tmp_path / "model.onnx", FOUR, {3: 2.0}), FOUR)
-    full = after("333333")
-    first, second = model.log_probs([FOUR.start(), full])
-    assert first.argmax() == 3
-    assert len(second) == 6
-    np.testing.assert_allclose(np.exp(second), 1 / 6, atol=1e-5)
 
 
 @pytest.mark.parametrize("game", [FOUR, SHOGI], ids=["floats", "bytes with a scale"])
@@ -92,26 +80,6 @@ def test_a_model_of_another_game_is_refused(tmp_path: Path) -> None:
         assert caught.value.exit_code is ExitCode.POLICY_FAILED
         assert said in caught.value.message
         assert "\n" not in caught.value.message
-
-
-def test_a_path_that_is_no_model_names_those_near_it(tmp_path: Path) -> None:
-    """A missing file, a folder and a checkpoint are mistakes of the command line, whose remedy is a model beside or in it."""
-    for name in ("run/Four.onnx", "run/Four/best.onnx", "run/Four/Four-5.onnx"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        write_model(tmp_path / name, FOUR)
-    for name in ("best.pt", "checkpoint.pt"):
-        (tmp_path / "run/Four" / name).write_bytes(b"state")
-    best, step = tmp_path / "run/Four/best.onnx", tmp_path / "run/Four/Four-5.onnx"
-    for name, said in [
-        ("none.onnx", "the file cannot be read: No such file or directory"),
-        ("run", f"the file cannot be read: Is a directory; there is {tmp_path / 'run/Four.onnx'}"),
-        ("run/Four/best.pt", f"a checkpoint to train on, not an exported model; there is {best}"),
-        ("run/Four/checkpoint.pt", f"not an exported model; there is {step}, {best}"),
-    ]:
-        with pytest.raises(ActorError) as caught:
-            Model(tmp_path / name, FOUR)
-        assert caught.value.exit_code is ExitCode.USAGE
-        assert caught.value.message.endswith(said)
 
 
 def test_greedy_and_drawn_moves(tmp_path: Path) -> None:
@@ -207,15 +175,6 @@ def test_the_model_moves_first_and_sides_change(tmp_path: Path) -> None:
     assert said.count("You have resigned. The model wins.") == 1
     assert said.endswith("move 1> ")
     assert "You move first." in said
-
-
-@pytest.mark.parametrize("leave", ["quit", "q", "exit", "Q"])
-def test_what_people_type_first(leave: str, tmp_path: Path) -> None:
-    """A question mark is a request for help, and there are several words to leave; other words are answered by examples."""
-    said = converse(tmp_path, ["?", "three", leave, "x1"])
-    assert "list the legal moves" in said
-    assert "'three' is not a legal move here, and not written like one, such as x0 or x1; `moves` lists" in said
-    assert said.endswith("move 1> ")
 
 
 def test_resigning_can_be_taken_back(tmp_path: Path) -> None:
@@ -352,9 +311,9 @@ def test_the_engine_keeps_its_time_and_stops(tmp_path: Path) -> None:
         for command, release in (("go infinite", "stop"), ("go ponder byoyomi 300", "ponderhit")):
             usi.say(command)
             usi.until("info depth 1")
-            time.sleep(0.3)  # in which it would tell its move
-            usi.say("isready")
-            assert not [line for line in usi.until("readyok") if line.startswith("bestmove")]
+            for _ in range(50):  # in which it would tell its move
+                usi.say("isready")
+                assert not [line for line in usi.until("readyok") if line.startswith("bestmove")]
             usi.say(release)
             assert usi.best() in SHOGI.start().notations()
         usi.say("go infinite", "quit")
@@ -376,10 +335,3 @@ def test_the_engine_keeps_its_time_and_stops(tmp_path: Path) -> None:
 def test_time_limits(words: str, mover: int, seconds: float) -> None:
     """A move takes its own time, and a fortieth of what remains, less the way of the answer."""
     assert read_limits(words.split(), mover).seconds == pytest.approx(seconds)
-
-
-def test_usi_is_for_shogi(tmp_path: Path) -> None:
-    """Another game with --usi is refused before the model is read."""
-    with pytest.raises(ActorError, match="--usi is a protocol of shogi") as caught:
-        run_play(PlaySettings(model=tmp_path / "none.onnx", game="chess", usi=True))
-    assert caught.value.exit_code is ExitCode.USAGE

@@ -50,18 +50,15 @@ def play(game: Game, numbers: random.Random, plies: int) -> Position:
     return position
 
 
-def test_a_game_can_be_declared(game: Game) -> None:
-    """A learner accepts the declaration of each game."""
-    spec = game.spec("Game")
-    assert BehaviorSpec.from_message(spec.to_message()) == spec
-
-
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(seed=SEEDS)
 def test_a_game_is_played_by_its_rules(game: Game, seed: int) -> None:
     """In each position masks, legal moves and notation agree; the results of both add up to 0 and a copy stands still."""
     numbers = random.Random(seed)
+    spec = game.spec("Game")
+    assert BehaviorSpec.from_message(spec.to_message()) == spec
     position = game.start()
+    assert position.mover == 0
     while not position.is_over and position.plies < 60:
         legal = position.legal.tolist()
         assert len(set(legal)) == len(legal) > 0
@@ -193,22 +190,3 @@ def test_boards_have_the_coordinates_of_moves(name: str) -> None:
         assert head[: place + 1].split()[-1] == numbers[-1]
         assert len(head[: place + 1].split()) == int(numbers[-1]) + 1
         assert name == "connect_four" or line.split()[0] == numbers[0]
-
-
-def test_a_move_that_cannot_be_read_is_answered_by_examples() -> None:
-    """A field that is taken is not legal; another text is also not written like a move."""
-    position = make_game("tic_tac_toe").start()
-    position.play(position.read_move("x(0,0)"))
-    with pytest.raises(BadNotation, match=r"^'o\(0,0\)' is not a legal move here$"):
-        position.read_move("o(0,0)")
-    with pytest.raises(BadNotation, match=r"^'0,1' is .* not written like one, such as o\(0,1\) or o\(0,2\)$"):
-        position.read_move("0,1")
-    chess = make_game("chess").start()
-    with pytest.raises(BadNotation, match=r"^'e2e5' is not a legal move here$"):
-        chess.read_move("e2e5")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_seat_0_moves_first(name: str) -> None:
-    """The first mover is seat 0 in each game, also where OpenSpiel numbers the players otherwise."""
-    assert make_game(name).start().mover == 0

@@ -31,7 +31,7 @@ def test_repetitions_are_those_of_the_reference() -> None:
     assert seen["fourfold repetition"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_plies_of_shogi_are_those_of_the_reference() -> None:
     """The same with 40,000 plies; a million agree as well (`python -m tests.actor_client.boards.reference 1000000`)."""
     seen = compare(40_000, 2, (START, START, *CHECKS))

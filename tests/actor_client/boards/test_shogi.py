@@ -182,7 +182,7 @@ def test_other_texts_are_no_positions(text: str, capfd: pytest.CaptureFixture[st
     assert capfd.readouterr() == ("", "")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     text=st.one_of(
         st.text(alphabet="lnsgkrbpLNSGKRBP+/123456789 bw-", max_size=100),

@@ -25,7 +25,6 @@ from actor_client.boards.records import BoardGame
 from actor_client.boards.table import DRAWN, FIRST_SCORE, Table
 from actor_client.connection.link import LearnerLink
 from actor_client.policy.runner import Policy
-from actor_client.rollout.agents.scripts import ScriptedOpponent
 from tests.actor_client.pettingzoo.harness import column, columns, segments
 from tests.actor_client.scripted import DEAD_SECONDS, ScriptedLearner
 from tests.actor_client.unity.policies import described, flat_policy
@@ -94,14 +93,13 @@ def test_random_plies_begin_each_game() -> None:
 
 
 @contextmanager
-def playing(learner: ScriptedLearner, games: int = 4, opponent: str = "") -> Iterator[LearnerLink]:
+def playing(learner: ScriptedLearner) -> Iterator[LearnerLink]:
     """Plays Nim for a learner during a block; the books balance at the end."""
-    link = LearnerLink(learner.address, actor_name="table", load=Policy.load, client_version="test", opponent=opponent)
+    link = LearnerLink(learner.address, actor_name="table", load=Policy.load, client_version="test")
     link.start()
     run = link.open(DEAD_SECONDS)
     game = make_game("nim")
-    script = ScriptedOpponent(opponent) if opponent else None
-    loop = BoardLoop(link, run.assignment, Table(game, games), game.spec("Ball"), script=script)
+    loop = BoardLoop(link, run.assignment, Table(game, 4), game.spec("Ball"))
     thread = threading.Thread(target=loop.run, name="table")
     thread.start()
     try:
@@ -120,11 +118,6 @@ def declared(learner: ScriptedLearner, link: LearnerLink) -> BehaviorSpec:
     learner.wait_until(lambda: len(learner.declared) >= 2 and "Ball" in link.books())
     assert {(each.team, each.agents) for each in learner.declared} == {(0, 4), (1, 4)}
     return BehaviorSpec.from_message(learner.declared[0].spec)
-
-
-def last_legal(_: Any, masks: Any) -> Any:
-    """Chooses the last legal move: a script for opponents."""
-    return masks.shape[1] - 1 - masks[:, ::-1].argmax(1)
 
 
 def test_both_teams_learn_and_oppose_in_both_seats() -> None:
@@ -150,19 +143,6 @@ def test_both_teams_learn_and_oppose_in_both_seats() -> None:
         # The first number of a seat's view is a plane that tells the seat: the learning team had both.
         seen = {row[-1] for chunk in list(learner.chunks) for row in columns(chunk).get("obs/board", [])}
         assert seen == {0.0, 1.0}
-
-
-def test_a_script_plays_all_opponents() -> None:
-    """Opponents move by a function of the user's; the learner gets its name."""
-    name = f"{__name__}:last_legal"
-    with ScriptedLearner() as learner:
-        learner.awaits = {"Ball"}
-        with playing(learner, opponent=name) as link:
-            spec = declared(learner, link)
-            learner.publish("Ball", 0, payload=flat_policy(spec), described=described(spec))
-            learner.assign(seats(1, 5, None))
-            learner.wait_until(lambda: column(learner, "episode/match").count(5) >= 20)
-        assert {request.opponent for request in learner.opened} == {name}
 
 
 def test_a_reset_begins_all_games_again() -> None:

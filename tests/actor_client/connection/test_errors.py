@@ -27,7 +27,6 @@ from actor_client.connection.errors import (
     MIN_SECONDS,
     DataRefusals,
     describe,
-    describe_shortly,
     fatal,
     least_wait_seconds,
     one_line,
@@ -45,10 +44,30 @@ SURVIVED = {
 }  # fmt: skip
 
 
+ENDS = {
+    **{
+        error.reason: ExitCode.REFUSED
+        for error in (BadSpec("x"), StepTooLarge("x"), RingTooSmall("x"), Untrainable("x"))
+    },
+    CreditExceeded("x").reason: ExitCode.MALFORMED,
+    SpecMismatch("x").reason: ExitCode.SPEC_MISMATCH,
+    UnknownBehavior("x").reason: ExitCode.UNKNOWN_BEHAVIOR,
+}
+
+
 @pytest.mark.parametrize("reason", sorted(BY_REASON))
 def test_each_reason_is_settled(reason: str) -> None:
-    """Every reason of the protocol either ends the actor or is retried."""
-    assert (fatal(BY_REASON[reason]("text"), opening=False) is None) is (reason in SURVIVED)
+    """Every reason of the protocol either ends the actor, most with a code of their own, or is retried."""
+    failure = fatal(BY_REASON[reason]("text"), opening=False)
+    assert (failure is None) is (reason in SURVIVED)
+    assert failure is None or failure.exit_code is ENDS.get(reason, failure.exit_code)
+
+
+def test_a_status_code_counts_beside_a_reason() -> None:
+    """BEHAVIOR_NOT_DECLARED under NOT_FOUND opens the session again; an unknown reason does not hide a refused token."""
+    assert fatal(UnknownBehavior("x", code=grpc.StatusCode.NOT_FOUND), opening=False) is None
+    error = WireError("x", code=grpc.StatusCode.UNAUTHENTICATED, reason="TOKEN_INVALID")
+    assert fatal(error, opening=False) is not None
 
 
 @pytest.mark.parametrize("code", list(grpc.StatusCode))
@@ -64,44 +83,6 @@ def test_each_code_without_a_reason_is_settled(code: grpc.StatusCode) -> None:
     assert (failure.exit_code if failure else None) == ends.get(code)
 
 
-@pytest.mark.parametrize(
-    ("error", "exit_code"),
-    [
-        (BadSpec("x"), ExitCode.REFUSED),
-        (StepTooLarge("x"), ExitCode.REFUSED),
-        (RingTooSmall("x"), ExitCode.REFUSED),
-        (Untrainable("x"), ExitCode.REFUSED),
-        (CreditExceeded("x"), ExitCode.MALFORMED),
-        (SpecMismatch("x"), ExitCode.SPEC_MISMATCH),
-        (UnknownBehavior("x"), ExitCode.UNKNOWN_BEHAVIOR),
-    ],
-)
-def test_each_end_has_its_code(error: WireError, exit_code: ExitCode) -> None:
-    """Each fatal error has its own exit code."""
-    failure = fatal(error, opening=False)
-    assert failure is not None
-    assert failure.exit_code is exit_code
-
-
-def test_a_behavior_that_is_not_declared_yet_is_declared_by_opening_again() -> None:
-    """BEHAVIOR_NOT_DECLARED under NOT_FOUND makes the actor open its session again."""
-    assert fatal(UnknownBehavior("x", code=grpc.StatusCode.NOT_FOUND), opening=False) is None
-
-
-def test_a_token_refused_with_a_reason_ends_the_actor() -> None:
-    """A reason that this version does not know does not hide the status code."""
-    error = WireError("x", code=grpc.StatusCode.UNAUTHENTICATED, reason="TOKEN_INVALID")
-    assert fatal(error, opening=False) is not None
-
-
-def test_a_mismatch_is_told_in_the_learners_words_alone() -> None:
-    """A spec mismatch shows the learner's message without the metadata."""
-    text = "CartPole differs: obs/state: run float32[64], actor float32[48]. Train the new environment in another run"
-    failure = fatal(SpecMismatch(text, metadata={"run": "BehaviorSpec(...)", "actor": "x"}), opening=False)
-    assert failure is not None
-    assert failure.message == text
-
-
 def test_a_command_may_give_advice_of_its_own() -> None:
     """A command can replace the advice of one error; the advice of others stays."""
     advice = {"UNKNOWN_BEHAVIOR": "rename it"}
@@ -111,24 +92,6 @@ def test_a_command_may_give_advice_of_its_own() -> None:
     other = fatal(BadSpec("x"), opening=False, advice=advice)
     assert other is not None
     assert "rename it" not in other.message
-
-
-def test_the_control_address_is_guessed() -> None:
-    """If a server lacks the actors' services, the message suggests that the address is the control address."""
-    failure = fatal(WireError("Method not found!", code=grpc.StatusCode.UNIMPLEMENTED), opening=True)
-    assert failure is not None
-    assert "but perhaps its control address; check --learner" in failure.message
-
-
-def test_a_refused_connection_is_told_shortly() -> None:
-    """A refused connection shows only the last cause; other texts stay whole."""
-    unavailable = grpc.StatusCode.UNAVAILABLE
-    long = (
-        "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: "
-    )
-    for cause in ("Connection refused", "connect: Connection refused (111)"):
-        assert describe_shortly(WireError(long + cause, code=unavailable)) == "Connection refused"
-    assert describe_shortly(WireError("x (111)", code=unavailable)) == "UNAVAILABLE: x (111)"
 
 
 def test_waits_follow_the_learner_and_its_faults() -> None:

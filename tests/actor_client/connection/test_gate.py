@@ -23,6 +23,8 @@ def test_both_limits_bind() -> None:
     gate.grant(Credit(bytes_through=100))
     assert gate.has_room(0, 10)
     assert not gate.has_room(1, 10)
+    gate.grant(Credit(steps_through=9, bytes_through=99))  # credit never falls
+    assert gate.has_room(0, 10)
     gate.sealed(100)
     assert not gate.has_room(0, 1)
     assert gate.admits(100)

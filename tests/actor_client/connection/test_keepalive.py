@@ -21,36 +21,25 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_often")
-def test_a_swallowed_policy_stream_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead policy stream is detected by keepalive pings and replaced; the session continues without loss."""
-    monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 2)
-    with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address) as actor:
-        actor.send(3)
-        actor.wait_acked()
-        proxy.pair_of(learner.policy_peers[0]).swallowing = True
-        learner.publish("CartPole", 1)
-        actor.send(4)
-        actor.wait_acked()
-        assert actor.take_policy() == BarePolicy(1, 1, b"CartPole 1")
-        actor.send(5)
-        actor.wait_acked()
-        assert learner.session.epoch >= 2
-        assert learner.accepted == {learner.session.session_id: 12}
-        assert len(learner.sessions) == 1
-
-
-@pytest.mark.usefixtures("_often")
-def test_a_swallowed_upload_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead upload stream is detected and replaced; chunks in flight are sent again and counted once."""
+@pytest.mark.parametrize("stream", ["policy", "upload"])
+def test_a_swallowed_stream_is_opened_anew(monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
+    """A dead stream is detected by keepalive pings and replaced; chunks in flight are sent again and counted once."""
     monkeypatch.setattr(limits, "KEEPALIVE_TIMEOUT_SECONDS", 2)
     with ScriptedLearner() as learner, Proxy(learner.port) as proxy, acting(learner, address=proxy.address) as actor:
         assert learner.lease_seconds > 20
         actor.send(3)
         actor.wait_acked()
-        proxy.pair_of(learner.upload_peers[0]).swallowing = True
+        peers = learner.policy_peers if stream == "policy" else learner.upload_peers
+        proxy.pair_of(peers[0]).swallowing = True
+        learner.publish("CartPole", 1)
         actor.send(4)
         actor.wait_acked()
-        assert learner.accepted == {learner.session.session_id: 7}
+        assert actor.take_policy() == BarePolicy(1, 1, b"CartPole 1")
+        wait_until(lambda: learner.session.epoch >= 2)
+        actor.send(5)
+        actor.wait_acked()
+        assert learner.accepted == {learner.session.session_id: 12}
+        assert len(learner.sessions) == 1
 
 
 @pytest.mark.usefixtures("_often")

@@ -50,13 +50,6 @@ def test_a_forgotten_session_is_not_asked_for_and_is_lost() -> None:
     assert session.request([], 0).HasField("resume")
 
 
-def test_one_process_has_one_instance_id() -> None:
-    """A process keeps its instance id, so that opening twice is harmless."""
-    session, other = Session("actor", "test"), Session("actor", "test")
-    assert session.request([], 0).instance_id == session.request([], 0).instance_id
-    assert session.request([], 0).instance_id != other.request([], 0).instance_id
-
-
 @pytest.mark.parametrize(
     "changes", [{"session_id": ""}, {"generation": 0}, {"next_sequence": 0}, {"limits": session_pb2.ChunkLimits()}]
 )
@@ -92,11 +85,13 @@ def test_limits_have_defaults_and_caps() -> None:
     assert run.lease_seconds > 0
 
 
-def test_actors_without_a_name_are_told_apart() -> None:
-    """A generated name does not reveal the machine and stays the same for the life of the process."""
-    session, other = Session(None, "test"), Session(None, "test")
-    name = session.request([], 0).actor_name
-    assert re.fullmatch("actor-[0-9a-f]{4}", name)
-    assert session.request([], 0).actor_name == name
-    assert session.request([], 0).instance_id.startswith(name.removeprefix("actor-"))
-    assert other.request([], 0).instance_id != session.request([], 0).instance_id
+@pytest.mark.parametrize("given", ["actor", None])
+def test_processes_are_told_apart(given: str | None) -> None:
+    """A process keeps its instance id; a generated name does not reveal the machine and stays the same."""
+    session, other = Session(given, "test"), Session(given, "test")
+    first = session.request([], 0)
+    assert session.request([], 0) == first
+    assert other.request([], 0).instance_id != first.instance_id
+    if given is None:
+        assert re.fullmatch("actor-[0-9a-f]{4}", first.actor_name)
+        assert first.instance_id.startswith(first.actor_name.removeprefix("actor-"))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import grpc
-import pytest
-from rollcast.errors import MalformedChunk, WireError
+from rollcast.errors import MalformedChunk
 from rollcast.v1 import trajectory_pb2
 from structlog.testing import capture_logs
 
 from actor_client.endings import closing
-from actor_client.exits import ActorError, ExitCode
+from actor_client.exits import ExitCode
 from tests.actor_client.connection.harness import Actor, acting
 from tests.actor_client.scripted import PLENTY, ScriptedLearner, wait_until
 
@@ -94,19 +92,6 @@ def test_out_of_byte_credit_chunks_wait_in_the_window() -> None:
             assert len(learner.chunks) == 1
 
 
-def test_credit_never_falls() -> None:
-    """A message with less credit than an earlier one changes nothing."""
-    with ScriptedLearner() as learner:
-        learner.steps_through = 100
-        with acting(learner) as actor:
-            wait_until(lambda: actor.port.may_step(100))
-            learner.steps_through = 1
-            learner.ack()
-            actor.send(1)
-            actor.wait_acked()
-            assert actor.port.may_step(99)
-
-
 def test_a_hold_stops_and_its_end_releases() -> None:
     """No step is taken while any reason holds the behavior."""
     with ScriptedLearner() as learner, acting(learner) as actor:
@@ -151,73 +136,18 @@ def test_holds_are_taken_over_at_each_opening_of_a_stream() -> None:
 
 
 def test_rejections_are_counted_and_the_rows_are_acked() -> None:
-    """Rows that an ack rejects count as acked, with their number by reason."""
-    with ScriptedLearner() as learner, acting(learner) as actor:
+    """Rows that an ack rejects count as acked, with their number by reason, which the last line has."""
+    with ScriptedLearner() as learner, acting(learner) as actor, capture_logs() as logs:
         learner.reject = "stale"
-        actor.send(4)
-        actor.send(3)
+        for rows in (0, 4, 3):
+            actor.send(rows)
         actor.wait_acked()
         wait_until(lambda: actor.link.rejected == {"stale": 7})
         assert actor.port.books.view().acked == 7
-
-
-def test_the_end_tells_of_refused_rows_once() -> None:
-    """The last line has the number of refused rows of all behaviors."""
-    with ScriptedLearner() as learner, acting(learner) as actor, capture_logs() as logs:
-        learner.reject = "stale"
-        actor.send(4)
-        actor.wait_acked()
-        wait_until(lambda: actor.link.rejected == {"stale": 4})
         with closing(actor.link):
             pass
-    ends = [entry for entry in logs if entry["event"] in {"books", "rejected"}]
-    assert [entry["event"] for entry in ends] == ["books", "rejected"]
-    assert ends[0]["acked"] == 4
-    assert "rejected" not in ends[0]
-    assert ends[1]["rows"] == {"stale": 4}
-
-
-def test_a_refused_chunk_without_steps_has_no_line() -> None:
-    """A refused chunk with statistics alone is not reported; refused rows are reported once."""
-    with ScriptedLearner() as learner, acting(learner) as actor, capture_logs() as logs:
-        learner.reject = "not_training"
-        actor.send(0)
-        actor.send(4)
-        actor.wait_acked()
-        wait_until(lambda: actor.link.rejected == {"not_training": 4})
-    told = [(line["log_level"], line["steps"]) for line in logs if line["event"] == "rows_rejected"]
-    assert told == [("info", 4)]
-
-
-def test_a_chunk_over_the_limit_is_dropped_and_counted() -> None:
-    """A chunk above the learner's limit is dropped and counted instead of sent."""
-    with ScriptedLearner() as learner:
-        learner.max_chunk_bytes = 2000
-        with acting(learner) as actor:
-            actor.send(1000)
-            actor.send(1)
-            actor.wait_acked()
-            assert actor.port.books.view().dropped == {"too_large": 1000}
-            assert [chunk.sequence for chunk in learner.chunks] == [1]
-
-
-@pytest.mark.parametrize(
-    ("error", "exit_code"),
-    [
-        (MalformedChunk("column reward is float64; float32 is required"), ExitCode.MALFORMED),
-        (WireError("message larger than max", code=grpc.StatusCode.RESOURCE_EXHAUSTED), ExitCode.MALFORMED),
-    ],
-)
-def test_a_fault_of_form_ends_the_actor(error: WireError, exit_code: ExitCode) -> None:
-    """A malformed chunk is not sent again: the actor ends with a documented exit code."""
-    with ScriptedLearner() as learner, acting(learner) as actor:
-        learner.tell(error)
-        wait_until(lambda: actor.link.stopping)
-        failure = actor.link.error
-        assert isinstance(failure, ActorError)
-        assert failure.exit_code is exit_code
-        assert error.message in failure.message
-        wait_until(lambda: learner.session.closed is not None)
+    assert [entry["rows"] for entry in logs if entry["event"] == "rejected"] == [{"stale": 7}]
+    assert [entry["acked"] for entry in logs if entry["event"] == "books"] == [7]
 
 
 def test_a_refusal_in_the_midst_of_writes_is_seen() -> None:
@@ -229,7 +159,9 @@ def test_a_refusal_in_the_midst_of_writes_is_seen() -> None:
             actor.send(2000)
         wait_until(lambda: actor.link.error is not None)
         assert actor.link.error is not None
+        assert actor.link.error.exit_code is ExitCode.MALFORMED
         assert "float64" in actor.link.error.message
+        wait_until(lambda: learner.session.closed is not None)
 
 
 def test_uploads_and_policies_have_connections_of_their_own() -> None:

@@ -20,16 +20,16 @@ def filled(*rows: int) -> tuple[SendWindow, Books, Gate]:
     window, books, gate = SendWindow(), Books(), Gate(1)
     gate.grant(BIG)
     for count in rows:
-        put(window, books, gate, count)
+        window.put(sealed(books, gate, count))
     return window, books, gate
 
 
-def put(window: SendWindow, books: Books, gate: Gate, rows: int) -> None:
-    """Adds a chunk."""
+def sealed(books: Books, gate: Gate, rows: int, owner: Behavior | None = None) -> Parcel:
+    """Returns a chunk of recorded rows."""
     books.produced(rows)
     books.seal(rows)
     chunk = trajectory_pb2.Chunk(rows=rows, sequence=1 << 34)
-    window.put(Parcel(trajectory_pb2.UploadRequest(chunk=chunk), gate, books, rows, chunk.ByteSize()))
+    return Parcel(trajectory_pb2.UploadRequest(chunk=chunk), gate, books, rows, chunk.ByteSize(), owner)
 
 
 def sent(window: SendWindow) -> list[int]:
@@ -57,9 +57,20 @@ def test_new_chunks_follow_the_resent_ones() -> None:
     """New chunks follow the resent ones."""
     window, books, gate = filled(1, 1)
     sent(window)
-    put(window, books, gate, 1)
+    window.put(sealed(books, gate, 1))
     window.rewind(1)
     assert sent(window) == [1, 2, 3]
+
+
+def test_an_ack_amid_a_resend_skips_nothing() -> None:
+    """Chunks that are not resent yet when an earlier one is acked are resent in order."""
+    window, _, _ = filled(1, 1, 1)
+    sent(window)
+    window.rewind(1)
+    first = window.take()
+    assert first is not None
+    window.ack(first.sequence)
+    assert sent(window) == [2, 3]
 
 
 def test_a_chunk_without_credit_holds_up_its_own_behavior_only() -> None:
@@ -68,10 +79,25 @@ def test_a_chunk_without_credit_holds_up_its_own_behavior_only() -> None:
     poor, rich = Gate(1), Gate(1)
     rich.grant(BIG)
     for gate in (poor, rich, poor, rich):
-        put(window, books, gate, 1)
+        window.put(sealed(books, gate, 1))
     assert sent(window) == [1, 2]
     poor.grant(BIG)
     assert sent(window) == [3, 4]
+
+
+def test_chunks_of_a_behavior_leave_in_their_order() -> None:
+    """A small chunk does not overtake a larger one of its behavior that exceeds the credit in bytes, spooled or not."""
+    window, books, _ = filled()
+    gate, small = Gate(1), sealed(books, Gate(1), 1).size_bytes
+    gate.grant(trajectory_pb2.Credit(bytes_through=small))
+    for rows in (300, 1):
+        window.put(sealed(books, gate, rows))
+    assert sent(window) == []
+    behavior = Behavior(books, Gate(1), allowed=10**6)
+    behavior.gate.grant(trajectory_pb2.Credit(bytes_through=small))
+    for rows in (300, 1):
+        spooled(window, behavior, rows)
+    assert sent(window) == []
 
 
 def test_a_number_that_cannot_be_sent_is_refused() -> None:
@@ -94,7 +120,7 @@ def test_clearing_drops_and_goes_on_with_another_number() -> None:
     settled, dropped = window.clear("generation", 8)
     assert (settled, [parcel.rows for parcel in dropped]) == ([], [4, 5])
     assert books.view().dropped == {"generation": 9}
-    put(window, books, gate, 1)
+    window.put(sealed(books, gate, 1))
     assert sent(window) == [8]
 
 
@@ -127,12 +153,7 @@ class Behavior:
 
 def spooled(window: SendWindow, behavior: Behavior, rows: int, most_bytes: int = 10**6) -> list[int]:
     """Spools a chunk, and returns the rows of those that were dropped for it."""
-    behavior.books.produced(rows)
-    behavior.books.seal(rows)
-    chunk = trajectory_pb2.Chunk(rows=rows, sequence=1 << 34)
-    request = trajectory_pb2.UploadRequest(chunk=chunk)
-    parcel = Parcel(request, behavior.gate, behavior.books, rows, chunk.ByteSize(), behavior)
-    return [each.rows for each in window.spool(parcel, most_bytes)]
+    return [each.rows for each in window.spool(sealed(behavior.books, behavior.gate, rows, behavior), most_bytes)]
 
 
 def test_spooled_chunks_leave_as_credit_allows() -> None:
@@ -141,7 +162,7 @@ def test_spooled_chunks_leave_as_credit_allows() -> None:
     behavior = Behavior(books, Gate(1))
     for rows in (3, 4, 5):
         assert spooled(window, behavior, rows) == []
-    put(window, books, gate, 1)
+    window.put(sealed(books, gate, 1))
     assert (books.view().spooled, window.chunks, window.empty) == (12, 1, False)
     assert sent(window) == [1]
     behavior.gate, behavior.index, behavior.allowed = gate, 7, 7
@@ -173,12 +194,8 @@ def test_unacked_chunks_of_replay_are_kept_over_a_new_generation() -> None:
     behavior = Behavior(books, gate, allowed=100)
     gate.grant(BIG)
     for rows in (1, 2, 4):
-        books.produced(rows)
-        books.seal(rows)
-        chunk = trajectory_pb2.Chunk(rows=rows, sequence=1 << 34)
-        request = trajectory_pb2.UploadRequest(chunk=chunk)
-        window.put(Parcel(request, gate, books, rows, chunk.ByteSize(), behavior))
-    put(window, books, gate, 8)  # of another trainer
+        window.put(sealed(books, gate, rows, behavior))
+    window.put(sealed(books, gate, 8))  # of another trainer
     sent(window)
     spooled(window, behavior, 16)
     window.clear("generation", 2, settled_through=1, keeps=lambda parcel: parcel.owner is behavior)
@@ -195,7 +212,7 @@ def test_unacked_chunks_of_replay_are_kept_over_a_new_generation() -> None:
 def test_credit_in_bytes_counts_the_size_that_is_sent() -> None:
     """Credit in bytes counts the size on the wire; a waiting chunk counts its largest possible number."""
     window, books, gate = filled()
-    put(window, books, gate, 7)
+    window.put(sealed(books, gate, 7))
     estimated = gate.waiting_bytes
     parcel = window.take()
     assert parcel is not None

@@ -84,11 +84,6 @@ def nothing(seen: Observation) -> int:
     return 0
 
 
-def no_arguments() -> float:
-    """Takes nothing of what it is called with."""
-    return 0.0
-
-
 def falls_over(seen: Observation) -> float:
     """Raises an error."""
     raise RuntimeError("no idea\nat all")

@@ -135,15 +135,6 @@ def test_draws_have_the_distributions_of_the_samplers() -> None:
     assert abs((size > 5).mean() - 0.75) < 0.04
 
 
-def test_an_unknown_sampler_is_left_out() -> None:
-    """A newer learner may send a kind that this actor does not know."""
-    assignment = assigned()
-    assignment.environment_parameters["new"].seed = 1
-    parameters = EnvironmentParameters(1)
-    parameters.assign(assignment)
-    assert "new" not in parameters.draw(0)
-
-
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 def test_a_vector_environment_is_given_arrays(mode: str) -> None:
     """`set_parameters` gets one number for each copy: at the reset, and after each step that ended episodes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,12 +83,6 @@ def test_a_fault_names_the_environment_and_the_cause_in_one_line(make: Any, inde
     assert "\n" not in caught.value.message
 
 
-def test_a_first_reset_may_fail() -> None:
-    """A failing first reset is an error of the environment."""
-    with pytest.raises(EnvironmentFailed, match="environment 0 failed: RuntimeError: reset 0 fails"):
-        ScalarBatch([toys.Toy(reset_fails=(0,))], "Toy").reset([0])
-
-
 def test_masks_are_those_of_the_observation_to_act_on() -> None:
     """Masks belong to the observation that is acted on, across episodes; a final mask without choices allows all."""
     batch = ScalarBatch([toys.Masked(4), toys.Masked(3)], "Toy")
@@ -111,33 +106,6 @@ def test_a_mask_without_a_choice_is_a_fault() -> None:
         batch.step(None, np.array([[1]], np.int32))
 
 
-def test_observations_outside_the_space_are_warned_of_once() -> None:
-    """A first observation outside its space is reported once and used unchanged."""
-    environment = toys.Toy()
-    environment._show = lambda: np.full(3, 5.0)  # type: ignore[method-assign]
-    batch = ScalarBatch([environment], "Toy")
-
-    with capture_logs() as logs:
-        (observation,) = batch.reset([0])
-
-    assert [log["event"] for log in logs] == ["observation_outside_space"]
-    assert observation.tolist() == [[5.0, 5.0, 5.0]]
-
-
-def test_a_reset_without_a_dictionary_is_told() -> None:
-    """A reset that returns None as its info is an error that says so."""
-    with pytest.raises(EnvironmentFailed, match="environment 0 failed: reset must return a dictionary as info; got No"):
-        ScalarBatch([toys.NoInfo()], "Toy").reset([0])
-
-
-def test_a_space_that_cannot_be_asked_is_a_fault_of_the_environment() -> None:
-    """A space that raises in `contains` is an error of the environment."""
-    environment = toys.Toy()
-    environment.observation_space.contains = lambda _: 1 / 0  # type: ignore[assignment,method-assign,return-value]
-    with pytest.raises(EnvironmentFailed, match="ZeroDivisionError"):
-        ScalarBatch([environment], "Toy").reset([0])
-
-
 def test_closing_closes_all_and_hides_faults() -> None:
     """An error while closing does not keep other environments open; closing twice does nothing."""
     environments = [toys.Toy(), toys.Toy()]
@@ -152,11 +120,17 @@ def test_closing_closes_all_and_hides_faults() -> None:
     assert [log["event"] for log in logs] == ["environment_close_failed"]
 
 
-def test_a_wrong_number_of_values_is_told() -> None:
-    """An environment with the interface before `truncated` gets an error that names the missing value."""
+def test_wrong_values_are_told() -> None:
+    """An environment with an older interface, or without an info, gets an error that names what is missing."""
     batch = ScalarBatch([toys.OldStep()], "Toy")
     batch.reset([0])
     with pytest.raises(EnvironmentFailed, match=r"step must return .*truncated, info \(5 values\); got 4"):
         batch.step(None, np.zeros((1, 1), np.int32))
-    with pytest.raises(EnvironmentFailed, match=r"reset must return observation, info \(2 values\); got ndarray"):
-        ScalarBatch([toys.OldReset()], "Toy").reset([0])
+    kinds: list[tuple[Callable[[], Any], str]] = [
+        (toys.OldReset, r"reset must return observation, info \(2 values\); got ndarray"),
+        (toys.NoInfo, "reset must return a dictionary as info; got No"),
+        (lambda: toys.Toy(reset_fails=(0,)), "environment 0 failed: RuntimeError: reset 0 fails"),
+    ]
+    for kind, message in kinds:
+        with pytest.raises(EnvironmentFailed, match=message):
+            ScalarBatch([kind()], "Toy").reset([0])

@@ -74,20 +74,6 @@ def test_masks_are_those_of_the_observation_to_act_on(mode: str) -> None:
     assert ended == {"NextStep": 8, "SameStep": 10, "Disabled": 10}[mode]
 
 
-def test_nested_observations_travel_in_each_mode() -> None:
-    """Nested observations are encoded, whether batched or, as final observations, separate."""
-    for mode in ("NextStep", "SameStep", "Disabled"):
-        vector = toys.several(2, mode=mode, kind="nested")
-        batch = VectorBatch(vector, "Toy")
-        batch.reset([1, 2])
-        results = [batch.step(None, np.zeros((2, 3), np.int32)) for _ in range(5)]
-        names = [spec.name for spec in batch.spec.observations]
-        expected = [environment.shown[5]["camera"] for environment in vector.envs]
-        finals = results[4].final_observations
-        assert finals is not None
-        np.testing.assert_array_equal(expected, finals[names.index("camera")])
-
-
 def test_faults_become_one_error() -> None:
     """An error of the vector environment, or a missing final observation, becomes one error of one line."""
 
@@ -143,14 +129,6 @@ def test_other_vector_environments_get_one_seed() -> None:
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert len(np.unique(first[:, 0])) == 3
-
-
-def test_a_reset_without_a_dictionary_is_told() -> None:
-    """A reset that returns None as its infos is an error that says so."""
-    vector = toys.several(2)
-    vector.reset = lambda **_: (np.zeros((2, 3), np.float32), None)
-    with pytest.raises(EnvironmentFailed, match="reset must return a dictionary as info; got NoneType"):
-        VectorBatch(vector, "Toy").reset([0, 1])
 
 
 def test_an_environment_that_says_nothing_is_taken_for_the_usual_kind() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rollcast.enums import SegmentEnd
 
 from actor_client.envs.base import EnvBatch
-from actor_client.envs.errors import EnvironmentFailed, UnknownEnvironment, UnsupportedSpace
+from actor_client.envs.errors import UnknownEnvironment, UnsupportedSpace
 from actor_client.envs.factory import make_env_batch
 from actor_client.envs.wrappers import Wrapping
 from tests.actor_client.envs import toys
@@ -50,8 +50,6 @@ def test_a_vector_environment_is_wrapped_as_a_whole(env: str) -> None:
     ("name", "message"),
     [
         (f"{toys.MODULE}:missing", "has no missing"),
-        ("no_such_module:at_all", "No module named 'no_such_module'"),
-        ("wrappers.py:mine", "write wrappers:mine"),
         (f"{toys.MODULE}:forgets", "returned NoneType; it must return an environment"),
         ("builtins:int", "cannot wrap CartPole-v1: TypeError"),
     ],
@@ -64,21 +62,6 @@ def test_a_wrapper_that_cannot_be_applied_is_named(name: str, message: str) -> N
     assert f"--wrap {name}" in caught.value.message
     assert message in caught.value.message
     assert "\n" not in caught.value.message
-
-
-@pytest.mark.parametrize("name", ["counting", "Plain"])
-def test_actions_are_repeated_and_rewards_added(name: str) -> None:
-    """Frame skip repeats actions and adds rewards, also around an object that is no gymnasium.Env."""
-    batch = made(f"{toys.MODULE}:{name}", frame_skip=4)
-
-    assert batch.step(None, choices(batch)).rewards.tolist() == [4.0] * 2
-
-
-def test_a_wrong_number_of_values_is_the_environments_fault() -> None:
-    """A wrong number of values is the environment's error, with and without a wrapper."""
-    batch = made(f"{toys.MODULE}:OldStep", frame_skip=4)
-    with pytest.raises(EnvironmentFailed, match="step must return observation, reward, terminated"):
-        batch.step(None, choices(batch))
 
 
 def test_repetitions_stop_with_the_episode() -> None:
@@ -111,9 +94,8 @@ def test_the_limit_replaces_the_registered_one(vector: bool) -> None:
     batch = made("CartPole-v1", vector=vector, max_episode_steps=3)
     ended = [list(batch.step(None, choices(batch)).ended) for _ in range(3)]
     assert ended == [[], [], [0, 1]]
-    longer = made("MountainCar-v0", max_episode_steps=250)
-    ends = [step for step in range(1, 301) if longer.step(None, choices(longer)).ended]
-    assert ends == [250]
+    longer = made("MountainCar-v0", num_envs=1, max_episode_steps=250)
+    assert [step for step in range(1, 301) if longer.step(None, choices(longer)).ended] == [250]
 
 
 @pytest.mark.parametrize(
@@ -186,15 +168,6 @@ def test_earlier_stacks_stay_as_they_were() -> None:
     assert [shown(batch, observations)["count"] for observations in kept] == [
         [0, 0], [0, 1], [1, 2], [2, 3], [3, 4], [0, 0], [0, 1], [1, 2],
     ]  # fmt: skip
-
-
-def test_masks_go_with_stacked_observations() -> None:
-    """Masks belong to the newest observation of a stack."""
-    batch = make_env_batch(f"{toys.MODULE}:Masked", num_envs=2, wrapping=Wrapping(frame_stack=2))
-    batch.reset([1, 2])
-    for _ in range(9):
-        assert batch.action_masks is not None
-        batch.step(None, batch.action_masks.argmax(1).astype(np.int32)[:, None])
 
 
 def test_lists_cannot_be_stacked() -> None:

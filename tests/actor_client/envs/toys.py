@@ -150,16 +150,6 @@ def bits() -> Toy:
     return Toy(action_space=spaces.MultiBinary((2, 2)))
 
 
-def text() -> Toy:
-    """Returns an environment whose observation is text, which cannot be sent."""
-    return Toy(spaces.Dict({"says": spaces.Text(5)}))
-
-
-def sequence_actions() -> Toy:
-    """Takes what cannot be chosen."""
-    return Toy(action_space=spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))))
-
-
 def broken() -> Toy:
     """Raises, so that no environment is made."""
     raise OSError("the simulator is not installed")
@@ -235,51 +225,6 @@ class Rewarding(Toy):
 
 
 not_callable = 3
-
-
-class SeveralAgents:
-    """Has PettingZoo's Parallel interface, where spaces are methods."""
-
-    possible_agents = ["first", "second"]
-    num_envs = 1
-
-    def __init__(self, **_: Any) -> None:
-        self.agents = list(self.possible_agents)
-
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """Returns what an agent sees."""
-        return spaces.Box(-1.0, 1.0, (3,), np.float32)
-
-    def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Returns what an agent can do."""
-        return spaces.Discrete(2)
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Returns observations and infos by agent."""
-        return {agent: np.zeros(3, np.float32) for agent in self.agents}, {agent: {} for agent in self.agents}
-
-    def step(self, actions: Any) -> Any:
-        """Fails, because no test reaches it."""
-        raise AssertionError("an environment that is refused is not stepped")
-
-    def close(self) -> None:
-        """Does nothing."""
-
-
-class TurnsOfAgents(SeveralAgents):
-    """Has PettingZoo's AEC interface: agents act one after another."""
-
-    def agent_iter(self) -> Any:
-        """Returns the agents in turn."""
-        return iter(self.agents)
-
-    def last(self) -> Any:
-        """Returns what the agent to act sees."""
-        return np.zeros(3, np.float32), 0.0, False, False, {}
-
-
-at_once = SeveralAgents
-turns = TurnsOfAgents
 
 
 class Counting(Toy):

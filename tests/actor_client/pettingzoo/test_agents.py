@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from actor_client.pettingzoo.agents import ParallelAgents, Report, TurnAgents, WrongReport, agents_of
-from actor_client.pettingzoo.factory import make_agents
 from tests.actor_client.pettingzoo import toys
 from tests.actor_client.pettingzoo.toys import IDLE, TERMINATED, TRUNCATED
 
@@ -89,31 +88,6 @@ def test_both_players_of_a_turn_game_get_their_last_reward() -> None:
     reports = play(TurnAgents(toys.duel()))
     assert [asking(each) for each in reports] == [[("x", 0.0)], [("o", 0.5)], [("x", 3.0)], []]
     assert ended(reports[-1]) == [("o", 10.25, True, False), ("x", -10.0, True, False)]
-
-
-def test_parallel_and_turns_give_the_same_rewards() -> None:
-    """A real environment gives the same sums of rewards by both interfaces."""
-
-    def totals(env: str) -> dict[str, float]:
-        sums: dict[str, float] = {}
-        for report in play(make_agents(env, {"max_cycles": 5})):
-            for each in (*report.ended, *report.asking):
-                sums[each.agent] = sums.get(each.agent, 0.0) + each.reward
-        return sums
-
-    assert totals("mpe2.simple_tag_v3:parallel_env") == pytest.approx(totals("mpe2.simple_tag_v3:env"))
-
-
-@pytest.mark.parametrize(("env", "moves"), [("connect_four_v3", "0101010"), ("tictactoe_v3", "03142")])
-def test_both_players_of_a_real_game_get_their_last_reward(env: str, moves: str) -> None:
-    """The first player wins with its last move: it gets 1 and the other one, who does not move again, gets -1."""
-    agents = make_agents(env, {})
-    report = agents.reset(1, None)
-    for move in moves:
-        report = agents.step({report.asking[0].agent: int(move)})
-    first, second = agents.environment.possible_agents
-    assert {each.agent: each.reward for each in report.ended} == {first: 1.0, second: -1.0}
-    assert not report.asking
 
 
 class Wrong(toys.Field):

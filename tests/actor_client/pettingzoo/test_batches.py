@@ -74,27 +74,16 @@ def test_an_info_may_say_who_won() -> None:
     assert found.tolist() == [GameResult.WON, GameResult.LOST, GameResult.UNKNOWN, GameResult.DRAWN]
 
 
-def test_groups_keep_their_own_rewards_by_default() -> None:
-    """A group alone changes no reward."""
-    messages = play(toys.Field(), groups="all")
-    assert rewards(messages)[1] == [(10.0, 0.0), (20.0, 0.0)]
-    assert messages[1][0].asking.group_ids.tolist() == [1, 1]
-
-
-def test_a_group_gets_the_sum_of_its_rewards() -> None:
-    """Each living agent gets every reward of its group; those of the dead are not lost, and the dead get no more."""
+def test_a_group_shares_its_rewards_if_asked() -> None:
+    """Each living agent gets the sum or the mean of its group's rewards; those of the dead are not lost; the dead get no more."""
+    assert rewards(play(toys.Field(), groups="all"))[1] == [(10.0, 0.0), (20.0, 0.0)]
     assert rewards(play(toys.Field(), "sum", "all")) == {
         0: [(0.0, 11.0), (0.0, 22.0), (0.0, 3.0), (0.0, 404.0)],
         1: [(0.0, 11.0), (0.0, 22.0)],
         2: [(0.0, 3.0), (0.0, 404.0)],
     }
-
-
-def test_a_group_gets_the_mean_of_its_rewards() -> None:
-    """The mean is over the agents that live in the step."""
     found = rewards(play(toys.Field(), "mean", "all"))
-    assert found[1] == [(0.0, 5.5), (0.0, 11.0)]
-    assert found[0][:2] == [(0.0, 5.5), (0.0, 11.0)]
+    assert found[0][:2] == found[1] == [(0.0, 5.5), (0.0, 11.0)]
 
 
 def test_agents_in_turns_get_every_reward_of_their_group_once() -> None:
@@ -109,36 +98,6 @@ def test_masks_are_those_of_the_asking_agents() -> None:
     messages = play(toys.duel())
     masks = [part.asking.masks.tolist() for (part,) in messages[:-1] if part.asking.masks is not None]
     assert masks == [[[0, 1, 1]], [[1, 0, 1]], [[1, 1, 0]]]
-
-
-def test_masks_of_infos() -> None:
-    """A mask in the info of one agent allows the others everything."""
-
-    class Masked(toys.Field):
-        def reset(self, *args: Any, **kwargs: Any) -> Any:
-            """Adds the mask of b."""
-            observations, infos = super().reset(*args, **kwargs)
-            return observations, infos | {"b": {"action_mask": [False, True]}}
-
-    (part,) = play(Masked())[0]
-    assert part.asking.masks is not None
-    assert part.asking.masks.tolist() == [[1, 1], [0, 1]]
-
-
-@pytest.mark.parametrize(
-    ("mask", "message"), [([0, 0], "agent b: .* allows no choice"), ([1, 1, 1], "agent b: .*has 3 entries")]
-)
-def test_a_wrong_mask_is_named_with_its_agent(mask: list[int], message: str) -> None:
-    """A mask that fits no action is an error of the environment."""
-
-    class Masked(toys.Field):
-        def reset(self, *args: Any, **kwargs: Any) -> Any:
-            """Adds the mask of b."""
-            observations, infos = super().reset(*args, **kwargs)
-            return observations, infos | {"b": {"action_mask": mask}}
-
-    with pytest.raises(WrongReport, match=message):
-        play(Masked())
 
 
 def test_agents_with_ever_new_names_are_forgotten() -> None:
@@ -185,3 +144,27 @@ def test_observations_are_copied() -> None:
     (part,) = reader.parts()
     seen[:] = 77.0
     assert 77.0 not in part.asking.observations[0]
+
+
+class Masked(toys.Field):
+    """Has a mask in the info of agent b."""
+
+    def __init__(self, mask: Any) -> None:
+        super().__init__()
+        self._mask = mask
+
+    def reset(self, *args: Any, **kwargs: Any) -> Any:
+        """Adds the mask."""
+        observations, infos = super().reset(*args, **kwargs)
+        return observations, infos | {"b": {"action_mask": self._mask}}
+
+
+def test_masks_of_infos() -> None:
+    """A mask in the info of one agent allows the others everything; one that fits no action is named with its agent."""
+    (part,) = play(Masked([False, True]))[0]
+    assert part.asking.masks is not None
+    assert part.asking.masks.tolist() == [[1, 1], [0, 1]]
+    assert part.asking.group_ids.tolist() == [0, 0]
+    for mask, message in (([0, 0], "agent b: .* allows no choice"), ([1, 1, 1], "agent b: .*has 3 entries")):
+        with pytest.raises(WrongReport, match=message):
+            play(Masked(mask))

@@ -77,32 +77,8 @@ def test_choices_counted_from_other_numbers_are_different() -> None:
         places(Cast(CastingRules(), "Run"), Shifted())
 
 
-def test_agents_may_have_numbers_as_names() -> None:
-    """Patterns match names as texts."""
-
-    class Numbered(toys.Field):
-        def __init__(self) -> None:
-            super().__init__()
-            self.possible_agents = [0, 1]  # type: ignore[list-item]
-
-    found: dict[Any, Any] = dict(places(Cast(rules("0=A *=B"), "unused"), Numbered()))
-    assert found == {0: ("A?team=0", 0), 1: ("B?team=0", 0)}
-
-
 def test_the_mask_is_no_observation() -> None:
     """The entry `action_mask` of an observation is left out of the spec."""
     form = Cast(CastingRules(), "Run").seat(toys.duel(), "x").form
     assert [each.name for each in form.spec.observations] == ["observation"]
     assert form.masks_in_observations
-
-
-def test_a_space_that_cannot_be_sent_is_named_with_its_agent() -> None:
-    """The error begins with the agent."""
-
-    class Talking(toys.Field):
-        def observation_space(self, agent: str) -> spaces.Space[Any]:
-            """Returns texts."""
-            return spaces.Text(5)
-
-    with pytest.raises(UnsupportedSpace, match="agent a: observation obs has the space Text"):
-        places(Cast(CastingRules(), "Run"), Talking())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 from rollcast.enums import Purpose, SegmentEnd
 from rollcast.v1 import policy_pb2
@@ -40,16 +38,6 @@ def test_each_agent_is_recorded_from_its_first_action_to_its_end() -> None:
     } <= found
     assert {each.env for each in segments(learner)} == {0, 1}
     assert set(column(learner, "episode/return")) == {10.0, 30.0, 400.0}
-
-
-def test_both_players_of_a_turn_game_are_rewarded_for_its_last_move() -> None:
-    """The loser, who does not move again, and the winner both get the rewards of the end (PettingZoo #355, #1147)."""
-    with ScriptedLearner() as learner, acting(learner, toys.duel, teams="o=1") as acts:
-        acts.publish()
-        learner.wait_until(lambda: len(segments(learner)) >= 8)
-    ended = {(each.team, tuple(each.rewards)) for each in segments(learner) if each.end == TERMINATED}
-    assert ended == {(0, (3.0, -10.0)), (1, (10.25,))}
-    assert Counter(column(learner, "episode/last_reward")).keys() == {-10.0, 10.25}
 
 
 def test_actions_reach_their_agents_and_masks_are_kept() -> None:
@@ -163,17 +151,6 @@ def _are_played(learner: ScriptedLearner, assignment: int, episodes: int) -> boo
 
 def _has_stepped(acts: Acting, steps: int) -> bool:
     return acts.steps() > steps
-
-
-def test_rows_with_nan_are_not_recorded() -> None:
-    """The rows before and after a NaN are not sent; those of the other agent are."""
-    script = [{"a": (1.0, ""), "b": (float("nan"), "")}, {"a": (2.0, "terminated"), "b": (0.0, "terminated")}]
-    with ScriptedLearner() as learner, acting(learner, lambda: toys.Field(script)) as acts:
-        acts.publish()
-        learner.wait_until(lambda: acts.steps() >= 20)
-        assert acts.link.books()["Run"].discarded["not_finite"] > 0
-    assert {tuple(each.rewards) for each in segments(learner) if each.end == TERMINATED} == {(1.0, 2.0)}
-    assert np.isfinite(column(learner, "reward")).all()
 
 
 def test_an_agent_that_joins_without_a_pattern_ends_the_actor() -> None:

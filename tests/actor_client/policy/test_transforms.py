@@ -90,7 +90,7 @@ def exported(network: PolicyNetwork) -> Policy:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     bounds=st.one_of(st.just(()), st.lists(AXES, min_size=1, max_size=4).map(tuple)),
     log_std_init=st.one_of(st.none(), st.floats(-3.0, 1.0)),

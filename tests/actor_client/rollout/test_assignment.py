@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 from structlog.testing import capture_logs
@@ -22,18 +25,10 @@ def test_an_evaluation_is_read_whole() -> None:
 
 
 def test_without_an_entry_a_behavior_learns() -> None:
-    """Without an entry for behavior and team, the task is to learn with the newest policy."""
+    """The task is to learn with the newest policy without an entry for behavior and team, and under every number."""
     message = asking(purpose=Purpose.EVALUATE)
-    assert {
-        TaskReader().of(None, "Ball", 1),
-        TaskReader().of(message, "Ball", 0),
-        TaskReader().of(message, "Wall", 1),
-    } == {Task()}
-
-
-def test_learning_is_the_same_under_every_number() -> None:
-    """An assignment with another number but the same task changes nothing."""
-    assert TaskReader().of(asking(), "Ball", 1) == Task()
+    learns = [(None, "Ball", 1), (message, "Ball", 0), (message, "Wall", 1), (asking(), "Ball", 1)]
+    assert [TaskReader().of(*each) for each in learns] == [Task()] * 4
     assert TaskReader().of(asking(role=AssignmentRole.IDLE), "Ball", 1) == Task(idles=True)
 
 
@@ -75,33 +70,20 @@ def test_the_seats_of_a_match() -> None:
 
 def test_the_seats_of_a_tournament() -> None:
     """Where all are opponents, the sides are the teams; episodes are limited and begin with random actions."""
+    opponent = policy_pb2.ASSIGNMENT_ROLE_OPPONENT
+    common: dict[str, Any] = {"behavior": "Ball", "role": opponent, "match": 3, "random_steps": 2}
     seats = [
-        policy_pb2.BehaviorAssignment(
-            behavior="Ball",
-            team=team,
-            role=policy_pb2.ASSIGNMENT_ROLE_OPPONENT,
-            match=3,
-            sha256=digest,
-            random_steps=2,
-            deterministic=team == 1,
-        )
-        for team, digest in ((0, b"x"), (1, b""))
+        policy_pb2.BehaviorAssignment(team=0, sha256=b"x", **common),
+        policy_pb2.BehaviorAssignment(team=1, deterministic=True, **common),
     ]
     message = policy_pb2.Assignment(id=8, episodes=20, behaviors=seats)
     tasks = TaskReader(has_opponents=True)
-    pinned = Pinned(0, 0, b"x")
     first, second = (tasks.of(message, "Ball", team).seat for team in (0, 1))
+    assert first is not None
+    pinned = Pinned(0, 0, b"x")
     assert first == Seat(3, 0, is_opponent=True, policy=pinned, opponent="Ball?team=1", episodes=20, random_steps=2)
-    assert second == Seat(
-        3,
-        1,
-        is_opponent=True,
-        opponent="Ball?team=0",
-        opponent_policy=pinned,
-        episodes=20,
-        random_steps=2,
-        deterministic=True,
-    )
+    other: dict[str, Any] = {"opponent": "Ball?team=0", "opponent_policy": pinned, "deterministic": True}
+    assert second == replace(first, team=1, policy=None, **other)
     seats[0].role = policy_pb2.ASSIGNMENT_ROLE_LEARN
     learning = policy_pb2.Assignment(id=9, episodes=20, behaviors=seats)
     assert {tasks.of(learning, "Ball", team).seat.episodes for team in (0, 1)} == {0}  # type: ignore[union-attr]

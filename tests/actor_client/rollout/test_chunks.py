@@ -24,10 +24,11 @@ SPEC = BehaviorSpec(
 )
 
 
-@pytest.mark.parametrize("largest", [12_000, 20_000, 70_000])
-@pytest.mark.parametrize("infos", [0, 40])
-def test_no_chunk_exceeds_the_largest_size(largest: int, infos: int) -> None:
-    """Many segments and episodes are spread over chunks, and everything arrives once."""
+@pytest.mark.parametrize(
+    ("largest", "infos", "most"), [(12_000, 0, 0), (20_000, 40, 0), (70_000, 40, 0), (70_000, 0, 9)]
+)
+def test_no_chunk_exceeds_the_largest_size(largest: int, infos: int, most: int) -> None:
+    """Many segments and episodes are spread over chunks, everything arrives once, and no record before its rows."""
     agents, steps = 40, 6
     log = RowLog(SPEC, agents, steps, masked=True)
     running = Running(agents)
@@ -62,13 +63,21 @@ def test_no_chunk_exceeds_the_largest_size(largest: int, infos: int) -> None:
             for env in np.arange(step % 2, agents, 2)
         ]
     builder = ChunkBuilder(
-        SPEC, limits(largest=largest), agents=agents, behavior_index=0, team=0, row_bytes=log.row_bytes, masked=True
+        SPEC,
+        limits(largest=largest, steps=most),
+        agents=agents,
+        behavior_index=0,
+        team=0,
+        row_bytes=log.row_bytes,
+        masked=True,
     )
     segments, episodes = join_segments(blocks), join_episodes(blocks, running.seeds)
     assert episodes is not None
     chunks = list(builder.build(log, segments, episodes, generation=1, now=9.0))
 
     assert all(encode_chunk(chunk).ByteSize() <= largest for chunk in chunks)
+    rows, records = (np.cumsum(each) for each in zip(*((chunk.rows, chunk.episodes) for chunk in chunks), strict=True))
+    assert (records <= rows).all(), "the learner counts no more episodes than it has received rows"
     assert sum(chunk.rows for chunk in chunks) == int(segments.lengths.sum())
     assert sum(chunk.segments for chunk in chunks) == len(blocks)
     assert sum(chunk.episodes for chunk in chunks) == len(blocks)

@@ -126,28 +126,6 @@ def test_opponents_send_records_and_no_rows() -> None:
         assert opponents == {"Ball?team=0", "Ball?team=1"}
 
 
-def test_opponents_change_between_episodes_only() -> None:
-    """An agent ends its episode in the match in which it began; each policy is fetched once and not again."""
-    with ScriptedLearner() as learner, table(learner) as game:
-        ones, zeros = game.keep(3, prefers=1), game.keep(4, prefers=0)
-        game.play(1, 5, ones)
-        game.coming.result()
-        game.play(2, 6, zeros)
-        reply = game.step()
-        assert (reply.command, choice(reply, 1)) == (STEP, [1])
-        assert choice(game.end(0.0), 1) == [0]
-        game.play(3, 7, ones)
-        assert choice(game.step(), 1) == [0]
-        assert choice(game.end(-1.0, asks=True), 1) == [1]
-        told = game.records(4)
-        assert sorted(told["match"]) == [5, 5, 6, 6]
-        by_match = sorted(zip(told["match"], told["team"], told["result"], told["opponent_version"], strict=True))
-        assert by_match == [(5, 0, 0, 3), (5, 1, 0, 0), (6, 0, -1, 4), (6, 1, 1, 0)]
-        assert [request.version for request in learner.asked_for] == [3, 4]
-        assert [request.sha256 for request in learner.asked_for] == [ones.sha256, zeros.sha256]
-        assert column(learner, "end") == [SegmentEnd.TERMINATED] * 2
-
-
 def test_a_change_of_roles_resets_after_sending_what_is_open() -> None:
     """Open segments are cut and sent before the reset; then the other team is recorded."""
     with ScriptedLearner() as learner, table(learner) as game:
@@ -203,21 +181,6 @@ def test_a_policy_with_another_digest_does_not_play() -> None:
         (line,) = [line for line in logs if line["event"] == "pinned_policy_unavailable"]
         assert "SHA-256 differs" in line["reason"]
         assert line["instead"] == "the opponent waits"
-
-
-def test_the_newest_policy_as_opponent() -> None:
-    """An opponent without a pinned policy keeps the newest version of the beginning of its match; the learning team follows."""
-    with ScriptedLearner() as learner, table(learner) as game:
-        game.play(1, 5, None)
-        assert choice(game.coming.result().unity_input.rl_input, 1) == [0]
-        game.served.publish(version=1, logits=[0.0, 50.0])
-        learner.wait_until(lambda: choice(game.step(), 0) == [1])
-        assert choice(game.step(), 1) == [0]
-        assert choice(game.end(), 1) == [0]
-        game.play(2, 6, None)
-        assert choice(game.step(), 1) == [0]  # its episode began in the match before
-        assert choice(game.end(), 1) == [1]
-        assert not learner.asked_for
 
 
 @pytest.mark.parametrize("forget", [False, True])

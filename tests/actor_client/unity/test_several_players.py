@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -15,7 +13,7 @@ from actor_client.unity.gateway import LOST
 from actor_client.unity.seeds import player_seed
 from tests.actor_client.scripted import ScriptedLearner
 from tests.actor_client.unity.agents import agent, floats
-from tests.actor_client.unity.harness import Served, ball, hello, id_of, serving
+from tests.actor_client.unity.harness import ball, hello, id_of, serving
 from tests.actor_client.unity.test_gateway import PAUSED, is_held, playing
 
 
@@ -41,16 +39,6 @@ def test_all_who_wait_are_answered_by_one_run_of_the_policy() -> None:
         agents = served.gateway.counts.batch_agents
         assert agents.total == 7
         assert sum(agents.counts) <= 2  # one, unless the teams' declarations were answered apart
-
-
-def test_a_slow_player_keeps_nobody_waiting() -> None:
-    """A player that does not answer does not delay another one."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner, 2))
-        playing(stack, served, 0)
-        quick = playing(stack, served, 1)
-        for _ in range(20):
-            assert quick.step(Ball=[ball(0)]).command == STEP
 
 
 def test_a_late_behavior_holds_its_own_player_alone() -> None:
@@ -105,16 +93,6 @@ def test_a_player_that_fails_while_it_is_held_is_forgotten() -> None:
         assert served.books().discarded == {LOST: 1}
 
 
-def test_a_player_that_begins_again_begins_anew() -> None:
-    """A greeting during a session, as after Play in the editor, drops the earlier rows."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        playing(stack, served).step(Ball=[ball(0)])
-        again = playing(stack, served)
-        again.step(Ball=[ball(0)])
-        learner.wait_until(lambda: served.books().discarded == {LOST: 1})
-
-
 def test_a_reset_reaches_each_player_once() -> None:
     """Every player gets a reset once; later players start with the new parameters."""
     with ScriptedLearner() as learner, ExitStack() as stack:
@@ -167,50 +145,3 @@ def test_greetings_carry_seed_and_areas() -> None:
         ]
         assert [each.seed for each in told] == [7, 8]
         assert [each.num_areas for each in told] == [4, 4]
-
-
-PLAYERS, CALLS = 4, 150
-
-
-def play(served: Served, worker: int) -> int:
-    """Plays one player with random agents and returns the number of actions it got."""
-    draw = random.Random(worker)
-    actions = 0
-    with served.player(worker) as player:
-        player.begin()
-        running: set[int] = set()
-        for _ in range(CALLS):
-            ended = {identity for identity in running if draw.random() < 0.1}
-            asking = sorted(draw.sample(range(10), draw.randint(0, 10)))
-            infos = [ball(identity, reward=1.0, done=True) for identity in sorted(ended)]
-            infos += [ball(identity, reward=1.0) for identity in asking]
-            answer = player.step(Ball=infos)
-            running = (running - ended) | set(asking)
-            if answer.command == RESET:
-                running.clear()
-                continue
-            got = len(answer.agent_actions[id_of("Ball")].value) if asking else 0
-            assert got == len(asking)
-            assert bool(asking) == (id_of("Ball") in answer.agent_actions)
-            actions += got
-    return actions
-
-
-def test_everyone_gets_what_it_asked_for() -> None:
-    """Four players get their actions amid new policies, holds and resets."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner, PLAYERS))
-        threads = stack.enter_context(ThreadPoolExecutor(PLAYERS))
-        players = [threads.submit(play, served, worker) for worker in range(PLAYERS)]
-        version = 0
-        while not all(each.done() for each in players):
-            served.publish(version=version)
-            learner.hold(1, active=version % 2 == 0)
-            if version % 5 == 0:
-                served.reset()
-            version += 1
-            if version % 2 == 0:
-                learner.hold(1, active=False)
-        answered = sum(each.result() for each in players)
-        assert served.gateway.counts.batch_agents.total >= answered
-        assert served.books().produced > answered // 2

@@ -70,34 +70,30 @@ def test_bad_behavior_ids(behavior_id: str) -> None:
     assert len(str(caught.value)) < 400
 
 
-def test_a_vector() -> None:
-    """Floats of one axis become a float32 vector."""
-    (found,) = spec_of(floats(np.zeros(4), name="VectorSensor_size4")).observations
-    assert (found.name, found.shape) == ("VectorSensor_size4", (4,))
+VECTOR, LIST = ObservationKind.VECTOR, ObservationKind.ENTITIES
+
+
+@pytest.mark.parametrize(
+    ("shape", "properties", "expected"),
+    [
+        ((4,), (1,), (VECTOR, (NONE,))),
+        ((4,), (64,), (VECTOR, ())),  # properties that nobody knows say nothing
+        ((20, 6), ENTITIES, (LIST, (SIZED, NONE))),
+        ((4, 6), (1, 1), (VECTOR, (NONE, NONE))),
+        ((4, 6), (1,), (VECTOR, ())),
+        ((4, 6), (), (VECTOR, ())),
+        ((3, 4, 5), (1, 1, 1), (VECTOR, (NONE, NONE, NONE))),
+    ],
+)
+def test_floats_are_numbers_or_lists_of_entities(shape: Any, properties: Any, expected: tuple[Any, Any]) -> None:
+    """Floats become float32 numbers; two axes, the first of variable size, become entities."""
+    (found,) = spec_of(floats(np.zeros(shape), properties, name="VectorSensor")).observations
+    assert (found.kind, found.dimension_properties) == expected
+    assert (found.name, found.shape, found.scale) == ("VectorSensor", shape, 0.0)
     assert found.dtype == np.float32
-    assert (found.kind, found.role, found.scale) == (ObservationKind.VECTOR, ObservationRole.DEFAULT, 0.0)
-    assert found.dimension_properties == (NONE,)
-
-
-def test_a_goal() -> None:
-    """The type of the observation becomes its role."""
-    (found,) = spec_of(floats(np.zeros(4), goal=True)).observations
-    assert found.role is ObservationRole.GOAL
-
-
-def test_entities() -> None:
-    """Two axes, the first of variable size, become entities."""
-    (found,) = spec_of(floats(np.zeros((20, 6)), ENTITIES)).observations
-    assert (found.kind, found.shape) == (ObservationKind.ENTITIES, (20, 6))
-    assert found.dtype == np.float32
-    assert found.dimension_properties == (SIZED, NONE)
-
-
-@pytest.mark.parametrize("properties", [(1, 1), (0, 0), ()])
-def test_a_matrix_without_entities_is_numbers(properties: tuple[int, ...]) -> None:
-    """A matrix of fixed size keeps its shape."""
-    (found,) = spec_of(floats(np.zeros((4, 6)), properties)).observations
-    assert (found.kind, found.shape) == (ObservationKind.VECTOR, (4, 6))
+    assert found.role is ObservationRole.DEFAULT
+    (goal,) = spec_of(floats(np.zeros(shape), properties, goal=True)).observations
+    assert goal.role is ObservationRole.GOAL
 
 
 @pytest.mark.parametrize(
@@ -130,19 +126,6 @@ def test_pictures_have_their_channels_first(
     assert found.dtype == (np.uint8 if compressed else np.float32)
     assert found.scale == (255.0 if compressed else 0.0)
     assert found.dimension_properties == (NONE, MOVES, MOVES)
-
-
-def test_three_axes_that_are_no_picture() -> None:
-    """Three axes without the properties of an image become numbers."""
-    (found,) = spec_of(floats(np.zeros((3, 4, 5)), (1, 1, 1))).observations
-    assert (found.kind, found.shape) == (ObservationKind.VECTOR, (3, 4, 5))
-
-
-def test_properties_that_nobody_knows_say_nothing() -> None:
-    """Unknown or missing properties are ignored."""
-    (unknown,) = spec_of(floats(np.zeros(4), (64,))).observations
-    (short,) = spec_of(floats(np.zeros((4, 6)), (1,))).observations
-    assert unknown.dimension_properties == short.dimension_properties == ()
 
 
 def test_names_follow_from_the_sensors() -> None:
@@ -239,17 +222,13 @@ def test_observations_that_cannot_be_trained(observation: observation_pb2.Observ
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("count", [0, limits.MAX_OBSERVATIONS + 1, 5000])
-def test_the_number_of_observations_is_bounded(count: int) -> None:
-    """No observations, or too many, are an error of one line."""
-    with pytest.raises(BadPlayerData, match="observations"):
-        spec_of(*[floats(np.zeros(1))] * count)
-
-
-def test_a_behavior_without_agents() -> None:
-    """A behavior without agents is an error."""
+def test_a_behavior_has_agents_and_some_observations() -> None:
+    """A behavior without agents, and agents with no observations or too many, are an error."""
     with pytest.raises(BadPlayerData, match="without agents"):
         behavior_spec(BEHAVIOR, brain(1), [], "3.0.0")
+    for count in (0, limits.MAX_OBSERVATIONS + 1, 5000):
+        with pytest.raises(BadPlayerData, match="observations"):
+            spec_of(*[floats(np.zeros(1))] * count)
 
 
 OBSERVATIONS = st.builds(
@@ -268,7 +247,7 @@ BRAINS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=30), BRAINS, st.lists(OBSERVATIONS, max_size=4), st.text(max_size=12))
 def test_anything_is_a_spec_or_one_line(
     behavior_id: str,

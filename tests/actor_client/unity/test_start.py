@@ -8,19 +8,18 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto
 
+from actor_client.cli import main
 from actor_client.exits import ExitCode
 from actor_client.settings.addresses import Ports
 from actor_client.unity.server import FAREWELL, Door, listening
 from tests.actor_client.unity.harness import Caller
-from tests.actor_client.unity.players.programs import SECONDS, eventually
-from tests.e2e.unity import free_ports
-from tests.tools.players.build import make_build
+from tests.actor_client.unity.players.programs import SECONDS, eventually, script
+from tests.ports import reserve_ports
 
 WAITS = """
 import os, time
@@ -40,17 +39,15 @@ import structlog
 """
 
 
+COMMAND = [sys.executable, "-m", "actor_client", "unity"]
+
+
 class Echo:
     """Answers a message with itself."""
 
     def exchange(self, request: bytes, peer: str = "") -> bytes:
         """Returns the message."""
         return request
-
-
-def command(*arguments: str) -> list[str]:
-    """Returns the command line."""
-    return [sys.executable, "-m", "actor_client", "unity", *arguments]
 
 
 def is_open(host: str, port: int) -> bool:
@@ -60,14 +57,15 @@ def is_open(host: str, port: int) -> bool:
         return probe.connect_ex((host, port)) == 0
 
 
+@pytest.mark.slow
 def test_ports_listen_before_anything_large_is_imported(tmp_path: Path) -> None:
     """A player that calls while modules are imported is answered later."""
     gate = tmp_path / "gate"
     for module in ("structlog", "pydantic", "numpy", "onnxruntime", "google"):
         (tmp_path / f"{module}.py").write_text(WAITS.format(gate=str(gate)))
-    port = free_ports(2)
+    port = reserve_ports(2)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    arguments = command("--env", "B", "--num-envs", "2", "--base-port", str(port))
+    arguments = [*COMMAND, "--env", "B", "--num-envs", "2", "--base-port", str(port)]
     with subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
             for host in ("127.0.0.1", "::1"):
@@ -86,64 +84,48 @@ def test_ports_listen_before_anything_large_is_imported(tmp_path: Path) -> None:
     assert errors.startswith("error: this command needs the module 'enough'; pip install 'rollcast[actor,unity]'")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_amid_the_imports_ends_it_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.slow
+def test_a_signal_amid_the_imports_ends_it_in_good_order(tmp_path: Path) -> None:
     """A signal during the imports ends the command with code 0, before any player."""
     gate = tmp_path / "gate"
     (tmp_path / "structlog.py").write_text(SLOW.format(gate=str(gate), folder=str(tmp_path)))
-    port = free_ports(1)
+    port = reserve_ports()
+    arguments = [*COMMAND, "--env", str(script(tmp_path, "exit 0")), "--base-port", str(port), "--metrics-address=off"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    arguments = command("--env", str(make_build(tmp_path / "game")), "--base-port", str(port), "--metrics-address=off")
     with subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
             eventually(lambda: is_open("127.0.0.1", port), "an open port")
-            process.send_signal(number)
+            process.send_signal(signal.SIGTERM)
             gate.touch()
             _, errors = process.communicate(timeout=SECONDS)
         finally:
             process.kill()
     assert process.returncode == ExitCode.OK, errors
-    assert "stopped" in errors
-    assert number.name in errors
+    assert "SIGTERM" in errors
     assert "Traceback" not in errors
 
 
-def test_what_ended_it_is_left_in_a_file(tmp_path: Path) -> None:
+def test_what_ended_it_is_left_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--error-file` gets the last error line; success writes none."""
-    port = free_ports(1)
-    common = ["--base-port", str(port), "--metrics-address=off"]
+    common = ["unity", "--base-port", str(reserve_ports()), "--metrics-address=off", "--learner=127.0.0.1:1"]
     for name, options in (("early", ["--env", "B", "--max-seconds", "x"]), ("late", ["--side-channel", "no:such"])):
-        arguments = command(*common, *options, "--error-file", str(tmp_path / name))
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False)
-        assert done.returncode == ExitCode.USAGE
-        assert (tmp_path / name).read_text() in done.stderr
-    arguments = command(*common, "--learner=127.0.0.1:1", "--max-seconds=0.3", "--error-file", str(tmp_path / "good"))
-    assert subprocess.run(arguments, capture_output=True, timeout=SECONDS, check=False).returncode == ExitCode.OK
+        assert main([*common, *options, "--error-file", str(tmp_path / name)]) == ExitCode.USAGE
+        assert (tmp_path / name).read_text() in capsys.readouterr().err
+    assert main([*common, "--max-seconds=0.1", "--error-file", str(tmp_path / "good")]) == ExitCode.OK
     assert not (tmp_path / "good").exists()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_port_that_is_taken_is_one_line(host: str) -> None:
+def test_a_port_that_is_taken_is_one_line(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A taken port on either address of localhost is an error of one line, and no player starts."""
-    port = free_ports(3)
-    taken = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    with closing(taken):
-        taken.bind((host, port + 2))
-        taken.listen()
-        arguments = command("--env", "B", "--num-envs", "3", "--base-port", str(port))
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == ExitCode.PORT_IN_USE
-    (line,) = done.stderr.splitlines()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as taken:
+        port = taken.getsockname()[1]
+        assert main(["unity", "--env", "B", "--num-envs", "3", "--base-port", str(port - 2)]) == ExitCode.PORT_IN_USE
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
-    assert str(port + 2) in line
+    assert str(port) in line
     assert "--base-port" in line
-
-
-def test_the_farewell_is_what_it_says() -> None:
-    """The farewell is a header with status 400 and nothing else."""
-    message = UnityMessageProto()
-    message.header.status = 400
-    assert message.SerializeToString() == FAREWELL
 
 
 def test_who_calls_early_is_answered_once_somebody_is_there() -> None:
@@ -161,7 +143,7 @@ def test_who_calls_early_is_answered_once_somebody_is_there() -> None:
 
 def test_ports_are_closed_at_the_end_and_answer_first() -> None:
     """At the end waiting calls are answered and the ports are closed."""
-    port = free_ports(1)
+    port = reserve_ports()
     with Caller(port) as player:
         with listening(Ports(("127.0.0.1",), port, 1, 1 << 20, is_editor=True)):
             answer = player.soon(UnityMessageProto())

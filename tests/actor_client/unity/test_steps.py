@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollcast.unity.communicator_objects import agent_pb2, observation_pb2, unity_message_pb2
+from rollcast.unity.communicator_objects import agent_pb2, unity_message_pb2
 
 from actor_client.unity.mailbox import BadPlayerData
 from actor_client.unity.steps import BehaviorStep, form_of
@@ -78,15 +77,6 @@ def test_decisions_and_terminals() -> None:
     assert terminals.group_ids.tolist() == [1, 0]
     assert terminals.group_rewards.tolist() == [2.0, 0.0]
     assert terminals.faulty is None
-
-
-def test_an_agent_that_ended_and_began() -> None:
-    """The same id may be a terminal and a decision of one message."""
-    infos = [walker(4, 1.0, 1.0, done=True, reward=1.0), walker(4, 2.0, 2.0)]
-    step = form(*infos).read(infos)
-    assert step.decisions.ids.tolist() == step.terminals.ids.tolist() == [4]
-    assert step.decisions.observations[0].tolist() == [[2.0, 2.0]]
-    assert step.terminals.rewards.tolist() == [1.0]
 
 
 def test_only_one_kind() -> None:
@@ -212,21 +202,6 @@ def test_a_player_of_before_api_version_1_3() -> None:
     assert np.array_equal(behavior.read([info]).decisions.observations[0][0], image.transpose(2, 0, 1))
 
 
-def test_fifty_megabytes() -> None:
-    """A message of 50 MB of floats is read whole."""
-    values = np.arange(12_500_000, dtype=np.float32)
-    info = agent(observation_pb2.ObservationProto(shape=[values.size], dimension_properties=[1], name="Sensor"))
-    data = values.tobytes()
-    length = len(data)
-    head = b"\x0a" + bytes((length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14 & 0x7F | 0x80, length >> 21))
-    info.observations[0].float_data.ParseFromString(head + data)
-    small = form(agent(floats([1.0])))
-    with pytest.raises(BadPlayerData, match=r"has shape \[12500000\]"):
-        small.read([info])
-    found = form(info).read(over_the_wire(info)).decisions.observations[0]
-    assert np.array_equal(found[0], values)
-
-
 RECORDED = (
     "0a0308c8011292010a7312710a0b46616b653f7465616d3d3012620a2f5a0501000000016a260a0102220a0a080000000000000000320101"
     "4212566563746f7253656e736f725f73697a65320a2f3d0000003f50016a260a0102220a0a08000000000000803f3201014212566563746f"
@@ -265,7 +240,7 @@ INFOS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(INFOS, max_size=5))
 def test_anything_is_a_step_or_one_line(infos: list[agent_pb2.AgentInfoProto]) -> None:
     """Random agents become a valid step or an error of one line."""
@@ -282,24 +257,6 @@ def test_anything_is_a_step_or_one_line(infos: list[agent_pb2.AgentInfoProto]) -
             assert step.decisions.masks[:, 3:].any(axis=1).all()
         assert all(text.isprintable() for text in step.faults)
     except BadPlayerData as error:
-        line = str(error)
-    assert line.isprintable()
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, len(bytes.fromhex(RECORDED)) - 1), st.integers(0, 255)), max_size=4))
-def test_damaged_messages(damage: list[tuple[int, int]]) -> None:
-    """Corrupted bytes are refused by protobuf, read, or reported in one line."""
-    data, line = bytearray(bytes.fromhex(RECORDED)), ""
-    for at, byte in damage:
-        data[at] = byte
-    try:
-        output = unity_message_pb2.UnityMessageProto.FromString(bytes(data)).unity_output
-        told = {one.brain_name: one for one in output.rl_initialization_output.brain_parameters}
-        for behavior_id, agents in output.rl_output.agentInfos.items():
-            if behavior_id in told:
-                form_of(behavior_id, told[behavior_id], agents.value, "3.0.0").read(agents.value)
-    except (BadPlayerData, DecodeError) as error:
         line = str(error)
     assert line.isprintable()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from actor_client.connection.books import Books
 from actor_client.policy.actions import Actions
 from actor_client.rollout.agents.recorder import AgentRecorder
-from actor_client.rollout.link import ChunkLimits
 from actor_client.unity.steps import DecisionBatch, TerminalBatch
 from tests.actor_client.rollout.harness import KeepingLink
 
@@ -26,26 +26,6 @@ SPEC = BehaviorSpec(
     action=ActionSpec(continuous_size=1, discrete_branches=(3, 2)),
     grouped=True,
 )
-
-
-@dataclass(frozen=True)
-class Case:
-    """One random game: its size, its limits and the frequencies of its events."""
-
-    seed: int
-    envs: int
-    identities: int
-    messages: int
-    horizon: int
-    lag: int
-    cut_at_swap: bool
-    chunk_limits: ChunkLimits
-    groups: int
-    end_share: float
-    swap_share: float
-    flush_share: float
-    fault_share: float
-    loss_share: float
 
 
 @dataclass
@@ -89,7 +69,7 @@ class Episode:
 class Play:
     """Feeds a recorder and records all events."""
 
-    case: Case
+    case: SimpleNamespace
     random: np.random.Generator = field(init=False)
     link: KeepingLink = field(init=False)
     recorder: AgentRecorder = field(init=False)

@@ -120,18 +120,6 @@ def test_an_agent_that_moves_is_cut_with_those_it_leaves() -> None:
     assert stood(driver) == [GroupEnd.CONTINUES] * 4 + [GroupEnd.TERMINATED]
 
 
-def test_groups_of_two_environments_are_two() -> None:
-    """Equal group ids in two environments are two groups."""
-    driver = Driver()
-    for env in (0, 1):
-        driver.ask({1: 10.0, 2: 20.0}, env=env, groups=MATES)
-    driver.end({1: 11.0, 2: 21.0}, env=0)
-    driver.ask({1: 11.0, 2: 21.0}, env=1, groups=MATES)
-
-    assert stood(driver) == [GroupEnd.TERMINATED] * 2
-    assert driver.recorder.agents == 2
-
-
 def test_a_segment_that_is_held_is_not_lost_with_its_environment() -> None:
     """When an environment is lost, open rows are discarded and closed segments of its groups are sent."""
     driver = Driver()

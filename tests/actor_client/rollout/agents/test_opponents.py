@@ -6,13 +6,13 @@ import gc
 import sys
 import types
 import weakref
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 from rollcast.chunks import GameResult
 
-from actor_client.policy.actions import Actions, MemoryForm
+from actor_client.policy.actions import MemoryForm
 from actor_client.policy.noise import Noise
 from actor_client.rollout.agents.interface import AgentRequest
 from actor_client.rollout.agents.opponents import REPORT_SECONDS, OpponentRound
@@ -23,32 +23,7 @@ from tests.actor_client.rollout.agents.driver import SPEC, observed
 from tests.actor_client.rollout.harness import KeepingLink, RulePolicy
 
 OLD, NEW = Pinned(1, 3, b"old"), Pinned(1, 4, b"new")
-
-
-@dataclass
-class Simulator:
-    """A simulator of one environment."""
-
-    worker: int = 0
-    reset_due: bool = False
-    is_running: bool = True
-
-
-@dataclass
-class Message:
-    """A message of a simulator; see `actor_client.rollout.agents.interface.Exchange`."""
-
-    simulator: Simulator = field(default_factory=Simulator)
-
-    def act(self, behavior_id: str, actions: Actions) -> bool:
-        """Not called here."""
-        return True
-
-    def answer(self) -> None:
-        """Not called here."""
-
-    def answer_reset(self) -> None:
-        """Not called here."""
+EXCHANGE: Any = types.SimpleNamespace(simulator=types.SimpleNamespace(worker=0, reset_due=False, is_running=True))
 
 
 class Opponents:
@@ -80,7 +55,7 @@ class Opponents:
             group_rewards=np.zeros(count, np.float32),
             faulty=None,
         )
-        request = AgentRequest(Message(), "Case?team=1", batch, self._ended())
+        request = AgentRequest(EXCHANGE, "Case?team=1", batch, self._ended())
         slots = self.round.observe(0, batch)
         actions = self.round.choose([request], self.noise)
         if actions is None:

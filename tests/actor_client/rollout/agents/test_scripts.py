@@ -65,11 +65,6 @@ def wild(observations: Any, masks: Any) -> Any:
     return [5] * len(observations)
 
 
-def half(observations: Any, masks: Any) -> Any:
-    """Chooses half of something."""
-    return [0.5] * len(observations)
-
-
 def unsure(observations: Any, masks: Any) -> Any:
     """Chooses nothing."""
     return [np.nan] * len(observations)
@@ -127,7 +122,6 @@ def test_what_is_no_script(name: str, said: str) -> None:
         ("leave", "failed: SystemExit: 0 (tests/actor_client/rollout/agents/test_scripts.py:"),
         ("short", "returned actions of the shape [3], but the shape is [4, 1]"),
         ("wild", "returned the choices [5.0, 5.0, 5.0, 5.0] of branch 0, but choices are whole numbers from 0 to 2"),
-        ("half", "but choices are whole numbers"),
         ("unsure", "returned NaN or infinity, but actions are finite"),
         ("last", "returned the choices [2.0, 2.0, 2.0, 2.0] of branch 0, but the masks forbid one of them"),
     ],

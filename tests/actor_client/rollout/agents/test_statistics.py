@@ -43,20 +43,6 @@ def test_they_leave_alone_after_a_second() -> None:
     assert (chunk.segments, chunk.episodes, chunk.stat_keys) == (0, 0, ("Jumps",))
 
 
-def test_before_the_first_policy_they_wait() -> None:
-    """Statistics wait for the first policy."""
-    driver = Driver(has_policy=False)
-    driver.recorder.add_stats(0, [("Jumps", 1.0, SUM)])
-    driver.now += 10.0
-    driver.recorder.poll()
-    driver.recorder.cut()
-    assert driver.link.chunks == []
-    driver.recorder.swap(4, 2)
-    driver.recorder.poll()
-
-    assert [chunk.generation for chunk in driver.link.chunks] == [4]
-
-
 def test_what_the_learner_would_refuse_is_left_out() -> None:
     """Invalid keys are dropped and reported once; numbers beyond float32 are sent as infinite."""
     driver = Driver()

@@ -74,14 +74,6 @@ def test_a_return_beyond_float32_costs_no_rows() -> None:
     assert stats.unusable_episodes == 2
 
 
-def test_such_episodes_are_told_once_per_interval() -> None:
-    """Dropped records are logged once per interval, with the total."""
-    _, loop = played(*[[3e38] * 2] * 50)
-    with capture_logs() as logs:
-        assert loop.run().unusable_episodes == 50
-    assert [log["event"] for log in logs] == ["episode_not_finite"]
-
-
 def test_infos_may_be_beyond_float32() -> None:
     """Infos beyond float32 are sent without a numpy warning."""
 

@@ -218,18 +218,11 @@ def test_a_failing_environment_costs_its_episode_and_not_the_evaluation() -> Non
 def test_an_episode_without_a_finite_return_is_played_again() -> None:
     """An episode with a non-finite return is replayed."""
 
-    class Once(toys.Toy):
-        """Gives NaN as a reward of its first evaluated episode."""
-
-        def step(self, action: object) -> object:  # type: ignore[override]
-            shown, reward, *rest = super().step(action)
-            return shown, (np.nan if self.steps == 3 else reward), *rest
-
     def script(scenario: Scenario) -> None:
         once(scenario, 0, evaluate(2))
         stop_in_wait(scenario, 3)
 
-    scenario = Scenario(Once(length=5), script=script)
+    scenario = Scenario(toys.Rewarding(1.0, np.nan, *[1.0] * 20, length=5), script=script)
     with capture_logs() as logs:
         scenario.loop.run()
     assert len(scenario.records("return")) == 2

@@ -84,23 +84,6 @@ def ends_of(driver: Driver) -> list[tuple[int, int, SegmentEnd]]:
     return [(piece.env, len(piece), piece.end) for piece in driver.pieces()]
 
 
-def test_segments_are_cut_at_the_time_horizon() -> None:
-    """A long episode is cut at the time horizon, and each segment continues the previous one."""
-    driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=1)
-    driver.step(steps=10)
-    driver.step(0)
-    driver.recorder.flush()
-
-    assert ends_of(driver) == [(0, 4, SegmentEnd.CUT), (0, 4, SegmentEnd.CUT), (0, 3, SegmentEnd.TERMINATED)]
-    assert [piece.first_step for piece in driver.pieces()] == [0, 4, 8]
-    assert [float(piece.final["final_obs/state"][0]) for piece in driver.pieces()] == [4, 8, 1011]
-    assert [piece.rows["obs/state"][:, 0].tolist() for piece in driver.pieces()] == [
-        [0, 1, 2, 3],
-        [4, 5, 6, 7],
-        [8, 9, 10],
-    ]
-
-
 def test_a_chunk_says_whose_it_is() -> None:
     """A chunk has behavior, team, generation, agents and age."""
     driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=3)
@@ -167,51 +150,6 @@ def test_versions_travel_as_offsets() -> None:
     assert ["version_offset" in chunk.columns for chunk in driver.link.chunks] == [True, False]
 
 
-def test_a_segment_is_cut_before_its_oldest_row_is_too_old() -> None:
-    """A swap that makes the oldest row too old ends and sends the segment."""
-    driver = Driver(KeepingLink(SPEC, time_horizon=100, max_policy_lag=2), agents=2)
-    driver.step()
-    driver.swap(1)
-    driver.step(1)
-    driver.recorder.flush()
-    driver.step()
-    driver.link.chunks.clear()
-    driver.swap(2)
-
-    assert ends_of(driver) == [(0, 3, SegmentEnd.CUT)]
-    assert driver.pieces()[0].versions == (0, 1, 1)
-    driver.swap(3)
-    assert ends_of(driver)[1:] == [(1, 1, SegmentEnd.CUT)]
-
-
-def test_a_lag_of_zero_is_no_limit() -> None:
-    """With a lag of zero, segments continue over any number of swaps."""
-    driver = Driver(KeepingLink(SPEC, time_horizon=100), agents=1)
-    for version in range(1, 50):
-        driver.step()
-        driver.swap(version)
-
-    assert driver.link.chunks == []
-
-
-def test_strict_runs_cut_at_each_swap() -> None:
-    """In a strict run each swap ends and sends all segments."""
-    driver = Driver(KeepingLink(SPEC, time_horizon=100, cut_at_swap=True), agents=2)
-    driver.step(steps=3)
-    driver.swap(1)
-    driver.swap(2)
-    driver.step(steps=2)
-    driver.swap(3)
-
-    assert ends_of(driver) == [
-        (0, 3, SegmentEnd.CUT),
-        (1, 3, SegmentEnd.CUT),
-        (0, 2, SegmentEnd.CUT),
-        (1, 2, SegmentEnd.CUT),
-    ]
-    assert [set(piece.versions) for piece in driver.pieces()] == [{0}, {0}, {2}, {2}]
-
-
 def test_a_swap_sends_what_is_closed() -> None:
     """A swap sends closed segments; open ones continue."""
     driver = Driver(KeepingLink(SPEC, time_horizon=100), agents=2)
@@ -236,24 +174,6 @@ def test_rows_of_another_generation_are_discarded() -> None:
     assert (books.produced, books.open, books.unacked) == (12, 0, 4)
     assert [chunk.generation for chunk in driver.link.chunks] == [2]
     assert [(piece.env, piece.episode, piece.first_step) for piece in driver.pieces()] == [(0, 2, 0), (1, 1, 4)]
-
-
-def test_open_rows_alone_can_be_given_up() -> None:
-    """Discarding open rows sends closed ones; the next episodes are new."""
-    driver = Driver(KeepingLink(SPEC, time_horizon=4), agents=2)
-    driver.step(steps=6)
-    driver.recorder.discard_open("env_error")
-    driver.recorder.begin([8, 9])
-    driver.step(steps=4)
-    driver.recorder.flush()
-
-    assert dict(driver.link.books.view().discarded) == {"env_error": 4}
-    assert [(piece.env, piece.episode, piece.first_step) for piece in driver.pieces()] == [
-        (0, 1, 0),
-        (1, 1, 0),
-        (0, 2, 0),
-        (1, 2, 0),
-    ]
 
 
 def test_episode_records_ride_with_their_last_segment() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 from numpy.typing import NDArray
 from rollcast.enums import Purpose
 from rollcast.specs import BehaviorSpec
@@ -19,10 +18,8 @@ from actor_client.envs.scalar import ScalarBatch
 from actor_client.heartbeat import Heartbeat
 from actor_client.policy.actions import Actions, MemoryForm, PolicyUnusable
 from actor_client.policy.noise import Noise
-from actor_client.policy.runner import Policy
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
-from tests.actor_client.policy import models
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces
 from tests.actor_client.rollout.vector.test_lockstep import asked
 
@@ -93,71 +90,20 @@ def test_without_another_version_environments_wait_for_a_newer_one() -> None:
     assert environment.resets == 1
 
 
-def test_in_lock_step_no_other_version_may_act() -> None:
-    """In lock-step the actor ends, because no other version may act."""
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_in_lock_step_and_evaluations_no_other_version_may_act(evaluates: bool) -> None:
+    """The actor ends, because a round and an evaluation are of one version."""
     environment = toys.Toy(length=10)
     loop, link, session = loop_of(environment, 6)
     link.instead = RulePolicy(link.spec, version=4)
     link.policies.append(failing(link.spec, 5, after=2))
     session.assignment = asked(link.spec, 1, 5)
+    if evaluates:
+        asks = policy_pb2.BehaviorAssignment(behavior=link.spec.name, team=1, role=1, purpose=Purpose.EVALUATE)  # type: ignore[arg-type]
+        session.assignment = policy_pb2.Assignment(id=1, behaviors=[asks])
     with pytest.raises(PolicyUnusable, match="version 5 has diverged"):
         loop.run()
     assert (link.refused, environment.steps, environment.closed) == ([], 2, True)
-
-
-def test_an_evaluation_is_of_one_version() -> None:
-    """In an evaluation the actor ends, because it measures one version."""
-    environment = toys.Toy(length=10)
-    loop, link, session = loop_of(environment, 6)
-    link.policies.append(failing(link.spec, 5, after=2))
-    asks = policy_pb2.BehaviorAssignment(
-        behavior=link.spec.name, team=1, role=policy_pb2.ASSIGNMENT_ROLE_LEARN, purpose=Purpose.EVALUATE
-    )
-    session.assignment = policy_pb2.Assignment(id=1, behaviors=[asks])
-    with pytest.raises(PolicyUnusable, match="version 5 has diverged"):
-        loop.run()
-    assert (link.refused, environment.steps) == ([], 2)
-
-
-class Watching(gymnasium.Env[Any, Any]):
-    """Shows the given observations and keeps its actions."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (models.OBSERVED,), np.float32)
-    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
-
-    def __init__(self, shows: Callable[[int], float]) -> None:
-        self._shows = shows
-        self.told: list[float] = []
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Starts an episode."""
-        return np.zeros(models.OBSERVED, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes anything."""
-        self.told += [float(action[0])]
-        return np.full(models.OBSERVED, self._shows(len(self.told)), np.float32), 0.0, False, False, {}
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
-@pytest.mark.parametrize("count", [1, 3])
-def test_no_environment_is_ever_told_nan(count: int) -> None:
-    """A real policy that overflows on some observations never sends NaN to an environment."""
-    environment = Watching(lambda step: 100.0 if step > 4 * count else 0.1)
-    loop, link, session = loop_of(environment, 100, count)
-    model = models.graph(models.spec(continuous=1))
-    for weight in model.graph.initializer:
-        if weight.name == "mean_weight":
-            weight.CopyFrom(models.tensor("mean_weight", np.full((models.OBSERVED, 1), 3e37, np.float32)))
-    link.policies.append(Policy.load(*models.described(model, link.spec), link.spec))
-
-    def stop() -> None:
-        session.stopping = True
-
-    session.on_wait = stop
-    assert loop.run().steps == len(environment.told) == 5 * count
-    assert np.isfinite(environment.told).all()
-    assert "output mean is not finite" in link.refused[0]
 
 
 class Beats(Heartbeat):
@@ -172,9 +118,9 @@ class Beats(Heartbeat):
         self.beats += 1
 
 
-def run(limits: LoopLimits, *environments: toys.Toy) -> tuple[RolloutCounts, Beats, KeepingLink]:
-    """Runs a loop over environments, the later ones for remakes."""
-    waiting, counts, beats = list(environments), RolloutCounts(), Beats()
+def test_steps_and_episodes_are_counted_as_they_happen() -> None:
+    """Every step counts and beats, one in sixteen is timed, and episodes count by their end, failures as such."""
+    waiting, counts, beats = [toys.Toy(length=4, step_fails=(20,)), toys.Toy(length=4)], RolloutCounts(), Beats()
 
     def make() -> ScalarBatch:
         return ScalarBatch([waiting.pop(0)], "Toy")
@@ -182,25 +128,12 @@ def run(limits: LoopLimits, *environments: toys.Toy) -> tuple[RolloutCounts, Bea
     batch = make()
     link = KeepingLink(batch.spec)
     link.policies.append(RulePolicy(batch.spec))
+    limits = LoopLimits(max_steps=33, remake_pause_seconds=0.0)
     RolloutLoop(make, batch, KeepingSession(), lambda: link, limits=limits, counts=counts, heartbeat=beats).run()
-    return counts, beats, link
-
-
-def test_steps_and_episodes_are_counted_as_they_happen() -> None:
-    """Every step counts and beats, one in sixteen is timed, and episodes count by their end."""
-    counts, beats, link = run(LoopLimits(max_steps=33), toys.Toy(length=4))
     assert counts.env_steps == beats.beats == link.books.view().produced == 33
-    assert counts.episodes == {"terminated": 0, "truncated": 8, "env_error": 0}
+    assert counts.episodes == {"terminated": 0, "truncated": 8, "env_error": 1}
+    assert counts.env_failures == 1
+    assert link.books.view().balanced
     for tally in (counts.act_seconds, counts.env_step_seconds, counts.record_seconds):
         assert sum(tally.counts) == 3
         assert tally.total > 0
-
-
-def test_failed_environments_are_counted() -> None:
-    """A failure counts, and so does the episode that it cut."""
-    failing = toys.Toy(length=100, step_fails=(5,))
-    limits = LoopLimits(max_steps=12, remake_pause_seconds=0.0)
-    counts, _, link = run(limits, failing, toys.Toy(length=100))
-    assert counts.env_failures == counts.episodes["env_error"] == 1
-    assert counts.env_steps == 12
-    assert link.books.view().balanced

@@ -1,6 +1,5 @@
 """Tests side-channel plug-ins of users."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -81,14 +80,12 @@ def test_two_plugins_cannot_have_one_channel(channels: str) -> None:
         load_plugins([f"{channels}:Echo", f"{channels}:Echo"])
 
 
-def test_installed_packages_declare_plugins(tmp_path: Path) -> None:
+def test_installed_packages_declare_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry point of the group `rollcast.side_channels` needs no flag."""
     (tmp_path / "their_channels.py").write_text(CHANNELS)
     info = tmp_path / "theirs-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[rollcast.side_channels]\necho = their_channels:Echo\n")
-    code = "from actor_client.unity.channels.plugins import load_plugins; print(load_plugins()[0].channel_id)"
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "621f0a70-4f87-11ea-a6bf-784f4387d1f7"
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [str(plugin.channel_id) for plugin in load_plugins()] == ["621f0a70-4f87-11ea-a6bf-784f4387d1f7"]

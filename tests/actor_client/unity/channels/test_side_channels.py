@@ -156,19 +156,6 @@ def test_only_the_first_player_of_the_run_says_what_is_most_recent() -> None:
     assert [record.aggregation for record in other] == [1, 3, 4]
 
 
-def test_an_unknown_channel_is_told_of_once() -> None:
-    """Records of an unknown channel are skipped and reported once."""
-    channels = SideChannels(0, first_of_run=True)
-    unknown = UUID(int=5)
-    with capture_logs() as logs:
-        for _ in range(3):
-            assert channels.receive(pack([(unknown, b"?")]) + bytes.fromhex(STAT_HEX))
-        for number in range(1000):
-            channels.receive(pack([(UUID(int=number + 100), b"")]))
-    assert [line["event"] for line in logs] == ["side_channel_unknown"] * 16
-    assert logs[0]["channel"] == str(unknown)
-
-
 def test_bytes_that_mean_nothing_cost_only_themselves() -> None:
     """Records before malformed bytes are used, and a thousand such messages are logged once."""
     channels = SideChannels(0, first_of_run=True)

@@ -8,18 +8,12 @@ import pytest
 
 from actor_client.unity.dropin.addresses import reserved_address
 from actor_client.unity.dropin.exits import DropInError, ExitCode
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.ports import reserve_ports
 
 
 def test_a_free_port_is_taken() -> None:
     """A free requested address is used for learner and players."""
-    port = _free_port()
+    port = reserve_ports()
     with reserved_address(f"127.0.0.1:{port}", may_move=False) as found:
         assert found == (f"127.0.0.1:{port}", f"127.0.0.1:{port}", port, True, False)
         with socket.socket() as listener:  # as the learner does, later
@@ -29,7 +23,7 @@ def test_a_free_port_is_taken() -> None:
 
 def test_runs_side_by_side_get_ports_of_their_own() -> None:
     """Two runs that start at the same time never share a port."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{reserve_ports()}"
     with reserved_address(address, may_move=True) as first, reserved_address(address, may_move=True) as second:
         assert first.is_usual
         assert not second.is_usual

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from actor_client.unity.dropin.addresses import LearnerAddress
 from actor_client.unity.dropin.commands import Plan, make_plan
 from actor_client.unity.dropin.exits import DropInError
 from actor_client.unity.dropin.flags import Given, parse
+from learner.cli import main as learner_main
 from learner.common.exits import ExitCode
 
 HERE = LearnerAddress("127.0.0.1:50051", "127.0.0.1:50051", 50051, is_usual=True, is_shared=False)
@@ -23,6 +27,19 @@ env_settings: {env_path: Build, num_envs: 3, base_port: 6000, env_args: [--level
 engine_settings: {no_graphics: true}
 checkpoint_settings: {run_id: ball, results_dir: there}
 """
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the learner's check of the run file without a process."""
+
+    def run(command: list[str], **_: object) -> SimpleNamespace:
+        said, errors = io.StringIO(), io.StringIO()
+        with redirect_stdout(said), redirect_stderr(errors):
+            code = learner_main(command[3:])
+        return SimpleNamespace(returncode=code, stdout=said.getvalue(), stderr=errors.getvalue())
+
+    monkeypatch.setattr(commands, "subprocess", SimpleNamespace(run=run, DEVNULL=None))
 
 
 def _planned(folder: Path, *arguments: str, run: str = RUN) -> tuple[Given, Plan]:
@@ -72,17 +89,6 @@ def test_the_console_is_that_of_mlagents_unless_told(tmp_path: Path, said: list[
     formats = [word for word in commands.learner(given, plan, HERE) if word.startswith("--log-format")]
     assert formats == [f"--log-format={wanted}"]
     assert ("--log-format=json" in commands.gateway(given, plan, HERE, tmp_path / "error")) == (wanted == "json")
-
-
-def test_how_others_join(tmp_path: Path) -> None:
-    """The line for joining is a command, or says what the address lacks for that."""
-    _, plan = _planned(tmp_path)
-    assert "--address 0.0.0.0:50051 --insecure" in commands.another_machine(plan, HERE)
-    moved = HERE._replace(port=50091)
-    assert "--address 0.0.0.0:50091 --insecure" in commands.another_machine(plan, moved)
-    joining = commands.another_machine(plan, SHARED)
-    assert "rollcast-actor unity --env Build --num-envs 3 --learner " in joining
-    assert joining.endswith(":50051 --insecure")
 
 
 def test_with_certificates_nothing_is_plain_text(tmp_path: Path) -> None:

@@ -106,20 +106,3 @@ def test_a_wrong_command_line(line: str) -> None:
         parse(line.split())
     assert caught.value.exit_code == ExitCode.USAGE
     assert "\n" not in caught.value.message
-
-
-def test_a_mistyped_flag_has_a_right_one() -> None:
-    """A mistyped flag gets a suggestion."""
-    with pytest.raises(DropInError, match=r"did you mean --num-envs\?; see rollcast-unity --help"):
-        parse(["run.yaml", "--nun-envs", "3"])
-
-
-def test_help_names_flags_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Help shows all flags except those without effect."""
-    with pytest.raises(SystemExit) as caught:
-        parse(["--help"])
-    assert caught.value.code == 0
-    said = capsys.readouterr().out
-    assert all(f"--{flag}" in said for flag in OF_MLAGENTS if flag not in {"load", "train", "torch", "tensorflow"})
-    assert "--tensorflow" not in said
-    assert all(f"{code.value:3d}  {code.help}" in said for code in ExitCode)

@@ -1,314 +1,220 @@
-"""Tests the two child processes with small programs and real signals."""
+"""Tests the order in which the two child processes start and end, with simulated children and with real ones."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
-from actor_client.unity.dropin.exits import STOPPED_EARLY, ExitCode
-
-ROOT = Path(__file__).resolve().parents[4]
-SECONDS = 60.0
-PARENT = """
-import sys
-from actor_client.unity.dropin.exits import DropInError
+from actor_client.unity.dropin import processes
+from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode
 from actor_client.unity.dropin.processes import Hooks, RunProcesses, StopSignals
-signals = StopSignals()
-hooks = Hooks(
-    is_serving=lambda: len(sys.argv) > 5,
-    say_serving=lambda: print("serving", flush=True),
-    say_stopping=lambda: print("stopping", flush=True),
-    gateway_error=lambda: sys.argv[4],
-)
-commands = [[sys.executable, "-c", text] for text in sys.argv[2:4]]
-try:
-    with signals.counted():
-        code = RunProcesses(*commands, int(sys.argv[1]), signals, hooks).run()
-except DropInError as error:
-    print(error.message, flush=True)
-    code = error.exit_code
-sys.exit(code)
-"""
-CHILD = """
-import os, signal, socket, sys, time
-NAME = {name!r}
-def say(text):
-    with open({log!r}, "a") as file: file.write(NAME + " " + text + "\\n")
-def finish(code):
-    say("ended")
-    os._exit(code)
-asked = [0]
-def on_signal(number, frame):
-    asked[0] += 1
-    say("asked")
-signal.signal(signal.SIGTERM, on_signal)
-say("started " + str(os.getpid()))
-"""
-LISTEN = """
-listener = socket.socket(); listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-listener.bind(("127.0.0.1", {port})); listener.listen()
-"""
-UNTIL_ASKED = "\nwhile asked[0] < {times}: time.sleep(0.01)\nfinish({code})\n"
-FOR_EVER = "\nwhile True: time.sleep(0.01)\n"
+from tests.actor_client.unity.players.programs import eventually, is_running
 
 
-class Family:
-    """A parent with two child processes.
+@dataclass
+class Child:
+    """A simulated child.
 
-    Args:
-        folder: For what they say.
+    Attributes:
+        asks: Requests after which it ends; 0 = it ignores them.
+        code: Its exit code then.
+        after: Seconds after its start at which it ends by itself, with the same code; None = never.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._log = folder / "said"
-        self._log.touch()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        self.process: subprocess.Popen[str] | None = None
+    asks: int = 1
+    code: int = 0
+    after: float | None = None
 
-    def start(self, gateway: str, learner: str, error: str = "", *, serves: bool = False) -> subprocess.Popen[str]:
-        """Starts the parent with two programs, which continue after what all children begin with.
 
-        Args:
-            gateway: The program.
-            learner: The program.
-            error: What the gateway leaves as the reason of its end.
-            serves: The learner serves once it runs.
-        """
-        programs = [
-            CHILD.format(name=name, log=str(self._log)) + rest
-            for name, rest in (("gateway", gateway), ("learner", learner))
-        ]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PARENT, str(self.port), *programs, error, *(["serves"] if serves else [])],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
+class Simulation:
+    """Two children, signals, and a clock that advances while the parent waits."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, gateway: Child, learner: Child, *, opens_at: float = 0.5
+    ) -> None:
+        self.now = 0.0
+        self.said: list[str] = []
+        self.events: list[tuple[float, Callable[[], None]]] = []
+        self.signals = StopSignals()
+        self.gateway_error = ""
+        self.serves_at = float("inf")
+        self._plans = {"gateway": gateway, "learner": learner}
+        monkeypatch.setattr(processes, "Child", self._start)
+        monkeypatch.setattr(processes, "answers", lambda _: self.now >= opens_at)
+        monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self._sleep))
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+        assert self.now < 1000.0, self.said
+        for event in [event for event in self.events if event[0] <= self.now]:
+            self.events.remove(event)
+            event[1]()
+
+    def _start(self, command: Sequence[str]) -> SimpleNamespace:
+        (name,) = command
+        plan, asked = self._plans[name], [0]
+
+        def end(code: int) -> None:
+            if child.code is None:
+                child.code = code
+                self.said.append(f"{name} ended")
+
+        def ask() -> None:
+            if child.code is None:
+                asked[0] += 1
+                self.said.append(f"{name} asked")
+                if asked[0] == plan.asks:
+                    end(plan.code)
+
+        child = SimpleNamespace(code=None, ask=ask, end=lambda: end(-signal.SIGKILL))
+        self.said.append(f"{name} started")
+        if plan.after is not None:
+            self.events.append((self.now + plan.after, lambda: end(plan.code)))
+        return child
+
+    def signal_at(self, *seconds: float) -> None:
+        """Sends signals at these times."""
+        self.events += [(each, lambda: self.signals._note(signal.SIGINT, None)) for each in seconds]
+
+    def run(self) -> tuple[int, str]:
+        """Runs both, and returns exit code and last words."""
+        hooks = Hooks(
+            is_serving=lambda: self.now >= self.serves_at,
+            say_serving=lambda: self.said.append("serving"),
+            say_stopping=lambda: self.said.append("stopping"),
+            gateway_error=lambda: self.gateway_error,
         )
-        return self.process
-
-    @property
-    def listen(self) -> str:
-        """Runs the part of the gateway that opens its port."""
-        return LISTEN.format(port=self.port)
-
-    def said(self) -> list[str]:
-        """Returns what the children said, in order; without the numbers of processes."""
-        return [" ".join(line.split()[:2]) for line in self._log.read_text().splitlines()]
-
-    def pids(self) -> list[int]:
-        """Returns the process ids in the order of their starts."""
-        return [int(line.split()[2]) for line in self._log.read_text().splitlines() if " started " in line]
-
-    def wait_for(self, line: str, number: int = 1) -> None:
-        """Waits until a child has said something so many times."""
-        wait_until(lambda: self.said().count(line) >= number)
-
-    def ends(self) -> tuple[int, str]:
-        """Waits for the end, and returns exit code and last words."""
-        assert self.process is not None
-        out, _ = self.process.communicate(timeout=SECONDS)
-        assert not any(map(_runs, self.pids()))
-        return self.process.returncode, out.strip()
+        try:
+            return RunProcesses(["gateway"], ["learner"], 5005, self.signals, hooks).run(), ""
+        except DropInError as error:
+            return error.exit_code, error.message
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Waits until a condition holds."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def test_ports_first_then_the_learner_and_signals_end_players_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The learner starts once the gateway listens; the first signal ends the gateway and then the learner, each once."""
+    run = Simulation(monkeypatch, Child(), Child())
+    run.serves_at = 2.0
+    run.signal_at(5.0)
+    assert run.run() == (ExitCode.OK, "")
+    assert run.said == [
+        *("gateway started", "learner started", "serving", "stopping"),
+        *("gateway asked", "gateway ended", "learner asked", "learner ended"),
+    ]
 
 
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def test_a_second_signal_cuts_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second signal asks the gateway to kill its players, and makes the learner end immediately."""
+    run = Simulation(monkeypatch, Child(asks=2), Child(asks=2))
+    run.signal_at(5.0, 6.0)
+    assert run.run() == (ExitCode.OK, "")
+    assert run.now < 10.0
+    assert [run.said.count(f"{name} asked") for name in ("gateway", "learner")] == [2, 2]
 
 
-@pytest.fixture
-def family(tmp_path: Path) -> Iterator[Family]:
-    """Starts a parent and kills what is left of it."""
-    found = Family(tmp_path)
-    yield found
-    for pid in found.pids():
-        if _runs(pid):
-            os.kill(pid, signal.SIGKILL)
-    if found.process is not None:
-        found.process.kill()
-        found.process.communicate()
+def test_a_stop_takes_bounded_time_and_a_third_signal_ends_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway that ignores requests is killed after a while; a third signal kills the learner too."""
+    run = Simulation(monkeypatch, Child(asks=0), Child(asks=0))
+    run.signal_at(5.0, 40.0, 50.0)
+    assert run.run() == (ExitCode.INTERRUPTED, "")
+    assert run.said[3:] == [
+        *("gateway asked", "gateway asked", "gateway ended"),
+        *("learner asked", "learner asked", "learner ended"),
+    ]
 
 
-def test_ports_first_then_the_learner(family: Family) -> None:
-    """The learner starts once the gateway listens, and success of both is success."""
-    process = family.start(
-        "time.sleep(0.5)\n" + family.listen + "say('open')" + UNTIL_ASKED.format(times=1, code=0), "finish(0)\n"
-    )
-    family.wait_for("learner ended")
-    process.send_signal(signal.SIGTERM)
-    assert family.ends()[0] == ExitCode.OK
-    assert family.said()[:4] == ["gateway started", "gateway open", "learner started", "learner ended"]
-
-
-def test_the_first_signal_stops_players_then_the_learner(family: Family) -> None:
-    """The first signal ends the gateway and then the learner, whose exit code is returned."""
-    process = family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0))
-    family.wait_for("learner started")
-    process.send_signal(signal.SIGINT)
-    assert family.ends() == (ExitCode.OK, "stopping")
-    assert family.said()[2:] == ["gateway asked", "gateway ended", "learner asked", "learner ended"]
-
-
-def test_a_signal_to_the_whole_terminal_reaches_no_child(family: Family) -> None:
-    """Ctrl-C in the terminal reaches no child directly, because each has its own session."""
-    family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0))
-    family.wait_for("learner started")
-    own = os.getsid(0)
-    assert [os.getsid(pid) == own for pid in family.pids()] == [False, False]
-    assert family.process is not None
-    family.process.send_signal(signal.SIGINT)
-    family.ends()
-    assert family.said().count("learner asked") == 1
-
-
-def test_a_second_signal_cuts_short(family: Family) -> None:
-    """A second signal kills the gateway and makes the learner end immediately."""
-    process = family.start(family.listen + UNTIL_ASKED.format(times=2, code=0), UNTIL_ASKED.format(times=2, code=0))
-    family.wait_for("learner started")
-    process.send_signal(signal.SIGINT)
-    family.wait_for("gateway asked")
-    process.send_signal(signal.SIGINT)
-    assert family.ends() == (ExitCode.OK, "stopping")
-    assert family.said().count("learner asked") == 2
-
-
-def test_a_first_signal_during_the_end_is_the_first(family: Family) -> None:
+def test_a_first_signal_during_the_end_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a child already failed, the user's first signal does not hurry the other."""
-    process = family.start(family.listen + "time.sleep(0.3)\nfinish(3)\n", UNTIL_ASKED.format(times=2, code=0))
-    family.wait_for("learner asked")
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    assert family.said().count("learner asked") == 1
-    process.send_signal(signal.SIGINT)
-    family.wait_for("learner asked", 2)
-    family.ends()
-    assert family.said()[-1] == "learner ended"
-
-
-def test_a_third_signal_ends_everything(family: Family) -> None:
-    """A third signal kills both children."""
-    process = family.start(family.listen + FOR_EVER, FOR_EVER)
-    family.wait_for("learner started")
-    process.send_signal(signal.SIGINT)
-    family.wait_for("gateway asked")
-    process.send_signal(signal.SIGINT)
-    family.wait_for("learner asked")
-    process.send_signal(signal.SIGINT)
-    assert family.ends()[0] == ExitCode.INTERRUPTED
-
-
-def test_a_learner_that_fails_takes_the_players_with_it(family: Family) -> None:
-    """If the learner fails, players are ended and its exit code is returned."""
-    family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), "finish(15)\n")
-    assert family.ends() == (15, "")
-    assert family.said()[-1] == "gateway ended"
-
-
-def test_a_learner_that_is_killed(family: Family) -> None:
-    """If the learner is killed, one line has the signal and the command to resume."""
-    family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), "os.kill(os.getpid(), signal.SIGKILL)\n")
-    code, words = family.ends()
-    assert code == ExitCode.LEARNER_KILLED
-    assert "SIGKILL" in words
-    assert "--resume=auto" in words
+    run = Simulation(monkeypatch, Child(code=3, after=2.0), Child(asks=2))
+    asked: list[int] = []
+    run.signal_at(5.0, 20.0)
+    run.events.append((19.0, lambda: asked.append(run.said.count("learner asked"))))
+    run.run()
+    assert asked == [1]
+    assert run.said[-2:] == ["learner asked", "learner ended"]
 
 
 @pytest.mark.parametrize(
-    ("gateway", "code"),
-    [(40, ExitCode.ENVIRONMENT_FAILED), (11, ExitCode.UNKNOWN_ENVIRONMENT), (77, ExitCode.GATEWAY_FAILED)],
+    ("children", "error", "code", "words"),
+    [
+        ((Child(), Child(code=15, after=2.0)), "", 15, ""),
+        ((Child(), Child(code=-9, after=2.0)), "", ExitCode.LEARNER_KILLED, "add --resume=auto"),
+        ((Child(code=40, after=2.0), Child()), "player 0 failed", ExitCode.ENVIRONMENT_FAILED, "player 0 failed"),
+        ((Child(code=40, after=2.0), Child()), "", ExitCode.ENVIRONMENT_FAILED, "ended with exit code 40"),
+        ((Child(code=11, after=2.0), Child()), "", ExitCode.UNKNOWN_ENVIRONMENT, ""),
+        ((Child(code=77, after=2.0), Child()), "", ExitCode.GATEWAY_FAILED, ""),
+        ((Child(code=40, after=2.0), Child(code=-11)), "gone", ExitCode.ENVIRONMENT_FAILED, "gone"),
+    ],
 )
-def test_players_that_fail_stop_the_learner_in_good_order(family: Family, gateway: int, code: ExitCode) -> None:
-    """If the players fail, the learner saves, and the exit code is that of the players."""
-    family.start(family.listen + f"\ntime.sleep(1)\nfinish({gateway})\n", UNTIL_ASKED.format(times=1, code=0))
-    assert family.ends()[0] == code
-    assert family.said()[-2:] == ["learner asked", "learner ended"]
+def test_a_child_that_fails_ends_the_other_in_good_order(
+    monkeypatch: pytest.MonkeyPatch, children: tuple[Child, Child], error: str, code: int, words: str
+) -> None:
+    """The other child is asked to end; the exit code and the last line are those of the child that failed first."""
+    run = Simulation(monkeypatch, *children)
+    run.gateway_error = error
+    found, said = run.run()
+    assert found == code
+    assert words in said
+    other = "gateway" if children[0].after is None else "learner"
+    assert run.said[-2:] == [f"{other} asked", f"{other} ended"]
 
 
-@pytest.mark.parametrize(("error", "words"), [("player 0 failed", "player 0 failed"), ("", "ended with exit code 40")])
-def test_the_players_failure_is_the_last_word(family: Family, error: str, words: str) -> None:
-    """The gateway's error is repeated after the learner's last lines."""
-    learner = UNTIL_ASKED.format(times=1, code=0).replace("finish", "print('run ended', flush=True); finish")
-    family.start(family.listen + "\ntime.sleep(1)\nfinish(40)\n", learner, error)
-    code, said = family.ends()
-    assert code == ExitCode.ENVIRONMENT_FAILED
-    assert said.splitlines()[0] == "run ended"
-    assert words in said.splitlines()[-1]
+def test_a_signal_before_there_is_anything_to_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal before the learner starts, or while it starts, ends the command with one line."""
+    run = Simulation(monkeypatch, Child(), Child(), opens_at=10.0)
+    run.signal_at(0.3)
+    assert run.run() == (ExitCode.INTERRUPTED, STOPPED_EARLY)
+    assert run.said == ["gateway started", "gateway asked", "gateway ended"]
+    run = Simulation(monkeypatch, Child(), Child(code=-signal.SIGTERM))
+    run.signal_at(2.0)
+    assert run.run() == (ExitCode.INTERRUPTED, STOPPED_EARLY)
 
 
-def test_where_the_learner_is_is_said_once_it_serves(family: Family) -> None:
-    """The learner's address is printed once it serves."""
-    process = family.start(
-        family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0), serves=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "serving\n"
-    family.wait_for("learner started")
-    process.send_signal(signal.SIGINT)
-    assert family.ends() == (ExitCode.OK, "stopping")
+def test_a_run_that_is_over_waits_for_its_players(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a finished run, the command waits until the gateway has ended by itself."""
+    run = Simulation(monkeypatch, Child(after=10.0), Child(after=2.0))
+    assert run.run() == (ExitCode.OK, "")
+    assert run.said[2:] == ["learner ended", "gateway ended"]
 
 
-def test_a_signal_before_the_learner_is_there(family: Family) -> None:
-    """A signal before the learner starts ends the command with one line."""
-    process = family.start(UNTIL_ASKED.format(times=1, code=0), FOR_EVER)
-    family.wait_for("gateway started")
-    process.send_signal(signal.SIGINT)
-    code, words = family.ends()
-    assert (code, words) == (ExitCode.INTERRUPTED, STOPPED_EARLY)
-    assert family.said() == ["gateway started", "gateway asked", "gateway ended"]
-
-
-def test_a_signal_while_the_learner_still_starts(family: Family) -> None:
-    """A signal while the learner starts ends it immediately, with one line."""
-    process = family.start(
-        family.listen + UNTIL_ASKED.format(times=1, code=0),
-        "signal.signal(signal.SIGTERM, signal.SIG_DFL)\nsay('imports')\n" + FOR_EVER,
-    )
-    family.wait_for("learner imports")
-    process.send_signal(signal.SIGINT)
-    assert family.ends() == (ExitCode.INTERRUPTED, f"stopping\n{STOPPED_EARLY}")
-
-
-def test_a_run_that_is_over_waits_for_its_players(family: Family) -> None:
-    """After a finished run, the learner waits until the gateway has ended."""
-    family.start(family.listen + "\ntime.sleep(1.5)\nfinish(0)\n", "time.sleep(0.5)\nfinish(0)\n")
-    assert family.ends() == (ExitCode.OK, "")
-    assert "gateway asked" not in family.said()
-
-
-def test_a_port_in_use_starts_no_learner(family: Family) -> None:
+def test_a_port_in_use_starts_no_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the gateway's port is taken, the learner is not started."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", family.port))
-        listener.listen()
-        family.start("time.sleep(0.3)\nfinish(23)\n", FOR_EVER)
-        assert family.ends()[0] == ExitCode.PORT_IN_USE
-    assert family.said() == ["gateway started", "gateway ended"]
+    run = Simulation(monkeypatch, Child(code=23, after=1.0), Child(), opens_at=0.0)
+    assert run.run()[0] == ExitCode.PORT_IN_USE
+    assert run.said == ["gateway started", "gateway ended"]
 
 
-def test_children_end_with_a_parent_that_is_killed(family: Family) -> None:
-    """If the parent is killed, both children are asked to end."""
-    process = family.start(family.listen + UNTIL_ASKED.format(times=1, code=0), UNTIL_ASKED.format(times=1, code=0))
-    family.wait_for("learner started")
-    process.kill()
-    family.wait_for("gateway ended")
-    family.wait_for("learner ended")
+PARENT = """
+import sys, time
+from actor_client.unity.dropin.processes import Child
+child = Child([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_child_has_its_own_session_and_ends_with_its_parent() -> None:
+    """Ctrl-C in the terminal reaches no child, because each has its own session; a killed parent's child ends."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert os.getsid(pid) != os.getsid(0)
+        parent.kill()
+    eventually(lambda: not is_running(pid), "its end")
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGTERM), (signal.SIGHUP, signal.SIGHUP)])
+def test_signals_are_counted(numbers: tuple[signal.Signals, ...]) -> None:
+    """Each signal counts, but several hangups of a closing terminal count as one."""
+    signals = StopSignals()
+    with signals.counted():
+        for number in numbers:
+            signal.raise_signal(number)
+    assert signals.count == (1 if signal.SIGHUP in numbers else 2)

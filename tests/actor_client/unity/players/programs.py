@@ -1,39 +1,13 @@
-"""Tiny players for tests: shell scripts, and one that greets and then sends nothing."""
+"""Tiny players for tests, which are shell scripts, and waits for processes."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-SECONDS = 60.0
-
-GREETER = """\
-import sys, time
-import grpc
-from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto
-
-port = sys.argv[sys.argv.index("--mlagents-port") + 1]
-call = grpc.insecure_channel("localhost:" + port).unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
-
-def exchange(message):
-    return UnityMessageProto.FromString(call(message.SerializeToString()))
-
-hello = UnityMessageProto()
-hello.header.status = 200
-said = hello.unity_output.rl_initialization_output
-said.communication_version = VERSION
-said.package_version = "3.0.0"
-exchange(hello)
-AFTER
-"""
-LEAVES = """
-bye = UnityMessageProto()
-bye.header.status = 400
-exchange(bye)
-"""
+SECONDS = 300.0
 
 
 def script(folder: Path, body: str, name: str = "Build") -> Path:
@@ -42,13 +16,6 @@ def script(folder: Path, body: str, name: str = "Build") -> Path:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return path
-
-
-def greeter(folder: Path, after: str, *, version: str = "1.5.0") -> Path:
-    """Makes a build that sends its first message, and then does what `after` says, in Python."""
-    code = folder / "greeter.py"
-    code.write_text(GREETER.replace("VERSION", repr(version)).replace("AFTER", after))
-    return script(folder, f'exec {sys.executable} {code} "$@"')
 
 
 def eventually(holds: Callable[[], bool], what: str) -> None:

@@ -13,6 +13,8 @@ from actor_client.unity.players.launch import Launch
 from actor_client.unity.players.process import PlayerProcess, end_all
 from tests.actor_client.unity.players.programs import eventually, is_running, script
 
+pytestmark = pytest.mark.slow
+
 
 def player(executable: Path, log_dir: Path | None = None) -> PlayerProcess:
     """Returns a player of a build."""

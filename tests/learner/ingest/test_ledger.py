@@ -123,6 +123,7 @@ def test_books_of_nothing_are_zero() -> None:
     """An unknown behavior has empty books and is not listed."""
     ledger = Ledger()
     assert ledger.books("nobody").balanced
+    assert (ledger.received_steps("nobody"), ledger.untimed_steps("nobody"), ledger.queued("nobody")) == (0, 0, 0)
     assert ledger.behaviors() == ()
 
 
@@ -134,6 +135,26 @@ def test_queued_steps_of_the_old_process_are_lost_by_the_restart() -> None:
     again = Ledger.from_state(ledger.state_dict())
     books = again.books(NAME)
     assert (books.received, books.trained, books.queued, books.lost) == (10, 4, 0, {"restart": 6})
+    again.enqueue(NAME, 3)
+    assert Ledger.from_state(again.state_dict()).books(NAME).lost == {"restart": 9}
+
+
+def test_duplicates_add_up_outside_the_equation() -> None:
+    """Steps of chunks that came twice are counted, and kept by a checkpoint."""
+    ledger = Ledger()
+    ledger.duplicate(NAME, 2)
+    ledger.duplicate(NAME, 3)
+    books = Ledger.from_state(ledger.state_dict()).books(NAME)
+    assert (books.duplicate, books.received, books.balanced) == (5, 0, True)
+
+
+def test_a_dropped_reason_survives_a_restart() -> None:
+    """A checkpoint keeps dropped steps by reason."""
+    ledger = Ledger()
+    ledger.reject(NAME, "stale", 2)
+    ledger.reject(NAME, "mate", 3)
+    assert Ledger.from_state(ledger.state_dict()).books(NAME).dropped == {"stale": 2, "mate": 3}
+    assert ledger.received_steps(NAME) == 5
 
 
 def test_a_checkpoint_whose_books_do_not_balance_is_refused() -> None:

@@ -70,10 +70,21 @@ class Runs:
         self._sample, self._seed, self._results = sample, seed, results
         self._own = own
         self._failed = False
+        self._note: Callable[[str], object] = lambda _: None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Notes whether a part of a test failed."""
         self._failed |= report.failed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Notes that the fixtures of a test come."""
+        self._note(f"{SETUP}{item.nodeid.partition('::')[0]}")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """Notes that a test comes."""
+        self._note(item.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -126,10 +137,15 @@ class Runs:
             data = Path(folder, "lines")
             watch = coverage.Coverage(data_file=str(data), include=[str(self._module)], config_file=False)
 
-            def trace(nodeid: str) -> None:
-                watch.switch_context(nodeid)
+            def begin() -> None:
+                watch.start()
+                self._note = watch.switch_context
 
-            outcomes = self._fork(items, {}, watch.start, trace, lambda: (watch.stop(), watch.save()))
+            def end() -> None:
+                watch.stop()
+                watch.save()
+
+            outcomes = self._fork(items, {}, begin, end)
             if outcomes.stopped:
                 sys.exit(f"{outcomes.stopped} does not end on the module as it is")
             read = coverage.CoverageData(str(data))
@@ -150,7 +166,6 @@ class Runs:
         items: list[pytest.Item],
         usual: dict[str, float],
         prepare: Callable[[], object],
-        note: Callable[[str], object] = lambda _: None,
         end: Callable[[], object] = lambda: None,
         *,
         to_first: bool = False,
@@ -161,7 +176,6 @@ class Runs:
             items: The tests.
             usual: Their usual durations.
             prepare: Called in the fork before them.
-            note: Called in the fork with what is about to run: a test's name, or a word and a file for its fixtures.
             end: Called in the fork after them.
             to_first: Whether to end at the first that fails.
         """
@@ -176,7 +190,7 @@ class Runs:
             try:
                 _limit_memory()
                 prepare()
-                self._run(items, note, lambda **what: os.write(writing, f"{json.dumps(what)}\n".encode()), to_first)
+                self._run(items, lambda **what: os.write(writing, f"{json.dumps(what)}\n".encode()), to_first=to_first)
                 end()
                 code = 0
             finally:
@@ -199,16 +213,11 @@ class Runs:
             outcomes.stopped = running or items[0].nodeid
         return outcomes
 
-    def _run(
-        self, items: list[pytest.Item], note: Callable[[str], object], tell: Callable[..., object], to_first: bool
-    ) -> None:
+    def _run(self, items: list[pytest.Item], tell: Callable[..., object], *, to_first: bool) -> None:
         for item, following in zip(items, [*items[1:], None], strict=True):
             tell(test=item.nodeid)
             self._failed = False
             began = time.process_time()
-            note(f"{SETUP}{item.nodeid.partition('::')[0]}")
-            call = item.runtest
-            item.runtest = lambda call=call, item=item: (note(item.nodeid), call())  # type: ignore[method-assign]
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             tell(seconds=time.process_time() - began, failed=self._failed)
             if self._failed and to_first:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import libcst as cst
@@ -37,36 +38,32 @@ class Mutant:
     diff: str = field(repr=False)
 
 
-def mutants(source: str) -> list[Mutant]:
-    """Returns the mutants of a source, in the order of their places."""
+def mutants(source: str) -> list[Callable[[], Mutant | None]]:
+    """Returns what makes each mutant of a source, or None if it would not differ; to make them all takes minutes."""
     wrapper = MetadataWrapper(cst.parse_module(source))
     places = wrapper.resolve(PositionProvider)
     tree = ast.parse(source)
     known = {ast.dump(tree)}
-    made = []
-    for node, changed in _changes(wrapper.module, inside=False):
+
+    def make(node: Any, changed: Any) -> Mutant | None:
         code = wrapper.module.deep_replace(node, changed).code
         try:
             different = ast.dump(ast.parse(code))
         except SyntaxError:
-            continue
+            return None
         if different in known:
-            continue
+            return None
         known.add(different)
-        line = places[node].start.line if node in places else places[_first_placed(node, places)].start.line
-        made.append(Mutant(line, code, _statement(tree, line), difference(source, code)))
-    return sorted(made, key=lambda mutant: mutant.line)
+        line = places[next(each for each in _walk(node) if each in places)].start.line  # operators have no place
+        return Mutant(line, code, _statement(tree, line), difference(source, code))
+
+    return [partial(make, node, changed) for node, changed in _changes(wrapper.module, inside=False)]
 
 
 def difference(source: str, code: str) -> str:
     """Returns the lines that differ, with one line around them."""
     lines = difflib.unified_diff(source.splitlines(), code.splitlines(), lineterm="", n=1)
     return "\n".join(list(lines)[2:])
-
-
-def _first_placed(node: Any, places: Any) -> Any:
-    """Returns a part of a node that has a place: some nodes, such as operators, have none themselves."""
-    return next(each for each in _walk(node) if each in places)
 
 
 def _walk(node: Any) -> Iterator[Any]:

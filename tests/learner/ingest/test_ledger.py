@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from rollcast.history import History
 
 from learner.ingest.ledger import Ledger, LedgerError
 
@@ -209,3 +212,14 @@ def test_a_snapshot_is_one_moment() -> None:
     finally:
         stop.set()
         writer.join()
+
+
+def test_losses_are_in_the_history(tmp_path: Path) -> None:
+    """The history names the steps that an event and a restart lost."""
+    ledger = Ledger(History(tmp_path / "learner.jsonl"))
+    ledger.enqueue(NAME, 5)
+    ledger.lose(NAME, "rollback", 2, queued=True)
+    ledger.load_state_dict(ledger.state_dict())
+    lines = [json.loads(line) for line in (tmp_path / "learner.jsonl").read_text().splitlines()]
+    found = [(line["event"], line["behavior"], line["reason"], line["steps"], line["queued"]) for line in lines]
+    assert found == [("lost", NAME, "rollback", 2, True), ("lost", NAME, "restart", 3, True)]

@@ -48,9 +48,10 @@ def test_a_rewind_acks_what_is_below_and_sends_the_rest_again() -> None:
     window.rewind(2)
     assert books.view().acked == 1
     assert sent(window) == [2, 3]
+    assert window.in_flight == 2
     window.ack(3)
     assert window.empty
-    assert window.unacked_bytes == 0
+    assert (window.acked_through, window.unacked_bytes) == (3, 0)
 
 
 def test_new_chunks_follow_the_resent_ones() -> None:
@@ -98,6 +99,15 @@ def test_chunks_of_a_behavior_leave_in_their_order() -> None:
     for rows in (300, 1):
         spooled(window, behavior, rows)
     assert sent(window) == []
+
+
+def test_an_ack_after_a_rewind_leaves_the_rest_to_resend() -> None:
+    """Chunks that are acked before they are sent again are skipped, and only these."""
+    window, _, _ = filled(1, 1, 1)
+    sent(window)
+    window.rewind(1)
+    window.ack(1)
+    assert sent(window) == [2, 3]
 
 
 def test_a_number_that_cannot_be_sent_is_refused() -> None:
@@ -160,10 +170,10 @@ def test_spooled_chunks_leave_as_credit_allows() -> None:
     """Spooled chunks get a number when they are sent, after all others, with the newest gate and index of their behavior."""
     window, books, gate = filled()
     behavior = Behavior(books, Gate(1))
-    for rows in (3, 4, 5):
+    for rows in (3, 4, 2):
         assert spooled(window, behavior, rows) == []
     window.put(sealed(books, gate, 1))
-    assert (books.view().spooled, window.chunks, window.empty) == (12, 1, False)
+    assert (books.view().spooled, window.chunks, window.empty) == (9, 1, False)
     assert sent(window) == [1]
     behavior.gate, behavior.index, behavior.allowed = gate, 7, 7
     parcel, nothing = window.take(), window.take()
@@ -173,8 +183,8 @@ def test_spooled_chunks_leave_as_credit_allows() -> None:
     assert sent(window) == [3, 4]
     assert window.spooled_bytes == 0
     window.ack(4)
-    assert books.view() == BooksView(produced=13, acked=13)
-    assert window.empty
+    assert books.view() == BooksView(produced=10, acked=10)
+    assert (window.empty, window.unacked_bytes) == (True, 0)
 
 
 def test_a_full_ring_drops_its_oldest_chunks() -> None:

@@ -111,8 +111,8 @@ def test_measures_do_not_mix() -> None:
 def test_progress_is_steps_by_max_steps() -> None:
     """The measure progress is steps divided by max_steps and advances one lesson at a time."""
     lessons = lessons_of(mass=curriculum(1, 2, 3, measure="progress", threshold=0.5))
-    lessons.note_progress("A", 0.5)
     lessons.note_progress("B", 0.9)
+    lessons.note_progress("A", 0.5)
     assert lessons.take_changes() == []
     lessons.note_progress("A", 0.6)
     assert [change.number for change in lessons.take_changes()] == [1]

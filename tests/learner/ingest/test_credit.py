@@ -99,10 +99,16 @@ def test_actors_and_a_trainer_never_wait_for_each_other(
     assert turns > 0
 
 
+def test_the_allowance_is_a_segment_and_a_step_of_each_agent() -> None:
+    """An allowance is time_horizon + 1 steps of each agent, and of one agent at least."""
+    assert (step_allowance(3, 5), step_allowance(0, 5)) == (18, 6)
+
+
 def test_sessions_get_equal_shares() -> None:
     """Free space is divided equally among sessions."""
-    common = Common(limit=100, unsettled=20, reserved=0, sessions=4)
-    assert grant(common, Share(0, 10, 0)) == 10 + 20
+    common = Common(limit=103, unsettled=20, reserved=0, sessions=4)
+    granted = grant(common, Share(0, 10, 0))
+    assert (granted, type(granted)) == (10 + 20, int)
 
 
 def test_room_that_others_reserved_is_not_granted_again() -> None:
@@ -113,11 +119,10 @@ def test_room_that_others_reserved_is_not_granted_again() -> None:
 
 def test_small_growth_waits_for_an_ack() -> None:
     """A grant alone is sent only to sessions without reserve or after a quarter of a fair share."""
-    common = Common(limit=100, unsettled=0, reserved=0, sessions=1)
-    assert is_worth_sending(common, Share(0, 10, 10))
-    assert is_worth_sending(Common(100, 99, 0, 1), Share(0, 10, 10))
-    assert not is_worth_sending(Common(100, 0, 90, 1), Share(0, 10, 100))
-    assert is_worth_sending(Common(100, 0, 70, 1), Share(0, 10, 80))
+    assert is_worth_sending(Common(100, 0, 99, 1), Share(0, 10, 10))  # one step, without reserve
+    assert is_worth_sending(Common(103, 0, 78, 1), Share(0, 10, 80))
+    assert not is_worth_sending(Common(103, 0, 79, 1), Share(0, 10, 80))
+    assert is_worth_sending(Common(4, 0, 3, 1), Share(0, 10, 11))
     many = Common(limit=100, unsettled=0, reserved=99, sessions=2)
     assert is_worth_sending(many, Share(0, 10, 10)), "one step is worth a message to a session without reserve"
     assert not is_worth_sending(many, Share(0, 10, 11))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from rollcast.history import History
 
 from learner.ingest.ledger import Ledger, LedgerError
 
@@ -123,6 +126,7 @@ def test_books_of_nothing_are_zero() -> None:
     """An unknown behavior has empty books and is not listed."""
     ledger = Ledger()
     assert ledger.books("nobody").balanced
+    assert (ledger.received_steps("nobody"), ledger.untimed_steps("nobody"), ledger.queued("nobody")) == (0, 0, 0)
     assert ledger.behaviors() == ()
 
 
@@ -139,6 +143,24 @@ def test_queued_steps_of_the_old_process_are_lost_by_the_restart() -> None:
     again.enqueue(NAME, 5)
     third = Ledger.from_state(again.state_dict()).books(NAME)
     assert (third.received, third.lost) == (15, {"restart": 11})
+
+
+def test_duplicates_add_up_outside_the_equation() -> None:
+    """Steps of chunks that came twice are counted, and kept by a checkpoint."""
+    ledger = Ledger()
+    ledger.duplicate(NAME, 2)
+    ledger.duplicate(NAME, 3)
+    books = Ledger.from_state(ledger.state_dict()).books(NAME)
+    assert (books.duplicate, books.received, books.balanced) == (5, 0, True)
+
+
+def test_a_dropped_reason_survives_a_restart() -> None:
+    """A checkpoint keeps dropped steps by reason."""
+    ledger = Ledger()
+    ledger.reject(NAME, "stale", 2)
+    ledger.reject(NAME, "mate", 3)
+    assert Ledger.from_state(ledger.state_dict()).books(NAME).dropped == {"stale": 2, "mate": 3}
+    assert ledger.received_steps(NAME) == 5
 
 
 def test_a_checkpoint_whose_books_do_not_balance_is_refused() -> None:
@@ -193,3 +215,14 @@ def test_a_snapshot_is_one_moment() -> None:
     finally:
         stop.set()
         writer.join()
+
+
+def test_losses_are_in_the_history(tmp_path: Path) -> None:
+    """The history names the steps that an event and a restart lost."""
+    ledger = Ledger(History(tmp_path / "learner.jsonl"))
+    ledger.enqueue(NAME, 5)
+    ledger.lose(NAME, "rollback", 2, queued=True)
+    ledger.load_state_dict(ledger.state_dict())
+    lines = [json.loads(line) for line in (tmp_path / "learner.jsonl").read_text().splitlines()]
+    found = [(line["event"], line["behavior"], line["reason"], line["steps"], line["queued"]) for line in lines]
+    assert found == [("lost", NAME, "rollback", 2, True), ("lost", NAME, "restart", 3, True)]

@@ -73,9 +73,10 @@ def test_arrays_arrive_whatever_the_pieces(columns: dict[str, Any], most_bytes: 
 
 
 @pytest.mark.parametrize("part", [np.s_[::2, 1::2], np.s_[:, 3]], ids=["block", "column"])
-def test_an_array_need_not_be_contiguous(part: Any) -> None:
+@pytest.mark.parametrize("size", [1, 1000])
+def test_an_array_need_not_be_contiguous(part: Any, size: int) -> None:
     """A view with strides arrives as the values that it shows, and as a copy."""
-    column = np.arange(24, dtype=np.float32).reshape(4, 6)[part]
+    column = np.arange(24 * size, dtype=np.float32).reshape(4, 6 * size)[part]
     expected = column.copy()
     arrived = coded(Experience(0, 1, replace(make_chunk(), columns={"x": column}), "s", 0, 1, 0.5))
     column[:] = 0
@@ -146,6 +147,7 @@ def test_any_header_gives_a_message_or_a_clear_error(plain: Any) -> None:
         (["o", "Failed", ["e", "ExitCode", 12345], ""], "12345 is not a valid ExitCode"),
         (["o", "Books", 1, {}], "holds an object"),
         (["o", "Books", 1, ["x"]], "unknown tag"),
+        (["o", "Books", 1, ["d", "key"]], "ValueError: zip"),
     ],
 )
 def test_the_error_says_what_is_wrong(plain: Any, told: str) -> None:

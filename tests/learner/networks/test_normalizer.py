@@ -47,14 +47,20 @@ def test_a_constant_input_does_not_divide_by_zero() -> None:
 
 def test_statistics_survive_a_round_trip() -> None:
     """A saved state is equal bit for bit, and one of another size is refused."""
-    moments = RunningMoments(3)
+    moments, other = RunningMoments(3), RunningMoments(3)
+    other.load_state_dict(moments.state_dict())  # of no rows
     moments.merge(batch_moments(torch.randn(17, 3)))
-    other = RunningMoments(3)
     other.load_state_dict(moments.state_dict())
     assert torch.equal(moments.mean, other.mean)
     assert torch.equal(moments.std(), other.std())
     with pytest.raises(ValueError, match=r"shape \[3\], not \[2\]"):
         RunningMoments(2).load_state_dict(moments.state_dict())
+
+
+def test_large_values_of_single_precision_keep_their_differences() -> None:
+    """Moments are computed in float64, also those of rows in float32."""
+    rows = torch.tensor([[2.0**23], [2.0**23 + 1.0]])
+    assert batch_moments(rows).tolist() == [[2.0], [2.0**23 + 0.5], [0.5]]
 
 
 def seen(rows: int, seed: int = 1) -> RunningMoments:

@@ -220,6 +220,13 @@ def test_ratings_follow_the_results(stage: Stage) -> None:
     assert stage.trainer.stats_reporter.value("Self-play/ELO") is not None
     numbers = stage.trainer.numbers
     assert [numbers[f"games_{name}/0"] for name in ("won", "drawn", "lost")] == [3.0, 1.0, 1.0]
+    stats = stage.trainer.stats_reporter
+    assert [stats.value(f"Self-play/Team 0/{name}") for name in ("Wins", "Draws", "Losses")] == [0.6, 0.2, 0.2]
+    assert numbers["game_steps"] == stats.value("Self-play/Game Length") == 10.0
+    assert (
+        numbers["self_play_rating"] == stats.value("Self-play/Rating") == pytest.approx(1200.0)
+    )  # of no games, at the start
+    assert numbers["self_play_rating_interval"] == stats.value("Self-play/Rating Interval")
 
 
 def test_games_that_are_not_of_the_session_are_not_rated(stage: Stage) -> None:

@@ -63,6 +63,6 @@ def test_old_steps_weigh_what_they_are_worth() -> None:
 
 def test_what_was_truncated_is_told() -> None:
     """The clipped share is that of ratios above rho_bar, or beyond epsilon in losses that clip."""
-    ratios = torch.tensor([0.5, 0.9, 1.1, 1.5])
-    assert weights("joint", rho_bar=1.2).is_limited(ratios).tolist() == [False, False, False, True]
-    assert Coefficients(0.2, 0.0, "joint").is_limited(ratios).tolist() == [True, False, False, True]
+    ratios = torch.tensor([0.25, 0.5, 1.5, 1.75])
+    assert weights("joint", rho_bar=1.5).is_limited(ratios).tolist() == [False, False, False, True]
+    assert Coefficients(0.5, 0.0, "joint").is_limited(ratios).tolist() == [True, False, False, True]

@@ -7,6 +7,9 @@
 #   SEED         the seed of the demo
 #   PYTEST       arguments for pytest, as in: make test PYTEST='-q -k ledger'
 #   WORKERS      number of processes that run tests in parallel: auto, one per core; 0 runs them in one process
+#   SUITE        arguments for the runner of tests, as in: make test SUITE='--seed 1'; SUITE=--help explains them
+#   NIGHTLY      parts of the nightly tests, as in: make nightly NIGHTLY='browser chaos'; NIGHTLY=--list names them and what they need
+#   SHAKE        arguments for the shake, as in: make shake SHAKE='--base HEAD~3'
 #   BENCH        arguments for the bench, as in: make bench BENCH='--rounds 1 --skip sf', a Unity player: BENCH=unity, 1,000 sessions: BENCH=sessions, all: BENCH=--help
 #   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
 #   SBOM         extras for the bill of materials, as in: make sbom SBOM='learner certs'; the default is those of the images
@@ -22,6 +25,9 @@ WHEELS ?=
 SEED ?= 1
 PYTEST ?=
 WORKERS ?= auto
+SUITE ?=
+NIGHTLY ?=
+SHAKE ?=
 BENCH ?=
 GATES ?=
 CHAOS ?=
@@ -33,10 +39,10 @@ FUZZ ?=
 PY := $(VENV)/bin/python
 # What does not need make, for systems without it; it reads these variables from the environment.
 TASKS := $(PYTHON) tasks.py
-export VENV TORCH_INDEX WHEELS WORKERS
+export VENV TORCH_INDEX WHEELS WORKERS SUITE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test test-all fuzz chaos soak bench gates gpu demo sbom audit generate format clean distclean
+.PHONY: help venv lint types imports test test-ci nightly shake costs fuzz chaos soak bench gates gpu demo sbom audit generate format clean distclean
 
 help: ## print this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,11 +59,20 @@ types: ## check the types, for Linux, macOS and Windows
 imports: ## check the import rules between packages
 	@$(TASKS) imports
 
-test: ## run every check and the quick tests (minutes)
+test: ## run every check and the unit tests, before a change goes in (4 minutes)
 	@$(TASKS) test $(PYTEST)
 
-test-all: ## run the slow tests, which `make test` leaves out
-	@$(TASKS) test-all $(PYTEST)
+test-ci: ## run the tests that start processes or take seconds, which `make test` leaves out
+	@$(TASKS) test-ci $(PYTEST)
+
+nightly: ## run what is too long for each change (hours; NIGHTLY='browser chaos': these parts)
+	@$(TASKS) nightly $(NIGHTLY)
+
+shake: ## run the changed test files ten times, shuffled, on a busy machine (5 minutes)
+	@$(TASKS) shake $(SHAKE)
+
+costs: ## record the processor time of each test file, by which they are split between processes
+	@$(TASKS) costs
 
 fuzz: ## fuzz the decoders of outside bytes with atheris (hours; Linux; FUZZ='http --seconds 600')
 	@$(TASKS) fuzz $(FUZZ)

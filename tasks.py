@@ -9,16 +9,20 @@ Everything runs in a virtual environment, which is created or updated first. Env
     TORCH_INDEX  a package index to take torch from, and only torch
     WHEELS       a folder of wheels to look in first; with PIP_NO_INDEX=1, the only place
     WORKERS      number of processes that run tests in parallel: auto, one per core; 0 runs them in one process
+    SUITE        arguments for the runner of tests, as in: SUITE='--seed 1 --retry'; SUITE=--help explains them
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / os.environ.get("VENV", ".venv")
@@ -75,16 +79,40 @@ def imports() -> None:
 
 
 def test(*arguments: str) -> None:
-    """Runs every check and the quick tests; arguments are passed to pytest."""
+    """Runs every check and the unit tests; arguments are passed to pytest."""
     lint()
-    types()
     imports()
-    pytest("not slow", *arguments)
+    with tempfile.TemporaryFile("w+") as said:
+        types_of_this_system = start("mypy", stdout=said, stderr=subprocess.STDOUT)
+        try:
+            suite("units", *arguments)
+        finally:
+            code = types_of_this_system.wait()
+            said.seek(0)
+            print(said.read(), end="", flush=True)
+    if code:
+        sys.exit(code)
 
 
-def test_all(*arguments: str) -> None:
-    """Runs the slow tests, which `test` skips; arguments are passed to pytest."""
-    pytest("slow", *arguments)
+def test_ci(*arguments: str) -> None:
+    """Runs the tests that start processes or take seconds; arguments are passed to pytest."""
+    suite("ci", *arguments)
+
+
+def costs(*arguments: str) -> None:
+    """Records the processor time of each test file, by which files are split between processes."""
+    for tier in arguments or ("units", "ci"):
+        run("python", "-m", "tests.tools.suite", tier, "--costs")
+
+
+def shake(*arguments: str) -> None:
+    """Runs changed test files again and again on a busy machine, shuffled (5 minutes; --base COMMIT)."""
+    run("python", "-m", "tests.tools.suite.shake", *arguments)
+
+
+def nightly(*arguments: str) -> None:
+    """Runs the named parts of what is too long for each change, or all of them; --list names them."""
+    run("python", "-m", "tests.tools.suite.nightly", *arguments)
 
 
 def fuzz(*arguments: str) -> None:
@@ -114,10 +142,10 @@ def demo(*arguments: str) -> None:
     run("python", "deploy/demo.py", *arguments)
 
 
-def pytest(marks: str, *arguments: str) -> None:
-    """Runs tests in parallel."""
-    workers = os.environ.get("WORKERS") or "auto"
-    run("python", "-m", "pytest", "-n", workers, "--maxprocesses", "8", "--dist", "worksteal", "-m", marks, *arguments)
+def suite(tier: str, *arguments: str) -> None:
+    """Runs the tests of a tier in several processes."""
+    own = shlex.split(os.environ.get("SUITE", ""))
+    run("python", "-m", "tests.tools.suite", tier, *own, "--", *arguments)
 
 
 def program(name: str) -> Path:
@@ -126,10 +154,11 @@ def program(name: str) -> Path:
     return Path(folder, name + (sysconfig.get_config_var("EXE") or ""))
 
 
-def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
+def start(name: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     """Starts a program of the virtual environment."""
     path = os.pathsep.join([str(program("python").parent), os.environ.get("PATH", "")])
-    return subprocess.Popen([str(program(name)), *arguments], cwd=ROOT, env={**os.environ, "PATH": path})  # noqa: S603
+    environment = {**os.environ, "PATH": path}
+    return subprocess.Popen([str(program(name)), *arguments], cwd=ROOT, env=environment, **options)  # noqa: S603
 
 
 def run(name: str, *arguments: str) -> None:
@@ -148,7 +177,10 @@ TASKS = {
     "types": types,
     "imports": imports,
     "test": test,
-    "test-all": test_all,
+    "test-ci": test_ci,
+    "shake": shake,
+    "nightly": nightly,
+    "costs": costs,
     "fuzz": fuzz,
     "audit": audit,
     "demo": demo,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.e2e.preloaded import install
+from tests.tools.suite.tiers import ROOT, mark_of_folder
 
 # Tests run side by side, one worker per core: more threads of torch would only wait for each other. Set before torch is
 # imported, and inherited by the processes that tests start.
@@ -27,6 +28,15 @@ settings.load_profile("rollcast")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives tests the mark of their folder."""
+    for item in items:
+        mark = mark_of_folder(item.path.relative_to(ROOT).as_posix()) if item.path.is_relative_to(ROOT) else ""
+        if mark and item.get_closest_marker("nightly") is None:
+            item.add_marker(mark)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,54 @@
+"""Splits test files into shards of about equal recorded cost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+COSTS = Path(__file__).with_name("costs.txt")
+HEADER = """\
+# The processor seconds of test files, by tier; files below a second are left out. Written by `make costs`.
+"""
+LEAST_SECONDS = 1.0
+
+
+def read_costs(tier: str, path: Path = COSTS) -> dict[str, float]:
+    """Returns the recorded seconds of the files of a tier."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    words = (line.split() for line in lines if line and not line.startswith("#"))
+    return {file: float(seconds) for name, seconds, file in words if name == tier}
+
+
+def write_costs(tier: str, costs: Mapping[str, float], path: Path = COSTS) -> None:
+    """Replaces the recorded seconds of a tier."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    kept = [line for line in lines if line and not line.startswith(("#", f"{tier} "))]
+    new = [f"{tier} {seconds:.0f} {file}" for file, seconds in costs.items() if seconds >= LEAST_SECONDS]
+    path.write_text(HEADER + "".join(f"{line}\n" for line in sorted(kept + new, key=lambda line: line.split()[::2])))
+
+
+def split(files: Sequence[str], number: int, costs: Mapping[str, float], seed: str = "") -> list[list[str]]:
+    """Returns the files of each shard, in the order in which they run.
+
+    The dearest file goes first, each to the shard with the least so far. Files of unknown cost count as half a second: those
+    that are not recorded are cheap, or new.
+
+    Args:
+        files: To be split.
+        number: Of shards; there are fewer if there are fewer files.
+        costs: Processor seconds of files.
+        seed: Of the order; without one the order is that of the names.
+    """
+    order = sorted(files)
+    if seed:
+        random.Random(seed).shuffle(order)
+    unknown = LEAST_SECONDS / 2
+    shards: list[list[str]] = [[] for _ in range(min(number, len(order)))]
+    sums = [0.0] * len(shards)
+    for file in sorted(order, key=lambda file: -costs.get(file, unknown)):
+        least = sums.index(min(sums))
+        shards[least].append(file)
+        sums[least] += costs.get(file, unknown)
+    place = {file: index for index, file in enumerate(order)}
+    return [sorted(shard, key=place.__getitem__) for shard in shards]

@@ -18,7 +18,6 @@ NAME = "CartPole"
 LOOK_MS = 1500
 ENTER, TAB, ESCAPE, LEFT = "\ue007", "\ue004", "\ue00c", "\ue012"
 
-pytestmark = pytest.mark.timeout(300)  # a browser, a learner and its actors share few cores
 
 
 def start(processes: Processes, *arguments: str, actors: int = 2) -> LearnerProcess:
@@ -67,6 +66,7 @@ def stands_still(learner: LearnerProcess) -> bool:
     return (before.env_steps_trained, before.env_steps_taken) == (after.env_steps_trained, after.env_steps_taken)
 
 
+@pytest.mark.smoke
 def test_pause_and_resume(browser: Browser, processes: Processes) -> None:
     """With the link of `rollcast-learner page`, clicks pause, resume and save."""
     learner = start(processes)

@@ -11,6 +11,7 @@ from tests.nightly.chaos.run import carry_out
 SECONDS = 120.0
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(1200)
 def test_a_run_amid_faults(tmp_path: Path) -> None:
     """CartPole and matches of groups are trained amid faults, and the checker accepts the history of every chunk."""

@@ -63,7 +63,7 @@ def _kinds(node: ast.AST) -> Iterator[tuple[str, int]]:
             yield "sleeps", node.lineno
     elif isinstance(node, ast.ImportFrom) and node.module == "time":
         yield from (("sleeps", node.lineno) for alias in node.names if alias.name == "sleep")
-    elif isinstance(node, ast.FunctionDef | ast.Call) and _name(node) in _PORTS:
+    elif isinstance(node, ast.FunctionDef | ast.Call) and _name(node).lstrip("_") in _PORTS:
         yield "ports", node.lineno
     for name, value in _named(node):
         if _TIME.search(name) and isinstance(value, ast.Constant) and _is_short(value.value):

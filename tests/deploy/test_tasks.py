@@ -29,7 +29,7 @@ def test_an_unknown_task_is_answered_with_the_known_ones() -> None:
     for arguments in ((), ("no-such-task",)):
         done = run(*arguments)
         assert done.returncode == 1
-        assert "test-all" in done.stderr
+        assert "test-ci" in done.stderr
 
 
 @pytest.mark.slow
@@ -60,13 +60,11 @@ def test_the_printed_demo_trains(program: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # without caches the types of three systems take minutes of a busy machine
 def test_the_checks_and_tests_run() -> None:
-    """`python tasks.py test` runs style, types for three systems, imports and pytest, as `make test` does."""
-    done = run("test", "tests/deploy/test_tasks.py", "-k", "unknown_task", WORKERS="0")
+    """`python tasks.py test` runs style, imports, pytest and types, as `make test` does."""
+    done = run("test", "tests/deploy/test_tasks.py", "-k", "unknown_task", WORKERS="0", SUITE="")
     assert done.returncode == 0, done.stdout + done.stderr
-    order = ["All checks passed", "already formatted", "no issues found", "0 broken", "1 passed"]
+    order = ["All checks passed", "already formatted", "0 broken", "1 passed", "no issues found"]
     places = [done.stdout.find(text) for text in order]
     assert places == sorted(places), done.stdout
     assert -1 not in places, done.stdout
-    assert done.stdout.count("no issues found") == 3

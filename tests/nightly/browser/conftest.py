@@ -1,4 +1,4 @@
-"""Starts a browser for tests; `make test` leaves this folder out, and `.ci/run` includes it."""
+"""Starts a browser for tests; `make nightly NIGHTLY=browser` runs this folder, and `.ci/run` one test of it."""
 
 from __future__ import annotations
 

@@ -66,10 +66,10 @@ def require() -> None:
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         raise CommandError(
-            f"{', '.join(missing)} not found; .ci/run installs what these tests need (as root, on Debian)"
+            f"{', '.join(missing)} not found; `.ci/install stack` installs what these tests need (as root, on Debian)"
         )
     if not succeeds(["docker", "info"]):
-        raise CommandError("no Docker engine answers; .ci/run starts one, or as root: setsid dockerd >LOG 2>&1 &")
+        raise CommandError("no Docker engine answers; `.ci/with-engine COMMAND` starts one (as root)")
 
 
 def clone(folder: Path) -> None:

@@ -42,9 +42,9 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def program(name: str) -> str:
-    """Returns the path of a program that `.ci/run` installs."""
+    """Returns the path of a program that `.ci/install stack` installs."""
     found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
-    assert found is not None, f"{name} is not installed; .ci/run installs it (as root, on Debian)"
+    assert found is not None, f"{name} is not installed; `.ci/install stack` installs it (as root, on Debian)"
     return found
 
 

@@ -19,7 +19,6 @@ LOOK_MS = 1500
 ENTER, TAB, ESCAPE, LEFT = "\ue007", "\ue004", "\ue00c", "\ue012"
 
 
-
 def start(processes: Processes, *arguments: str, actors: int = 2) -> LearnerProcess:
     """Starts a learner and its actors, and waits for the third version."""
     learner = processes.learner(write_run(processes.folder, {NAME: cartpole()}, target_return=10000.0), *arguments)

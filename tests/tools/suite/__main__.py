@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> int:
     else:
         commands = [command(TIERS[arguments.tier], "-p", "no:cacheprovider", *options, *shard) for shard in shards]
         outcome, code = side_by_side(commands, may_be_empty=bool(passed))
-    if arguments.costs and code == 0:
+    if arguments.costs:
         write_costs(arguments.tier, outcome.costs)
     if arguments.retry and code == 1:
         code = repeat(outcome, arguments.results)

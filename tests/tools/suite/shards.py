@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.tools.suite.tiers import ROOT
+
 COSTS = Path(__file__).with_name("costs.txt")
 HEADER = """\
 # The processor seconds of test files, by tier; files below a second are left out. Written by `make costs`.
@@ -21,11 +23,16 @@ def read_costs(tier: str, path: Path = COSTS) -> dict[str, float]:
 
 
 def write_costs(tier: str, costs: Mapping[str, float], path: Path = COSTS) -> None:
-    """Replaces the recorded seconds of a tier."""
+    """Replaces the recorded seconds of files in a tier; other files keep theirs as long as they exist."""
     lines = path.read_text().splitlines() if path.exists() else []
-    kept = [line for line in lines if line and not line.startswith(("#", f"{tier} "))]
+    kept = [line for line in lines if line and not line.startswith("#") and _is_kept(line, tier, costs)]
     new = [f"{tier} {seconds:.0f} {file}" for file, seconds in costs.items() if seconds >= LEAST_SECONDS]
     path.write_text(HEADER + "".join(f"{line}\n" for line in sorted(kept + new, key=lambda line: line.split()[::2])))
+
+
+def _is_kept(line: str, tier: str, costs: Mapping[str, float]) -> bool:
+    name, _, file = line.split()
+    return (ROOT / file).exists() and not (name == tier and file in costs)
 
 
 def split(files: Sequence[str], number: int, costs: Mapping[str, float], seed: str = "") -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.tools.suite.shards import COSTS, read_costs, split, write_costs
-from tests.tools.suite.tiers import ROOT
+from tests.tools.suite.tiers import ROOT, files_below
 
 FILES = [f"tests/test_{number:02}.py" for number in range(40)]
 SECONDS = {file: float(number) for number, file in enumerate(FILES)}
@@ -33,13 +33,13 @@ def test_there_is_no_empty_shard() -> None:
 
 
 def test_costs_are_recorded_by_tier(tmp_path: Path) -> None:
-    """Recording one tier keeps the others, and leaves out what is cheap."""
+    """Recording replaces what was measured in one tier, and leaves out what is cheap or no longer exists."""
     path = tmp_path / "costs.txt"
-    write_costs("units", {"b.py": 3.4, "a.py": 12.0, "c.py": 0.2}, path)
-    write_costs("ci", {"a.py": 40.0}, path)
-    write_costs("units", {"b.py": 2.0}, path)
-    assert read_costs("units", path) == {"b.py": 2.0}
-    assert read_costs("ci", path) == {"a.py": 40.0}
+    one, two, three = files_below("tests/tools/suite")[:3]
+    path.write_text(f"# seconds\nunits 9 tests/test_gone.py\nci 40 {one}\nunits 9 {one}\nunits 7 {three}\n")
+    write_costs("units", {one: 3.4, two: 0.2}, path)
+    assert read_costs("units", path) == {one: 3.0, three: 7.0}
+    assert read_costs("ci", path) == {one: 40.0}
 
 
 def test_recorded_files_exist() -> None:

@@ -24,8 +24,8 @@ def test_the_stack_trains_is_scraped_and_stops(built: Stack, tmp_path: Path) -> 
         with Watcher(built.http_port) as watcher:
             wait_until(lambda: watcher.begin, "100 episodes", seconds=300)
         assert watcher.unbalanced == []
-        for job, number in (("learner", 1), ("actor", 2)):
-            wait_until(lambda job=job, number=number: len(prometheus.healthy_targets(job)) == number, job, seconds=60)
+        wait_until(lambda: len(prometheus.healthy_targets("learner")) == 1, "the learner scraped", seconds=60)
+        wait_until(lambda: len(prometheus.healthy_targets("actor")) == 2, "two actors scraped", seconds=60)
         status = built.execute(
             "learner", "rollcast-learner", "status", "--run-id=rollcast", "--results-dir=/results", "--json"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +13,6 @@ from tests.tools.suite.tiers import ROOT, TIERS, files_below, files_of, mark_of_
 
 MARKED = "import pytest\n@pytest.mark.{}\ndef test_it():\n    pass\ndef test_that():\n    pass\n"
 WHOLE = "import pytest\npytestmark = pytest.mark.{}\ndef test_it():\n    pass\n"
-COLLECT = """
-import sys, pytest
-class Names:
-    def pytest_collection_finish(self, session):
-        print("\\n".join(sorted({item.nodeid.partition("::")[0] for item in session.items})))
-sys.exit(pytest.main(["-q", "-p", "no:terminal", "-p", "no:cacheprovider", "-m", *sys.argv[1:]], plugins=[Names()]))
-"""
 
 
 @pytest.mark.parametrize(
@@ -56,11 +50,21 @@ def test_every_test_file_is_in_a_tier() -> None:
 def test_pytest_finds_tests_of_a_tier_in_no_other_file(tier: str) -> None:
     """The files that the runner gives to pytest are all in which pytest itself finds tests of the tier."""
     every = files_below()
-    done = subprocess.run(
-        [sys.executable, "-c", COLLECT, TIERS[tier], *every], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-qq",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        TIERS[tier],
+        *every,
+    ]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = set(done.stdout.split())
+    found = {line.rpartition(": ")[0] for line in done.stdout.splitlines() if re.fullmatch(r"tests/\S+: \d+", line)}
     given = set(files_of(tier, every))
     assert found - given == set()
     assert len(found) >= 0.9 * len(given)

@@ -42,8 +42,9 @@ def test_what_is_found(tmp_path: Path) -> None:
     path = tmp_path / "test_it.py"
     path.write_text(TEXT)
     assert waits.found_in(path) == {"sleeps": [3, 8], "ports": [4, 10], "constants": [5, 5, 6, 9]}
-    path.write_text(TEXT + "made(clock=lambda: 0.0)\n")
-    assert waits.found_in(path)["constants"] == []
+    other = tmp_path / "test_that.py"
+    other.write_text(TEXT + "made(clock=lambda: 0.0)\n")
+    assert waits.found_in(other)["constants"] == []
 
 
 def test_the_list_only_falls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

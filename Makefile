@@ -14,6 +14,7 @@
 #   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
 #   SBOM         extras for the bill of materials, as in: make sbom SBOM='learner certs'; the default is those of the images
 #   FUZZ         arguments for the fuzzer, as in: make fuzz FUZZ='http --seconds 600'; FUZZ=--list names its targets
+#   MUTANTS      arguments for the mutants, as in: make mutants MUTANTS='learner/ingest/ledger.py --sample 60'
 #   CHAOS        arguments for the chaos runs, as in: make chaos CHAOS='--seconds 120 --seeds 1'
 #   SOAK         arguments for the soak, as in: make soak SOAK='--seconds 3600'
 #   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
@@ -35,6 +36,7 @@ SOAK ?=
 GPU ?=
 SBOM ?=
 FUZZ ?=
+MUTANTS ?=
 
 PY := $(VENV)/bin/python
 # What does not need make, for systems without it; it reads these variables from the environment.
@@ -42,7 +44,7 @@ TASKS := $(PYTHON) tasks.py
 export VENV TORCH_INDEX WHEELS WORKERS SUITE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lint types imports test test-ci nightly shake costs fuzz chaos soak bench gates gpu demo sbom audit generate format clean distclean
+.PHONY: help venv lint types imports test test-ci nightly shake costs fuzz mutants chaos soak bench gates gpu demo sbom audit generate format clean distclean
 
 help: ## print this help
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +78,9 @@ costs: ## record the processor time of each test file, by which they are split b
 
 fuzz: ## fuzz the decoders of outside bytes with atheris (hours; Linux; FUZZ='http --seconds 600')
 	@$(TASKS) fuzz $(FUZZ)
+
+mutants: ## check the tests of modules with mutants of these (Linux; MUTANTS='learner/ingest/ledger.py --sample 60')
+	@$(TASKS) mutants $(MUTANTS)
 
 bench: venv ## compare with other trainers and with this machine's limits
 	@$(PY) -m tests.tools.bench $(BENCH)

@@ -117,19 +117,14 @@ def nightly(*arguments: str) -> None:
 
 def fuzz(*arguments: str) -> None:
     """Fuzzes decoders of outside bytes; arguments are passed to tests/tools/fuzz."""
-    if subprocess.call([str(program("python")), "-c", "import atheris"], stderr=subprocess.DEVNULL):  # noqa: S603
-        run(
-            "python",
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--require-hashes",
-            "--no-deps",
-            "-r",
-            "tests/tools/fuzz/requirements.txt",
-        )
+    require("fuzz", "atheris")
     run("python", "-m", "tests.tools.fuzz", *arguments)
+
+
+def mutants(*arguments: str) -> None:
+    """Checks the tests of modules with mutants of these; arguments are passed to tests/tools/mutants."""
+    require("mutants", "coverage", "libcst", "mutmut")
+    run("python", "-m", "tests.tools.mutants", *arguments)
 
 
 def audit(*arguments: str) -> None:
@@ -146,6 +141,14 @@ def suite(tier: str, *arguments: str) -> None:
     """Runs the tests of a tier in several processes."""
     own = shlex.split(os.environ.get("SUITE", ""))
     run("python", "-m", "tests.tools.suite", tier, *own, "--", *arguments)
+
+
+def require(tool: str, *modules: str) -> None:
+    """Installs what only one tool needs, unless it can be imported."""
+    probe = [str(program("python")), "-c", f"import {', '.join(modules)}"]
+    if subprocess.call(probe, stderr=subprocess.DEVNULL):  # noqa: S603
+        install = ["python", "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
+        run(*install, "-r", f"tests/tools/{tool}/requirements.txt")
 
 
 def program(name: str) -> Path:
@@ -182,6 +185,7 @@ TASKS = {
     "nightly": nightly,
     "costs": costs,
     "fuzz": fuzz,
+    "mutants": mutants,
     "audit": audit,
     "demo": demo,
 }

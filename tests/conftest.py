@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -56,6 +57,13 @@ def _environment() -> Iterator[None]:
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def _captured_warnings() -> Iterator[None]:
+    """Ends the capture of warnings by logs that a test configured; while one lasts, the next one captures nothing."""
+    yield
+    logging.captureWarnings(capture=False)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -23,12 +23,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rollcast.parents import end_with_parent
+from rollcast import parents
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _MESSAGE_BYTES: Final = 1 << 20
@@ -79,8 +79,6 @@ _KINDS: Final = {
     "actor_client.unity.dropin": "actors",
     "tests.tools.players": "actors",
 }
-_ENDED_BY_THEMSELVES: Final = ("learner.commands.trainer", "learner.commands.ranks")
-"""Modules that let the system kill their process when the one that started it ends."""
 _IS_READ_LATE: Final = (
     *("ROLLCAST_", "PYTEST_", "SDL_", "PYGAME_", "ORT_", "TMPDIR", "COLUMNS", "LINES", "NO_COLOR"),
     *("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "PET_", "TORCHELASTIC_", "TORCH_NCCL_", "GLOO_"),
@@ -143,7 +141,7 @@ class Popen(subprocess.Popen[Any]):
             "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
             "ignored": [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN],
             "umask": _umask(),
-            "end": signal.SIGKILL if module in _ENDED_BY_THEMSELVES else their_end,
+            "end": their_end,
         }
         try:
             self._link = _connect(_kind_of(module, arguments))
@@ -201,7 +199,7 @@ def can_fork(environment: Mapping[str, str]) -> bool:
 
 def children_of(pid: int) -> list[int]:
     """Returns the child processes of a process, also those that are forks; none of one that has ended."""
-    found = [child for children in _ask({"about": "children", "owner": pid}) for child in children]
+    found = [child for kind in _MODULES for child in _ask(kind, owner=pid)] if _servers else []
     try:
         real = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -209,17 +207,12 @@ def children_of(pid: int) -> list[int]:
     return sorted({*real, *found})
 
 
-def cpu_seconds() -> float:
-    """Returns the processor time that the servers and the forks that have ended have taken."""
-    return float(sum(_ask({"about": "seconds"})))
-
-
-def _ask(question: Mapping[str, object]) -> Iterator[Any]:
-    """Asks all servers that run, and yields their answers."""
-    for kind in _MODULES if _servers else ():
-        with _connect(kind) as link:
-            link.send(json.dumps(question).encode())
-            yield json.loads(link.recv(_MESSAGE_BYTES))
+def _ask(kind: str, **question: int) -> list[int]:
+    """Asks a server for the forks that have an owner, or tells it that a fork ends with its owner."""
+    with _connect(kind) as link:
+        link.send(json.dumps(question).encode())
+        answer: list[int] = json.loads(link.recv(_MESSAGE_BYTES))
+    return answer
 
 
 def _early(environment: Mapping[str, str]) -> dict[str, str]:
@@ -251,7 +244,7 @@ def _signal_of(before_exec: Callable[[], object] | None) -> int | None:
     """Returns the signal that a process gets when its parent ends, 0 for none; None if its `preexec_fn` does something else."""
     if before_exec is None:
         return 0
-    if inspect.unwrap(before_exec).__qualname__ != f"{end_with_parent.__name__}.<locals>.<lambda>":
+    if inspect.unwrap(before_exec).__qualname__ != f"{parents.end_with_parent.__name__}.<locals>.<lambda>":
         return None
     return int(inspect.getclosurevars(before_exec).nonlocals["number"])
 
@@ -293,7 +286,7 @@ def _start(kind: str) -> tuple[int, subprocess.Popen[bytes]]:
     return life, process
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Child:
     """A fork that runs."""
 
@@ -361,9 +354,9 @@ class _Server:
         return None
 
     def _answer(self, question: Mapping[str, Any]) -> Any:
-        if question["about"] == "seconds":
-            return sum(os.times()[:4])
-        return [child.pid for child in self._children.values() if child.owner == question["owner"]]
+        if "ending" in question:
+            self._children[question["ending"]].end = signal.SIGKILL
+        return [child.pid for child in self._children.values() if child.owner == question.get("owner")]
 
     def _owner_ended(self, child: _Child) -> None:
         self._forget(child.link)
@@ -467,6 +460,8 @@ def main() -> None:
     kind, tests, listener, life = sys.argv[1:5]
     _tests = int(tests)
     install()
+    # The system would watch this server, which is the parent of all forks.
+    parents.die_with_parent = lambda: _ask(kind, ending=os.getpid())
     signal.signal(_INTERRUPT, signal.SIG_IGN)  # a terminal's Ctrl-C is for pytest
     _load(kind)
     request = _Server(socket.socket(fileno=int(listener)), int(life)).run()

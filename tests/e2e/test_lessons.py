@@ -25,7 +25,7 @@ from tests.learner.service.samples import NAME, make_chunk
 
 pytestmark = pytest.mark.slow
 
-GATES = Path(__file__).parents[1] / "gates"
+GATES = Path(__file__).parents[1] / "tools" / "gates"
 COMBINATION = "tests.tools.gates.environments.combination:Combination"
 
 CRITERIA = {"behavior": NAME, "signal_smoothing": False, "threshold": 50, "min_lesson_length": 2}

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -55,13 +55,20 @@ class Bench:
         """Writes the run file."""
         self.run_file.write_text(RUN.replace("MAX_STEPS", str(max_steps)))
 
-    def start(self, *arguments: str, name: str = "unity", usual_address: bool = False) -> Child:
+    def start(
+        self,
+        *arguments: str,
+        name: str = "unity",
+        usual_address: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
         """Starts the command as a user would, run id `x`, away from the usual port: any actor here may look there."""
         own = ["--run-id=x", f"--results-dir={self.results}", f"--base-port={self.port}", f"--env={self.build}"]
         if not usual_address:
             own.append("--address=127.0.0.1:0")
         module = ["-m", "actor_client.unity.dropin"]
-        return self.processes.python(name, *module, str(self.run_file), *own, *arguments)
+        line = [*module, str(self.run_file), *own, *arguments]
+        return self.processes.python(name, *line, environment=environment)
 
     def trains(self, child: Child, lines: int = 2) -> None:
         """Waits until so many summaries were printed."""
@@ -193,19 +200,25 @@ def test_a_behavior_that_the_run_file_lacks(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_refused_early_is_told_of_no_run(bench: Bench) -> None:
-    """An early refusal does not mention a learner's address."""
+def test_what_the_gateway_refuses_ends_the_command(bench: Bench) -> None:
+    """What only the gateway can refuse ends both sides, with its reason as the last line."""
     child = bench.start("--side-channel=no_such:thing", "--http-address=127.0.0.1:0")
     assert "no_such:thing" in child.fails_with(ExitCode.USAGE)
-    assert "[INFO] run " not in child.err()
 
 
 @pytest.mark.slow
 def test_a_signal_while_it_starts_is_one_line(bench: Bench) -> None:
     """One signal during the start ends the command with one line."""
+    content = bench.run_file.read_bytes()
+    bench.run_file.unlink()
+    os.mkfifo(bench.run_file)  # the plan cannot be computed before it is written
     child = bench.start("--http-address=127.0.0.1:0")
     wait_until(lambda: _computes_its_plan(child), "its handlers", said=child.said)
     child.signal(signal.SIGINT)
+    with bench.run_file.open("wb") as pipe:
+        bench.run_file.unlink()
+        bench.run_file.write_bytes(content)  # for those who read it again
+        pipe.write(content)
     assert child.fails_with(ExitCode.INTERRUPTED).startswith("error: stopped before the run had started")
     assert not (bench.results / "x" / "summary.json").exists()
 

@@ -96,9 +96,16 @@ def make_plan(given: Given) -> Plan:
         DropInError: A run cannot start; the learner has printed the reason, and the exit code is the learner's.
     """
     command = [*learner_command("check-config", given), "--json", "--can-start", *env_args(given)]
-    checked = subprocess.run(  # noqa: S603 - this interpreter, and the user's own flags
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_CHECK_SECONDS
-    )
+    try:
+        checked = subprocess.run(  # noqa: S603 - this interpreter, and the user's own flags
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_CHECK_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise DropInError(
+            ExitCode.LEARNER_KILLED,
+            f"the check of the settings took longer than {_CHECK_SECONDS:g} s and was ended; see that the disks of the run "
+            "file and of the results answer",
+        ) from None
     if checked.returncode != 0:
         sys.stderr.write(checked.stderr)
         raise DropInError(checked.returncode if checked.returncode > 0 else ExitCode.LEARNER_KILLED)

@@ -318,8 +318,6 @@ def main() -> int:
         rewritten,
         "-p",
         "no:cacheprovider",
-        "-p",
-        "no:xdist",
         "-m",
         "not slow and not nightly",
     ]

@@ -19,6 +19,19 @@ from tests.tools.suite.tiers import ROOT, SLOW, UNITS
 
 PYTHON = sys.executable
 WHEELS = "tests/deploy/test_wheel.py"
+MUTATED = (
+    "learner/ingest/credit.py",
+    "learner/ingest/ledger.py",
+    "actor_client/connection/window.py",
+    "learner/link/codec.py",
+    "protos/rollcast/trajectories.py",
+    "learner/networks/normalizer.py",
+    "learner/trainers/actor_critic/targets.py",
+    "learner/trainers/ppo/loss.py",
+    "learner/trainers/sac/loss.py",
+    "learner/self_play/ratings.py",
+    "learner/curriculum/lessons.py",
+)
 SUITE = (PYTHON, "-m", "tests.tools.suite", "nightly")
 
 
@@ -49,7 +62,15 @@ PARTS = {
         "nothing",
         (*SUITE, *UNITS, SLOW[0], "--without", WHEELS),
     ),
-    "tools": Part("bench, gates, GPU suite on the CPU, players", "nothing", (*SUITE, "tests/tools")),
+    "mutants": Part(
+        "the tests of the modules that count and learn",
+        "a package index once",
+        (PYTHON, "tasks.py", "mutants", *MUTATED, "--sample", "40"),
+        of_tests=False,
+    ),
+    "tools": Part(
+        "bench, gates, GPU suite on the CPU, mutants, players", "what `mutants` installs", (*SUITE, "tests/tools")
+    ),
     "chaos": Part(
         "runs amid faults, planted bugs, clocks, full disks",
         "root, iproute2, libfaketime",

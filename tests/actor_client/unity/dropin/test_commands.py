@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -39,7 +40,9 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
             code = learner_main(command[3:])
         return SimpleNamespace(returncode=code, stdout=said.getvalue(), stderr=errors.getvalue())
 
-    monkeypatch.setattr(commands, "subprocess", SimpleNamespace(run=run, DEVNULL=None))
+    monkeypatch.setattr(
+        commands, "subprocess", SimpleNamespace(run=run, DEVNULL=None, TimeoutExpired=subprocess.TimeoutExpired)
+    )
 
 
 def _planned(folder: Path, *arguments: str, run: str = RUN) -> tuple[Given, Plan]:
@@ -111,3 +114,16 @@ def test_a_run_file_with_faults_is_the_learners_to_tell(tmp_path: Path, capsys: 
     assert caught.value.exit_code == ExitCode.RUN_FILE
     assert caught.value.message == ""
     assert "did you mean 'max_steps'?" in capsys.readouterr().err
+
+
+def test_a_check_that_hangs_ends_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that does not end, as on a disk that does not answer, ends the command with a line instead of a traceback."""
+
+    def hang(command: list[str], *, timeout: float, **_: object) -> None:
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(
+        commands, "subprocess", SimpleNamespace(run=hang, DEVNULL=None, TimeoutExpired=subprocess.TimeoutExpired)
+    )
+    with pytest.raises(DropInError, match="took longer than 120 s"):
+        make_plan(parse([str(tmp_path / "run.yaml")]))

@@ -460,8 +460,11 @@ def main() -> None:
     kind, tests, listener, life = sys.argv[1:5]
     _tests = int(tests)
     install()
-    # The system would watch this server, which is the parent of all forks.
-    parents.die_with_parent = lambda: _ask(kind, ending=os.getpid())
+
+    def die_with_owner() -> None:  # the system would watch this server, which is the parent of all forks
+        _ask(kind, ending=os.getpid())
+
+    parents.die_with_parent = die_with_owner
     signal.signal(_INTERRUPT, signal.SIG_IGN)  # a terminal's Ctrl-C is for pytest
     _load(kind)
     request = _Server(socket.socket(fileno=int(listener)), int(life)).run()

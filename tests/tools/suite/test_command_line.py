@@ -66,7 +66,7 @@ def test_a_part_that_did_not_end_is_red(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_an_unknown_part_is_refused_with_the_known_ones() -> None:
     """A misspelled nightly part ends with the list of parts, before anything runs."""
-    with pytest.raises(SystemExit, match="no such part: brwser; there are units, tools, chaos"):
+    with pytest.raises(SystemExit, match="no such part: brwser; there are units, mutants, tools"):
         nightly.main(["soak", "brwser"])
 
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.books import fates_of
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, peak_memory_bytes
-
-pytestmark = pytest.mark.slow
 
 MAX_MEMORY_BYTES = 150 * 2**20
 

@@ -14,8 +14,6 @@ from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wai
 from tests.e2e.runs import small, write_run
 from tests.ports import reserve_ports
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:

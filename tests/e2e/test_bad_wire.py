@@ -24,8 +24,6 @@ from tests.learner.ingest.test_episodes import only_episodes, with_episodes
 from tests.learner.service.harness import Actor, Upload, failure, read_policy
 from tests.learner.service.samples import make_chunk, make_spec
 
-pytestmark = pytest.mark.slow
-
 NAME = "Raw"
 ROWS = 3
 

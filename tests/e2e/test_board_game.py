@@ -12,8 +12,6 @@ from tests.e2e.processes import processes_in
 from tests.e2e.runs import write_run
 from tests.tools.gates.environments.tictactoe import TicTacToe
 
-pytestmark = pytest.mark.slow
-
 ENV = "tests.tools.gates.environments.tictactoe:TicTacToe"
 TARGET = 0.65
 HYPERPARAMETERS = {

@@ -13,8 +13,6 @@ from actor_client.boards.catalog import make_game
 from tests.e2e.processes import Processes, processes_in
 from tests.e2e.runs import small, write_run
 
-pytestmark = pytest.mark.slow
-
 STEPS = 1_500
 SELF_PLAY = {"save_steps": 300, "team_change": 600, "swap_steps": 200}
 TOWER = {"tower": {"depth": 1, "width": 4}}

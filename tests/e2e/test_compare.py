@@ -5,12 +5,8 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.processes import ROOT, TRACEBACK, Processes, command_environment
 from tests.e2e.runs import cartpole, write_run
-
-pytestmark = pytest.mark.slow
 
 
 def test_real_runs_are_compared(processes: Processes, tmp_path: Path) -> None:

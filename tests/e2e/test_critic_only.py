@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import pytest
 from rollcast.demonstrations.reading import read_demonstration
 
 from actor_client.envs.scalar import ScalarBatch
@@ -16,8 +15,6 @@ from learner.common.exits import ExitCode
 from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.toys import Answers, named
-
-pytestmark = pytest.mark.slow
 
 NAME = "Answers"
 ENV = named(NAME)

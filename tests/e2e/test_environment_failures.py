@@ -11,8 +11,6 @@ from tests.e2e import toys
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import small, write_run
 
-pytestmark = pytest.mark.slow
-
 PLACE = r"tests/actor_client/envs/toys.py:"
 
 
@@ -101,6 +99,7 @@ def test_one_signal_ends_an_actor_that_hangs(processes: Processes, learner: Lear
     assert left["message"].startswith(HANGING)
 
 
+@pytest.mark.nightly
 def test_one_signal_ends_an_actor_that_hangs_in_a_library(processes: Processes, learner: LearnerProcess) -> None:
     """Python's handlers do not run while the main thread is inside C code; the signal still counts."""
     environment = toys.named("hanging_in_a_library")

@@ -45,7 +45,6 @@ def evaluate(processes: Processes, *arguments: str) -> tuple[Child, str]:
     return child, told(child, "waiting_for_actors")[0]["address"]
 
 
-@pytest.mark.slow
 def test_a_run_evaluates_and_can_be_evaluated(processes: Processes, tmp_path: Path) -> None:
     """A run is evaluated during training, and afterwards by two actors from its best checkpoint."""
     run_file = write_run(
@@ -98,8 +97,6 @@ def _acts_without_training(processes: Processes, run_file: Path) -> None:
     assert digests(processes.folder / "results" / "run") == before
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_an_evaluation_starts_and_films_an_actor_of_its_own(processes: Processes, tmp_path: Path) -> None:
     """`evaluate --video` starts an actor and films every counted episode; an actor that fails ends it."""
     learner = processes.learner(write_run(tmp_path, {"CartPole": cartpole(max_steps=300)}, http=False))
@@ -123,7 +120,6 @@ def test_an_evaluation_starts_and_films_an_actor_of_its_own(processes: Processes
     assert "CartPole" in wrong.events("actor_ended")[0]["error"]
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_from_its_best_checkpoint(processes: Processes, tmp_path: Path) -> None:
     """--resume --checkpoint=best continues from its step; other uses of the flag are errors."""
     settings = cartpole(max_steps=4000)
@@ -158,7 +154,6 @@ def test_a_finished_run_is_evaluated_for_a_second_and_shown(processes: Processes
     _acts_without_training(processes, run_file)
 
 
-@pytest.mark.slow
 def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_path: Path) -> None:
     """A gateway with teams and groups plays whole episodes during training, and the books balance."""
     rollcast = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1, "http": False}
@@ -184,7 +179,7 @@ def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_p
     learner.wait_for(lambda: not learner.actor("gateway").connected, "the gateway has gone")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_limit_of_training_ends_no_evaluation(processes: Processes, tmp_path: Path) -> None:
     """The run file's max_wall_seconds limits training only; the flag limits the evaluation, and no local process ends it."""
     run_file = write_run(tmp_path, {"CartPole": cartpole()}, max_wall_seconds=10.0, http=False)

@@ -15,8 +15,6 @@ from tests.nightly.chaos.checker.check import check_folder
 from tests.nightly.chaos.checker.reading import read
 from tests.nightly.chaos.checker.violations import report
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-
 NAME = "CartPole"
 REPLAY = {
     "batch_size": 32,

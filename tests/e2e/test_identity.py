@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from rollcast.auth import Role
 
 from actor_client.exits import ExitCode
@@ -15,8 +14,6 @@ from learner.common.exits import ExitCode as LearnerCode
 from learner.observe.address import BoundAddresses, read_addresses
 from tests.e2e.processes import Child, command_environment, wait_until
 from tests.learner.identity.certificates import Folder
-
-pytestmark = pytest.mark.slow
 
 RUN = """\
 behaviors:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from rollcast.enums import ColumnRole, SegmentEnd
@@ -22,8 +21,6 @@ from tests.e2e.runs import small, write_run
 from tests.e2e.unity import Gateway, run_for_any_behavior
 from tests.learner.service.harness import Actor, read_policy
 from tests.learner.service.samples import NAME, make_chunk
-
-pytestmark = pytest.mark.slow
 
 GATES = Path(__file__).parents[1] / "tools" / "gates"
 COMBINATION = "tests.tools.gates.environments.combination:Combination"

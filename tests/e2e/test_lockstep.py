@@ -30,8 +30,6 @@ from tests.e2e.processes import processes_in, wait_until
 from tests.learner.rewards.recorded import demonstrate
 from tests.ports import reserve_ports
 
-pytestmark = pytest.mark.slow
-
 ROUND_STEPS = 2 * ENVS * QUOTA
 EVERY = 3
 LOCKSTEP = {"actors": 2, "quota_steps": QUOTA, "checkpoint_updates": EVERY}
@@ -191,7 +189,14 @@ def replayed(*, memory: bool, saves: bool = True) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", ["everything", "appo", "impala", "poca", "sac", "sac with memory"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "everything",
+        "sac with memory",
+        *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("appo", "impala", "poca", "sac")),
+    ],
+)
 def test_whatever_learns_is_repeated(tmp_path: Path, kind: str) -> None:
     """Memories, learned signals, imitation, APPO, IMPALA, POCA and replay repeat after a resume."""
     learner = {"trainer_type": kind, "threaded": False} if kind != "everything" else everything(tmp_path / "x.demo")
@@ -215,6 +220,7 @@ def test_whatever_learns_is_repeated(tmp_path: Path, kind: str) -> None:
     assert differences(whole.final(), parted.final()) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("memory", [False, True])
 def test_replay_is_repeated_whatever_the_timing(tmp_path: Path, *, memory: bool) -> None:
     """Replay trainers make the owed updates once a round is complete, whatever the timing."""

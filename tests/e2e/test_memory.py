@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import onnxruntime
-import pytest
 
 from tests.e2e.processes import Child, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.unity import Gateway, run_for_any_behavior
-
-pytestmark = pytest.mark.slow
 
 NAME = "CartPole"
 MAX_ERROR = 1e-3

@@ -34,7 +34,7 @@ from tests.e2e.processes import (
 from tests.e2e.runs import small, write_run
 from tests.learner.identity.certificates import Folder
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 COMMIT = "c21eb1330c64ac383f3722ba0f29c1567b226fa9"
 BEFORE_TOURNAMENTS = "1633d19995b5393ee49b87bc344c8483244c3a1c"
@@ -282,7 +282,6 @@ def test_actors_without_tournaments_play_them(processes: Processes, tmp_path: Pa
     assert again.events("books")[0]["produced"] == 0
 
 
-@pytest.mark.timeout(300)
 def test_game_records_are_left_out_where_one_side_does_not_know_them(processes: Processes, tmp_path: Path) -> None:
     """A learner of an earlier build ignores the records of a new actor; an earlier actor sends a new learner none."""
     python = install(BEFORE_RECORDS, tmp_path / "installed")

@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from actor_client.boards.catalog import make_game
@@ -18,8 +17,6 @@ from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.test_evaluation import digests
 from tests.e2e.test_tournament import BOARD, SCRIPT, SELF_PLAY, actor, train
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 GAMES = 12
 
@@ -105,9 +102,8 @@ def test_games_of_evaluations_are_in_no_count_of_training(processes: Processes) 
     assert all(line["rating_error"] > 0 for line in lines)  # without it, a rating looks exact
     played = sum(line["episodes"] * line["mean_length"] for line in lines)
     taken, ghosts, episodes = row.env_steps_taken, row.numbers["ghost_steps"], row.numbers["episodes"]
-    # Steps of the policy's seat alone: an actor waits for its learner with at most two updates of 256 steps.
     assert played > 4 * 256
-    assert 0 < taken <= (row.version + 3) * 256
+    assert 0 < taken <= row.books.received + 256  # what is on the way, of the policy's seat alone
     assert ghosts < 1.5 * taken + 100
     assert episodes <= taken / 2  # no seat has fewer than two moves
     check_books(status)

@@ -20,8 +20,6 @@ from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.ports import reserve_ports
 
-pytestmark = pytest.mark.slow
-
 NAME = "Pendulum"
 SAC: dict[str, Any] = {
     "trainer_type": "sac",

@@ -14,8 +14,6 @@ from actor_client.pettingzoo.factory import make_agents
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 
-pytestmark = pytest.mark.slow
-
 STEPS = 1_500
 BOARD = {"hidden_units": 32, "num_layers": 1, "vis_encode_type": "fully_connected"}
 

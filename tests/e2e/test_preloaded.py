@@ -15,8 +15,6 @@ from tests.e2e.preloaded import Popen, children_of
 from tests.e2e.processes import Processes, wait_until
 from tests.e2e.runs import small, write_run
 
-pytestmark = pytest.mark.slow
-
 
 def loads_torch(pid: int) -> bool:
     """Returns whether a process has loaded torch."""

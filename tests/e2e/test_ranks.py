@@ -23,8 +23,6 @@ from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_lockstep import EVERY, left_behind, run_in, updates
 from tests.e2e.test_trainer_deaths import is_back
 
-pytestmark = pytest.mark.slow
-
 NAME = "CartPole"
 CACHE = f"torchinductor_{getpass.getuser()}"
 """Folder that torch makes for each user of a machine, and keeps."""
@@ -156,6 +154,7 @@ def killed_at_random(processes: Processes, temporary: Path, seed: int) -> None:
         assert {entry["generation"] for entry in actor.events("connected")} == {1, 2, 3}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2))
 def test_kills_at_random_moments(processes: Processes, seed: int) -> None:
     """Whenever a process of the trainers is killed, the run goes on, and it leaves nothing behind."""
@@ -163,6 +162,7 @@ def test_kills_at_random_moments(processes: Processes, seed: int) -> None:
         killed_at_random(processes, Path(temporary), seed)
 
 
+@pytest.mark.nightly
 def test_a_rank_that_does_not_answer_starts_all_again(processes: Processes) -> None:
     """A suspended rank is waited for as long as the run file says, and then killed."""
     run_file = write_run(

@@ -13,8 +13,6 @@ import pytest
 from tests.e2e.processes import Processes
 from tests.e2e.runs import write_run
 
-pytestmark = pytest.mark.slow
-
 NAME = "Pendulum"
 RUN: dict[str, Any] = {
     "trainer_type": "sac",

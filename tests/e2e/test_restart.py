@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from rollcast.v1 import control_pb2
 
@@ -19,8 +18,6 @@ from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import cartpole, small, write_run
 from tests.learner.service.harness import Actor, read_policy
 from tests.learner.service.samples import make_chunk
-
-pytestmark = pytest.mark.slow
 
 NAME = "CartPole"
 ACTORS = ("one", "two", "gone")

@@ -112,7 +112,6 @@ def test_a_run_from_start_to_end(bench: Bench) -> None:
     assert max(saved) >= 3500, "a step counts once it was taken in, if no update follows either"
 
 
-@pytest.mark.slow
 def test_it_trains_over_tls(bench: Bench, tmp_path: Path) -> None:
     """With certificates and a token of an actor, the gateway connects over TLS; without the token it ends and says why."""
     folder, joined = Folder.make(tmp_path / "certs", lab=Role.ACTOR), tmp_path / "joined"
@@ -131,7 +130,6 @@ def test_it_trains_over_tls(bench: Bench, tmp_path: Path) -> None:
     assert "the learner requires a token" in refused.err()
 
 
-@pytest.mark.slow
 def test_ctrl_c_saves_and_resume_goes_on(bench: Bench) -> None:
     """Ctrl-C ends players and learner with checkpoint and model, and --resume continues."""
     first = bench.start("--http-address=127.0.0.1:0", name="first")
@@ -156,7 +154,6 @@ def test_ctrl_c_saves_and_resume_goes_on(bench: Bench) -> None:
     assert after["env_steps_trained"] > before["env_steps_trained"]
 
 
-@pytest.mark.slow
 def test_a_learner_that_is_killed_early(bench: Bench) -> None:
     """If the learner is killed before its first checkpoint, the last line's advice works."""
     first = bench.start("--http-address=127.0.0.1:0", "--set", "rollcast.checkpoint_seconds=600", name="first")
@@ -170,7 +167,6 @@ def test_a_learner_that_is_killed_early(bench: Bench) -> None:
     assert again.wait() == ExitCode.OK, again.said()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("log_format", ["mlagents", "json"])
 def test_players_that_fail_have_the_last_word(bench: Bench, log_format: str) -> None:
     """The reason of failed players is the last line, in JSON if the others are."""
@@ -189,7 +185,6 @@ def test_players_that_fail_have_the_last_word(bench: Bench, log_format: str) -> 
     assert "player" in line
 
 
-@pytest.mark.slow
 def test_a_behavior_that_the_run_file_lacks(bench: Bench) -> None:
     """For an unknown behavior, the last line says what to change in the run file."""
     bench.run_file.write_text(bench.run_file.read_text().replace("CartPole:", "Walker:"))
@@ -199,14 +194,12 @@ def test_a_behavior_that_the_run_file_lacks(bench: Bench) -> None:
     assert "--behavior" not in line
 
 
-@pytest.mark.slow
 def test_what_the_gateway_refuses_ends_the_command(bench: Bench) -> None:
     """What only the gateway can refuse ends both sides, with its reason as the last line."""
     child = bench.start("--side-channel=no_such:thing", "--http-address=127.0.0.1:0")
     assert "no_such:thing" in child.fails_with(ExitCode.USAGE)
 
 
-@pytest.mark.slow
 def test_a_signal_while_it_starts_is_one_line(bench: Bench) -> None:
     """One signal during the start ends the command with one line."""
     content = bench.run_file.read_bytes()
@@ -223,7 +216,6 @@ def test_a_signal_while_it_starts_is_one_line(bench: Bench) -> None:
     assert not (bench.results / "x" / "summary.json").exists()
 
 
-@pytest.mark.slow
 def test_two_runs_side_by_side(bench: Bench) -> None:
     """A second run needs only another --base-port and --run-id."""
     first = bench.start(name="first", usual_address=True)
@@ -237,7 +229,6 @@ def test_two_runs_side_by_side(bench: Bench) -> None:
         assert child.wait() == ExitCode.OK, child.said()
 
 
-@pytest.mark.slow
 def test_another_gateway_joins(bench: Bench) -> None:
     """Another gateway joins by the printed command."""
     first = bench.start("--address=0.0.0.0:0", "--insecure", "--set", "rollcast.http=false")
@@ -256,7 +247,6 @@ def test_another_gateway_joins(bench: Bench) -> None:
     assert second.wait() == 0, second.said()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -280,7 +270,6 @@ def test_what_cannot_start_is_one_line(bench: Bench, arguments: list[str], code:
         assert len(child.err().splitlines()) == 1
 
 
-@pytest.mark.slow
 def test_a_port_in_use_is_one_line(bench: Bench) -> None:
     """The taken port is named, and no learner is started."""
     with socket.socket() as listener:
@@ -292,7 +281,6 @@ def test_a_port_in_use_is_one_line(bench: Bench) -> None:
     assert not (bench.results / "x" / "run_state.pt").exists()
 
 
-@pytest.mark.slow
 def test_no_part_may_be_missing(bench: Bench) -> None:
     """A missing extra is one line that says what to install."""
     program = (
@@ -303,7 +291,6 @@ def test_no_part_may_be_missing(bench: Bench) -> None:
     assert line == "error: rollcast-unity needs torch: pip install 'rollcast[learner,actor,unity]'"
 
 
-@pytest.mark.slow
 def test_without_a_build_it_waits_for_the_editor(bench: Bench) -> None:
     """Without a build the command listens for the editor while the learner starts, and says so."""
     child = bench.processes.python(

@@ -27,8 +27,6 @@ from tests.e2e.processes import LearnerProcess, Processes, processes_in, wait_un
 from tests.e2e.runs import small, write_run
 from tests.learner.identity.certificates import HOSTS, Folder
 
-pytestmark = pytest.mark.slow
-
 NAME = "CartPole"
 NEVER = 86400.0
 """A lease that no test outlives: a session then ends by revocation alone."""
@@ -74,6 +72,7 @@ def serial(learner: LearnerProcess, folder: Folder) -> str:
     return str(found["serialNumber"])
 
 
+@pytest.mark.nightly
 def test_a_rotation_under_load_drops_nothing(processes: Processes, folder: Folder) -> None:
     """While two actors train, certificate and token are replaced: they keep their sessions and every step; the old token ends."""
     learner = started(processes, folder, lease_seconds=NEVER)

@@ -17,8 +17,6 @@ from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.unity import Gateway
 
-pytestmark = pytest.mark.slow
-
 SELF_PLAY = {"save_steps": 256, "team_change": 1024, "swap_steps": 500, "window": 4}
 SCRIPT = "tests.e2e.toys:to_the_middle"
 

@@ -14,7 +14,7 @@ from tests.e2e.processes import Child, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.unity import Gateway
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 SNAPSHOTS = 200
 WARM_UP = 60
@@ -33,7 +33,6 @@ def resident_bytes(child: Child) -> int:
     return int(found[1]) * 1024
 
 
-@pytest.mark.timeout(240)
 def test_memory_and_disk_are_flat_over_200_snapshots(processes: Processes) -> None:
     """Learner and gateway keep no policies, and files are those of the pool, the match and two run states."""
     steps = {"save_steps": BATCH, "team_change": 10 * BATCH, "swap_steps": BATCH}

@@ -16,8 +16,6 @@ from tests.e2e import toys
 from tests.e2e.processes import Child, LearnerProcess, processes_in
 from tests.e2e.runs import small, write_run
 
-pytestmark = pytest.mark.slow
-
 SPACES = {
     "Dict": toys.dict_space,
     "Tuple": toys.tuple_space,

@@ -13,8 +13,6 @@ from tests.e2e.books import by_reason, total
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 
-pytestmark = pytest.mark.slow
-
 NAME = "CartPole"
 LEASE_SECONDS = 4.0
 

@@ -36,7 +36,7 @@ def test_the_lists_hold_what_the_product_once_stumbled_over() -> None:
     assert not {"os", "signal", "msvcrt", "ctypes"} & set(modules)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_training_status_and_evaluation(processes: Processes, tmp_path: Path, stripped: Mapping[str, str]) -> None:
     """A run trains to its end, is shown by status, and is evaluated."""
     run_file = write_run(tmp_path, {"CartPole": cartpole(max_steps=20_000)})
@@ -79,7 +79,7 @@ env_settings:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_unity(processes: Processes, tmp_path: Path, stripped: Mapping[str, str]) -> None:
     """`rollcast-unity` trains with a player in a path with spaces, and ends everything."""
     build = make_build(tmp_path / "a game of mine")

@@ -8,14 +8,10 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from learner.common.exits import ExitCode
 from tests.e2e.processes import Child, Processes, wait_until
 from tests.e2e.runs import small, write_run
 from tests.e2e.test_evaluation import digests
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SELF_PLAY = {"save_steps": 300, "team_change": 600, "swap_steps": 200}
 BOARD = {"hidden_units": 32, "num_layers": 1, "vis_encode_type": "fully_connected"}

@@ -18,8 +18,6 @@ from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 
-pytestmark = pytest.mark.slow
-
 NAME = "CartPole"
 
 
@@ -90,12 +88,14 @@ def test_a_signal_while_trainers_start_again(processes: Processes) -> None:
 LIMIT_SECONDS = 40.0
 
 
+@pytest.mark.nightly
 def test_what_a_restart_of_the_trainers_leaves_as_it_was(
     processes: Processes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Meanwhile status and health check say that it runs; then it is paused as before, and the limit of time has not moved."""
     run_file = write_run(processes.folder, {NAME: cartpole()}, checkpoint_seconds=1.0)
-    learner = processes.learner(run_file, "--max-wall-seconds", str(LIMIT_SECONDS))
+    # Variables that a fork cannot have: new interpreters, whose start takes as long as that of users.
+    learner = processes.learner(run_file, "--max-wall-seconds", str(LIMIT_SECONDS), environment={"TZ": "UTC"})
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor)
     learner.operator.pause()

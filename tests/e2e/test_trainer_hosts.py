@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
 from rollcast.auth import Role
 from rollcast.tls import ClientSecurity
 
@@ -23,8 +22,6 @@ from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_trainer_deaths import is_back
 from tests.learner.identity.certificates import Folder
 from tests.ports import reserve_ports
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 NAME = "CartPole"
 RESTARTS = ("--max-restarts", "3", "--monitor-interval", "0.2")

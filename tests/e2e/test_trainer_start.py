@@ -13,8 +13,6 @@ from learner.common.exits import ExitCode
 from tests.e2e.processes import command_environment
 from tests.e2e.runs import small, write_run
 
-pytestmark = pytest.mark.slow
-
 PROGRAM = Path(sys.executable).with_name("rollcast-learner")
 
 

@@ -14,8 +14,6 @@ from tests.e2e.books import by_reason
 from tests.e2e.inprocess import MEANWHILE_AT, HybridBatch, connected, step
 from tests.e2e.processes import Child, LearnerProcess, Processes
 
-pytestmark = pytest.mark.slow
-
 UPDATES = 6
 MAX_ERROR = 1e-4
 

@@ -43,7 +43,6 @@ def _told(learner: LearnerProcess, actor: str) -> list[str]:
     return [str(line["error"]) for line in learner.events("environment_failed") if line["actor"] == actor]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", sorted(HOW))
 def test_only_the_player_that_failed_starts_again(
     learner: LearnerProcess, processes: Processes, tmp_path: Path, fault: str
@@ -81,7 +80,6 @@ def test_damaged_messages_are_said_and_cost_little(learner: LearnerProcess, proc
     assert any("CartPole" in line and "agent" in line for line in said), said
 
 
-@pytest.mark.slow
 def test_a_message_that_cannot_be_read_names_what_is_wrong(learner: LearnerProcess, processes: Processes) -> None:
     """A too short observation ends the player with one line that has behavior and numbers."""
     options = ("--max-lifetime-restarts", "0")

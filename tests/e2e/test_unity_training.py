@@ -18,8 +18,6 @@ from tests.learner.publish.test_unity_models import described, expected
 from tests.learner.publish.unity_behaviors import entities, floats, vector
 from tests.tools.players.scenery import SCENES, Buffer
 
-pytestmark = pytest.mark.slow
-
 EVERYTHING = ("CartPole", "Pendulum", "Hybrid", "Groups", "Comers", "Teams", "Pictures", "Rows")
 MAX_ERROR = 1e-4
 TARGET_RETURN = 60.0
@@ -161,7 +159,7 @@ def declared(name: str) -> BehaviorSpec:
     return BehaviorSpec(name, tuple(seen), ActionSpec(scene.continuous, scene.branches))
 
 
-@pytest.mark.timeout(300)  # twenty trainers, on a machine that may be busy
+@pytest.mark.nightly
 def test_every_scene_trains(processes: Processes, tmp_path: Path) -> None:
     """Each scene trains two updates with equal log-probabilities and finite losses, and the model is ML-Agents'.
 
@@ -209,7 +207,6 @@ def imitating(demonstrations: Path) -> dict[str, Any]:
     return settings
 
 
-@pytest.mark.timeout(300)  # two learners and sixteen trainers, on a machine that may be busy
 def test_every_kind_of_behavior_is_recorded_and_imitated(processes: Processes, tmp_path: Path) -> None:
     """Eight behaviors are recorded, and runs that imitate them report ML-Agents' statistics."""
     teacher = processes.learner(run_for_any_behavior(tmp_path / "teacher"), run="teacher")

@@ -12,8 +12,6 @@ from tests.e2e.books import by_reason, check_books
 from tests.e2e.processes import Child, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 
-pytestmark = pytest.mark.slow
-
 NAME = "Pendulum"
 UPDATES = 5
 

@@ -16,7 +16,7 @@ from tests.e2e.runs import small, write_run
 from tests.e2e.slow_link import SlowLink
 from tests.e2e.toys import named
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 DELAY_SECONDS = 0.3
 QUICK = {"batch_size": 256, "buffer_size": 256, "num_epoch": 1, "learning_rate": 1.0e-4}

@@ -30,9 +30,10 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 
 def limit(learner: LearnerProcess, size_bytes: int) -> None:
-    """Limits the size of a process's files."""
-    _, hard = resource.prlimit(learner.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(learner.pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
+    """Limits the size of the files of a learner and its trainers."""
+    for pid in (learner.pid, *learner.trainers):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, hard))
 
 
 def test_a_full_disk_costs_checkpoints_and_never_the_run(processes: Processes) -> None:

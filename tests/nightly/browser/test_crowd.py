@@ -15,8 +15,6 @@ from tests.nightly.browser.webdriver import Browser
 SIZE = 200
 PHONE = (390, 844)
 
-pytestmark = pytest.mark.timeout(300)  # a browser, a learner and its actors share few cores
-
 
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LearnerProcess]:

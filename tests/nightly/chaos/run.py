@@ -145,7 +145,7 @@ class _Conductor:
         self._clock = clock
         self._proxy = proxy
         self._ports = Ports(port, port + 1, port + 2, proxy.port)
-        limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 3.0, "checkpoint_seconds": 5.0}
+        limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 10.0, "checkpoint_seconds": 5.0}
         token = processes.folder / "operator"
         token.write_text("a-token-for-all-starts\n")
         settings = {**limits, "summary_seconds": 1.0, "operator_token_file": str(token)}

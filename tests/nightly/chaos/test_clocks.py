@@ -49,7 +49,6 @@ def _goes_on(learner: LearnerProcess, *actors: Child) -> None:
     learner.wait_for(lambda: state.stat().st_mtime_ns > saved, "checkpoints are saved in time", *actors)
 
 
-@pytest.mark.timeout(400)
 def test_a_clock_that_is_set_disturbs_nobody(processes: Processes, tmp_path: Path) -> None:
     """After the clock is set by hours, sessions, leases and checkpoints continue, and no step is lost."""
     clock = WallClock(tmp_path)

@@ -46,7 +46,6 @@ def node(processes: Processes, machine: Namespace, number: int, front: int, meet
     return processes.python(f"node-{number}", *inside, *line, environment=environment)
 
 
-@pytest.mark.timeout(400)
 def test_two_machines_train_together(processes: Processes, machine: Namespace) -> None:
     """Ranks on two machines train; while their link is cut nothing is trained, and afterwards the run goes on."""
     front, meeting = reserve_ports(), reserve_ports()

@@ -71,9 +71,9 @@ class FolderLock:
 
     def release(self) -> None:
         """Releases the lock. Calling it again does nothing."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        descriptor, self._descriptor = self._descriptor, None  # first, as a signal may release it again amid this call
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager

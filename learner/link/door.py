@@ -100,9 +100,12 @@ class Door:
         self._remove()
 
     def _remove(self) -> None:
-        if self._ring is not None:
-            os.close(self._ring)
-            self._ring = None
+        ring, self._ring = (
+            self._ring,
+            None,
+        )  # first: a signal that ends the learner may close this again, amid this call
+        if ring is not None:
+            os.close(ring)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 

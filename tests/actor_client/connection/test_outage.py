@@ -79,6 +79,19 @@ def test_without_a_ring_an_actor_keeps_its_window() -> None:
             wait_until(lambda: actor.port.books.view().acked == 6)
 
 
+def test_a_lost_session_ends_what_was_kept() -> None:
+    """What was kept for a session that the learner no longer knows is dropped{session_lost}."""
+    with ScriptedLearner() as learner:
+        learner.replay = True
+        with acting(learner, outage_bytes=10**6) as actor:
+            away(learner, actor)
+            actor.send(9)
+            learner.restart(forget=True)
+            wait_until(lambda: actor.port.session_lost)
+            assert actor.port.books.view().dropped == {"session_lost": 9}
+            actor.port.begin_session()
+
+
 def test_a_ring_is_refused_where_steps_grow_old() -> None:
     """A trainer without replay memory cannot use old steps: the actor ends with the flag, the behavior and the reason."""
     with ScriptedLearner() as learner, linked(learner, outage_bytes=5) as link:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from learner.checkpoints.lock import FolderLock
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, RequestKind, StopTurns
 from learner.link.door import ADDRESS_VARIABLE, RING_VARIABLE, Door
@@ -130,3 +131,18 @@ def test_only_this_user_reaches_the_socket() -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     door.close()
     assert not folder.exists()
+
+
+def test_a_door_and_a_lock_may_be_closed_amid_their_closing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A signal that ends the learner may close them while they are being closed; no descriptor is closed twice."""
+    door, lock, real = Door(), FolderLock(tmp_path), os.close
+
+    def close(descriptor: int) -> None:
+        monkeypatch.setattr(os, "close", real)
+        door.close()
+        lock.release()
+        real(descriptor)
+
+    for end in (lock.release, door.close):
+        monkeypatch.setattr(os, "close", close)
+        end()

@@ -60,6 +60,22 @@ async def test_bad_openings_are_refused(fields: dict[str, object], reason: str) 
         assert not learner.sessions.live()
 
 
+async def test_a_full_learner_says_when_to_come_back() -> None:
+    """Above max_sessions an opening is refused with the limit and a time to retry."""
+    async with (
+        running(make_options(max_sessions=1)) as learner,
+        Actor(learner.server.port, "a") as first,
+        Actor(learner.server.port, "b") as second,
+    ):
+        await first.open()
+        error = await failure(second.open())
+        assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_SESSIONS")
+        assert error.retry_after_seconds is not None
+        assert error.metadata["max_sessions"] == "1"
+        await first.close()
+        await second.open()
+
+
 async def test_declaration_answers_with_the_run_file() -> None:
     """A declaration returns how segments are cut, and the same index when repeated."""
     async with running() as learner, Actor(learner.server.port) as actor:

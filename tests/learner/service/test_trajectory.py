@@ -114,6 +114,22 @@ async def test_a_second_stream_supersedes_the_first() -> None:
         assert learner.server.connected == 1
 
 
+async def test_a_flood_ends_at_its_credit() -> None:
+    """A client that ignores its credit is closed with a reason; covered chunks are kept."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        learner.pace(ahead_limit_steps=2000)
+        credit = (await upload.until("ack")).credit[0].steps_through
+        covered = (credit + step_allowance(1, 8)) // 10
+        for sequence in range(1, covered + 2):
+            await upload.send(make_chunk(10, sequence=sequence))
+        error = await upload.failure()
+        assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CREDIT_EXCEEDED")
+        books = learner.ledger.books(NAME)
+        assert books.balanced
+        assert books.received == books.queued == 10 * covered
+
+
 async def test_opening_again_fences_a_stream() -> None:
     """A second opening ends the upload of the older epoch."""
     async with running() as learner, Actor(learner.server.port) as actor:

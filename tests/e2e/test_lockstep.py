@@ -115,7 +115,7 @@ def test_broken_connections_and_pauses_leave_no_trace(tmp_path: Path) -> None:
     assert left_behind(runs[1])["lockstep"]["reproducible"]
 
 
-@pytest.mark.parametrize("leave", [False, True])
+@pytest.mark.parametrize("leave", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_k_and_m_updates_are_k_stop_resume_m(tmp_path: Path, leave: bool) -> None:
     """After a stop, the rounds since the checkpoint are repeated by old or new actors."""
     parted = run_in(tmp_path / "parted", updates(10**6))

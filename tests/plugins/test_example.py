@@ -148,6 +148,7 @@ def test_the_penalty_follows_the_divergence_and_is_saved(site: Path, monkeypatch
     assert resumed.penalty == 2.0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("trainer", ["penalty", "patient"])
 def test_a_trainer_of_a_package_runs_in_lock_step(
     trainer: str, site: Path, processes: Processes, tmp_path: Path

@@ -271,11 +271,15 @@ def test_what_cannot_start_is_one_line(bench: Bench, arguments: list[str], code:
 
 
 def test_a_port_in_use_is_one_line(bench: Bench) -> None:
-    """The taken port is named, and no learner is started."""
+    """The taken port is named, and no learner is started.
+
+    The variable gives the learner a new interpreter, which takes seconds to start as that of users; a fork would be faster than
+    the gateway.
+    """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", bench.port + 1))
         listener.listen()
-        line = bench.start().fails_with(ExitCode.PORT_IN_USE)
+        line = bench.start(environment={"TZ": "UTC"}).fails_with(ExitCode.PORT_IN_USE)
     assert str(bench.port + 1) in line
     assert "--base-port" in line
     assert not (bench.results / "x" / "run_state.pt").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -367,7 +368,8 @@ class Actor:
         """Starts an upload without reading the first response."""
         upload = Upload(self.trajectories.Upload())
         opening = trajectory_pb2.UploadOpen(session_id=self.session_id, epoch=self.epoch if epoch is None else epoch)
-        await upload.call.write(trajectory_pb2.UploadRequest(open=opening))
+        with contextlib.suppress(grpc.aio.AioRpcError):  # a refusal that came first; whoever reads gets it
+            await upload.call.write(trajectory_pb2.UploadRequest(open=opening))
         return upload
 
     async def join(self, **declaration: Any) -> Upload:

@@ -65,17 +65,12 @@ async def test_only_actors_with_a_token_join(folder: Folder) -> None:
                 assert error.reason == reason
                 assert token is None or token not in error.message
                 assert (await failure(actor.subscribe().read())).reason == reason
-                assert (await failure(_upload(actor))).reason == reason
+                upload = await actor.upload()
+                assert (await failure(upload.read())).reason == reason
         async with Actor(learner.server.port, token=folder.tokens["lab"]) as actor:
             await actor.join()
             assert learner.sessions.live()[0].principal == "lab"
         assert learner.metric("rollcast_learner_errors_total", reason="unauthenticated") == 6
-
-
-async def _upload(actor: Actor) -> object:
-    """Opens an upload and reads an answer; a refusal may come before the first message has been written."""
-    upload = await actor.upload()
-    return await upload.read()
 
 
 async def test_a_refused_call_reads_nothing(folder: Folder) -> None:

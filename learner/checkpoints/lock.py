@@ -71,7 +71,7 @@ class FolderLock:
 
     def release(self) -> None:
         """Releases the lock. Calling it again does nothing."""
-        descriptor, self._descriptor = self._descriptor, None  # first, as a signal may release it again amid this call
+        descriptor, self._descriptor = self._descriptor, None  # before the close, as a signal may call this again
         if descriptor is not None:
             os.close(descriptor)
 

@@ -100,10 +100,8 @@ class Door:
         self._remove()
 
     def _remove(self) -> None:
-        ring, self._ring = (
-            self._ring,
-            None,
-        )  # first: a signal that ends the learner may close this again, amid this call
+        # None before the close: a signal that ends the learner may call this again, amid the call.
+        ring, self._ring = self._ring, None
         if ring is not None:
             os.close(ring)
         if self._folder is not None:

@@ -10,6 +10,7 @@ has loaded what a service runs, one what trainers run, which is torch, and one w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import inspect
@@ -321,6 +322,8 @@ class _Server:
         self._ready.register(self._life, selectors.EVENT_READ)
         while True:
             for key, _ in self._ready.select():
+                if self._ready.get_map().get(key.fileobj) is not key:  # an event before it in this round has ended it
+                    continue
                 if key.data is None:
                     return None
                 if (request := key.data(key.fileobj)) is not None:
@@ -332,11 +335,14 @@ class _Server:
         self._ready.register(link, selectors.EVENT_READ, self._asked)
 
     def _asked(self, link: socket.socket) -> Mapping[str, Any] | None:
-        data, descriptors, _, _ = socket.recv_fds(link, _MESSAGE_BYTES, _MOST_DESCRIPTORS)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(link, _MESSAGE_BYTES, _MOST_DESCRIPTORS)
+        except ConnectionError:  # whoever asked has ended
+            data, descriptors = b"", []
         request: Mapping[str, Any] = json.loads(data or "{}")
         if "module" not in request:
             if request:
-                link.send(json.dumps(self._answer(request)).encode())
+                _tell(link, self._answer(request))
             self._forget(link)
             return None
         pid = os.fork()
@@ -350,12 +356,15 @@ class _Server:
         self._children[pid] = child
         self._ready.modify(link, selectors.EVENT_READ, lambda _: self._owner_ended(child))
         self._ready.register(child.ended, selectors.EVENT_READ, lambda _: self._ended(child))
-        link.send(json.dumps(pid).encode())
+        _tell(link, pid)
         return None
 
     def _answer(self, question: Mapping[str, Any]) -> Any:
         if "ending" in question:
-            self._children[question["ending"]].end = signal.SIGKILL
+            child = self._children[question["ending"]]
+            child.end = signal.SIGKILL
+            if child.link not in self._links:  # its owner has ended already
+                os.kill(child.pid, child.end)
         return [child.pid for child in self._children.values() if child.owner == question.get("owner")]
 
     def _owner_ended(self, child: _Child) -> None:
@@ -369,7 +378,7 @@ class _Server:
         self._ready.unregister(child.ended)
         os.close(child.ended)
         if child.link in self._links:
-            child.link.send(json.dumps(os.waitstatus_to_exitcode(status)).encode())
+            _tell(child.link, os.waitstatus_to_exitcode(status))
             self._forget(child.link)
 
     def _forget(self, link: socket.socket) -> None:
@@ -386,6 +395,12 @@ class _Server:
             link.close()
         for child in self._children.values():
             os.close(child.ended)
+
+
+def _tell(link: socket.socket, answer: object) -> None:
+    """Sends an answer to whoever asked, who may have ended."""
+    with contextlib.suppress(OSError):
+        link.send(json.dumps(answer).encode())
 
 
 def _take_over(received: Sequence[int], numbers: Iterable[int]) -> None:

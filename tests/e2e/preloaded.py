@@ -103,14 +103,16 @@ class Popen(subprocess.Popen[Any]):
 
     Attributes:
         is_fork: True for a fork.
+        link: Where the exit code of a fork comes from; its server takes the end of it as that of this process.
     """
 
     is_fork = False
+    link: socket.socket
 
     def __del__(self) -> None:
         """Closes what the end of a fork arrived by, which another thread may wait for until then."""
         if self.is_fork:
-            self._link.close()
+            self.link.close()
         super().__del__()
 
     def _execute_child(  # noqa: PLR0917 - of the standard library
@@ -145,11 +147,11 @@ class Popen(subprocess.Popen[Any]):
             "end": their_end,
         }
         try:
-            self._link = _connect(_kind_of(module, arguments))
+            self.link = connect(_kind_of(module, arguments))
             self.is_fork = True
             self._lock = threading.Lock()
-            socket.send_fds(self._link, [json.dumps(request).encode()], [*streams, *pass_fds])
-            self.pid = json.loads(self._link.recv(_MESSAGE_BYTES))
+            socket.send_fds(self.link, [json.dumps(request).encode()], [*streams, *pass_fds])
+            self.pid = json.loads(self.link.recv(_MESSAGE_BYTES))
         finally:
             self._close_pipe_fds(*descriptors)  # type: ignore[attr-defined]
         self._child_created = True
@@ -160,7 +162,7 @@ class Popen(subprocess.Popen[Any]):
             return code
         with self._lock:
             if self.returncode is None and self._has_come(0.0):
-                data = self._link.recv(_MESSAGE_BYTES)
+                data = self.link.recv(_MESSAGE_BYTES)
                 self.returncode = json.loads(data) if data else -signal.SIGKILL  # without its server nobody knows
         return self.returncode
 
@@ -177,7 +179,7 @@ class Popen(subprocess.Popen[Any]):
     def _has_come(self, timeout: float | None) -> bool:
         """Waits for the exit code; returns whether it is there."""
         poll = select.poll()  # one for each thread that waits
-        poll.register(self._link, select.POLLIN)
+        poll.register(self.link, select.POLLIN)
         return bool(poll.poll(None if timeout is None else max(timeout, 0.0) * 1000.0))
 
 
@@ -210,7 +212,7 @@ def children_of(pid: int) -> list[int]:
 
 def _ask(kind: str, **question: int) -> list[int]:
     """Asks a server for the forks that have an owner, or tells it that a fork ends with its owner."""
-    with _connect(kind) as link:
+    with connect(kind) as link:
         link.send(json.dumps(question).encode())
         answer: list[int] = json.loads(link.recv(_MESSAGE_BYTES))
     return answer
@@ -259,7 +261,7 @@ def _address(kind: str) -> str:
     return f"\0rollcast-tests-{_tests}-{kind}"
 
 
-def _connect(kind: str) -> socket.socket:
+def connect(kind: str) -> socket.socket:
     """Connects to a server; the first time, the process of the tests starts all, since one fork may start another."""
     if os.getpid() == _tests and not _servers:
         _servers.extend(map(_start, _MODULES))
@@ -322,7 +324,7 @@ class _Server:
         self._ready.register(self._life, selectors.EVENT_READ)
         while True:
             for key, _ in self._ready.select():
-                if self._ready.get_map().get(key.fileobj) is not key:  # an event before it in this round has ended it
+                if self._ready.get_map().get(key.fd) is not key:  # an event before it in this round has ended it
                     continue
                 if key.data is None:
                     return None
@@ -360,8 +362,8 @@ class _Server:
         return None
 
     def _answer(self, question: Mapping[str, Any]) -> Any:
-        if "ending" in question:
-            child = self._children[question["ending"]]
+        child = self._children.get(question.get("ending", 0))
+        if child is not None:  # else it has been killed since it asked
             child.end = signal.SIGKILL
             if child.link not in self._links:  # its owner has ended already
                 os.kill(child.pid, child.end)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from learner.common.exits import ExitCode
+from tests.e2e import preloaded
 from tests.e2e.preloaded import Popen, children_of
 from tests.e2e.processes import Processes, wait_until
 from tests.e2e.runs import small, write_run
@@ -19,6 +23,11 @@ from tests.e2e.runs import small, write_run
 def loads_torch(pid: int) -> bool:
     """Returns whether a process has loaded torch."""
     return "torch" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def stat(pid: int) -> list[str]:
+    """Returns state, parent and further fields of a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def test_a_fork_has_its_own_output_and_exit_code(processes: Processes, tmp_path: Path) -> None:
@@ -77,3 +86,26 @@ def test_other_programs_and_pipes(tmp_path: Path) -> None:
     assert "none.yaml" in done.stderr
     other = Popen([sys.executable, "-c", "print(1)"], stdout=subprocess.PIPE)
     assert (other.is_fork, other.communicate()) == (False, (b"1\n", None))
+
+
+@pytest.mark.parametrize("has_asked", [False, True])
+def test_a_fork_that_ends_with_its_owner_leaves_its_server(*, has_asked: bool) -> None:
+    """A server to which the ends of a fork, of its owner and of what it asked come at once goes on."""
+    command = [sys.executable, "-m", "tests.tools.players"]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = str(silent.getsockname()[1])
+        fork = Popen([*command, "--mlagents-port", port], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        server = int(stat(fork.pid)[1])
+        os.kill(server, signal.SIGSTOP)
+        try:
+            with preloaded.connect("actors") as question:
+                if has_asked:
+                    question.send(json.dumps({"ending": fork.pid}).encode())
+                os.kill(fork.pid, signal.SIGKILL)
+                wait_until(lambda: stat(fork.pid)[0] == "Z", "the fork ends")
+                fork.link.close()
+                fork.returncode = -signal.SIGKILL
+        finally:
+            os.kill(server, signal.SIGCONT)
+    after = Popen([*command, "--help"], stdout=subprocess.DEVNULL)
+    assert (after.is_fork, after.wait()) == (True, 0)

@@ -1,8 +1,6 @@
 """The port of one player: bytes in, bytes out. Imports nothing heavy, so that the port is open when players call."""
 
-import errno
 import ipaddress
-import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -12,11 +10,10 @@ from typing import Final, Protocol
 
 import grpc
 
-from actor_client.exits import ActorError, ExitCode
-from actor_client.platform import own_user, reuse_address, users_of_connection
+from actor_client.platform import own_user, users_of_connection
 from actor_client.settings.addresses import Ports
+from actor_client.unity.ports import fault_of, is_absent, refused
 
-LOOPBACK: Final = ("127.0.0.1", "::1")
 """Addresses to listen on: a player resolves `localhost` to either and tries only that one."""
 MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
 """Largest message that a player's gRPC accepts by default; players change no options."""
@@ -174,7 +171,7 @@ class PlayerServer:
         for host in self._hosts:
             bound += self._bind(server, host)
         if not bound:
-            raise _refused(", ".join(self._hosts), self.port, "the machine has no such address")
+            raise refused(", ".join(self._hosts), self.port, "the machine has no such address")
         server.start()
         self._server = server
 
@@ -222,16 +219,16 @@ class PlayerServer:
             ActorError: The address cannot be bound.
         """
         address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-        fault = _fault(host, self.port)
+        fault = fault_of(host, self.port)
         if fault is None:
             try:
                 self.port = server.add_insecure_port(address)
                 return True
             except RuntimeError as error:
                 fault = OSError(0, str(error))
-        if fault.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT} and host in LOOPBACK:
+        if is_absent(host, fault):
             return False
-        raise _refused(host, self.port, fault.strerror or str(fault))
+        raise refused(host, self.port, fault.strerror or str(fault))
 
 
 @contextmanager
@@ -257,26 +254,3 @@ def listening(ports: Ports) -> Iterator[Sequence[Door]]:
             door.close()
         for server in servers:
             server.stop(_FAREWELL_SECONDS)
-
-
-def _fault(host: str, port: int) -> OSError | None:
-    """Returns why an address cannot be bound, which gRPC does not report; None if it can."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            reuse_address(probe)  # as gRPC does: a port in TIME_WAIT is free
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe.bind((host, port))
-            probe.listen(1)
-    except OSError as error:
-        return error
-    return None
-
-
-def _refused(host: str, port: int, why: str) -> ActorError:
-    return ActorError(
-        ExitCode.PORT_IN_USE,
-        f"port {port} for a player cannot be opened on {host} ({why.lower()}): end the process that listens there "
-        "(an older run, the editor's trainer), or choose other ports with --base-port",
-    )

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from actor_client.exits import ActorError
 from actor_client.platform import plain_interrupts, prepare_streams
-from actor_client.settings.addresses import EDITOR_PORT
+from actor_client.settings.addresses import EDITOR_PORT, early_ports
 from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import USUAL_ADDRESS, LearnerAddress, reserved_address
 from actor_client.unity.dropin.commands import LEARNER_MODULE, Plan, make_plan
@@ -20,6 +21,7 @@ from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode
 from actor_client.unity.dropin.flags import Given, parse
 from actor_client.unity.dropin.processes import Hooks, RunProcesses, StopSignals, answers
 from actor_client.unity.players.launch import find_build
+from actor_client.unity.ports import require_free
 
 _NEEDED = (LEARNER_MODULE, "yaml", "torch", "onnx", "onnxruntime")
 _STOPPING = (
@@ -92,7 +94,7 @@ def _run(arguments: Sequence[str] | None, console: Console) -> int:
     with signals.counted():
         plan = _plan(given, signals)
         console.as_json = plan.log_format == "json"
-        _require_build(plan.env_path)
+        _require_players(given, plan)
         may_move = not given.has_address and plan.address == USUAL_ADDRESS
         with (
             reserved_address(plan.address, may_move=may_move) as address,
@@ -158,14 +160,17 @@ def _require_extras() -> None:
         )
 
 
-def _require_build(env_path: str | None) -> None:
-    """Checks that the players' executable exists before anything is started.
+def _require_players(given: Given, plan: Plan) -> None:
+    """Checks that the players' executable exists, and that their ports are free, before anything is started.
 
     Raises:
-        DropInError: It does not exist (UNKNOWN_ENVIRONMENT).
+        DropInError: There is no such executable (UNKNOWN_ENVIRONMENT), or a port is taken (PORT_IN_USE).
     """
     try:
-        if env_path is not None:
-            find_build(env_path)
+        if plan.env_path is not None:
+            find_build(plan.env_path)
+        ports = early_ports(commands.port_flags(given, plan), os.environ)
+        if ports is not None:  # else the gateway says what is wrong with its settings
+            require_free(ports)
     except ActorError as error:
         raise DropInError(of_gateway(error.exit_code), error.message) from None

@@ -177,6 +177,15 @@ def _gateway_options(plan: Plan, address: LearnerAddress) -> Iterator[str]:
         yield "--log-level=debug"
 
 
+def port_flags(given: Given, plan: Plan) -> dict[str, object]:
+    """Returns what the gateway is told about the ports for players, by setting."""
+    words = (word.removeprefix("--").partition("=") for word in given.gateway)
+    flags: dict[str, object] = {name.replace("-", "_"): value or "true" for name, _, value in words}
+    if plan.env_path is not None:  # the editor has its own port
+        flags |= {"env": plan.env_path, "base_port": plan.base_port, "num_envs": plan.num_envs}
+    return flags
+
+
 def another_machine(plan: Plan, address: LearnerAddress) -> str:
     """Returns the command for a gateway on another machine, as a line for the user."""
     security = "--certs certs" if plan.has_tls else "--insecure"

@@ -11,7 +11,8 @@ import pytest
 from actor_client import platform
 from actor_client.exits import ActorError, ExitCode
 from actor_client.unity import replies
-from actor_client.unity.server import FAREWELL, LOOPBACK, PlayerServer
+from actor_client.unity.ports import LOOPBACK
+from actor_client.unity.server import FAREWELL, PlayerServer
 from tests.actor_client.unity.harness import METHOD
 
 

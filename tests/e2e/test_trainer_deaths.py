@@ -28,7 +28,7 @@ def is_back(learner: LearnerProcess, generation: int, actors: int) -> bool:
     except grpc.RpcError:  # between two starts
         return False
     has_actors = len(status.actors) == actors and not status.actors_away
-    return has_actors and status.generation == generation and status.behaviors[0].version > 0
+    return has_actors and status.generation == generation and any(each.version > 0 for each in status.behaviors)
 
 
 def test_killed_trainers_are_replaced_twice(processes: Processes) -> None:

@@ -53,7 +53,7 @@ def make_prometheus(folder: Path) -> None:
 
 
 def fetch_wheels(clone: Path) -> None:
-    """Fills the folder of wheels of a clone, as deploy/README.md says."""
+    """Fills the folder of wheels of a clone, as deploy/docker/README.md says."""
     script = clone / "deploy" / "docker" / "wheels.sh"
     run([script], timeout_seconds=900, environment={"PYTHON": sys.executable}, folder=clone)
 

@@ -25,7 +25,8 @@ from learner.commands.compare import add_compare
 from learner.commands.early_end import EarlyEnd
 from learner.commands.evaluate import add_evaluate
 from learner.commands.remote_trainer import add_trainer
-from learner.commands.run_flags import add_address, count_of, run_folder
+from learner.commands.run_flags import add_address
+from learner.commands.runs import add_backup, add_runs
 from learner.commands.tournament import add_tournament
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
@@ -119,8 +120,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_trainer(
         commands.add_parser("trainer", help="train for a learner on another machine, as a rank of torchrun"), _trainer
     )
-    _add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
-    _add_backup(commands.add_parser("backup", help="copy a run, while it trains too"))
+    add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
+    add_backup(commands.add_parser("backup", help="copy a run, while it trains too"))
     add_compare(
         commands.add_parser("compare", help="compare groups of runs over their seeds, with intervals and curves")
     )
@@ -228,49 +229,6 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     add_mlagents_flags(parser)
 
 
-def _add_runs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--remove-older-than", metavar="DAYS", type=_days,
-        help="name the runs that no learner has and nobody wrote to for DAYS days; with --yes, remove them",
-    )  # fmt: skip
-    parser.add_argument("--yes", action="store_true", help="remove them")
-    parser.set_defaults(run=_runs)
-
-
-def _runs(parsed: argparse.Namespace) -> int:
-    from learner.commands.list_runs import runs_text
-    from learner.commands.old_runs import old_runs_text
-
-    results_dir = Path(parsed.results_dir)
-    if parsed.remove_older_than is None:
-        text = runs_text(results_dir, as_json=parsed.json)
-    else:
-        text = old_runs_text(results_dir, parsed.remove_older_than, is_meant=parsed.yes, as_json=parsed.json)
-    sys.stdout.write(text + "\n")
-    return ExitCode.OK
-
-
-def _add_backup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("which", metavar="RUN", help="folder or id of the run")
-    parser.add_argument(
-        "target", metavar="DIR", type=Path, help="folder of the copies; each has the run's name and the time"
-    )
-    parser.add_argument("--keep", metavar="N", type=count_of, help="remove all copies of this run but the newest N")
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
-    parser.set_defaults(run=_backup)
-
-
-def _backup(parsed: argparse.Namespace) -> int:
-    from learner.commands.backup import back_up
-
-    folder = run_folder(parsed.which, Path(parsed.results_dir))
-    with _learner_extra("backup"):
-        sys.stdout.write(f"{back_up(folder, parsed.target, keep=parsed.keep)}\n")
-    return ExitCode.OK
-
-
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_settings_arguments(parser)
     parser.add_argument(
@@ -372,17 +330,6 @@ _NOT_SETTINGS = frozenset(
     }
 )
 _RESUME_WORDS = frozenset({"auto", "true", "false"})
-
-
-def _days(text: str) -> float:
-    """Parses an age; 0 would take each run that has just ended."""
-    try:
-        days = float(text)
-    except ValueError:
-        days = math.nan
-    if not 0.0 < days <= 36500.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days above 0")
-    return days
 
 
 def _restarts(text: str) -> int:

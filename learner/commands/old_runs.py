@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -56,7 +56,7 @@ def _is_removed(results_dir: Path, row: RunRow, is_meant: bool) -> bool:
     if not is_meant:
         return True
     folder = results_dir / row.run_id
-    hidden = results_dir / f".removed-{time.time_ns()}"
+    hidden = results_dir / f".removed-{secrets.token_hex(4)}"
     try:
         lock = FolderLock(folder)
     except (OSError, UserError):  # a learner has just started

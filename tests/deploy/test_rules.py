@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from deploy import runbook
-
-from tests.deploy.promql import DEPLOY, RULE_TESTS, Rule, boards, metric_names, queries, rules
+from tests.deploy.promql import RULE_TESTS, Rule, boards, metric_names, queries, rules
 from tests.deploy.reference import documented
 
 ALERTS = rules("alert")

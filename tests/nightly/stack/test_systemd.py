@@ -21,7 +21,9 @@ PROGRAMS = "/opt/rollcast/bin"
 def installed(tmp_path: Path) -> Path:
     """Copies the units, for programs of this environment and with an instance of each template."""
     for path in UNITS:
-        text = path.read_text().replace(PROGRAMS, str(Path(sys.executable).parent)).replace("/usr/bin/docker", "/bin/true")
+        text = (
+            path.read_text().replace(PROGRAMS, str(Path(sys.executable).parent)).replace("/usr/bin/docker", "/bin/true")
+        )
         (tmp_path / path.name).write_text(text)
         (tmp_path / path.name.replace("@.", "@walker.")).write_text(text)
     return tmp_path

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rollcast.console import add_completion
+from rollcast.extras import install
 
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
@@ -384,7 +385,7 @@ def _learner_extra(command: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise UserError(
             ExitCode.MISSING_EXTRA,
-            f"{command} needs the module {error.name!r}; pip install 'rollcast[learner]'",
+            f"{command} needs the module {error.name!r}; {install('learner')}",
         ) from None
 
 
@@ -552,7 +553,7 @@ def _certs(parsed: argparse.Namespace) -> int:
         from learner.commands import certs
     except ModuleNotFoundError as error:
         raise UserError(
-            ExitCode.MISSING_EXTRA, f"certs needs the module {error.name!r}; pip install 'rollcast[learner,certs]'"
+            ExitCode.MISSING_EXTRA, f"certs needs the module {error.name!r}; {install('learner,certs')}"
         ) from None
     command = {"init": certs.init, "client": certs.client, "renew": certs.renew, "token": certs.token}
     run: Callable[[argparse.Namespace], int] = command[parsed.certs_command]

@@ -21,6 +21,11 @@ from tests.ports import reserve_ports
 
 pytestmark = pytest.mark.timeout(900)
 
+WITH_TEMPLATES = (
+    'mount -t tmpfs none /usr/share/prometheus && cp -r "$1" /usr/share/prometheus/alertmanager && shift && exec "$@"'
+)
+"""Runs Debian's program, whose templates have a fixed place, without installing it."""
+
 
 class Receiver(HTTPServer):
     """Keeps what is posted to it."""
@@ -84,6 +89,15 @@ def test_a_learner_that_is_down_is_told_with_links_that_work(receiver: Receiver,
     config = config.replace("learner:9464", f"127.0.0.1:{learner}").replace("alertmanager:9093", f"127.0.0.1:{alerts}")
     (tmp_path / "prometheus.yml").write_text(config)
     server = (
+        *(
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            WITH_TEMPLATES,
+            "sh",
+            tools.parent / "share" / "prometheus" / "alertmanager",
+        ),
         *(tools / "prometheus-alertmanager", f"--config.file={tmp_path}/alertmanager.yml"),
         *(f"--storage.path={tmp_path}/a", "--cluster.listen-address=", f"--web.listen-address=127.0.0.1:{alerts}"),
     )

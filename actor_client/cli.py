@@ -258,7 +258,7 @@ def _gym(parsed: argparse.Namespace) -> int:
         from actor_client.settings.commands import GymSettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
-        raise missing_extra(error, "pip install 'rollcast[actor,gym]'") from None
+        raise missing_extra(error, "actor,gym") from None
     flags = flags_of(parsed)
     settings = load(GymSettings, flags)
     return run_gym(settings) if settings.policy is None else run_local(settings)

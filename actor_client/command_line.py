@@ -4,6 +4,8 @@ import argparse
 import difflib
 from typing import Any
 
+from rollcast.extras import install
+
 from actor_client.exits import ActorError, ExitCode
 
 
@@ -90,6 +92,6 @@ def flags_of(parsed: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, value in vars(parsed).items() if name not in {"command", "run", "version"}}
 
 
-def missing_extra(error: ModuleNotFoundError, install: str) -> ActorError:
+def missing_extra(error: ModuleNotFoundError, extras: str) -> ActorError:
     """Returns the error for a module that a command needs, with the command line that installs it."""
-    return ActorError(ExitCode.MISSING_EXTRA, f"this command needs the module {error.name!r}; {install}")
+    return ActorError(ExitCode.MISSING_EXTRA, f"this command needs the module {error.name!r}; {install(extras)}")

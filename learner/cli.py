@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rollcast.console import add_completion
+from rollcast.extras import install
 
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
@@ -26,6 +27,7 @@ from learner.commands.early_end import EarlyEnd
 from learner.commands.evaluate import add_evaluate
 from learner.commands.remote_trainer import add_trainer
 from learner.commands.run_flags import add_address
+from learner.commands.runs import add_backup, add_runs
 from learner.commands.tournament import add_tournament
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
@@ -119,7 +121,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_trainer(
         commands.add_parser("trainer", help="train for a learner on another machine, as a rank of torchrun"), _trainer
     )
-    _add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
+    add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
+    add_backup(commands.add_parser("backup", help="copy a run, while it trains too"))
     add_compare(
         commands.add_parser("compare", help="compare groups of runs over their seeds, with intervals and curves")
     )
@@ -225,19 +228,6 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
         help="set any value of the run file, such as behaviors.CartPole.max_steps=1e5",
     )  # fmt: skip
     add_mlagents_flags(parser)
-
-
-def _add_runs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_runs)
-
-
-def _runs(parsed: argparse.Namespace) -> int:
-    from learner.commands.list_runs import runs_text
-
-    sys.stdout.write(runs_text(Path(parsed.results_dir), as_json=parsed.json) + "\n")
-    return ExitCode.OK
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -395,7 +385,7 @@ def _learner_extra(command: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise UserError(
             ExitCode.MISSING_EXTRA,
-            f"{command} needs the module {error.name!r}; pip install 'rollcast[learner]'",
+            f"{command} needs the module {error.name!r}; {install('learner')}",
         ) from None
 
 
@@ -563,7 +553,7 @@ def _certs(parsed: argparse.Namespace) -> int:
         from learner.commands import certs
     except ModuleNotFoundError as error:
         raise UserError(
-            ExitCode.MISSING_EXTRA, f"certs needs the module {error.name!r}; pip install 'rollcast[learner,certs]'"
+            ExitCode.MISSING_EXTRA, f"certs needs the module {error.name!r}; {install('learner,certs')}"
         ) from None
     command = {"init": certs.init, "client": certs.client, "renew": certs.renew, "token": certs.token}
     run: Callable[[argparse.Namespace], int] = command[parsed.certs_command]

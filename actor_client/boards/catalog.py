@@ -4,12 +4,14 @@ import difflib
 import importlib
 from typing import Any, Final
 
+from rollcast.extras import install
+
 from actor_client.boards.positions import ChessGame, Game
 from actor_client.boards.shogi import ShogiGame
 from actor_client.envs.errors import UnknownEnvironment, one_line
 from actor_client.exits import ActorError, ExitCode
 
-EXTRA: Final = "pip install 'rollcast[actor,boards]'"
+EXTRA: Final = "actor,boards"
 _SECOND_SEES: Final = {
     "connect_four": (1, 0, 2),
     "go": (1, 0, 2, 3),
@@ -73,4 +75,4 @@ def _pyspiel() -> Any:
     try:
         return importlib.import_module("pyspiel")
     except ImportError as error:
-        raise ActorError(ExitCode.MISSING_EXTRA, f"OpenSpiel is not installed; {EXTRA}") from error
+        raise ActorError(ExitCode.MISSING_EXTRA, f"OpenSpiel is not installed; {install(EXTRA)}") from error

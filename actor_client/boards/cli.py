@@ -84,7 +84,7 @@ def _boards(parsed: argparse.Namespace) -> int:
         from actor_client.settings.boards import BoardsSettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
-        raise missing_extra(error, "pip install 'rollcast[actor,boards]'") from None
+        raise missing_extra(error, "actor,boards") from None
     return run_boards(load(BoardsSettings, flags_of(parsed)))
 
 
@@ -94,5 +94,5 @@ def _play(parsed: argparse.Namespace) -> int:
         from actor_client.settings.boards import PlaySettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
-        raise missing_extra(error, "pip install 'rollcast[actor,boards]'") from None
+        raise missing_extra(error, "actor,boards") from None
     return run_play(load(PlaySettings, flags_of(parsed)))

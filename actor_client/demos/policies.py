@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rollcast.demonstrations.units import ActionUnits
 from rollcast.descriptions import ACTION_MASKS, OBSERVATIONS_PROPERTY, RECURRENT_IN, RECURRENT_OUT
 from rollcast.enums import ObservationKind
+from rollcast.extras import install
 from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.specs import BehaviorSpec, ObservationSpec
 
@@ -161,7 +162,7 @@ class ModelPolicy:
         except ModuleNotFoundError as error:
             raise ActorError(
                 ExitCode.MISSING_EXTRA,
-                f"--policy FILE.onnx needs the module {error.name!r}; pip install 'rollcast[actor,gym]'",
+                f"--policy FILE.onnx needs the module {error.name!r}; {install('actor,gym')}",
             ) from None
         try:
             if self._path.stat().st_size > MAX_POLICY_BYTES:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rollcast.errors import BadSpec
+from rollcast.extras import install
 from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import EnvBatch
@@ -27,10 +28,10 @@ _FILMED: Final = (
 )
 _VERSION_SUFFIX: Final = re.compile(r"-v\d+$")
 _INSTALLED_BY: Final = {
-    ("box2d", "swig"): "; pip install 'rollcast[actor,gym,box2d]'",
-    ("mujoco",): "; pip install 'rollcast[actor,gym,mujoco]'",
+    ("box2d", "swig"): "actor,gym,box2d",
+    ("mujoco",): "actor,gym,mujoco",
 }
-"""Words by which Gymnasium names what is missing, and the hint."""
+"""Words by which Gymnasium names what is missing, and the extras."""
 _INTERFACE: Final = ("gymnasium.Env", ("reset", "step", "observation_space", "action_space"))
 _VECTOR_INTERFACE: Final = (
     "gymnasium.vector.VectorEnv",
@@ -166,9 +167,9 @@ def _missing_part(error: Exception) -> str:
     """Returns how to install the missing dependency of a Gymnasium environment; empty if nothing is missing."""
     text = str(error).lower()
     if type(error).__name__ == "DependencyNotInstalled":
-        for names, hint in _INSTALLED_BY.items():
+        for names, extras in _INSTALLED_BY.items():
             if any(name in text for name in names):
-                return hint
+                return f"; {install(extras)}"
     return ""
 
 
@@ -197,9 +198,7 @@ def _require_gymnasium() -> None:
     try:
         importlib.import_module("gymnasium")
     except ImportError as error:
-        raise ActorError(
-            ExitCode.MISSING_EXTRA, "gymnasium is not installed; pip install 'rollcast[actor,gym]'"
-        ) from error
+        raise ActorError(ExitCode.MISSING_EXTRA, f"gymnasium is not installed; {install('actor,gym')}") from error
 
 
 def _check(spec: BehaviorSpec) -> None:

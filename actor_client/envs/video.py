@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import structlog
 from numpy.typing import NDArray
+from rollcast.extras import install
 
 from actor_client.envs.errors import UnknownEnvironment, one_line
 from actor_client.envs.tensors import as_array
@@ -29,7 +30,7 @@ _QUALITY: Final = "25"
 NEXT_STEP: Final = "NextStep"
 SAME_STEP: Final = "SameStep"
 
-_EXTRA: Final = "pip install 'rollcast[video]'"
+_EXTRA: Final = "video"
 
 _log = structlog.get_logger(__name__)
 
@@ -54,7 +55,7 @@ class VideoRecorder:
             self._program: str = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
         except (ImportError, RuntimeError) as error:
             raise ActorError(
-                ExitCode.MISSING_EXTRA, f"--video cannot write videos: {one_line(error)}; {_EXTRA}"
+                ExitCode.MISSING_EXTRA, f"--video cannot write videos: {one_line(error)}; {install(_EXTRA)}"
             ) from error
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ class VideoRecorder:
             said = f"--video: {env} cannot be rendered: {one_line(error)}"
             if isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled":
                 raise ActorError(
-                    ExitCode.MISSING_EXTRA, f"{said}; for environments of gymnasium itself, {_EXTRA}"
+                    ExitCode.MISSING_EXTRA, f"{said}; for environments of gymnasium itself, {install(_EXTRA)}"
                 ) from error
             raise UnknownEnvironment(said, error) from error
 

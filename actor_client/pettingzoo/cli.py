@@ -75,5 +75,5 @@ def _pettingzoo(parsed: argparse.Namespace) -> int:
         from actor_client.settings.agents import PettingZooSettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
-        raise missing_extra(error, "pip install 'rollcast[actor,pettingzoo]'") from None
+        raise missing_extra(error, "actor,pettingzoo") from None
     return run_pettingzoo(load(PettingZooSettings, flags_of(parsed)))

@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from rollcast.extras import install
+
 from actor_client.envs.errors import UnknownEnvironment, one_line
 from actor_client.envs.imports import import_callable, import_module
 from actor_client.exits import ActorError, ExitCode
 from actor_client.pettingzoo.agents import Agents, agents_of
 
-EXTRA: Final = "pip install 'rollcast[actor,pettingzoo]'"
+EXTRA: Final = "actor,pettingzoo"
 PARTICLES: Final = "mpe2"
 """The package of the particle environments, which PettingZoo's registry does not have."""
 _MAKERS: Final = ("parallel_env", "env")
@@ -100,7 +102,7 @@ def _pettingzoo() -> Any:
     try:
         return importlib.import_module("pettingzoo")
     except ImportError as error:
-        raise ActorError(ExitCode.MISSING_EXTRA, f"PettingZoo is not installed; {EXTRA}") from error
+        raise ActorError(ExitCode.MISSING_EXTRA, f"PettingZoo is not installed; {install(EXTRA)}") from error
 
 
 def _nearest(env: str) -> str:

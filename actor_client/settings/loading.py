@@ -20,6 +20,9 @@ _EXAMPLES = {
     "game": f"give --game shogi or another game of OpenSpiel, or set {PREFIX}GAME",
 }
 
+_OF_COMPOSE = frozenset({PREFIX + "IMAGE", PREFIX + "MEMORY"})
+"""Variables that docker-compose.yml reads, and not the actor."""
+
 _COMMANDS = (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
 
 Settings = TypeVar("Settings", bound=BaseSettings)
@@ -54,7 +57,7 @@ def _refuse_strangers(kind: type[BaseSettings], environ: Mapping[str, str]) -> N
         ActorError: A variable is unknown (USAGE).
     """
     mine = {PREFIX + name.upper() for name in kind.model_fields}
-    known = mine | {PREFIX + name.upper() for other in _COMMANDS for name in other.model_fields}
+    known = mine | _OF_COMPOSE | {PREFIX + name.upper() for other in _COMMANDS for name in other.model_fields}
     for variable in sorted(environ):
         if variable.upper().startswith(PREFIX) and variable.upper() not in known:
             near = difflib.get_close_matches(variable.upper(), mine, n=1)

@@ -72,7 +72,7 @@ def _continue(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: 
         settings = load(UnitySettings, flags)  # before slow steps, so that errors in the settings show at once
         from actor_client.unity.app import run_unity  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise missing_extra(error, "pip install 'rollcast[actor,unity]'") from None
+        raise missing_extra(error, "actor,unity") from None
     on_error = partial(leave_error, settings.error_file)
     if doors is not None:
         return run_unity(settings, doors, stops, on_error)

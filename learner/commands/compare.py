@@ -7,6 +7,8 @@ import math
 import sys
 from pathlib import Path
 
+from rollcast.extras import install
+
 from learner.common.exits import ExitCode, UserError
 
 _RETURN = "Environment/Cumulative Reward"
@@ -61,7 +63,7 @@ def _compare(parsed: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         raise UserError(
             ExitCode.MISSING_EXTRA,
-            f"compare needs the module {error.name!r}; pip install 'rollcast[learner]'",
+            f"compare needs the module {error.name!r}; {install('learner')}",
         ) from None
     report = compare(
         Request(

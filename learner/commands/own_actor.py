@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from rollcast.extras import install
+
 from learner.common.exits import ExitCode, UserError
 from learner.trainers.parts import RunPart, Trainers
 
@@ -24,9 +26,9 @@ CONNECT_SECONDS: Final = 60
 _PACKAGE: Final = "actor_client"
 """Run as a program and never imported, because the learner works without it."""
 _INSTALLED_BY: Final = {
-    "gym": "pip install 'rollcast[actor,gym]'",
-    "pettingzoo": "pip install 'rollcast[actor,pettingzoo]'",
-    "boards": "pip install 'rollcast[actor,boards]'",
+    "gym": "actor,gym",
+    "pettingzoo": "actor,pettingzoo",
+    "boards": "actor,boards",
 }
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
 
@@ -90,7 +92,7 @@ class OwnActor(RunPart):
         if importlib.util.find_spec(_PACKAGE) is None:
             raise UserError(
                 ExitCode.MISSING_EXTRA,
-                f"--env {request.env} starts an actor, which is not installed here: {_INSTALLED_BY[request.kind]}, or leave "
+                f"--env {request.env} starts an actor, which is not installed here: {install(_INSTALLED_BY[request.kind])}, or leave "
                 "--env out and start rollcast-actor elsewhere",
             )
         self._request = request

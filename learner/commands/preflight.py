@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.reading import check_demonstrations
+from rollcast.extras import install
 
 from learner.checkpoints.names import LAST, NEWEST, initial_checkpoint
 from learner.checkpoints.runfolder import FoundFolder, check_run_folder
@@ -195,8 +196,7 @@ def _missing_code(options: RunOptions) -> Iterator[UserError]:
     if "wandb" in service.stats_writers and find_spec("wandb") is None:
         yield UserError(
             ExitCode.MISSING_EXTRA,
-            "rollcast.stats_writers names wandb, but the module 'wandb' is not installed; "
-            "pip install 'rollcast[wandb]'",
+            f"rollcast.stats_writers names wandb, but the module 'wandb' is not installed; {install('wandb')}",
         )
 
 

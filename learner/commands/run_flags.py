@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rollcast.extras import install
+
 from learner.common.exits import ExitCode, UserError
 
 if TYPE_CHECKING:
@@ -126,5 +128,5 @@ def needing_extra(command: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise UserError(
-            ExitCode.MISSING_EXTRA, f"{command} needs the module {error.name!r}; pip install 'rollcast[learner]'"
+            ExitCode.MISSING_EXTRA, f"{command} needs the module {error.name!r}; {install('learner')}"
         ) from None

@@ -223,6 +223,12 @@ class Front:
             return RunState.PAUSED
         return RunState.TRAINING if self._trains and self.run_status.stats.trainers else RunState.WAITING
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether the run has ended by itself; callable from any thread."""
+        stop = self.stopping.stop
+        return stop is not None and stop.final and stop.error is None
+
     def view(self) -> RunView:
         """Returns the current status; callable from any thread."""
         tls, games = self._identity.security is not None, self._options.plays_games
@@ -258,7 +264,7 @@ class Front:
                 self.control.close()
                 await server.stop()
                 if site is not None:
-                    await site.stop(in_a_hurry=self.stopping.hurry.is_set())
+                    await site.stop(in_a_hurry=self.stopping.hurry.is_set(), is_over=self._is_over)
                 self._identity.audit.close()
         stop = self.stopping.stop or stop  # ending the run may have failed too
         if stop.error is not None:
@@ -413,6 +419,8 @@ class Front:
             server=server,
             checkpoint_seconds=self._service.checkpoint_seconds,
             started_at=time.time() - self.run_status.uptime_seconds,
+            is_over=lambda: self._is_over,
+            folder=self._site.folder,
         )
         self.metrics.watch(scrape.snapshot)
         hooks = RunHooks(

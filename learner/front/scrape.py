@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import shutil
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from learner.front.run_status import RunStatus
 from learner.ingest.session import ActorSession
 from learner.ingest.sessions import SessionTable
-from learner.observe.metrics.state import MetricsSnapshot, Spread
+from learner.observe.metrics.state import Disk, MetricsSnapshot, Spread
 from learner.observe.view import RunView
 from learner.service.server import LearnerServer
 
@@ -28,6 +30,8 @@ class Scrape:
         server: Streams and rates.
         checkpoint_seconds: Longest time between two run states, in seconds.
         started_at: When the learner started, in seconds since the epoch.
+        is_over: Returns whether the run has ended by itself.
+        folder: The run's folder.
     """
 
     view: Callable[[], RunView]
@@ -36,6 +40,8 @@ class Scrape:
     server: LearnerServer
     checkpoint_seconds: float
     started_at: float = 0.0
+    is_over: Callable[[], bool] = lambda: False
+    folder: Path = Path()
 
     def snapshot(self) -> MetricsSnapshot:
         """Returns a snapshot of all parts."""
@@ -45,6 +51,8 @@ class Scrape:
         return MetricsSnapshot(
             view,
             started_at=self.started_at,
+            is_over=self.is_over(),
+            disk=disk_of(self.folder),
             sessions_connected=connected,
             sessions_silent=len(live) - connected,
             policy_subscribers=self.server.subscribers,
@@ -60,6 +68,15 @@ class Scrape:
         rates = [self.server.rates.of(session) for session in live]
         total = sum(rates)
         return _spread([rate * len(rates) / total for rate in rates]) if total > 0 else None
+
+
+def disk_of(folder: Path) -> Disk | None:
+    """Returns the space of a folder's disk; None if it does not answer."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return None
+    return Disk(usage.free, usage.total)
 
 
 def _spread(values: list[float]) -> Spread | None:

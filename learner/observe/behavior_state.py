@@ -138,7 +138,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("version", "Completed updates.", 0, metric=None, line="version"),
     _front("env_steps_taken", _TAKEN, metric=_COUNTER, curve="env_steps_taken"),
     Field("env_steps_trained", "Steps in completed updates.", 0, metric=None, curve="env_steps_trained"),
-    _front("max_steps", "Steps at which training ends.", metric=None),
+    _front("max_steps", "Steps at which training ends."),
     _front("steps_per_second", "Steps taken per second, recently.", metric=None, **_RATE),
     Field("episodes", "Finished training episodes.", 0, metric=_COUNTER, line="episodes"),
     Field(

@@ -52,10 +52,11 @@ class Bottleneck:
 
 
 class GpuMemory(NamedTuple):
-    """Memory of the training device, in bytes."""
+    """Memory of the training device, in bytes: of tensors, of torch, and all of it."""
 
     allocated: int
     reserved: int
+    total: int
 
 
 @dataclass(frozen=True, slots=True)

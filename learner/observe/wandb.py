@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rollcast.extras import install
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, read_regular, write_file
@@ -46,8 +47,7 @@ class WandbWriter:
         except ModuleNotFoundError as error:
             raise UserError(
                 ExitCode.MISSING_EXTRA,
-                f"rollcast.stats_writers names wandb, but the module {error.name!r} is not installed; "
-                "pip install 'rollcast[wandb]'",
+                f"rollcast.stats_writers names wandb, but the module {error.name!r} is not installed; {install('wandb')}",
             ) from None
         self._wandb: Any = wandb
         self._steps: set[str] = set()

@@ -100,7 +100,8 @@ def gpu_memory(device: torch.device) -> Callable[[], GpuMemory] | None:
     """Returns a function that reads the memory of the training device; None if it is not a GPU."""
     if device.type != "cuda":
         return None
-    return lambda: GpuMemory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device))
+    total = torch.cuda.get_device_properties(device).total_memory
+    return lambda: GpuMemory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device), total)
 
 
 def usable_device(options: RunOptions) -> torch.device:

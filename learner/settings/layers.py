@@ -61,7 +61,10 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
 
 PREFIX = "ROLLCAST_"
 SECRETS_DIRECTORY = "ROLLCAST_SECRETS_DIR"
-RESERVED_NAMES = frozenset({"ROLLCAST_BIND", "ROLLCAST_REVISION", SECRETS_DIRECTORY, HISTORY_VARIABLE})
+_OF_COMPOSE = ("BIND", "PORT", "HTTP_PORT", "RUN_FILE", "FILES", "ENV", "NUM_ENVS", "ENVIRONMENTS", "LEARNER", "SECRETS",
+               "LEARNER_IMAGE", "LEARNER_MEMORY", "UNITY_BUILD", "UNITY_NAME", "UNITY_NUM_ENVS")  # fmt: skip
+"""Names that docker-compose.yml reads, which people export, or keep in an .env that other tools export."""
+RESERVED_NAMES = frozenset({"ROLLCAST_REVISION", SECRETS_DIRECTORY, HISTORY_VARIABLE})
 """Variables with the prefix that are not settings of the run file."""
 ACTOR_PREFIX = "ROLLCAST_ACTOR_"
 MAX_SECRET_BYTES = 64 * 1024
@@ -94,7 +97,10 @@ def variables() -> dict[str, Path]:
 def from_environment(environ: Mapping[str, str], problems: Problems) -> Iterator[Override]:
     """Reads the ``ROLLCAST_`` variables; an empty one counts as unset, an unknown one is an error."""
     known = variables()
-    for name in sorted(environ):
+    for_compose = sorted(name for name in environ if name.upper().removeprefix(PREFIX) in _OF_COMPOSE and environ[name])
+    if for_compose:
+        problems.warnings.append(f"only docker-compose.yml reads {', '.join(for_compose)}; here they set nothing")
+    for name in sorted(environ.keys() - for_compose):
         upper = name.upper()
         if not name.startswith(PREFIX) or upper in RESERVED_NAMES or upper.startswith(ACTOR_PREFIX):
             continue

@@ -167,10 +167,42 @@ THREADS: Final = 2
 """Threads for all readers. They are separate, because the loop's own threads publish policies and end the run."""
 VIEWER_SECONDS: Final = 2.5
 """A caller that has asked for the status within this time has the page open."""
+SCRAPE_SECONDS: Final = 15.0
+"""Longest time between two scrapes of a Prometheus that the end of a run waits for."""
 
 log = structlog.get_logger(__name__)
 
 Result = TypeVar("Result")
+
+
+class LastLook:
+    """Waits, at the end of a run, for one more answer to callers that keep asking.
+
+    Attributes:
+        interval_seconds: Time between the last two questions; infinite before the second.
+    """
+
+    def __init__(self) -> None:
+        self.interval_seconds = math.inf
+        self._asked_at = -math.inf
+        self._has_looked = asyncio.Event()
+
+    def note_asked(self) -> None:
+        """Notes that someone asks."""
+        now = time.monotonic()
+        self.interval_seconds, self._asked_at = now - self._asked_at, now
+
+    def note_answered(self) -> None:
+        """Notes that someone got an answer."""
+        self._has_looked.set()
+
+    async def wait(self, seconds: float, *, recent_seconds: float) -> None:
+        """Returns after the next answer, or after some seconds; at once if nobody has asked recently."""
+        if time.monotonic() - self._asked_at > recent_seconds:
+            return
+        self._has_looked.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._has_looked.wait(), seconds)
 
 
 class Routes:
@@ -202,22 +234,27 @@ class Routes:
         self._status = SharedAnswer(lambda: to_json(status_document(hooks.status())), self._threads)
         self._refused = Throttle()
         self._acting = asyncio.Lock()
-        self._asked_at = -math.inf
-        self._last_look = asyncio.Event()
+        self._viewer, self._scraper = LastLook(), LastLook()
         self._draws_curves = False
 
     def close(self) -> None:
         """Stops the threads; later requests fail."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def farewell(self, seconds: float) -> None:
-        """Waits until an open page has read the final status, so that it can show the end of the run."""
-        if time.monotonic() - self._asked_at > VIEWER_SECONDS:
-            return
+    async def farewell(self, seconds: float, *, is_over: bool) -> None:
+        """Waits until an open page has read the final status, and a Prometheus that the run is over.
+
+        Args:
+            seconds: Most seconds for the page.
+            is_over: Whether the run is; Prometheus looks again at one that continues.
+        """
         self._status.expire()
-        self._last_look.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._last_look.wait(), seconds)
+        self._metrics.expire()
+        looks = [self._viewer.wait(seconds, recent_seconds=VIEWER_SECONDS)]
+        if is_over and self._scraper.interval_seconds <= SCRAPE_SECONDS:
+            patience = 2.0 * self._scraper.interval_seconds
+            looks.append(self._scraper.wait(patience, recent_seconds=patience))
+        await asyncio.gather(*looks)
 
     def add_to(self, app: web.Application) -> None:
         """Adds all routes."""
@@ -240,7 +277,10 @@ class Routes:
     async def metrics(self, request: web.Request) -> web.Response:
         """Returns the metrics for Prometheus."""
         self._require_viewer(request)
-        return web.Response(body=await self._metrics.get(), headers={"Content-Type": CONTENT_TYPE})
+        self._scraper.note_asked()
+        body = await self._metrics.get()
+        self._scraper.note_answered()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Returns the learner's health, for callers that read the HTTP status only."""
@@ -250,10 +290,10 @@ class Routes:
     async def status(self, request: web.Request) -> web.Response:
         """Returns the state of the run, its ledger and its actors."""
         self._require_viewer(request)
-        self._asked_at = time.monotonic()
+        self._viewer.note_asked()
         body = await self._status.get()
         if not self._draws_curves:
-            self._last_look.set()
+            self._viewer.note_answered()
         return web.Response(body=body, content_type="application/json")
 
     async def history(self, request: web.Request) -> web.Response:
@@ -266,7 +306,7 @@ class Routes:
         if view is None:
             raise RequestRefused(404, "NO_SUCH_BEHAVIOR", "no behavior with this name has a history")
         self._draws_curves = True  # a page asks for the status before the curves
-        self._last_look.set()
+        self._viewer.note_answered()
         return json_answer(history_document(view))
 
     async def operator(self, request: web.Request) -> web.Response:

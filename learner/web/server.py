@@ -220,10 +220,13 @@ class WebServer:
         )
         self.address = _bound(self.address, listening)
 
-    async def farewell(self) -> None:
-        """Lets an open page read the final status; waits slightly longer than the page's polling interval."""
+    async def farewell(self, *, is_over: bool = False) -> None:
+        """Lets an open page read the final status, and Prometheus that the run is over.
+
+        Waits slightly longer than the page's polling interval, and twice as long as Prometheus' at most.
+        """
         if self._routes is not None:
-            await self._routes.farewell(FAREWELL_SECONDS)
+            await self._routes.farewell(FAREWELL_SECONDS, is_over=is_over)
 
     async def stop(self) -> None:
         """Closes everything; answers in progress get a second to finish. Safe to call before `start` and repeatedly."""

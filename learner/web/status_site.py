@@ -70,11 +70,12 @@ class StatusSite:
             await self._server.start()
             self._sampler = asyncio.create_task(self._sample())
 
-    async def stop(self, *, in_a_hurry: bool = False) -> None:
+    async def stop(self, *, in_a_hurry: bool = False, is_over: bool = False) -> None:
         """Closes the page. Safe to call before `start` and more than once.
 
         Args:
             in_a_hurry: Whether to close the page even if an open one has not read the final status.
+            is_over: Whether the run has ended by itself, which Prometheus is to know.
         """
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
@@ -83,7 +84,7 @@ class StatusSite:
                 await sampler
             await self._take_sample()  # the final values
             if self._server is not None and not in_a_hurry:
-                await self._server.farewell()
+                await self._server.farewell(is_over=is_over)
         if self._server is not None:
             await self._server.stop()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from rollcast.demonstrations.reading import read_demonstration
+from rollcast.extras import install
 
 from actor_client.cli import main
 from actor_client.envs.factory import behavior_of, make_env_batch
@@ -117,7 +118,7 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment)
     assert done.returncode == ExitCode.MISSING_EXTRA
     assert "onnxruntime" in error_line(done.stderr)
-    assert "pip install 'rollcast[actor" in error_line(done.stderr)
+    assert install("actor,gym") in error_line(done.stderr)
 
 
 def test_an_actor_records_what_its_learner_has_it_do(tmp_path: Path) -> None:

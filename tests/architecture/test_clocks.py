@@ -23,6 +23,7 @@ TOLD = {
     "learner/run/record.py": "people read it in the progress of a run",
     "learner/commands/list_runs.py": "the age of files, for people",
     "learner/front/front.py": "a metric: when the learner started, read once",
+    "learner/commands/backup.py": "copies are named by their time",
     "learner/commands/certs.py": "a token that expires in the past is a typing error",
     "learner/identity/access.py": "when a token expires, as its file says",
     "learner/identity/authority.py": "since when and until when a certificate is valid",

@@ -83,7 +83,8 @@ def boards() -> dict[str, dict[str, Any]]:
 
 def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields the panels of a board, without the headings of its rows."""
-    yield from (panel for panel in board["panels"] if panel["type"] != "row")
+    for panel in board["panels"]:
+        yield from panel["panels"] if panel.get("collapsed") else () if panel["type"] == "row" else (panel,)
 
 
 def queries() -> list[Query]:

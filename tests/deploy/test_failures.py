@@ -1,4 +1,4 @@
-"""Tests that deploy/README.md names tests, metrics, alerts, reasons and defaults that exist."""
+"""Tests that deploy/FAILURES.md names tests, metrics, alerts, reasons and defaults that exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from learner.settings.service import ServiceSettings
 from tests.architecture.tree import ROOT
 from tests.deploy.promql import rules
 
-README = ROOT / "deploy" / "README.md"
+PAGE = ROOT / "deploy" / "FAILURES.md"
 FAILURES, LIMITS = "What happens when something fails", "Limits"
 METRIC = re.compile(r"`(rollcast_(?:learner|actor)_[a-z_]+)`(?: \(`([a-z_]+)`\))?")
 
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 def table(heading: str) -> list[Row]:
     """Returns the rows of the only table below a heading of the second order."""
-    chapter = README.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    chapter = PAGE.read_text(encoding="utf-8").split(f"# {heading}\n")[1].split("\n## ")[0]
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in chapter.splitlines() if line[:1] == "|"]
     titles, _, *rows = lines
     return [Row(row[0], dict(zip(titles, row, strict=True))) for row in rows]
@@ -77,7 +77,7 @@ def test_failures_have_tests_and_alerts() -> None:
         tests = re.findall(r"`([\w/]+\.py)::(test_\w+)`", row.cells["test"])
         assert len(tests) == row.cells["test"].count("`") / 2 > 0
         assert [f"{path}::{name}" for path, name in tests if name not in names_in(path)] == []
-        named = re.findall(r"\[(\w+)\]\(#(\w+)\)", row.cells["alert"])
+        named = re.findall(r"\[(\w+)\]\(RUNBOOK\.md#(\w+)\)", row.cells["alert"])
         assert named
         assert all(name in alerts and anchor == name.lower() for name, anchor in named), row
 

@@ -13,7 +13,7 @@ from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot
 from learner.observe.behavior_state import FIELDS, BehaviorState
 from learner.observe.meters import RunMeters
 from learner.observe.metrics.learner import LearnerMetrics
-from learner.observe.metrics.state import MetricsSnapshot, Spread
+from learner.observe.metrics.state import Disk, MetricsSnapshot, Spread
 from learner.observe.view import GpuMemory, LessonView, LockstepView, RunState, RunView
 from tests.architecture.tree import ROOT
 
@@ -82,7 +82,8 @@ def learner_text() -> bytes:
             run,
             step_shares=Spread(0, 1, 2),
             policy_lags=Spread(0, 1, 2),
-            gpu=GpuMemory(1, 2),
+            gpu=GpuMemory(1, 2, 3),
+            disk=Disk(1, 2),
             counts=meters.counts(),
         )
     )

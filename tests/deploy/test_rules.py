@@ -5,7 +5,8 @@ import re
 import pytest
 import yaml
 
-from tests.deploy.promql import DEPLOY, RULE_TESTS, Rule, boards, metric_names, queries, rules
+from deploy import runbook
+from tests.deploy.promql import RULE_TESTS, Rule, boards, metric_names, queries, rules
 from tests.deploy.reference import documented
 
 ALERTS = rules("alert")
@@ -16,13 +17,16 @@ KNOWN = documented() | {record.name for record in RECORDS}
 
 def test_alerts_have_runbooks_boards_and_tests() -> None:
     """Each alert leads to its runbook and to a board, each runbook and test has its alert, and none occurs twice."""
-    text = (DEPLOY / "README.md").read_text().partition("\n## Runbooks\n")[2].partition("\n## ")[0]
-    assert sorted(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == sorted(ALERT_IDS)
+    text = runbook.SOURCE.read_text()
+    assert sorted(re.findall(r"^## (\w+)$", text, re.MULTILINE)) == sorted(ALERT_IDS)
+    assert runbook.PAGE.read_text() == runbook.page(text), "python deploy/runbook.py writes it"
     assert sorted(path.stem for path in RULE_TESTS.glob("*.yml")) == sorted(ALERT_IDS)
     paths = {f"/d/{board['uid']}" for board in boards().values()}
     for alert in ALERTS:
-        assert alert.fields["annotations"]["runbook_url"] == f"deploy/README.md#{alert.name.lower()}"
-        assert alert.fields["annotations"]["dashboard_url"] in paths
+        runbook_url = f"{{{{ $externalURL }}}}/consoles/{runbook.PAGE.name}#{alert.name.lower()}"
+        assert alert.fields["annotations"]["runbook_url"] == runbook_url
+        assert f'id="{alert.name.lower()}"' in runbook.PAGE.read_text()
+        assert alert.fields["annotations"]["dashboard_url"].removeprefix("{{ $externalLabels.grafana }}") in paths
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=ALERT_IDS)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from rollcast.auth import Role
+from rollcast.extras import install
 
 from actor_client.unity.dropin.exits import ExitCode
 from learner.common.exits import ExitCode as LearnerCode
@@ -282,7 +283,7 @@ def test_no_part_may_be_missing(bench: Bench) -> None:
         f"sys.exit(main([{str(bench.run_file)!r}]))"
     )
     line = bench.processes.python("missing", "-c", program).fails_with(ExitCode.MISSING_EXTRA)
-    assert line == "error: rollcast-unity needs torch: pip install 'rollcast[learner,actor,unity]'"
+    assert line == f"error: rollcast-unity needs torch: {install('learner,actor,unity')}"
 
 
 def test_without_a_build_it_waits_for_the_editor(bench: Bench) -> None:

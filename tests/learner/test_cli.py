@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rollcast.extras import install
 from rollcast.limits import PROTOCOL_REVISION
 
 from learner.cli import main
@@ -133,7 +134,7 @@ def test_a_missing_extra_is_named(run_file: Path) -> None:
             f"print(*(main(line) for line in {lines!r}))"
         )
         assert result.stdout.split() == [str(int(ExitCode.MISSING_EXTRA))] * len(commands)
-        hint = "pip install 'rollcast[learner]'"
+        hint = install("learner")
         assert result.stderr.splitlines() == [f"error: {line[0]} needs the module {module!r}; {hint}" for line in lines]
 
 

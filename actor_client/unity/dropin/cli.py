@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from rollcast.extras import install
+
 from actor_client.exits import ActorError
 from actor_client.platform import plain_interrupts, prepare_streams
 from actor_client.settings.addresses import EDITOR_PORT, early_ports
@@ -156,7 +158,7 @@ def _require_extras() -> None:
     if missing:
         raise DropInError(
             ExitCode.MISSING_EXTRA,
-            f"rollcast-unity needs {', '.join(missing)}: pip install 'rollcast[learner,actor,unity]'",
+            f"rollcast-unity needs {', '.join(missing)}: {install('learner,actor,unity')}",
         )
 
 

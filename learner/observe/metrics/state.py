@@ -32,6 +32,13 @@ class Spread(NamedTuple):
     largest: float
 
 
+class Disk(NamedTuple):
+    """Space of a disk, in bytes."""
+
+    free: int
+    total: int
+
+
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
     """The state of a learner at one moment.
@@ -39,6 +46,8 @@ class MetricsSnapshot:
     Attributes:
         run: The view shown by the panel and the page.
         started_at: When this start began, in seconds since the epoch.
+        is_over: Whether the run has ended by itself.
+        disk: Space where the run's folder is; None if unknown.
         sessions_connected: Sessions with an open upload stream.
         sessions_silent: Sessions without an open upload stream whose lease is still valid.
         policy_subscribers: Open subscriptions.
@@ -52,6 +61,8 @@ class MetricsSnapshot:
 
     run: RunView
     started_at: float = 0.0
+    is_over: bool = False
+    disk: Disk | None = None
     sessions_connected: int = 0
     sessions_silent: int = 0
     policy_subscribers: int = 0
@@ -232,6 +243,21 @@ STATE: Final[tuple[StateMetric, ...]] = (
         ("state",),
         lambda now: [((state.value,), float(state is now.run.state)) for state in RunState],
     ),
+    _run("run_over", "1 once the run has ended by itself, before the learner ends.", lambda now: now.is_over),
+    StateMetric(
+        "disk_free_bytes",
+        "gauge",
+        "Free space where the run's folder is.",
+        (),
+        lambda now: [] if now.disk is None else [((), float(now.disk.free))],
+    ),
+    StateMetric(
+        "disk_bytes",
+        "gauge",
+        "Size of the disk where the run's folder is.",
+        (),
+        lambda now: [] if now.disk is None else [((), float(now.disk.total))],
+    ),
     _run("start_timestamp_seconds", "Time at which this learner started.", lambda now: now.started_at),
     _run("stats_age_seconds", "Seconds since the trainers' last report.", lambda now: now.stats_age_seconds),
     StateMetric(
@@ -329,6 +355,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
     ),
 )
 GPU_STATE: Final[tuple[StateMetric, ...]] = (
+    _run("gpu_memory_bytes", "Memory of the training device.", lambda now: now.gpu.total if now.gpu else 0),
     _run(
         "gpu_memory_allocated_bytes",
         "Memory of tensors on the training device.",

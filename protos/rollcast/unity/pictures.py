@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rollcast.extras import install
+
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 CHANNELS_PER_FILE: Final = 3
 MAX_FILES: Final = 1024
@@ -185,7 +187,7 @@ def _pillow() -> Any:
         from PIL import Image  # noqa: PLC0415 - see the module
     except ImportError:
         raise BadPicture(
-            "is sent as PNG, which needs Pillow; install it (pip install 'rollcast[unity]'), or set the sensor's "
+            f"is sent as PNG, which needs Pillow; install it ({install('unity')}), or set the sensor's "
             "compression to None"
         ) from None
     return Image

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import numpy as np
 import pytest
 from rollcast.enums import ObservationKind
+from rollcast.extras import install
 
 from actor_client.envs.errors import UnknownEnvironment, UnsupportedSpace
 from actor_client.envs.factory import make_env_batch
@@ -73,8 +75,8 @@ def test_a_callable_may_make_a_vector_environment() -> None:
         (r"C:\games\arena.py", "module:callable"),
         (f"{toys.MODULE}:nothing", "returned None; an object with the interface of gymnasium.Env is needed"),
         ("builtins:dict", "returned dict, which has no reset, step,"),
-        (f"{toys.MODULE}:unboxed", "pip install 'rollcast[actor,gym,box2d]'"),
-        (f"{toys.MODULE}:jointless", "pip install 'rollcast[actor,gym,mujoco]'"),
+        (f"{toys.MODULE}:unboxed", install("actor,gym,box2d")),
+        (f"{toys.MODULE}:jointless", install("actor,gym,mujoco")),
     ],
 )
 def test_what_cannot_be_made_is_told_in_one_line(env: str, message: str) -> None:
@@ -117,7 +119,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without gymnasium the error says what to install."""
     monkeypatch.setitem(sys.modules, "gymnasium", None)
 
-    with pytest.raises(ActorError, match=r"pip install 'rollcast\[actor,gym\]'") as caught:
+    with pytest.raises(ActorError, match=re.escape(install("actor,gym"))) as caught:
         make_env_batch("CartPole-v1", num_envs=1)
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA
 

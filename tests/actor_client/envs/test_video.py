@@ -152,6 +152,6 @@ def test_an_environment_without_pictures_is_told(tmp_path: Path, env: str, messa
 def test_missing_parts_name_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """The error names the extra that provides the missing library."""
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ActorError, match=r"rollcast\[video\]") as caught:
+    with pytest.raises(ActorError, match=r"\[video\]'") as caught:
         filmed(VideoRecorder(tmp_path, 1, "CartPole"), "CartPole-v1")
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from rollcast.extras import install
 from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto
 
 from actor_client.cli import main
@@ -81,7 +82,7 @@ def test_ports_listen_before_anything_large_is_imported(tmp_path: Path) -> None:
         finally:
             process.kill()
     assert process.returncode == ExitCode.MISSING_EXTRA
-    assert errors.startswith("error: this command needs the module 'enough'; pip install 'rollcast[actor,unity]'")
+    assert errors.startswith(f"error: this command needs the module 'enough'; {install('actor,unity')}")
 
 
 @pytest.mark.slow

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
+from rollcast.extras import install
 
 from learner.cli import build_parser
 from learner.commands import evaluate_run
@@ -75,6 +77,6 @@ def test_the_command_of_an_own_actor(monkeypatch: pytest.MonkeyPatch) -> None:
         assert command[command.index("--learner") + 1] == called
     assert command[-8:] == ["--behavior", "Maze", "--video", "videos", "--video-every", "2", "--frame-stack", "4"]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"pip install 'rollcast\[actor,gym\]'") as caught:
+    with pytest.raises(UserError, match=re.escape(install("actor,gym"))) as caught:
         OwnActor(request, lambda: False)
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA

@@ -1,12 +1,14 @@
 """Tests the statistics writers of a run file."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rollcast import extras
 from structlog.testing import capture_logs
 
 from learner.common.exits import ExitCode, UserError
@@ -91,7 +93,7 @@ def test_what_is_no_writer_is_refused(tmp_path: Path) -> None:
 def test_wandb_that_is_not_installed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Missing wandb is one line with an exit code that says what to install."""
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match=r"pip install 'rollcast\[wandb\]'") as caught:
+    with pytest.raises(UserError, match=re.escape(extras.install("wandb"))) as caught:
         open_writers(["wandb"], context(tmp_path))
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA
 

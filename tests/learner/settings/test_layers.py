@@ -85,7 +85,7 @@ def test_variables_set_single_values(write_run: WriteRun, name: str, value: str,
         ("ROLLCAST_ADRESS", "did you mean 'ROLLCAST_ADDRESS'?"),
         ("ROLLCAST_ENV_SETTINGS__SEDE", "did you mean 'ROLLCAST_ENV_SETTINGS__SEED'?"),
         ("ROLLCAST_BEHAVIORS__BALL__MAX_STEPS", "--set behaviors.KEY=VALUE"),
-        ("ROLLCAST_PORT", "names no setting"),
+        ("ROLLCAST_PORTS", "names no setting"),
         ("ROLLCAST_", "names no setting"),
     ],
 )

@@ -114,7 +114,7 @@ def test_the_memory_of_a_gpu_is_looked_at_now_and_then() -> None:
     looks: list[GpuMemory] = []
 
     def look() -> GpuMemory:
-        looks.append(GpuMemory(len(looks) + 1, 9))
+        looks.append(GpuMemory(len(looks) + 1, 9, 10))
         return looks[-1]
 
     told = Told(gpu=look, obstacle=lambda: "all play", at_target=lambda: {"Continuous"})

@@ -41,7 +41,7 @@ def queries(folder: Path) -> list[Query]:
     for path in sorted(folder.glob("*.json")):
         board, row = json.loads(path.read_text("utf-8")), ""
         known = _OF_GRAFANA | {variable["name"]: _value(variable) for variable in board["templating"]["list"]}
-        for panel in board["panels"]:
+        for panel in (each for one in board["panels"] for each in (one, *one.get("panels", ()))):
             row = panel["title"] if panel["type"] == "row" else row
             for target in panel.get("targets", []):
                 expression = _VARIABLE.sub(partial(_filled, known), target["expr"])

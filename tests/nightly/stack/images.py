@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.nightly.stack.machine import CommandError, run, succeeds
 
 SUITE = "bookworm"  # its Python is 3.11, as that of the images
+NEXT_SUITE = "trixie"
 OFFICIAL_BASE = "python:3.11-slim-bookworm"
 BASE = "rollcast-stack/python:3.11"
 PROMETHEUS = "rollcast-stack/prometheus:local"
@@ -52,8 +53,33 @@ def make_prometheus(folder: Path) -> None:
     run(["docker", "build", "--tag", PROMETHEUS, folder], timeout_seconds=300, environment={"DOCKER_BUILDKIT": "0"})
 
 
+def fetch_alertmanager(folder: Path) -> Path:
+    """Unpacks Debian's Alertmanager into a folder, and returns where its programs are.
+
+    That of the release after `SUITE`, since the one of `SUITE` is older than the image's and knows no `url_file`.
+    """
+    lists, packages = folder / "lists", folder / "packages"
+    for part in (lists / "partial", packages / "archives" / "partial"):
+        part.mkdir(parents=True)
+    key = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    (folder / "sources.list").write_text(f"deb [signed-by={key}] {_mirror()} {NEXT_SUITE} main\n")
+    options = {
+        "Dir::Etc::sourcelist": folder / "sources.list",
+        "Dir::Etc::sourceparts": "-",
+        "Dir::State::lists": lists,
+        "Dir::Cache": packages,
+        "APT::Sandbox::User": "root",
+    }
+    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    for command in (("update", "-qq"), ("download", "-qq", "prometheus-alertmanager")):
+        run(["apt-get", *words, *command], timeout_seconds=300, folder=folder)
+    (package,) = folder.glob("prometheus-alertmanager_*.deb")
+    run(["dpkg-deb", "-x", package, folder])
+    return folder / "usr" / "bin"
+
+
 def fetch_wheels(clone: Path) -> None:
-    """Fills the folder of wheels of a clone, as deploy/README.md says."""
+    """Fills the folder of wheels of a clone, as deploy/docker/README.md says."""
     script = clone / "deploy" / "docker" / "wheels.sh"
     run([script], timeout_seconds=900, environment={"PYTHON": sys.executable}, folder=clone)
 

@@ -133,8 +133,8 @@ def pods(
 
 
 def status(learner: Pod) -> dict[str, Any]:
-    """Returns what the command of deploy/README.md prints, as JSON; empty while the learner does not answer."""
-    (words,) = (words for words in commands(section("deploy/README.md", "Kubernetes")) if "exec" in words)
+    """Returns what the command of deploy/CLUSTERS.md prints, as JSON; empty while the learner does not answer."""
+    (words,) = (words for words in commands(section("deploy/CLUSTERS.md", "Kubernetes")) if "exec" in words)
     command = words[words.index("--") + 1 :]
     try:
         found: dict[str, Any] = json.loads(learner.execute(*command, "--json"))

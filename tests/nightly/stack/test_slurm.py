@@ -42,7 +42,7 @@ def test_a_job_is_requeued_and_continues_its_run(tmp_path: Path) -> None:
     folder = tmp_path / "submitted"
     folder.mkdir()
     programs = str(Path(sys.executable).parent)
-    for words in commands(section("deploy/README.md", "Slurm"))[:2]:
+    for words in commands(section("deploy/CLUSTERS.md", "Slurm"))[:2]:
         run([f"{programs}/{words[0]}", *words[1:]], folder=folder)
     write_run(folder, {"CartPole": small(max_steps=60_000)}, checkpoint_seconds=2.0)
     with cluster(tmp_path / "slurm") as slurm:
@@ -71,7 +71,7 @@ def test_a_job_is_requeued_and_continues_its_run(tmp_path: Path) -> None:
 
 def submit(slurm: Slurm, folder: Path, programs: str) -> str:
     """Submits the job as the page says, with few tasks, and returns its number."""
-    *_, (sbatch, *words) = commands(section("deploy/README.md", "Slurm"))
+    *_, (sbatch, *words) = commands(section("deploy/CLUSTERS.md", "Slurm"))
     assert words[:2] == ["--nodes=4", "--ntasks=33"]
     words = ["--nodes=2", f"--ntasks={1 + ACTORS}", *words[2:]]
     script = words.index("deploy/slurm/rollcast.sbatch")

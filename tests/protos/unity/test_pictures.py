@@ -1,6 +1,7 @@
 """Tests consecutive PNG files as channels of one image."""
 
 import io
+import re
 import struct
 import sys
 import zlib
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
+from rollcast.extras import install
 from rollcast.unity.pictures import MAX_FILES, MAX_PIXELS, BadPicture, PictureReader
 
 from tests.actor_client.unity.agents import part, pixels, png
@@ -126,7 +128,7 @@ def test_what_is_no_picture(files: bytes, mapping: list[int], words: str) -> Non
 def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Pillow the error of an image says how to install it."""
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(BadPicture, match=r"pip install 'rollcast\[unity\]'"):
+    with pytest.raises(BadPicture, match=re.escape(install("unity"))):
         read(png(pixels(6, 5)), 3)
 
 

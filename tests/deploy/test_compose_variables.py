@@ -1,0 +1,21 @@
+"""Tests that what compose reads may be exported beside Rollcast's own commands."""
+
+import re
+
+from actor_client.settings.commands import GymSettings
+from actor_client.settings.loading import load
+from learner.settings.load import load_run_options
+from tests.deploy.promql import DEPLOY
+
+FILES = (*DEPLOY.parent.glob("docker-compose*.yml"), *(DEPLOY / "compose").iterdir())
+NAMES = sorted({name for path in FILES for name in re.findall(r"\$\{(ROLLCAST_\w+)", path.read_text())})
+
+
+def test_variables_of_compose_are_no_errors() -> None:
+    """A learner and an actor start with all variables of the compose files in their environment; the learner says it ignores some."""
+    environ = dict.fromkeys(NAMES, "1")
+    assert {"ROLLCAST_RUN_FILE", "ROLLCAST_ACTOR_IMAGE"} <= environ.keys()
+    loaded = load_run_options(DEPLOY / "runs" / "compose.yaml", environ=environ)
+    assert loaded.options.rollcast.http_hosts == "1"
+    assert any("only docker-compose.yml reads ROLLCAST_BIND, " in warning for warning in loaded.warnings)
+    assert load(GymSettings, {"env": "X"}, environ).env == "X"

@@ -43,17 +43,37 @@ def venv() -> None:
         return
     if not program("python").exists() and subprocess.call([sys.executable, "-m", "venv", str(VENV)]):  # noqa: S603
         sys.exit(f"{sys.executable} has no venv module; on Debian: apt-get install python3-venv")
-    print(f"installing into {VENV} (a few minutes the first time)", flush=True)
+    print(f"setting up {VENV.name}: a few minutes the first time, seconds afterwards", flush=True)
     # First what the file of hashes lists, each file compared with its hash; then torch, whose builds differ, and the project.
-    install = ["python", "-m", "pip", "install", "--quiet"]
+    install = []
     if os.environ.get("WHEELS"):
         install += ["--find-links", os.environ["WHEELS"]]
-    run(*install, "--require-hashes", "--no-deps", "-r", HASHES)
+    listed = sum(line[:1].isalnum() for line in (ROOT / HASHES).read_text(encoding="utf-8").splitlines())
+    pip("1/2 packages", listed, *install, "--require-hashes", "--no-deps", "-r", HASHES)
     install += ["-c", "constraints.txt"]
     if os.environ.get("TORCH_INDEX"):
-        run(*install, "--no-deps", "--index-url", os.environ["TORCH_INDEX"], "torch")
-    run(*install, "--no-build-isolation", "-e", f".[{EXTRAS}]")
+        pip("2/2 torch", 1, *install, "--no-deps", "--index-url", os.environ["TORCH_INDEX"], "torch")
+    pip("2/2 torch and Rollcast", 2, *install, "--no-build-isolation", "-e", f".[{EXTRAS}]")
     installed.touch()
+
+
+def pip(step: str, total: int, *arguments: str) -> None:
+    """Installs packages; shows the step, and in a terminal how many of them have been fetched."""
+    is_terminal, fetched, width = sys.stdout.isatty(), 0, 30
+    process = start("python", "-m", "pip", "install", "--progress-bar", "off", *arguments, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    print(f"  {step}", end="" if is_terminal else "\n", flush=True)
+    with process.stdout:
+        for line in process.stdout:
+            fetched += line.startswith((b"Collecting ", b"Obtaining "))
+            doing = "installing" if line.startswith(b"Installing ") else "fetching"
+            if is_terminal and line.startswith((b"Collecting ", b"Obtaining ", b"Installing ")):
+                done = min(width, width * fetched // total)
+                bar = "#" * done + "." * (width - done)
+                print(f"\r  {step:24} [{bar}] {min(fetched, total)}/{total} {doing:10}", end="", flush=True)
+    if is_terminal:
+        print(flush=True)
+    finish(process)
 
 
 def lint() -> None:
@@ -167,7 +187,11 @@ def start(name: str, *arguments: str, **options: Any) -> subprocess.Popen[bytes]
 def run(name: str, *arguments: str) -> None:
     """Runs a program of the virtual environment; exits with its code if that is not 0."""
     signal.signal(signal.SIGINT, lambda *_: None)  # the program gets Ctrl+C too, and takes its time to end
-    process = start(name, *arguments)
+    finish(start(name, *arguments))
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    """Waits for a program; exits with its code if that is not 0."""
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     code = process.wait()
     if code:

@@ -162,7 +162,7 @@ FIELDS: Final[tuple[Field, ...]] = (
     _hidden("credit_steps", "Steps granted to actors and not yet taken.", 0, maker="front"),
     _hidden("policy_version", "The newest published version.", 0, maker="front"),
     _hidden("policy_bytes", "Size of the newest published policy.", 0, maker="front"),
-    _measured("evaluation_return_mean", "Mean return of the last evaluation."),
+    _measured("evaluation_return_mean", "Mean return of the last evaluation.", curve="evaluation_return"),
     _measured(
         "evaluation_return_std", "Standard deviation of the returns of the last evaluation.", status=None, log=None
     ),

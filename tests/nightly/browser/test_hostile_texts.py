@@ -34,13 +34,14 @@ def test_no_text_becomes_markup(browser: Browser) -> None:
     hooks = EvilHooks()
     for behavior in hooks.status().run.behaviors:
         for second in range(3):
-            hooks.history_.add(behavior.name, float(second), {"mean_return": 1.0})
+            hooks.history_.add(behavior.name, float(second), {"mean_return": 1.0, "env_steps_trained": second})
     with serving(hooks) as site:
         browser.open(site.server.url)
         browser.wait_for(lambda: browser.text("#run") == EVIL, "the name of the run")
         for selector in ("#run", "#verdict", "#verdict-text", "#notes", "#rows", "#behavior-switch", "#facts"):
             assert "onerror" in browser.text(selector), selector
         assert "onerror" in browser.text("#ledger")
+        assert browser.texts("#notes b") == ["Last error", f"Actor {EVIL}"], "what fails stands above everything"
         browser.click("#behavior-switch label:nth-child(2)")
         browser.wait_for(lambda: browser.run("return document.querySelectorAll('path.curve').length") > 0, "its curves")
         assert browser.run("return document.images.length + document.scripts.length") == 1

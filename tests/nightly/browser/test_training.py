@@ -72,7 +72,7 @@ def test_pause_and_resume(browser: Browser, processes: Processes) -> None:
     browser.open(link(processes, learner))
     browser.wait_for(lambda: state(browser) == "training", "the page shows that it trains")
     browser.wait_for(lambda: len(browser.texts("#rows tr")) == 2, "both actors are in the table")
-    titles = ("Mean return", "Steps per second", "Steps trained")
+    titles = ("Mean return", "Steps per second", "Loss")
     browser.wait_for(lambda: all(points(browser, title) >= 4 for title in titles), "the curves")
     assert "#" not in browser.url, "the token is no longer in the address bar"
     assert browser.text("#operator") == "Sign out"
@@ -170,7 +170,7 @@ def test_a_learner_that_goes_away(browser: Browser, processes: Processes) -> Non
     browser.wait_for(lambda: state(browser) == "training", "the page finds the learner again")
     assert browser.text("#notes") == ""
     assert "generation 2" in " ".join(browser.text("#facts").split())
-    browser.wait_for(lambda: points(browser, "Steps trained") >= 3, "the curves begin anew")
+    browser.wait_for(lambda: points(browser, "Steps per second") >= 3, "the curves begin anew")
 
     again.operator.drain(final=True)
     assert again.wait() == 0, again.said()

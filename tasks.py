@@ -61,10 +61,10 @@ def pip(step: str, total: int, *arguments: str) -> None:
     """Installs packages; shows the step, and in a terminal how many of them have been fetched."""
     is_terminal, fetched, width = sys.stdout.isatty(), 0, 30
     process = start("python", "-m", "pip", "install", "--progress-bar", "off", *arguments, stdout=subprocess.PIPE)
-    assert process.stdout is not None
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     print(f"  {step}", end="" if is_terminal else "\n", flush=True)
-    with process.stdout:
-        for line in process.stdout:
+    with process:
+        for line in process.stdout or ():
             fetched += line.startswith((b"Collecting ", b"Obtaining "))
             doing = "installing" if line.startswith(b"Installing ") else "fetching"
             if is_terminal and line.startswith((b"Collecting ", b"Obtaining ", b"Installing ")):

@@ -21,6 +21,8 @@ def split_address(address: str, *, may_be_zero: bool = False) -> tuple[str, int]
     Raises:
         ValueError: The text has another form.
     """
+    if "://" in address:
+        raise ValueError(f"{address!r} is a URL; write HOST:PORT alone, as in 127.0.0.1:50051")
     host, separator, port = address.rpartition(":")
     if not separator:
         raise ValueError(f"{address!r} has no port; write HOST:PORT, as in 127.0.0.1:50051")

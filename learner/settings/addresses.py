@@ -21,6 +21,8 @@ def split_address(address: str) -> tuple[str, int]:
     Raises:
         ValueError: The text is not such an address.
     """
+    if "://" in address:
+        raise ValueError("must be host:port alone, without the scheme of a URL")
     host, separator, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not separator or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:

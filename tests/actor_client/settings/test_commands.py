@@ -99,6 +99,7 @@ def test_a_wrong_rule_is_named(flags: dict[str, object], message: str) -> None:
         ({"env": "X", "name": "a b"}, "--name 'a b'"),
         ({"env": "X", "log_format": "xml"}, "--log-format 'xml'"),
         ({"env": "X", "learner": "here"}, "--learner 'here': 'here' has no port; write HOST:PORT"),
+        ({"env": "X", "learner": "http://here:1"}, "'http://here:1' is a URL; write HOST:PORT alone"),
         ({"env": "X", "learner": "10.0.0.5:50051"}, "pass --insecure if you trust the network"),
         ({"env": "X", "wrap": ["a:b", "c"]}, "'c' names no callable; write module:callable"),
         ({"env": "X", "frame_skip": "0"}, "--frame-skip '0': input should be greater than or equal to 1"),

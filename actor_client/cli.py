@@ -180,7 +180,7 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step-timeout",
         metavar="S",
-        help="end the actor if a step() or reset() of an environment takes longer than S seconds (default: no limit)",
+        help="end the actor if a step(), reset() or close() of an environment takes longer than S seconds (default: no limit)",
     )
     parser.add_argument(
         "--policy",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rollcast.console import add_completion
 from rollcast.extras import install
+from rollcast.signals import stop_signal_numbers
 
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
@@ -30,7 +31,7 @@ from learner.commands.run_flags import add_address
 from learner.commands.runs import add_backup, add_runs
 from learner.commands.tournament import add_tournament
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
+from learner.common.platform import operator_signal_numbers, prepare_streams
 from learner.common.text import printable
 
 if TYPE_CHECKING:

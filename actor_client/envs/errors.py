@@ -51,6 +51,10 @@ class EnvironmentFailed(ActorError):  # noqa: N818 - says what the environment d
         where = f" ({place})" if place else ""
         super().__init__(ExitCode.ENVIRONMENT_FAILED, f"{which} failed: {self.cause}{where}", traceback)
 
+    def forget(self) -> None:
+        """Lets go of the frames of the environment's code, which keep the environment alive."""
+        self.__cause__ = self.__context__ = self.__traceback__ = None
+
 
 class EnvironmentFailedTooOften(ActorError):  # noqa: N818 - says what the environment did
     """The environments failed more often than allowed.

@@ -127,7 +127,9 @@ class ScalarBatch:
     def close(self) -> None:
         """Closes all environments, once; see `EnvBatch.close`."""
         environments, self._environments = self._environments, []
+        self._steps, self._setters = [], []
         for index, environment in enumerate(environments):
+            self.active = index
             try:
                 environment.close()
             except Exception as error:  # noqa: BLE001 - an environment's fault at its end must not hide the reason of the end

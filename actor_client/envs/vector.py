@@ -128,6 +128,7 @@ class VectorBatch:
             self._environment.close()
         except Exception as error:  # noqa: BLE001 - a fault at the end must not hide the reason of the end
             _log.warning("environment_close_failed", error=str(error))
+        self._environment = self._setter = None
 
     def _step(self, actions: NDArray[Any]) -> StepResult:
         result = self._environment.step(self._as_actions(actions))

@@ -12,9 +12,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from rollcast.signals import stop_signal_numbers
+
 from learner.commands.introduction import Introduction, RefusedError
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import stop_signal_numbers
 from learner.settings.addresses import AUTHORITY, is_loopback, split_address
 
 if TYPE_CHECKING:

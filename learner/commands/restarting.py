@@ -12,9 +12,10 @@ from types import FrameType
 from typing import Final
 
 from rollcast.parents import end_with_parent
+from rollcast.signals import stop_signal_numbers
 
 from learner.common.exits import ExitCode
-from learner.common.platform import operator_signal_numbers, same_modules, stop_signal_numbers
+from learner.common.platform import operator_signal_numbers, same_modules
 
 FIRST_WAIT_SECONDS: Final = 1.0
 LONGEST_WAIT_SECONDS: Final = 60.0

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 from rollcast.parents import die_with_parent
+from rollcast.signals import ignored, stop_signal_numbers
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import block_stop_signals, operator_signal_numbers, prepare_streams, stop_signal_numbers
+from learner.common.platform import block_stop_signals, operator_signal_numbers, prepare_streams
 from learner.common.plugins import in_one_line
 from learner.link.channel import Link
 from learner.link.control import Failed
@@ -106,9 +107,7 @@ class TrainerProgram:
         self._wire.start()
         hello = self._hellos.get()
         if self._attempt is None:
-            signal.signal(
-                signal.SIGTERM, signal.SIG_IGN
-            )  # a signal to all; if a rank dies, the service ends the others
+            signal.signal(signal.SIGTERM, ignored)  # a signal to all; if a rank dies, the service ends the others
         send = self._link.to_front.send
         logs.forward(
             lambda level, event, fields: send(Logged(level, event, fields)),
@@ -230,7 +229,7 @@ def prepare() -> None:
     die_with_parent()
     prepare_streams()
     for number in (*stop_signal_numbers(), *operator_signal_numbers()):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, ignored)
     if "RANK" in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun ends the other ranks if one has died
     block_stop_signals(blocked=False)  # `learner.commands.ranks` blocks them

@@ -24,7 +24,7 @@ def learner() -> int:
 
 def actor() -> int:
     """Runs `rollcast-actor`."""
-    return _run("actor_client.cli", ("actor_client",))
+    return _run("actor_client.__main__", ("actor_client",))
 
 
 def unity() -> int:

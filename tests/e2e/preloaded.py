@@ -86,8 +86,8 @@ _IS_READ_LATE: Final = (
 )
 """Beginnings of variables that nothing reads as modules load; others may change libraries. Modules of tests import pygame,
 and `rollcast` sets one of ONNX Runtime."""
-_QUIET: Final = {"GRPC_VERBOSITY": "NONE"}
-"""What every command sets before gRPC is loaded, if it is not set."""
+_QUIET: Final = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+"""What every command or `rollcast` sets before gRPC is loaded, if it is not set."""
 _INTERRUPT: Final = signal.SIGINT
 
 _environment: dict[str, str] = {}

@@ -4,6 +4,8 @@ import argparse
 import os
 from typing import Final
 
+from rollcast.proxies import spare_loopback
+
 from actor_client.command_line import add_common, add_opponent, add_recording, flags_of
 
 DESCRIPTION: Final = """\
@@ -81,6 +83,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def _unity(parsed: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded; Rollcast logs this itself
+    spare_loopback(os.environ)  # for the players
     from actor_client.unity.start import run
 
     return run(flags_of(parsed))

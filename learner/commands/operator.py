@@ -115,6 +115,7 @@ class Operator:
             if cause.code is grpc.StatusCode.UNAVAILABLE and not cause.reason:  # from gRPC itself, not from a learner
                 text = f"no learner answers at {self.address}; if it was killed, start it again with --resume"
                 host, _, port = self.address.rpartition(":")
+                text = self._security.proxy_words(self.address) or text
                 text = self._security.problem(host.strip("[]"), int(port)) or text
             raise UserError(_exit_code(cause), text) from None
 

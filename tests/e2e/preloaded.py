@@ -82,6 +82,7 @@ _KINDS: Final = {
 }
 _IS_READ_LATE: Final = (
     *("ROLLCAST_", "PYTEST_", "SDL_", "PYGAME_", "ORT_", "TMPDIR", "COLUMNS", "LINES", "NO_COLOR"),
+    *("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "grpc_proxy", "no_proxy", "NO_PROXY"),
     *("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "PET_", "TORCHELASTIC_", "TORCH_NCCL_", "GLOO_"),
 )
 """Beginnings of variables that nothing reads as modules load; others may change libraries. Modules of tests import pygame,

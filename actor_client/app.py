@@ -1,6 +1,7 @@
 """Runs an actor: makes environments, connects, declares, steps, and closes. Recordings need no learner."""
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable
 from typing import Final
@@ -129,6 +130,7 @@ def _batch_maker(settings: GymSettings) -> Callable[[], EnvBatch]:
         max_episode_steps=settings.max_episode_steps,
         frame_stack=settings.frame_stack,
     )
+    lives = itertools.count()
     return lambda: make_env_batch(
         settings.env,
         num_envs=settings.num_envs,
@@ -136,6 +138,7 @@ def _batch_maker(settings: GymSettings) -> Callable[[], EnvBatch]:
         vector=settings.vector,
         behavior=settings.behavior or DEFAULT_BEHAVIOR,
         wrapping=wrapping,
+        warns=next(lives) == 0,
     )
 
 

@@ -71,7 +71,10 @@ class EnvironmentFailedTooOften(ActorError):  # noqa: N818 - says what the envir
         said = (
             f"{failures} failures {f'in {steps} steps' if steps else 'in a row without a successful step in between'}"
         )
-        message = f"{said}; the last one: {last.message}. Run the environment alone to find the fault"
+        alone = (
+            ". Run the environment alone to find the fault" if last.traceback else ""
+        )  # else it returned a wrong value
+        message = f"{said}; the last one: {last.message}{alone}"
         super().__init__(ExitCode.ENVIRONMENT_FAILED, message, traceback)
 
 

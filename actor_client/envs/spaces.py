@@ -64,7 +64,7 @@ class ActionPlan:
         """Returns the actions of E environments, [E, *shape], in the space's dtype.
 
         Continuous actions are clipped to the space, because unbounded axes and rounding may leave it, and rounded if
-        the space holds integers.
+        the space holds integers. NaN becomes 0: an observation with NaN costs its episode, and not the environment.
 
         Args:
             continuous: float32 [E, n], transformed; None for a discrete space.
@@ -76,6 +76,8 @@ class ActionPlan:
         if continuous is None:
             raise ValueError("the policy returned neither continuous nor discrete actions")
         actions = continuous.reshape(len(continuous), *self._shape)
+        if not np.isfinite(actions).all():  # chosen on an observation with NaN
+            actions = np.nan_to_num(actions, nan=0.0)
         if self._dtype.kind in "iu":
             actions = np.rint(actions)
         # In float64, because float32 bounds of a large integer type are not exact.

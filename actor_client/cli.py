@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rollcast.console import add_completion
+from rollcast.console import add_completion, report_old_package
 
 from actor_client.boards import cli as boards_cli
 from actor_client.command_line import StrictParser, add_common, add_recording, flags_of, missing_extra
@@ -145,6 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for output that is still written at exit
         return ExitCode.OK
+    except Exception:
+        if report_old_package():
+            return ExitCode.SHADOWED
+        raise
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -159,6 +163,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         run: Callable[[argparse.Namespace], int] = parsed.run
         return run(parsed)
     except ActorError as error:
+        if error.exit_code is ExitCode.MISSING_EXTRA and report_old_package():  # too old to have the module
+            return ExitCode.SHADOWED
         with suppress(OSError):  # the output is closed or the disk is full; the exit code reports the error too
             print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code

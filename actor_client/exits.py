@@ -31,7 +31,7 @@ class ExitCode(CodeWithHelp):
     MISSING_EXTRA = 12, "an optional part of Rollcast that this command needs is not installed"
     RECORDING_FAILED = 13, "a demonstration cannot be recorded: the file exists, or cannot be written"
 
-    SHADOWED = 19, "another package called actor_client hides Rollcast's"
+    SHADOWED = 19, "another package called actor_client hides Rollcast's, or one that it needs is too old"
 
     UNREACHABLE = 20, "the learner did not answer within --connect-timeout"
     UNAUTHENTICATED = 21, "the learner could not authenticate this actor"

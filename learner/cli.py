@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from rollcast.console import add_completion
+from rollcast.console import add_completion, report_old_package
 from rollcast.extras import install
 from rollcast.signals import stop_signal_numbers
 
@@ -143,6 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except BrokenPipeError:  # the reader of the output has closed it, as in `... | head`
         return ExitCode.OK
+    except Exception:
+        if report_old_package():
+            return ExitCode.SHADOWED
+        raise
     finally:
         for stream in (sys.stdout, sys.stderr):
             _flush_or_forget(stream)
@@ -176,6 +180,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         with _written_out():
             return run(parsed)
     except UserError as error:
+        if error.exit_code is ExitCode.MISSING_EXTRA and report_old_package():  # too old to have the module
+            return ExitCode.SHADOWED
         with suppress(OSError):  # the reader may be gone; the exit code reports the error too
             for line in error.details:
                 print(f"  {printable(line, len(line))}", file=sys.stderr)

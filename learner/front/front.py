@@ -358,7 +358,6 @@ class Front:
             behavior.name: BehaviorSummary.of(
                 self.run_status.behavior_state(behavior),
                 self.run_status.milestones(behavior.name),
-                self.run_status.actor_numbers(behavior),
                 untimed_steps=self.ledger.untimed_steps(behavior.name),
             )
             for behavior in self.behaviors.all()

@@ -289,8 +289,10 @@ class ChunkIntake:
         session.acked_through = chunk.sequence
         account.received_steps += chunk.rows
         account.received_bytes += encoded_bytes
-        account.produced_steps = max(account.produced_steps, chunk.produced_steps)
-        account.discarded_steps = max(account.discarded_steps, sum(chunk.discarded.values()))
+        claimable = self._sessions.claimable(session)
+        produced = min(chunk.produced_steps, account.received_steps + claimable)
+        account.produced_steps = max(account.produced_steps, produced)
+        account.discarded_steps = max(account.discarded_steps, min(sum(chunk.discarded.values()), claimable))
         self._note_agents(account, chunk)
         self._sessions.note_received(session, account)
         self._sessions.touch(session)

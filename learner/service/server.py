@@ -307,6 +307,8 @@ class LearnerServer:
         for wait in waits:
             wait.cancel()
         await self._stop_serving_actors()
+        if final:
+            self._sessions.end_all()
 
     async def stop(self) -> None:
         """Stops everything; open streams end with DRAINING. Safe to call after `drain` and more than once."""

@@ -29,9 +29,7 @@ def test_the_summary_tells_what_the_table_tells(tmp_path: Path, capsys: pytest.C
         start.join()
         start.parts.ledger.reject(NAME, "not_finite", 12)
         behavior, status = start.parts.behaviors.all()[0], start.run_status
-        summary = BehaviorSummary.of(
-            status.behavior_state(behavior), status.milestones(NAME), status.actor_numbers(behavior)
-        )
+        summary = BehaviorSummary.of(status.behavior_state(behavior), status.milestones(NAME))
         writer = SummaryWriter(folder, lambda: {NAME: folder.final_model(NAME)}, generation=3)
         assert writer.finish({}, Ending("target_return", summaries={NAME: summary}))
         content = json.loads((folder.path / "summary.json").read_text())

@@ -126,6 +126,7 @@ class Account:
         index: Index of the behavior.
         time_horizon: Longest segment of the behavior, in steps.
         max_chunk_bytes: Allowance in bytes.
+        most_open_steps: Largest allowance in steps, whatever number of agents it claims.
         teams: Agents that the session declared, by team.
         agents: Agents that act now, all teams together.
         produced_steps: Steps taken by the actor, as far as it reported them.
@@ -158,6 +159,7 @@ class Account:
     index: int
     time_horizon: int
     max_chunk_bytes: int
+    most_open_steps: int = MAX_GRANT
     teams: dict[int, int] = field(default_factory=dict)
     agents: int = 0
     produced_steps: int = 0
@@ -275,7 +277,8 @@ class Account:
         received = max(self.received_steps - self.twice_steps, self.acked_steps)
         given_up = max(self.discarded_steps + self.dropped_steps, self.given_up_floor)
         # A spooled chunk is no open segment: it needs room of its own, however large it is.
-        allowance = step_allowance(self.agents, self.time_horizon) + min(self.spooled_steps, self.full_chunk_steps)
+        allowance = min(step_allowance(self.agents, self.time_horizon), self.most_open_steps)
+        allowance += min(self.spooled_steps, self.full_chunk_steps)
         return Share(received + given_up, allowance, self.granted_steps)
 
     @property

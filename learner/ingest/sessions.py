@@ -12,7 +12,7 @@ from rollcast.history import History, session_name
 from rollcast.limits import SETTLED_REVISION
 
 from learner.checkpoints.received import Received, ReceivedCount
-from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.behaviors import MAX_CLAIMED_AGENTS, Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions
 from learner.ingest.given_up import GivenUp
 from learner.ingest.ledger import ROLLBACK, Ledger
@@ -29,8 +29,6 @@ MIN_RETURN_SECONDS: Final = 60.0
 """Shortest time that actors have to return after a restart of the learner: they retry every 30 s or more often."""
 REPORTS_OF_A_LEASE: Final = 3
 """Reports that an actor may miss before its lease runs out."""
-MAX_CLAIMED_AGENTS: Final = 1024
-"""Most agents of a session and behavior that others must reckon with before it has sent steps."""
 MAX_TEAMS: Final = 64
 """Most teams of one behavior in one session."""
 
@@ -205,6 +203,7 @@ class SessionTable:
 
         Raises:
             BadRequest: The session has too many teams of the behavior.
+            RingTooSmall: It has more agents than updates can use.
         """
         with self.lock:
             account = session.accounts.get(behavior.index)
@@ -215,12 +214,14 @@ class SessionTable:
                 session.accounts[behavior.index] = account
             # A restored account has the settings of the run file before the restart; too small an allowance would never
             # end a segment.
-            account.time_horizon = behavior.time_horizon
+            account.most_open_steps = behavior.most_open_steps
             account.max_chunk_bytes = self._behaviors.service.max_chunk_bytes
             account.full_chunk_steps = self._behaviors.service.max_chunk_bytes // behavior.spec.step_bytes
+            agents_of_all = max(account.agents, sum({**account.teams, team: agents}.values()))
+            account.time_horizon = behavior.horizon_of(agents_of_all)
             account.teams[team] = agents
             account.follows_quota = follows_quota and len(account.teams) == 1
-            account.agents = max(account.agents, sum(account.teams.values()))
+            account.agents = agents_of_all
             self.touch(session)
             return account
 

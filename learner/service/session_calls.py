@@ -192,13 +192,15 @@ class SessionService:
         session = self._sessions.get(request.session_id, request.epoch, caller.name)
         is_new = behavior.index not in session.accounts
         with self._faults.of(session):
-            self._sessions.declare(session, behavior, request.team, request.agents, follows_quota=request.follows_quota)
+            account = self._sessions.declare(
+                session, behavior, request.team, request.agents, follows_quota=request.follows_quota
+            )
         self._hub.declared(session, behavior)
         if is_new:
             _log.info("behavior_declared", behavior=behavior.name, actor=session.actor_name, agents=request.agents)
         return session_pb2.DeclareBehaviorResponse(
             behavior_index=behavior.index,
-            time_horizon=behavior.time_horizon,
+            time_horizon=account.time_horizon,
             memory_stride=behavior.memory_stride,
             max_policy_lag=behavior.max_policy_lag,
             cut_at_swap=behavior.cut_at_swap,

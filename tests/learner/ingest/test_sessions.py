@@ -8,6 +8,7 @@ import pytest
 from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
 from rollcast.limits import MAX_REASONS
 
+from learner.ingest.behaviors import MAX_CLAIMED_AGENTS
 from learner.ingest.credit import step_allowance
 from learner.ingest.ended import MAX_RECORDS
 from learner.ingest.given_up import OTHER, GivenUp
@@ -15,7 +16,7 @@ from learner.ingest.grants import CreditAllocator
 from learner.ingest.openings import Expired, Opening, Resumption
 from learner.ingest.places import MAX_NAMES, FixedPlaces, Places
 from learner.ingest.session import CLAIMED_AT_ONCE, CLAIMED_PER_SECOND, ActorSession
-from learner.ingest.sessions import MAX_CLAIMED_AGENTS, MIN_RETURN_SECONDS
+from learner.ingest.sessions import MIN_RETURN_SECONDS
 from learner.ingest.snapshots import restore, snapshot
 from learner.link.to_front import Pace
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
@@ -335,7 +336,7 @@ def test_a_claim_of_many_agents_counts_only_with_steps() -> None:
     """Others reckon with a large claim only as far as its session has sent steps."""
     parts = Parts()
     first, second = parts.open("a").session, parts.open("b").session
-    parts.declared(first, agents=2**20)
+    parts.declared(first, agents=40_000)
     assert parts.sessions.agents(NAME, besides=second) == MAX_CLAIMED_AGENTS
     first.accounts[0].received_steps = 5000
     assert parts.sessions.agents(NAME, besides=second) == 5000

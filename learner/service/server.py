@@ -31,6 +31,7 @@ from learner.observe.metrics.learner import LearnerMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
 from learner.service import control_calls, policy_calls, session_calls, trajectory
+from learner.service.budgets import CallBudgets
 from learner.service.control_calls import ActorRates, ControlHooks, ControlService
 from learner.service.form_faults import FormFaults
 from learner.service.guard import CallGuard
@@ -149,11 +150,12 @@ class LearnerServer:
         options = server_options(
             settings.max_chunk_bytes, max_connections=settings.connection_limit, max_streams=settings.max_streams
         )
+        self._budgets = budgets = CallBudgets(self._metrics.calls.bounded)
         callers = [] if self._callers is None else [self._callers]
         operators = [IdentityGuard(access, self._needs_of_operators)] if self._identity.guards_control else []
         return (
-            grpc.aio.server(interceptors=[self._guard, *callers], options=options),
-            grpc.aio.server(interceptors=[self._guard, *operators], options=server_options()),
+            grpc.aio.server(interceptors=[self._guard, *callers, budgets], options=options),
+            grpc.aio.server(interceptors=[self._guard, *operators, budgets], options=server_options()),
         )
 
     def _make_session_service(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rollcast.auth import Role
-from rollcast.errors import WireError
+from rollcast.errors import Untrainable, WireError
+from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
 
-from learner.service import budgets
+from learner.link.footprint import Footprint
+from learner.service import budgets, session_calls
 from learner.service.budgets import MAX_WAIT_SECONDS, Budget, CallBudgets
 from tests.learner.identity.certificates import Folder
-from tests.learner.service.harness import SECONDS, Actor, running
-from tests.learner.service.samples import make_options, make_spec
+from tests.learner.judging import accept
+from tests.learner.service.harness import SECONDS, Actor, failure, running
+from tests.learner.service.samples import NAME, make_options, make_spec
 from tests.learner.service.test_identity import identity
 
 
@@ -96,3 +100,33 @@ async def test_no_method_takes_the_loop_from_others(tmp_path: Path, way: str, mo
         await asyncio.gather(*floods, return_exceptions=True)
         for actor in actors:
             await actor.channel.close()
+
+
+async def test_refused_declarations_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Declarations that are judged and refused use up their principal's budget; another's is judged next."""
+    monkeypatch.setattr(session_calls, "REFUSED_BURST_SECONDS", 0.5)
+    judged: list[str] = []
+
+    def judge(spec: BehaviorSpec, *settings: object) -> Footprint:
+        judged.append(spec.name)
+        if spec.name != NAME:
+            raise Untrainable("no network")
+        return accept(spec, *settings)  # type: ignore[arg-type]
+
+    folder = Folder.make(tmp_path, lab=Role.ACTOR, other=Role.ACTOR)
+    options = make_options()
+    options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
+    async with (
+        running(options, identity=identity(folder), judge_declaration=judge) as learner,
+        Actor(learner.server.port, "other", token=folder.tokens["other"]) as other,
+        Actor(learner.server.port, token=folder.tokens["lab"]) as honest,
+    ):
+        await other.open()
+        await honest.open()
+        names = [f"Wrong{number}" for number in range(15)]
+        errors = await asyncio.gather(*(failure(other.declare(make_spec(name))) for name in names))
+        reasons = Counter(error.reason for error in errors)
+        assert reasons["UNTRAINABLE"] == len(judged) <= 6
+        assert reasons["TOO_MANY_CALLS"] == 15 - len(judged)
+        await honest.declare()
+        assert judged[-1] == NAME

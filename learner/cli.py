@@ -118,9 +118,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_tournament(
         commands.add_parser("tournament", help="play checkpoints and models against each other, with ratings")
     )
-    add_trainer(
-        commands.add_parser("trainer", help="train for a learner on another machine, as a rank of torchrun"), _trainer
-    )
+    add_trainer(commands.add_parser("trainer", help="train for a learner on another machine"), _trainer)
     add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
     add_backup(commands.add_parser("backup", help="copy a run, while it trains too"))
     add_compare(
@@ -202,7 +200,9 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
     parser.add_argument("--trainers", metavar="N", help="processes that train together (default: 1)")
     parser.add_argument(
-        "--trainer-address", metavar="HOST:PORT", help="wait here for trainers that torchrun starts on other machines"
+        "--trainer-address",
+        metavar="HOST:PORT",
+        help="wait here for trainers on other machines (rollcast-learner trainer)",
     )
     parser.add_argument(
         "--deterministic", action="store_const", const="true", help="actors take the most likely action"

@@ -47,7 +47,7 @@ class ExitCode(enum.IntEnum):
 
     INTERRUPTED = (
         130,
-        "a signal ended it at once: a learner at its start (without --stopped-code) or at the third, a trainer without torchrun",
+        "a signal ended it at once: a learner at its start (without --stopped-code) or at the third, a trainer on another machine",
     )
 
     def __new__(cls, value: int, help_text: str) -> Self:

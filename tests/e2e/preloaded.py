@@ -74,7 +74,7 @@ _MODULES: Final = {"service": _SERVICE, "trainers": (*_SERVICE, *_TRAINERS), "ac
 _KINDS: Final = {
     "learner": "service",
     "learner.commands.trainer": "trainers",
-    "learner.commands.ranks": "trainers",
+    "learner.commands.ranks": "service",
     "torch.distributed.run": "trainers",
     "actor_client": "actors",
     "actor_client.unity.dropin": "actors",

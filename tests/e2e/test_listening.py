@@ -25,6 +25,8 @@ _MAPPED = "0000000000000000FFFF0000"
 """Before an IPv4 address of a socket of IPv6."""
 _ACCEPTS = 0x10000
 """Flag of a Unix socket in ``/proc/net/unix`` that listens."""
+_OF_TESTS = "@rollcast-tests-"
+"""Of what starts commands as forks, which have it for a moment; see `tests.e2e.preloaded`."""
 DOOR = re.compile(r".*/rollcast-[^/]+/front")
 """A socket in a folder of this user alone."""
 
@@ -63,8 +65,9 @@ def listening(pid: int) -> set[str]:
                 found.add(fields[1].removeprefix(_MAPPED))
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         fields = line.split()
-        if fields[6] in own and int(fields[3], 16) & _ACCEPTS:
-            found.add(" ".join(fields[7:]))
+        name = " ".join(fields[7:])
+        if fields[6] in own and int(fields[3], 16) & _ACCEPTS and not name.startswith(_OF_TESTS):
+            found.add(name)
     return found
 
 

@@ -50,6 +50,7 @@ OTHER_DESCRIPTORS: Final = 512
 """Open files that are no connection of an actor: the HTTP port's and operators' connections, libraries, run files."""
 GRACE_SECONDS: Final = 1.0
 _STATUS: Final = f"/{control_calls.NAME}/Status"
+_PROVE: Final = f"/{control_calls.NAME}/Prove"
 _HEALTH_CHECK: Final = f"/{health.SERVICE_NAME}/Check"
 MAX_TICK_SECONDS: Final = 1.0
 
@@ -133,7 +134,14 @@ class LearnerServer:
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
         self._policy_service = self._make_policy_service(behaviors, store, snapshots)
         self._rates = ActorRates(sessions)
-        self._control_service = ControlService(control, sessions, self._rates, run.server_version, self._identity.audit)
+        self._control_service = ControlService(
+            control,
+            sessions,
+            self._rates,
+            run.server_version,
+            self._identity.audit,
+            prove=lambda nonce, claim: self._identity.access.prove(nonce, claim, self.control_port),
+        )
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
         self._callers: IdentityGuard | None = None
         self._server, self._control_server = self._make_servers()
@@ -369,6 +377,8 @@ class LearnerServer:
 
     def _needs_of_operators(self, method: str) -> Role | None:
         """Returns the role that a method of the control address needs."""
+        if method == _PROVE:  # whoever answers must prove itself before it gets a token
+            return None
         if method == _STATUS:
             return Role.VIEWER if self._identity.access.identifies_actors else None
         return Role.OPERATOR

@@ -134,14 +134,7 @@ class LearnerServer:
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
         self._policy_service = self._make_policy_service(behaviors, store, snapshots)
         self._rates = ActorRates(sessions)
-        self._control_service = ControlService(
-            control,
-            sessions,
-            self._rates,
-            run.server_version,
-            self._identity.audit,
-            prove=lambda nonce, claim: self._identity.access.prove(nonce, claim, self.control_port),
-        )
+        self._control_service = self._make_control_service(control, run)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
         self._callers: IdentityGuard | None = None
         self._server, self._control_server = self._make_servers()
@@ -162,6 +155,16 @@ class LearnerServer:
         return (
             grpc.aio.server(interceptors=[self._guard, *callers], options=options),
             grpc.aio.server(interceptors=[self._guard, *operators], options=server_options()),
+        )
+
+    def _make_control_service(self, control: ControlHooks, run: RunInfo) -> ControlService:
+        return ControlService(
+            control,
+            self._sessions,
+            self._rates,
+            run.server_version,
+            self._identity.audit,
+            prove=lambda nonce, claim: self._identity.access.prove(nonce, claim, self.control_port),
         )
 
     def _make_session_service(

@@ -41,6 +41,7 @@ from learner.service.methods import add_service
 from learner.service.policy_calls import PolicyService
 from learner.service.run_info import RunInfo
 from learner.service.session_calls import SessionService
+from learner.service.strangers import Strangers
 from learner.service.trajectory import TrajectoryService
 from learner.settings.service import SPARE_CONNECTIONS, ServiceSettings
 
@@ -50,6 +51,7 @@ OTHER_DESCRIPTORS: Final = 512
 """Open files that are no connection of an actor: the HTTP port's and operators' connections, libraries, run files."""
 GRACE_SECONDS: Final = 1.0
 _STATUS: Final = f"/{control_calls.NAME}/Status"
+_STRANGERS_SECONDS: Final = 0.5
 _PROVE: Final = f"/{control_calls.NAME}/Prove"
 _HEALTH_CHECK: Final = f"/{health.SERVICE_NAME}/Check"
 MAX_TICK_SECONDS: Final = 1.0
@@ -137,8 +139,10 @@ class LearnerServer:
         self._control_service = self._make_control_service(control, run)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
         self._callers: IdentityGuard | None = None
+        self._strangers = Strangers(settings.connection_limit)
         self._server, self._control_server = self._make_servers()
         self._ticker: asyncio.Task[None] | None = None
+        self._bouncer: asyncio.Task[None] | None = None
         self._collections = LongCollections()
         self._is_stopped = self._is_healthy = False
 
@@ -146,7 +150,7 @@ class LearnerServer:
         """Returns the servers for actors and for operators."""
         settings, access = self._settings, self._identity.access
         if access.identifies_actors:
-            self._callers = IdentityGuard(access, _needs_of_actors)
+            self._callers = IdentityGuard(access, _needs_of_actors, self._strangers.welcome)
         options = server_options(
             settings.max_chunk_bytes, max_connections=settings.connection_limit, max_streams=settings.max_streams
         )
@@ -278,6 +282,8 @@ class LearnerServer:
         self._hub.wake()
         self._link.to_front.connect(lambda: self._loop.call_soon_threadsafe(self._hub.wake))
         self._ticker = asyncio.create_task(self._tick())
+        if self._callers is not None:
+            self._bouncer = asyncio.create_task(self._end_strangers())
         self._collections.start()
         _log.info("listening", address=self._address, port=self.port, control_port=self.control_port)
 
@@ -330,9 +336,11 @@ class LearnerServer:
         await self._control_server.stop(GRACE_SECONDS)
         self._link.to_front.connect(lambda: None)
         self._hub.roll_call.stop()
+        tasks = [task for task in (self._ticker, self._bouncer) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
             self._collections.stop()
         await self._broadcast.stop()
 
@@ -366,6 +374,12 @@ class LearnerServer:
                 self._rates.update()
             except Exception as error:  # noqa: BLE001 - the next round may go well, and leases must go on running out
                 _log.error("tick_failed", exc_info=error)
+
+    async def _end_strangers(self) -> None:
+        """Ends connections without an accepted call while there are many; in a thread, because it looks at every descriptor."""
+        while True:
+            await asyncio.sleep(_STRANGERS_SECONDS)
+            await asyncio.to_thread(self._strangers.end_some, self.port)
 
     def _end_revoked(self) -> None:
         """Ends what belongs to principals whose tokens were revoked or have expired, by the newest files."""

@@ -193,6 +193,8 @@ class ClientSecurity:
                             return _certificate_words(has_certificate=self.cert is not None)
             except ssl.SSLCertVerificationError as error:
                 return _verification_words(error, name)
+            except ssl.SSLEOFError:
+                return ""  # a server that is full says nothing, nor does a proxy whose server is gone
             except ssl.SSLError as error:
                 return _handshake_words(error, has_certificate=self.cert is not None)
         return ""

@@ -5,7 +5,10 @@ environment and the installation, 20-29 the network, 30-39 the protocol, 40-49 f
 """
 
 import enum
-from typing import Self
+from typing import Final, Self
+
+WORKER_THREADS: Final = "rollcast-policy"
+"""Beginning of the names of threads that load policies, and that the end of a command does not wait for."""
 
 
 class CodeWithHelp(enum.IntEnum):

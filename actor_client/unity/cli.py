@@ -46,6 +46,11 @@ def _add_players(parser: argparse.ArgumentParser) -> None:
         help="port of the first player; the others use the next ones (default: 5005; editor: 5004)",
     )
     parser.add_argument("--listen", metavar="ADDR,...", help="addresses where players connect (default: 127.0.0.1,::1)")
+    parser.add_argument(
+        "--allow-env-args",
+        metavar="FLAG,...",
+        help="flags for the build that the learner's run file may give, as --allow-env-args=--level,--seed (default: none)",
+    )
     parser.add_argument("--no-graphics", action="store_true", help=f"start players without graphics {_OF_RUN_FILE}")
     parser.add_argument(
         "--no-graphics-monitor",

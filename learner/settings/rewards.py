@@ -17,6 +17,7 @@ from pydantic import (
     field_validator,
     model_serializer,
 )
+from rollcast.demonstrations import Pairing
 
 from learner.common.exits import ExitCode, UserError
 from learner.settings.base import (
@@ -111,6 +112,8 @@ class GAILSettings(LearnedSignalSettings):
 
     demo_path: str
     """demonstration file or folder"""
+    demo_pairing: Pairing = "auto"
+    """which record has an action: that of its observation, the next one (Unity's recorder), or as the recording shows"""
     use_actions: bool = False
     """judge actions in addition to observations"""
     use_vail: bool = False

@@ -29,6 +29,7 @@ from typing import Literal, NamedTuple, Self
 
 import structlog
 
+from learner.checkpoints.foreign import foreign_run
 from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.names import (
     CONFIGURATION,
@@ -223,7 +224,8 @@ def open_run_folder(
 ) -> RunFolder:
     """Opens or creates the folder of a run and locks it.
 
-    A folder in which nothing was trained or saved (`holds_a_run`) counts as new.
+    A folder in which nothing was trained or saved (`holds_a_run`) counts as new. One with the checkpoints of another
+    program is refused before anything is written, unless ``force`` is given.
 
     Args:
         results_dir: Folder of all runs.
@@ -312,7 +314,23 @@ def _named(
         )
     if resume is True and not path.is_dir():
         raise UserError(ExitCode.NOTHING_TO_RESUME, f"there is no run {run_id!r} in {root}{_runs_there(root)}")
+    if not force:
+        _refuse_foreign(path, resume=resume)
     return path, None if initialize_from is None else _source_run(root, initialize_from)
+
+
+def _refuse_foreign(path: Path, *, resume: bool | Literal["auto"]) -> None:
+    """Checks that a folder is not another program's, before anything is written there."""
+    try:
+        program = foreign_run(path)
+    except OSError as error:
+        raise _cannot_use(path, error) from error
+    if program is not None:
+        raise UserError(
+            ExitCode.NOTHING_TO_RESUME if resume is True else ExitCode.RUN_FOLDER_EXISTS,
+            f"{path} holds a run of {program}, which Rollcast cannot continue and does not touch: choose another --run-id "
+            "or --results-dir (--force would write there, over files of the same name)",
+        )
 
 
 def _decide(path: Path, *, resume: bool | Literal["auto"], force: bool) -> bool:

@@ -16,7 +16,7 @@ import yaml
 
 from learner.checkpoints import lock, runfolder
 from learner.checkpoints.lock import FolderLock
-from learner.checkpoints.runfolder import RunFolder, open_run_folder
+from learner.checkpoints.runfolder import RunFolder, check_run_folder, open_run_folder
 from learner.common.exits import ExitCode, UserError
 
 HOLDER = """
@@ -328,3 +328,49 @@ def test_the_name_of_a_new_run_folder_is_on_disk(tmp_path: Path, monkeypatch: py
     flushed.clear()
     with open_run_folder(results, "run", resume="auto"):
         assert not flushed
+
+
+@pytest.mark.parametrize("resume", [False, True, "auto"])
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (["Ball/checkpoint.pt", "Ball/Ball-500.onnx", "configuration.yaml"], "ML-Agents (Ball/checkpoint.pt)"),
+        (["run_logs/training_status.json", "Ball.onnx"], "ML-Agents 1.1.0 (run_logs/training_status.json)"),
+        (["Ball/frozen_graph_def.pb", "Ball/checkpoint"], "ML-Agents (Ball/frozen_graph_def.pb)"),
+        (["checkpoint_000010/policies/default/policy_state.pkl", "checkpoint_000010/algorithm_state.pkl"], "RLlib"),
+        (["logs/best_model.zip", "monitor.csv"], "Stable-Baselines3 (logs/best_model.zip)"),
+        (["checkpoint_p0/checkpoint_000000001_4096.pth", "cfg.json"], "Sample Factory"),
+        (["7/_METADATA", "notes.md"], "another program (7/_METADATA)"),
+        (["weights.safetensors"], "another program (weights.safetensors)"),
+        (["ckpt"], "another program (ckpt)"),
+    ],
+)
+def test_the_run_of_another_program_is_named_and_not_touched(
+    tmp_path: Path, files: list[str], named: str, resume: bool | str
+) -> None:
+    """Nothing is written there, the lock included, and no advice would destroy it; --force does as it says."""
+    path = tmp_path / "run"
+    for name in files:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text('{"metadata": {"mlagents_version": "1.1.0"}}')
+    error = refused(tmp_path, resume=resume)
+    assert named in error.message
+    assert "start over" not in error.message
+    assert "resume" not in error.message
+    assert error.exit_code == (ExitCode.NOTHING_TO_RESUME if resume is True else ExitCode.RUN_FOLDER_EXISTS)
+    with pytest.raises(UserError):
+        check_run_folder(tmp_path, "run", resume=resume)  # type: ignore[arg-type]
+    assert sorted(str(each.relative_to(path)) for each in path.rglob("*") if each.is_file()) == sorted(files)
+    with open_run_folder(tmp_path, "run", force=True) as folder:
+        assert folder.next_generation() == 1
+    with open_run_folder(tmp_path, "run", resume="auto"):
+        assert all((path / name).exists() for name in files)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "run.yaml", ".gitkeep", "Ball/setup.json"])
+def test_documents_are_no_run(tmp_path: Path, name: str) -> None:
+    """A service may begin in a folder that holds its own notes."""
+    (tmp_path / "run" / name).parent.mkdir(parents=True)
+    (tmp_path / "run" / name).write_text("x")
+    with open_run_folder(tmp_path, "run", resume="auto") as folder:
+        assert not folder.resuming

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +20,7 @@ from rollcast.tls import ClientSecurity, IdentityError
 from rollcast.v1 import control_pb2, control_pb2_grpc
 
 from learner.checkpoints.lock import FolderLock
-from learner.commands.list_runs import list_runs
+from learner.commands.list_runs import list_runs, run_places
 from learner.common.exits import ExitCode, UserError
 from learner.common.text import printable
 from learner.observe.address import (
@@ -162,8 +164,13 @@ def _security(found: BoundAddresses | None, given: ClientSecurity) -> ClientSecu
 
 def _at(control: str, results_dir: Path) -> BoundAddresses | None:
     """Returns the addresses of the running learner with a control address; None if it is not in the folder."""
-    found = (read_addresses(path.parent) for path in results_dir.glob(f"*/{ADDRESS_FILE}"))
+    found = map(read_addresses, _places(results_dir))
     return next((each for each in found if each is not None and each.control == control), None)
+
+
+def _places(results_dir: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from run_places(results_dir)
 
 
 def _exit_code(cause: WireError) -> ExitCode:
@@ -189,7 +196,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         if folder is places[-1] and not folder.is_dir():
             folder = next((place for place in places if place.is_dir()), folder)
     else:
-        found = sorted(filter(_has_learner, results_dir.glob("*")))
+        found = sorted(filter(_has_learner, _places(results_dir)))
         if not found:
             raise UserError(
                 ExitCode.UNREACHABLE,

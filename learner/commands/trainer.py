@@ -116,7 +116,13 @@ class TrainerProgram:
         )
         if hello.directory is not None:
             enter(hello.directory)
-        folder = RunFolder(hello.folder, None, resuming=hello.resuming, initialize_from=hello.initialize_from)
+        folder = RunFolder(
+            hello.folder,
+            None,
+            run_id=hello.loaded.options.checkpoint_settings.run_id,
+            resuming=hello.resuming,
+            initialize_from=hello.initialize_from,
+        )
         try:
             reduce = None if self._ranks == 1 else self._join(hello.loaded.options)
             if self._rank:
@@ -162,7 +168,9 @@ class TrainerProgram:
         try:
             told = self._follows.get()
             options = hello.loaded.options
-            FollowingSide(options, self._link, told, hello.folder.name, reduce or SingleLearner()).run()
+            FollowingSide(
+                options, self._link, told, options.checkpoint_settings.run_id, reduce or SingleLearner()
+            ).run()
         except BaseException as error:  # noqa: BLE001 - the run ends with an exit code
             failed = failure_of(error, hello.folder)
             if not isinstance(error, UserError):

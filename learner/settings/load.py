@@ -30,6 +30,8 @@ from learner.settings.slots import slot_of
 from learner.settings.trainer import TrainerSettings
 from learner.settings.yaml_reader import Document, read_document
 
+MOST_REPEATED = 20
+"""Warnings of keys that are written twice."""
 MASK = "**********"
 """Replaces a secret wherever settings are shown or written."""
 
@@ -76,9 +78,17 @@ def load_run_options(
     document = Document() if path is None else read_document(path)
     tree = copy.deepcopy(document.tree)
     problems = Problems("the settings" if path is None else str(path), document.lines)
+    for place, line, text in document.repeated[:MOST_REPEATED]:
+        problems.warnings.append(f"{path}:{line}: {'.'.join(place)} {text}")
     _fill_empty_blocks(tree)
     problems.origins = dict.fromkeys(leaves(tree), "yaml")
     _lay_over_all(tree, problems, cli or {}, set_items, environ or {})
+    problems.beside_file = frozenset(
+        path[:length]
+        for path, origin in problems.origins.items()
+        if origin != "yaml"
+        for length in range(len(path) + 1)
+    )
     settle_start(tree, problems)
     _lint(tree, problems)
     options = _build(tree, problems)

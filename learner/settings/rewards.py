@@ -21,7 +21,6 @@ from rollcast.demonstrations import Pairing
 
 from learner.common.exits import ExitCode, UserError
 from learner.settings.base import (
-    Fraction,
     NonNegativeReal,
     PositiveReal,
     PositiveWhole,
@@ -37,7 +36,7 @@ from learner.settings.network import MAX_WIDTH, Activation, NetworkSettings
 class RewardSignalSettings(SettingsModel):
     """Settings of every reward signal."""
 
-    gamma: Fraction = 0.99
+    gamma: Real = 0.99
     """discount of this signal"""
     strength: Real = 1.0
     """factor of this signal; a negative one inverts it"""

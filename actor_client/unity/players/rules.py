@@ -26,7 +26,7 @@ DEFAULT_LIFETIME_RESTARTS: Final = 10
 DEFAULT_RATE_LIMIT: Final = 1
 DEFAULT_PERIOD_SECONDS: Final = 60.0
 NO_LIMIT: Final = -1
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}(/[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}){0,7}")
 
 
 class RestartQuota:

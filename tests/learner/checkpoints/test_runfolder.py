@@ -17,6 +17,7 @@ import yaml
 from learner.checkpoints import lock, runfolder
 from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.runfolder import RunFolder, check_run_folder, open_run_folder
+from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
 
 HOLDER = """
@@ -202,7 +203,7 @@ def test_force_and_resume_contradict(tmp_path: Path, resume: bool) -> None:
     assert refused(tmp_path, resume=resume, force=True).exit_code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize("name", ["../x", "", ".", "..", "a/b", "/x", "a\0b", ".git"])
+@pytest.mark.parametrize("name", ["../x", "", ".", "..", "a/../../b", "/x", "a\0b", "a//b"])
 def test_names_stay_in_the_results_folder(tmp_path: Path, name: str) -> None:
     """A run id is the name of a folder, not a path; the same for --initialize-from."""
     for run_id, initialize_from in ((name, None), ("run", name)):
@@ -374,3 +375,16 @@ def test_documents_are_no_run(tmp_path: Path, name: str) -> None:
     (tmp_path / "run" / name).write_text("x")
     with open_run_folder(tmp_path, "run", resume="auto") as folder:
         assert not folder.resuming
+
+
+def test_a_run_may_be_in_a_folder_of_runs(tmp_path: Path) -> None:
+    """As in ML-Agents, --run-id soccer/first is a folder in a folder; it is found there."""
+    with open_run_folder(tmp_path, "soccer/first") as folder:
+        assert folder.run_id == "soccer/first"
+        assert folder.path == tmp_path / "soccer" / "first"
+        folder.next_generation()
+    with open_run_folder(tmp_path, "other", initialize_from="soccer/first"):
+        pass
+    assert [row.run_id for row in list_runs(tmp_path)] == ["soccer/first"]
+    with pytest.raises(UserError):
+        open_run_folder(tmp_path, "soccer/../../out")

@@ -113,7 +113,7 @@ def test_logs_lie_where_ml_agents_has_them(tmp_path: Path, monkeypatch: pytest.M
     assert log_place(None, dataclasses.replace(run_info(), actor_index=2)).prefix == "2-"
 
 
-@pytest.mark.parametrize("run_id", ["..", "../../etc", "/etc", "", "a/b", ".hidden"])
+@pytest.mark.parametrize("run_id", ["..", "../../etc", "/etc", "", "a/../../b", ".hidden"])
 def test_a_learner_does_not_choose_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_id: str) -> None:
     """A run name that is not a plain word gives no folder."""
     monkeypatch.chdir(tmp_path)

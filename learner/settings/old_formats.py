@@ -9,7 +9,36 @@ from learner.settings.base import Value
 
 PAGE: Final = "actor_client/unity/README.md#old-run-files"
 _FLAT: Final = frozenset(
-    ["trainer", "use_recurrent", "batch_size", "buffer_size", "learning_rate", "beta", "epsilon", "lambd", "num_epoch", "num_layers", "hidden_units", "normalize", "memory_size", "sequence_length", "gamma", "use_curiosity", "curiosity_strength", "pretraining", "summary_path", "buffer_init_steps", "init_entcoef", "brain_to_imitate", "batches_per_epoch", "demo_path", "max_steps", "time_horizon", "summary_freq", "reward_signals"]
+    [
+        "trainer",
+        "use_recurrent",
+        "batch_size",
+        "buffer_size",
+        "learning_rate",
+        "beta",
+        "epsilon",
+        "lambd",
+        "num_epoch",
+        "num_layers",
+        "hidden_units",
+        "normalize",
+        "memory_size",
+        "sequence_length",
+        "gamma",
+        "use_curiosity",
+        "curiosity_strength",
+        "pretraining",
+        "summary_path",
+        "buffer_init_steps",
+        "init_entcoef",
+        "brain_to_imitate",
+        "batches_per_epoch",
+        "demo_path",
+        "max_steps",
+        "time_horizon",
+        "summary_freq",
+        "reward_signals",
+    ]
 )
 """Settings of a behavior, all in one block; the last ones are where they are today."""
 _CURRICULUM: Final = frozenset({"measure", "thresholds", "min_lesson_length", "signal_smoothing", "parameters"})

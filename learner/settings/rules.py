@@ -225,6 +225,9 @@ def warn(options: RunOptions, problems: Problems) -> None:
             if warmup >= settings.max_steps:
                 text = f"is {warmup}, not below max_steps {settings.max_steps}: the learning rate never reaches its value; lower it"
                 problems.warn(("behaviors", name, "hyperparameters", "learning_rate_warmup"), text)
+        if settings.time_horizon > max(settings.max_steps, hyperparameters.buffer_size):
+            text = f"is {settings.time_horizon}, more than max_steps {settings.max_steps}: steps of longer episodes arrive after the end; lower it"
+            problems.warn(("behaviors", name, "time_horizon"), text)
         _warn_of_no_update(("behaviors", name, "max_steps"), settings, options, problems)
     if options.default_settings is not None and not options.behaviors:
         _warn_of_no_update(("default_settings", "max_steps"), options.default_settings, options, problems)

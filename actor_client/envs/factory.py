@@ -140,7 +140,7 @@ def _gymnasium_maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> 
             ) from error
         if _is_board_game(env):
             raise UnknownEnvironment(
-                f"{env} is a board game: use rollcast-actor boards --game {env}, or evaluate --env {env} --boards"
+                f"{env} is a board game: use rollcast-actor boards --game {env}, or rollcast-learner evaluate --env {env} --boards"
             ) from error
         raise UnknownEnvironment(
             f"{env}: {one_line(error)} If a package registers it, write package:{env}; for your own code, write "

@@ -129,7 +129,7 @@ class _OtherServices(grpc.GenericRpcHandler):
             "its client the address of that service"
         )
         if method.startswith("/rollcast."):
-            text += ", which is the learner's (--learner HOST:PORT of its log line)"
+            text += ", which is the learner's; its log has the address"
         if method not in self._told and len(self._told) < _MOST_METHODS:
             import structlog  # noqa: PLC0415 - as below
 

@@ -43,7 +43,7 @@ def check_supported(loaded: LoadedRun) -> None:
     if service.resume_checkpoint != LAST and not checkpoints.resume:
         raise UserError(
             ExitCode.USAGE,
-            f"--checkpoint {service.resume_checkpoint} needs a run to resume: add --resume, or start a new run with "
+            f"checkpoint {service.resume_checkpoint} needs a run to resume: add --resume, or start a new run with "
             "--initialize-from or init_path",
         )
     if not checkpoints.inference:  # acting needs none of these files

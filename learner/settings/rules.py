@@ -40,7 +40,7 @@ def unsupported(options: RunOptions) -> list[str]:
         found.extend(_not_told(f"environment_parameters.{name}", name, parameter))
     if options.rollcast.trainers > 1 and not options.checkpoint_settings.inference:
         found.extend(
-            f"{'.'.join(path)}.trainer_type: {settings.trainer_type} trains in one process; remove --trainers, or use one "
+            f"{'.'.join(path)}.trainer_type: {settings.trainer_type} trains in one process; set rollcast.trainers to 1, or use one "
             f"of: {_listed(lambda model: not model.traits.replay)}"
             for path, settings in _blocks(options)
             if settings.traits.replay

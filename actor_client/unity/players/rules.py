@@ -177,10 +177,15 @@ def log_place(log_dir: Path | None, run: RunInfo) -> LogPlace:
     except OSError as error:
         if log_dir is not None:
             raise ActorError(
-                ExitCode.USAGE, f"--log-dir {log_dir} cannot be written to ({error.strerror}): choose another folder"
+                ExitCode.USAGE,
+                f"the players' logs cannot be written to {log_dir} ({error.strerror}): choose another folder with "
+                "rollcast-actor unity --log-dir, or rollcast-unity --results-dir",
             ) from None
         structlog.get_logger().warning(
-            "player_logs_elsewhere", folder=str(folder), reason=error.strerror, next="choose a folder with --log-dir"
+            "player_logs_elsewhere",
+            folder=str(folder),
+            reason=error.strerror,
+            next="choose a folder with rollcast-actor unity --log-dir",
         )
         return LogPlace(None, prefix)
     return LogPlace(folder, prefix)

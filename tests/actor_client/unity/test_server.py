@@ -143,7 +143,7 @@ def test_where_the_system_names_no_user_everyone_is_served(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("/rollcast.v1.ActorService/OpenSession", "--learner"),
+        ("/rollcast.v1.ActorService/OpenSession", "the learner's"),
         ("/grpc.health.v1.Health/Check", "another service"),
         ("/communicator_objects.UnityToExternalProto/Other", "another service"),
         ("/x/" + "y" * 5000, "another service"),

@@ -126,7 +126,7 @@ def test_a_folder_that_was_asked_for_must_be_had(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").write_text("a file in the way")
     assert log_place(None, run_info()).folder is None
-    with pytest.raises(ActorError, match="--log-dir results/x cannot be written to") as failure:
+    with pytest.raises(ActorError, match="logs cannot be written to results/x") as failure:
         log_place(Path("results/x"), run_info())
     assert failure.value.exit_code is ExitCode.USAGE
     assert log_place(Path("mine"), run_info()).folder == tmp_path / "mine"

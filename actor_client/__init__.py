@@ -2,7 +2,7 @@
 
 from typing import Final
 
-import rollcast as _rollcast  # noqa: F401 - before ONNX Runtime, whose telemetry it disables
+import rollcast as _rollcast  # noqa: F401 - before gRPC and ONNX Runtime, for which it sets variables
 
 DISTRIBUTION: Final = "rollcast"
 """The distribution of this package; `rollcast.console` refuses another package of the same name."""

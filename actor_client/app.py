@@ -1,6 +1,7 @@
 """Runs an actor: makes environments, connects, declares, steps, and closes. Recordings need no learner."""
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable
 from typing import Final
@@ -11,7 +12,7 @@ from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.demos.batch import recorded
 from actor_client.demos.policies import LocalPolicy, load_policy
-from actor_client.endings import closing, run_command, watching
+from actor_client.endings import closing, limited, run_command, watching
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of, make_env_batch
 from actor_client.envs.seeds import environment_seeds
@@ -23,7 +24,7 @@ from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.rollout.link import BehaviorLink
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop, RolloutStats
-from actor_client.rollout.vector.watch import FirstConstruction
+from actor_client.rollout.vector.watch import OneCall
 from actor_client.serving import served_metrics
 from actor_client.settings.commands import GymSettings
 from actor_client.starting import make_link
@@ -55,17 +56,17 @@ def _act(settings: GymSettings, link: LearnerLink, heartbeat: Heartbeat) -> None
     make_batch = _batch_maker(settings)
     name = settings.behavior or behavior_of(settings.env)
     with recorded(settings.record, name, episodes=settings.record_episodes, on_enough=link.request_stop) as wrap:
-        with watching(settings, link, FirstConstruction(settings.num_envs)):
+        with watching(settings, link, OneCall(settings.num_envs)):
             batch = wrap(make_batch())
         link.start()
         if settings.max_seconds is not None:
             link.stop_after(settings.max_seconds)
-        with closing(link):
-            try:
-                with served_metrics(settings, link, heartbeat, settings.env):
-                    _step(settings, link, lambda: wrap(make_batch()), batch, heartbeat)
-            finally:
-                batch.close()
+        with (
+            closing(link),
+            limited(settings, link, batch.close),
+            served_metrics(settings, link, heartbeat, settings.env),
+        ):
+            _step(settings, link, lambda: wrap(make_batch()), batch, heartbeat)
 
 
 def _step(
@@ -129,6 +130,7 @@ def _batch_maker(settings: GymSettings) -> Callable[[], EnvBatch]:
         max_episode_steps=settings.max_episode_steps,
         frame_stack=settings.frame_stack,
     )
+    lives = itertools.count()
     return lambda: make_env_batch(
         settings.env,
         num_envs=settings.num_envs,
@@ -136,6 +138,7 @@ def _batch_maker(settings: GymSettings) -> Callable[[], EnvBatch]:
         vector=settings.vector,
         behavior=settings.behavior or DEFAULT_BEHAVIOR,
         wrapping=wrapping,
+        warns=next(lives) == 0,
     )
 
 

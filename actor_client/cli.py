@@ -6,24 +6,26 @@ Heavy modules are imported inside the commands that need them, so that `--help` 
 import argparse
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rollcast.console import add_completion
+from rollcast.console import add_completion, report_old_package
 
 from actor_client.boards import cli as boards_cli
 from actor_client.command_line import StrictParser, add_common, add_recording, flags_of, missing_extra
-from actor_client.exits import ActorError, ExitCode
+from actor_client.exits import WORKER_THREADS, ActorError, ExitCode
 from actor_client.pettingzoo import cli as pettingzoo_cli
-from actor_client.platform import plain_interrupts, prepare_streams
+from actor_client.platform import exit_at_once, plain_interrupts, prepare_streams
 from actor_client.unity import cli as unity_cli
 
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 _EVALUATIONS = """\
 Evaluations (rollcast-learner evaluate, rollcast.evaluation) need no other actor: this one resets its environments, plays
 whole episodes without training, and then continues to train."""
+_LOAD_SECONDS = 1.0
 _HEARTBEAT = "ROLLCAST_ACTOR_HEARTBEAT_FILE"
 _VARIABLES = "Each option can also be set by an environment variable: ROLLCAST_ACTOR_NUM_ENVS=8 sets --num-envs 8."
 
@@ -141,10 +143,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare_streams()
     try:
         with plain_interrupts():
-            return _run(arguments)
+            code = _run(arguments)
+            _leave_loads(code)
+            return code
     except BrokenPipeError:  # the reader of the output has gone, as in `... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for output that is still written at exit
         return ExitCode.OK
+    except Exception:
+        if report_old_package():
+            return ExitCode.SHADOWED
+        raise
+
+
+def _leave_loads(code: int) -> None:
+    """Ends the process if a policy is still being loaded: it may never be, and the interpreter would wait for it."""
+    loads = [thread for thread in threading.enumerate() if thread.name.startswith(WORKER_THREADS)]
+    for thread in loads:
+        thread.join(_LOAD_SECONDS)
+    if any(thread.is_alive() for thread in loads):
+        exit_at_once(code)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -159,6 +176,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         run: Callable[[argparse.Namespace], int] = parsed.run
         return run(parsed)
     except ActorError as error:
+        if error.exit_code is ExitCode.MISSING_EXTRA and report_old_package():  # too old to have the module
+            return ExitCode.SHADOWED
         with suppress(OSError):  # the output is closed or the disk is full; the exit code reports the error too
             print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code
@@ -180,7 +199,7 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step-timeout",
         metavar="S",
-        help="end the actor if a step() or reset() of an environment takes longer than S seconds (default: no limit)",
+        help="end the actor if a step(), reset() or close() of an environment takes longer than S seconds (default: no limit)",
     )
     parser.add_argument(
         "--policy",

@@ -16,7 +16,8 @@ from actor_client.envs.tracebacks import place_of, traceback_of
 from actor_client.exits import ActorError, ExitCode
 from actor_client.logs import LogFormat, indented
 from actor_client.platform import exit_at_once
-from actor_client.rollout.vector.watch import EnvironmentWatch, WatchedCalls
+from actor_client.rollout.vector.environments import CLOSE, DONE
+from actor_client.rollout.vector.watch import EnvironmentWatch, OneCall, WatchedCalls
 from actor_client.settings.commands import CommonSettings, EnvironmentSettings
 
 _OF_ENVIRONMENTS: Final = frozenset({ExitCode.ENVIRONMENT_FAILED, ExitCode.ENVIRONMENT_HANGS})
@@ -96,6 +97,23 @@ def close_session(link: LearnerLink, cause: BaseException | None) -> None:
         reason, message = session_pb2.CLOSE_REASON_ERROR, type(cause).__name__
     link.close(reason, message or link.stop_reason)
     _say_books(link)
+
+
+@contextmanager
+def limited(settings: EnvironmentSettings, link: LearnerLink, close: Callable[[], None]) -> Iterator[None]:
+    """Calls `close` when the block ends, for no longer than an environment may close at the actor's end.
+
+    Args:
+        settings: The command's settings.
+        link: The session's link.
+        close: Closes all environments.
+    """
+    try:
+        yield
+    finally:
+        end = str(sys.exception() or DONE)
+        with watching(settings, link, OneCall(settings.num_envs, CLOSE, end)):
+            close()
 
 
 def watching(settings: EnvironmentSettings, link: LearnerLink, environments: WatchedCalls) -> EnvironmentWatch:

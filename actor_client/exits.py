@@ -5,7 +5,10 @@ environment and the installation, 20-29 the network, 30-39 the protocol, 40-49 f
 """
 
 import enum
-from typing import Self
+from typing import Final, Self
+
+WORKER_THREADS: Final = "rollcast-policy"
+"""Beginning of the names of threads that load policies, and that the end of a command does not wait for."""
 
 
 class CodeWithHelp(enum.IntEnum):
@@ -31,7 +34,7 @@ class ExitCode(CodeWithHelp):
     MISSING_EXTRA = 12, "an optional part of Rollcast that this command needs is not installed"
     RECORDING_FAILED = 13, "a demonstration cannot be recorded: the file exists, or cannot be written"
 
-    SHADOWED = 19, "another package called actor_client hides Rollcast's"
+    SHADOWED = 19, "another package called actor_client hides Rollcast's, or one that it needs is too old"
 
     UNREACHABLE = 20, "the learner did not answer within --connect-timeout"
     UNAUTHENTICATED = 21, "the learner could not authenticate this actor"

@@ -10,15 +10,23 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rollcast.parents import end_with_parent
+from rollcast.signals import ignored, stop_signal_numbers
 
 from actor_client.exits import ExitCode
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+END_SECONDS: Final = 30.0
+"""Longest end of a process after its last line."""
+_MOST_SHOWN: Final = 8
 
 OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"))
 """Flags of `os.open` for a regular file: opening a pipe does not block, and children do not inherit the file."""
@@ -38,9 +46,7 @@ def plain_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    unhandled = (signal.SIG_DFL, signal.default_int_handler)
-    numbers = [number for number in stop_signal_numbers() if signal.getsignal(number) in unhandled]
-    previous = {number: signal.signal(number, lambda *_: os._exit(ExitCode.INTERRUPTED)) for number in numbers}
+    previous = _end_by_signals()
     try:
         yield
     finally:
@@ -48,17 +54,24 @@ def plain_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _end_by_signals() -> dict[signal.Signals, Any]:
+    """Lets signals that nobody handles end the process at once; returns their handlers from before."""
+    unhandled = (signal.SIG_DFL, signal.default_int_handler)
+    numbers = [number for number in stop_signal_numbers() if signal.getsignal(number) in unhandled]
+    return {number: signal.signal(number, lambda *_: leave(ExitCode.INTERRUPTED)) for number in numbers}
+
+
 @contextmanager
 def stop_signals(stop: Callable[[str], None], cut: Callable[[], None] | None = None) -> Iterator[None]:
     """Calls `stop` with the name of the first signal that asks the process to end; the second ends it immediately.
 
     Python runs handlers in the main thread, which may be inside a library for long. A thread reads the signals instead,
-    from the socket to which Python writes each at once.
+    from the socket to which Python writes each at once. Forked processes handle signals as Python does
+    (`rollcast.signals`).
 
     Args:
-        stop: Called in that thread. In a forked process, which has no such thread, it runs inside a signal handler: it
-            must take no lock.
-        cut: Called before the second signal ends the process; it must take no lock either.
+        stop: Called in that thread.
+        cut: Called in that thread before the second signal ends the process; it must take no lock.
     """
     seen: list[str] = []
 
@@ -70,17 +83,11 @@ def stop_signals(stop: Callable[[str], None], cut: Callable[[], None] | None = N
             os.write(2, f"{name} again: ended at once\n".encode())
             if cut is not None:
                 cut()
-            os._exit(ExitCode.INTERRUPTED)
+            leave(ExitCode.INTERRUPTED)
         seen.append(name)
         stop(name)
 
-    process = os.getpid()
-
-    def handle_forked(number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != process:
-            handle(number)
-
-    previous = {number: signal.signal(number, handle_forked) for number in stop_signal_numbers()}
+    previous = {number: signal.signal(number, ignored) for number in stop_signal_numbers()}
     try:
         with _read_by_thread(frozenset(previous), handle):
             yield
@@ -92,6 +99,7 @@ def stop_signals(stop: Callable[[str], None], cut: Callable[[], None] | None = N
 @contextmanager
 def _read_by_thread(numbers: frozenset[int], handle: Callable[[int], None]) -> Iterator[None]:
     """Calls `handle` in a thread with each signal of `numbers`; they need handlers, or Python does not report them."""
+    process = os.getpid()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
 
@@ -103,30 +111,38 @@ def _read_by_thread(numbers: frozenset[int], handle: Callable[[int], None]) -> I
     thread = threading.Thread(target=read, name="rollcast-signals", daemon=True)
     thread.start()
     earlier = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    if hasattr(os, "register_at_fork"):  # Ctrl+C reaches every process of a terminal, and counts as one signal
-        os.register_at_fork(after_in_child=_forget_wakeup)
     try:
         yield
     finally:
-        signal.set_wakeup_fd(earlier)
-        writer.close()
-        thread.join()
-        reader.close()
+        if os.getpid() == process:  # not in a forked process that leaves the block: the socket is also its parent's
+            signal.set_wakeup_fd(earlier)
+            writer.shutdown(socket.SHUT_RDWR)  # closing it ends nothing if a forked process has it open, too
+            thread.join()
+            writer.close()
+            reader.close()
 
 
-def _forget_wakeup() -> None:
-    """Stops a forked process from writing its signals to the socket of its parent."""
-    signal.set_wakeup_fd(-1)
+def limit_end() -> None:
+    """Lets the end of this process take `END_SECONDS` at most, and a signal then end it at once; call it at its start.
 
-
-def stop_signal_numbers() -> tuple[signal.Signals, ...]:
-    """Returns the signals that ask a process to end: Ctrl+C, SIGTERM, a closed terminal, Windows' Ctrl+Break.
-
-    Under nohup the terminal's signal remains ignored.
+    When everything is done and said, Python waits for threads and for processes of `multiprocessing` that user code has
+    left, and calls its functions for the end (`atexit`, `__del__`), none of which need return.
     """
-    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
-    there = [signal.Signals[name] for name in names if name in signal.Signals.__members__]
-    return tuple(each for each in there if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN)
+    _end_by_signals()
+
+    def wait() -> None:
+        threading.main_thread().join()  # it counts as ended when Python begins to wait for the others
+        time.sleep(END_SECONDS)
+        left = [thread.name for thread in threading.enumerate() if thread.is_alive() and not thread.daemon]
+        left += [f"process {child.pid}" for child in _children()]
+        what = f": the environment's code has left {', '.join(left[:_MOST_SHOWN])} running" if left else ""
+        code = ExitCode.ENVIRONMENT_HANGS
+        os.write(
+            2, f"error: this process did not end within {END_SECONDS:g} s{what} (exit code {code.value})\n".encode()
+        )
+        leave(code)
+
+    threading.Thread(target=wait, name="rollcast-end", daemon=True).start()
 
 
 def prepare_streams() -> None:
@@ -273,16 +289,28 @@ def describe_exit(code: int) -> str:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """Ends this process and the processes of `multiprocessing`, even if a thread does not return.
+    """Ends this process and the processes of `multiprocessing`, even if a thread does not return; writes buffered output.
 
     Args:
         code: The exit code.
     """
-    multiprocessing = sys.modules.get("multiprocessing")
-    if multiprocessing is not None:
-        for child in multiprocessing.active_children():
-            child.kill()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
+    leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process like `exit_at_once`, but takes no lock and leaves buffered output: for signals.
+
+    Args:
+        code: The exit code.
+    """
+    for child in _children():
+        child.kill()
     os._exit(code)
+
+
+def _children() -> "list[BaseProcess]":
+    multiprocessing = sys.modules.get("multiprocessing")
+    return [] if multiprocessing is None else multiprocessing.active_children()

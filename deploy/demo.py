@@ -23,7 +23,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from actor_client.platform import ask_to_end, end_process, start_process, stop_signal_numbers
+from rollcast.signals import stop_signal_numbers
+
+from actor_client.platform import ask_to_end, end_process, start_process
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN_FILE = ROOT / "learner" / "run_files" / "cartpole.yaml"

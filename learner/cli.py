@@ -18,8 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from rollcast.console import add_completion
+from rollcast.console import add_completion, report_old_package
 from rollcast.extras import install
+from rollcast.signals import stop_signal_numbers
 
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
@@ -30,7 +31,7 @@ from learner.commands.run_flags import add_address
 from learner.commands.runs import add_backup, add_runs
 from learner.commands.tournament import add_tournament
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import operator_signal_numbers, prepare_streams, stop_signal_numbers
+from learner.common.platform import operator_signal_numbers, prepare_streams
 from learner.common.text import printable
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_tournament(
         commands.add_parser("tournament", help="play checkpoints and models against each other, with ratings")
     )
-    add_trainer(
-        commands.add_parser("trainer", help="train for a learner on another machine, as a rank of torchrun"), _trainer
-    )
+    add_trainer(commands.add_parser("trainer", help="train for a learner on another machine"), _trainer)
     add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
     add_backup(commands.add_parser("backup", help="copy a run, while it trains too"))
     add_compare(
@@ -142,6 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except BrokenPipeError:  # the reader of the output has closed it, as in `... | head`
         return ExitCode.OK
+    except Exception:
+        if report_old_package():
+            return ExitCode.SHADOWED
+        raise
     finally:
         for stream in (sys.stdout, sys.stderr):
             _flush_or_forget(stream)
@@ -175,6 +178,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         with _written_out():
             return run(parsed)
     except UserError as error:
+        if error.exit_code is ExitCode.MISSING_EXTRA and report_old_package():  # too old to have the module
+            return ExitCode.SHADOWED
         with suppress(OSError):  # the reader may be gone; the exit code reports the error too
             for line in error.details:
                 print(f"  {printable(line, len(line))}", file=sys.stderr)
@@ -202,7 +207,9 @@ def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
     parser.add_argument("--trainers", metavar="N", help="processes that train together (default: 1)")
     parser.add_argument(
-        "--trainer-address", metavar="HOST:PORT", help="wait here for trainers that torchrun starts on other machines"
+        "--trainer-address",
+        metavar="HOST:PORT",
+        help="wait here for trainers on other machines (rollcast-learner trainer)",
     )
     parser.add_argument(
         "--deterministic", action="store_const", const="true", help="actors take the most likely action"

@@ -222,7 +222,8 @@ class Connector:
         problem = await self._certificate_problem(error)
         state.reconnects += 1
         count(state.counts.reconnects, (error.reason or error.code.name).lower())
-        state.last_failure = problem or describe_shortly(error)
+        proxy = await asyncio.to_thread(self._security.proxy_words, state.address) if _is_silent(error) else ""
+        state.last_failure = "; ".join(filter(None, (problem or describe_shortly(error), proxy)))
         wait_seconds = self._backoff.failed(least_wait_seconds(error))
         self._log.debug("connection_failure", reason=describe(error))
         if self._is_early(error):

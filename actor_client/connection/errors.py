@@ -38,7 +38,10 @@ _FATAL: Mapping[str, tuple[ExitCode, str]] = MappingProxyType(
         "BAD_SPEC": (ExitCode.REFUSED, "correct the spaces of the environment"),
         "SPEC_MISMATCH": (ExitCode.SPEC_MISMATCH, ""),
         "PROTOCOL_TOO_OLD": (ExitCode.PROTOCOL_TOO_OLD, "update the actor to the learner's release"),
-        "UNKNOWN_BEHAVIOR": (ExitCode.UNKNOWN_BEHAVIOR, "choose a behavior of the run file with --behavior"),
+        "UNKNOWN_BEHAVIOR": (
+            ExitCode.UNKNOWN_BEHAVIOR,
+            "act for one of its behaviors, or add this one to behaviors, or default_settings, in the run file",
+        ),
         "STEP_TOO_LARGE": (ExitCode.REFUSED, ""),
         "RING_TOO_SMALL": (ExitCode.REFUSED, ""),
         "UNTRAINABLE": (ExitCode.REFUSED, ""),

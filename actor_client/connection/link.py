@@ -24,8 +24,10 @@ from actor_client.connection.endpoint import CLOSE_SECONDS
 from actor_client.connection.session import RunInfo, Session
 from actor_client.connection.state import ConnectionState
 from actor_client.counts import RolloutCounts
-from actor_client.exits import ActorError, ExitCode
+from actor_client.exits import WORKER_THREADS, ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
+from actor_client.platform import exit_at_once
+from actor_client.policy.graph import present_runs
 
 Answer = TypeVar("Answer")
 
@@ -33,6 +35,11 @@ Answer = TypeVar("Answer")
 FLUSH_SECONDS = 2.0
 # Two workers, so that one can read while the other loads.
 WORKERS = 2
+
+
+RUN_SECONDS = 5.0
+"""Time that an actor that is asked to stop waits for a policy that computes; a container has ten seconds to end."""
+_LOOK_SECONDS = 1.0
 
 
 class LearnerLink:
@@ -298,7 +305,7 @@ class LearnerLink:
             self._address, self._session, self.counts, self._history, outage_bytes=self._outage_bytes
         )
         self._declarations = Declarations(state)
-        workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="rollcast-policy")
+        workers = ThreadPoolExecutor(WORKERS, thread_name_prefix=WORKER_THREADS)
         connector = Connector(
             state,
             self._declarations,
@@ -310,6 +317,7 @@ class LearnerLink:
             security=self._security,
         )
         self._main = asyncio.ensure_future(connector.run())
+        watch = asyncio.ensure_future(self._end_endless_run())
         self._begun.set()
         try:
             await self._main
@@ -322,5 +330,23 @@ class LearnerLink:
             text = f"the connection failed with {type(error).__name__}: {error}; please report the traceback above"
             state.fail(ActorError(ExitCode.INTERNAL, text))
         finally:
+            watch.cancel()
             workers.shutdown(wait=False, cancel_futures=True)
             state.changed.set()
+
+    async def _end_endless_run(self) -> None:
+        """Ends the process if a policy still computes long after the actor was asked to stop: nothing else would end its thread."""
+        before: set[tuple[int, int]] = set()
+        while True:
+            present = present_runs() if self._state.stopping else set()
+            if before & present:
+                threading.Thread(target=self._give_up, name="rollcast-give-up", daemon=True).start()
+                return
+            before = present
+            await asyncio.sleep(RUN_SECONDS if self._state.stopping else _LOOK_SECONDS)
+
+    def _give_up(self) -> None:
+        text = f"a policy has computed for more than {RUN_SECONDS:g} s, and the actor, which was asked to stop, ended without waiting for it"
+        self.close(session_pb2.CLOSE_REASON_ERROR, text)
+        structlog.get_logger().error("actor_ended", error=text, exit_code=ExitCode.POLICY_FAILED.value)
+        exit_at_once(ExitCode.POLICY_FAILED)

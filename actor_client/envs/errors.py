@@ -51,6 +51,10 @@ class EnvironmentFailed(ActorError):  # noqa: N818 - says what the environment d
         where = f" ({place})" if place else ""
         super().__init__(ExitCode.ENVIRONMENT_FAILED, f"{which} failed: {self.cause}{where}", traceback)
 
+    def forget(self) -> None:
+        """Lets go of the frames of the environment's code, which keep the environment alive."""
+        self.__cause__ = self.__context__ = self.__traceback__ = None
+
 
 class EnvironmentFailedTooOften(ActorError):  # noqa: N818 - says what the environment did
     """The environments failed more often than allowed.
@@ -67,7 +71,10 @@ class EnvironmentFailedTooOften(ActorError):  # noqa: N818 - says what the envir
         said = (
             f"{failures} failures {f'in {steps} steps' if steps else 'in a row without a successful step in between'}"
         )
-        message = f"{said}; the last one: {last.message}. Run the environment alone to find the fault"
+        alone = (
+            ". Run the environment alone to find the fault" if last.traceback else ""
+        )  # else it returned a wrong value
+        message = f"{said}; the last one: {last.message}{alone}"
         super().__init__(ExitCode.ENVIRONMENT_FAILED, message, traceback)
 
 

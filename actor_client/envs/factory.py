@@ -11,6 +11,7 @@ from rollcast.errors import BadSpec
 from rollcast.extras import install
 from rollcast.specs import BehaviorSpec
 
+from actor_client.envs import conventions
 from actor_client.envs.base import EnvBatch
 from actor_client.envs.errors import UnknownEnvironment, UnsupportedSpace, one_line
 from actor_client.envs.imports import import_callable, import_module, refuse_file
@@ -47,6 +48,7 @@ def make_env_batch(
     vector: bool = False,
     behavior: str = DEFAULT_BEHAVIOR,
     wrapping: Wrapping = _NOTHING_AROUND,
+    warns: bool = False,
 ) -> EnvBatch:
     """Makes E environments.
 
@@ -59,6 +61,7 @@ def make_env_batch(
             with the interface of `gymnasium.vector.VectorEnv`.
         behavior: The behavior's name in the spec.
         wrapping: Wrappers of each environment.
+        warns: Warn of conventions that are not followed; for the first ones.
 
     Raises:
         UnknownEnvironment: It does not exist, or cannot be imported or made.
@@ -82,6 +85,12 @@ def make_env_batch(
         if wrapping.frame_stack > 1:
             batch = StackedBatch(batch, wrapping.frame_stack)
         _check(batch.spec)
+        if not vector:
+            conventions.check_copies(env, environments, behavior)
+        if warns:
+            conventions.warn(
+                env, environments, batch, env_kwargs or {}, import_callable(env, *_split(env)) if is_callable else None
+            )
     except ActorError:
         _close(environments)
         raise
@@ -140,7 +149,7 @@ def _gymnasium_maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> 
             ) from error
         if _is_board_game(env):
             raise UnknownEnvironment(
-                f"{env} is a board game: use rollcast-actor boards --game {env}, or evaluate --env {env} --boards"
+                f"{env} is a board game: use rollcast-actor boards --game {env}, or rollcast-learner evaluate --env {env} --boards"
             ) from error
         raise UnknownEnvironment(
             f"{env}: {one_line(error)} If a package registers it, write package:{env}; for your own code, write "
@@ -181,6 +190,7 @@ def _check_interface(env: str, made: Any, *, vector: bool) -> None:
     if missing:
         returned = "None" if made is None else f"{type(made).__name__}, which has no {', '.join(missing)}"
         raise UnknownEnvironment(f"{env} returned {returned}; an object with the interface of {interface} is needed")
+    conventions.check_made(env, made)
 
 
 def _refuse_pettingzoo(env: str, made: Any) -> None:

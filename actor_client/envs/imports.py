@@ -50,6 +50,8 @@ def import_module(named: str, module: str) -> Any:
     except Exception as error:
         absent = isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]
         where = f"; looked in {here} and PYTHONPATH" if absent else ""
+        if isinstance(error, ModuleNotFoundError) and error.name == "gym":
+            where = "; gym is no longer maintained: write `import gymnasium as gym` in its place"
         said = f"{named}: module {module} cannot be imported: {one_line(error)}{where}"
         raise UnknownEnvironment(said, error) from error
 

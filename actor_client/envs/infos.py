@@ -4,10 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 from rollcast import limits
 
 from actor_client.envs.base import MaskArray
+
+_log = structlog.get_logger(__name__)
 
 ACTION_MASK: Final = "action_mask"
 """The key that environments of the Gymnasium family use, for example Taxi."""
@@ -18,6 +21,41 @@ LATE_MASK: Final = (
     "ones if every action is allowed"
 )
 """The reason to refuse a mask: the first reset decides whether there are masks."""
+
+
+MASK_NAMES: Final = frozenset(
+    {
+        *(ACTION_MASK, "action_masks", "mask", "masks", "valid_mask", "legal_actions", "legal_moves"),
+        *("avail_actions", "available_actions", "valid_actions"),
+    }
+)
+"""Names that masks have by the conventions of RLlib, Tianshou, SB3, OpenSpiel and SMAC."""
+
+
+def warn_of_other_mask(info: Mapping[str, Any], size: int) -> None:
+    """Warns of a mask under another name than `action_mask`.
+
+    Args:
+        info: The info of a first reset, without a mask.
+        size: Entries of a mask; of all copies together for a vector environment.
+    """
+    for name in MASK_NAMES & set(info):
+        if size and np.size(info[name]) == size:
+            warn_of_mask(f"info[{name!r}]")
+
+
+def warn_of_mask(where: str) -> None:
+    """Warns of a mask that is not used.
+
+    Args:
+        where: The place in which it was found.
+    """
+    _log.warning(
+        "mask_not_used",
+        found=where,
+        consequence="the policy chooses forbidden actions, too",
+        action=f"return it as info[{ACTION_MASK!r}] from reset and step, 1 for each allowed choice",
+    )
 
 
 def read_mask(info: Mapping[str, Any], branches: Sequence[int]) -> MaskArray | None:

@@ -11,9 +11,18 @@ from rollcast.v1 import policy_pb2
 
 from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
 from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault, info_fault
-from actor_client.envs.infos import ACTION_MASK, LATE_MASK, check_masks, episode_numbers, open_stuck_branches, read_mask
+from actor_client.envs.infos import (
+    ACTION_MASK,
+    LATE_MASK,
+    check_masks,
+    episode_numbers,
+    open_stuck_branches,
+    read_mask,
+    warn_of_other_mask,
+)
 from actor_client.envs.parameters import OPTION, EnvironmentParameters, setter_of, takes_options
 from actor_client.envs.spaces import ActionPlan, ObservationPlan, plan_actions
+from actor_client.envs.tensors import read_rewards
 from actor_client.envs.tracebacks import place_of_code
 
 _log = structlog.get_logger(__name__)
@@ -47,9 +56,17 @@ class ScalarBatch:
         self.num_envs = len(self._environments)
         self.active: int | None = None
         self.action_masks: MaskArray | None = None
+        self._is_new = True
         self._parameters = EnvironmentParameters(self.num_envs)
         self._setters = [setter_of(environment) for environment in self._environments]
         self.takes_parameters = self._setters[0] is not None or takes_options(self._environments[0])
+
+    @property
+    def conversions(self) -> list[tuple[str, Any]]:
+        """What a spec does not hold: first values, types and shapes."""
+        leaves = [(leaf.spec.name, leaf) for leaf in self._observations.leaves]
+        found = [(f"first value of {name}", leaf.start) for name, leaf in leaves]
+        return [*found, *self._actions.conversions]
 
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Sets the parameters of later episodes; see `EnvBatch.assign`."""
@@ -63,6 +80,9 @@ class ScalarBatch:
         try:
             self._warn_outside_space(observations[0])
             masked = bool(self.spec.action.discrete_branches) and any(map(_has_mask, infos))
+            if not masked and self._is_new:
+                warn_of_other_mask(infos[0], self.spec.action.mask_size)
+            self._is_new = False
             self.action_masks = self._masks(infos) if masked else None
             return self._observations.encode(observations)
         except EnvironmentFailed:
@@ -94,8 +114,7 @@ class ScalarBatch:
             fault = count_fault("step", result, STEP_VALUES) or error
             raise EnvironmentFailed(index, fault, place_of_code(self._steps[index])) from error
         try:
-            # An environment may return its reward as an array of one number.
-            reward_array = np.array(rewards, np.float32).reshape(self.num_envs)
+            reward_array = read_rewards(rewards, self.num_envs)
             if not ended:
                 self._renew_masks(infos)
                 return StepResult(
@@ -127,7 +146,9 @@ class ScalarBatch:
     def close(self) -> None:
         """Closes all environments, once; see `EnvBatch.close`."""
         environments, self._environments = self._environments, []
+        self._steps, self._setters = [], []
         for index, environment in enumerate(environments):
+            self.active = index
             try:
                 environment.close()
             except Exception as error:  # noqa: BLE001 - an environment's fault at its end must not hide the reason of the end

@@ -55,11 +55,16 @@ class ActionPlan:
         self._low = low
         self._high = high
 
+    @property
+    def conversions(self) -> list[tuple[str, Any]]:
+        """What the spec does not hold."""
+        return [("first action", self.start), ("type of actions", self._dtype), ("shape of actions", self._shape)]
+
     def batch(self, continuous: FloatArray | None, discrete: IntArray | None) -> NDArray[Any]:
         """Returns the actions of E environments, [E, *shape], in the space's dtype.
 
         Continuous actions are clipped to the space, because unbounded axes and rounding may leave it, and rounded if
-        the space holds integers.
+        the space holds integers. NaN becomes 0: an observation with NaN costs its episode, and not the environment.
 
         Args:
             continuous: float32 [E, n], transformed; None for a discrete space.
@@ -71,6 +76,8 @@ class ActionPlan:
         if continuous is None:
             raise ValueError("the policy returned neither continuous nor discrete actions")
         actions = continuous.reshape(len(continuous), *self._shape)
+        if not np.isfinite(actions).all():  # chosen on an observation with NaN
+            actions = np.nan_to_num(actions, nan=0.0)
         if self._dtype.kind in "iu":
             actions = np.rint(actions)
         # In float64, because float32 bounds of a large integer type are not exact.
@@ -209,12 +216,14 @@ class Leaf:
         path: Keys of its place in Dicts and Tuples.
         shape: Shape in the environment, without a batch axis.
         start: Subtracted from values, so that categories count from 0; None = nothing.
+        order: Axes of the environment's array, without a batch axis, in the order of the wire; empty = the same.
     """
 
     spec: ObservationSpec
     path: tuple[Any, ...]
     shape: tuple[int, ...]
     start: NDArray[np.int64] | None = None
+    order: tuple[int, ...] = ()
 
     def encode(self, observations: Sequence[Any]) -> NDArray[Any]:
         """Returns B observations in the wire's type, a new array [B, *spec.shape].
@@ -252,6 +261,8 @@ class Leaf:
             )
         if self.start is not None:
             values = (values - self.start).astype(self.spec.dtype)
+        if self.order:
+            values = values.transpose(0, *(axis + 1 for axis in self.order))
         return values if self.shape == self.spec.shape else values.reshape(len(values), *self.spec.shape)
 
 
@@ -340,12 +351,27 @@ def _box(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
     shape = tuple(map(int, space.shape))
     scale = BYTE_SCALE if float(np.max(space.high)) == BYTE_SCALE else 0.0
     image = _told_layout(name, space, shape) or _image_shape(shape)
+    order: tuple[int, ...] = ()
+    if image is None and len(shape) == 4 and (frame := _image_shape(shape[1:])) is not None:
+        image, order = _in_channels(shape[0], *frame)
     if image is None:
         spec = ObservationSpec(name, np.dtype(np.float32), (math.prod(shape),), ObservationKind.VECTOR, scale=scale)
         return Leaf(spec, path, shape)
     dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
     spec = ObservationSpec(name, dtype, image[0], ObservationKind.IMAGE, layout=image[1], scale=scale)
-    return Leaf(spec, path, shape)
+    return Leaf(spec, path, shape, order=order)
+
+
+def _in_channels(
+    count: int, shape: tuple[int, ...], layout: ImageLayout
+) -> tuple[tuple[tuple[int, ...], ImageLayout], tuple[int, ...]]:
+    """Returns shape and layout of stacked images as one, the oldest first, and the order of axes that makes it.
+
+    Gymnasium's FrameStackObservation adds the axis of frames in front; `--frame-stack` stacks in channels.
+    """
+    if layout is ImageLayout.HWC:
+        return ((*shape[:2], count * shape[2]), layout), (1, 2, 0, 3)
+    return ((count * shape[0], *shape[1:]), layout), ()
 
 
 def _told_layout(name: str, space: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ImageLayout] | None:

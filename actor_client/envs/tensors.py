@@ -24,6 +24,39 @@ def as_array(value: Any) -> NDArray[Any]:
     return np.asarray(value)
 
 
+def read_rewards(values: Any, num_envs: int) -> NDArray[np.float32]:
+    """Returns the rewards of E environments, float32 [E].
+
+    Args:
+        values: A number for each environment; also arrays of one number, or a tensor.
+        num_envs: E.
+
+    Raises:
+        ValueError: A reward is not one number.
+    """
+    try:
+        found = np.array(values if isinstance(values, list) else as_array(values))
+    except ValueError:  # of several lengths
+        found = np.empty(0)
+    if found.dtype.kind not in "fiub" or found.size != num_envs:
+        first = next(
+            (each for each in values if np.size(each) != 1 or np.asarray(each).dtype.kind not in "fiub"), values
+        )
+        raise ValueError(f"the reward must be one number; got {_shown_reward(first)}")
+    return found.astype(np.float32).reshape(num_envs)
+
+
+def _shown_reward(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"a dictionary of {', '.join(map(str, value))}; if these are agents, use rollcast-actor pettingzoo"
+    if isinstance(value, str | bytes) or value is None:
+        return f"{value!r}; return a float"
+    return (
+        f"{type(value).__name__} of shape {list(np.shape(value))}; add its parts up, as by --wrap with a function that returns "
+        "gymnasium.wrappers.TransformReward(env, sum)"
+    )
+
+
 def is_tensor(value: Any) -> bool:
     """Returns whether a value is an array of a library other than numpy."""
     return hasattr(value, "__array__") and not isinstance(value, np.ndarray | np.generic)

@@ -18,10 +18,11 @@ from actor_client.envs.infos import (
     open_stuck_branches,
     read_vector_masks,
     vector_episode_numbers,
+    warn_of_other_mask,
 )
 from actor_client.envs.parameters import OPTION, EnvironmentParameters, setter_of
 from actor_client.envs.spaces import ActionPlan, ObservationPlan, plan_actions
-from actor_client.envs.tensors import actions_like, as_array, read_tensors
+from actor_client.envs.tensors import actions_like, as_array, read_rewards, read_tensors
 from actor_client.envs.tracebacks import place_of_code
 
 _log = structlog.get_logger(__name__)
@@ -67,6 +68,7 @@ class VectorBatch:
         self._mode = _autoreset_mode(environment)
         self._seeds_each = _seeds_each(environment)
         self._closed = False
+        self._is_new = True
         self._to_ignore: NDArray[np.bool_] | None = None
         self._as_actions = actions_like(None)
         self._parameters = EnvironmentParameters(self.num_envs)
@@ -104,6 +106,9 @@ class VectorBatch:
             self._as_actions = actions_like(self._observations.leaves[0].find(observations))
             infos = read_tensors(infos)
             self.action_masks = None if self._read_masks(infos) is None else self._masks(infos)
+            if self.action_masks is None and self._is_new:
+                warn_of_other_mask(infos, self.num_envs * self.spec.action.mask_size)
+            self._is_new = False
             return self._encode(observations)
         except EnvironmentFailed:
             raise
@@ -128,6 +133,7 @@ class VectorBatch:
             self._environment.close()
         except Exception as error:  # noqa: BLE001 - a fault at the end must not hide the reason of the end
             _log.warning("environment_close_failed", error=str(error))
+        self._environment = self._setter = None
 
     def _step(self, actions: NDArray[Any]) -> StepResult:
         result = self._environment.step(self._as_actions(actions))
@@ -135,7 +141,7 @@ class VectorBatch:
             raise EnvironmentFailed(None, fault, place_of_code(self._environment.step))
         observations, rewards, terminated, truncated, infos = result
         ignored, self._to_ignore = self._to_ignore, None
-        rewards = np.array(as_array(rewards), np.float32).reshape(self.num_envs)
+        rewards = read_rewards(rewards, self.num_envs)
         terminated = as_array(terminated)
         ended_at = np.logical_or(terminated, as_array(truncated))
         if infos:

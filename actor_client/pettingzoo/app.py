@@ -4,7 +4,7 @@ import structlog
 
 from actor_client.connection.session import RunInfo
 from actor_client.demos.players import PlayerDemos
-from actor_client.endings import closing, run_command, watching
+from actor_client.endings import closing, limited, run_command, watching
 from actor_client.envs.errors import UnknownEnvironment, one_line
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of
 from actor_client.exits import ActorError, ExitCode
@@ -18,7 +18,7 @@ from actor_client.pettingzoo.loop import EnvironmentLoop
 from actor_client.platform import stop_signals
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.rollout.agents.scripts import ScriptedOpponent
-from actor_client.rollout.vector.watch import FirstConstruction
+from actor_client.rollout.vector.watch import OneCall
 from actor_client.serving import served_metrics
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.starting import make_link, recorded_players, refuse_lockstep
@@ -63,8 +63,13 @@ class PettingZooActor:
         with stop_signals(link.request_stop), recorded_players(settings, link) as demos:
             # Environments first: they may start processes, which must not inherit gRPC's state.
             made: list[Agents] = []
-            try:
-                with watching(self._settings, self._link, FirstConstruction(settings.num_envs)):
+
+            def close_made() -> None:
+                for env, agents in enumerate(made):
+                    close(env, agents)
+
+            with limited(settings, link, close_made):
+                with watching(self._settings, self._link, OneCall(settings.num_envs)):
                     made.extend(self._make() for _ in range(settings.num_envs))
                     self._check(made[0])
                 link.start()
@@ -72,9 +77,6 @@ class PettingZooActor:
                     link.stop_after(settings.max_seconds)
                 with closing(link), served_metrics(settings, link, self._heartbeat, settings.env):
                     self._step(made, demos)
-            finally:
-                for env, agents in enumerate(made):
-                    close(env, agents)
 
     def _check(self, agents: Agents) -> None:
         """Checks names and spaces before there is a connection.
@@ -117,7 +119,12 @@ class PettingZooActor:
         cast = Cast(self._rules, self._behavior(run))
         calls = Calls(settings.num_envs)
         environments: list[AgentEnvironment] = []
-        try:
+
+        def close_all() -> None:
+            for environment in environments:
+                environment.close()
+
+        with limited(settings, link, close_all):
             while made:
                 agents = made.pop(0)
                 environments.append(
@@ -140,13 +147,11 @@ class PettingZooActor:
                 demos=demos,
                 heartbeat=self._heartbeat,
             )
-            with watching(self._settings, self._link, calls):
-                loop.run()
-        except PolicyUnusable as error:
-            raise ActorError(ExitCode.POLICY_FAILED, str(error)) from None
-        finally:
-            for environment in environments:
-                environment.close()
+            try:
+                with watching(self._settings, self._link, calls):
+                    loop.run()
+            except PolicyUnusable as error:
+                raise ActorError(ExitCode.POLICY_FAILED, str(error)) from None
         if link.error is not None:
             raise link.error
 

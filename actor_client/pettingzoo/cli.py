@@ -60,7 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step-timeout",
         metavar="S",
-        help="end the actor if a step() or reset() of an environment takes longer than S seconds (default: no limit)",
+        help="end the actor if a step(), reset() or close() of an environment takes longer than S seconds (default: no limit)",
     )
     add_opponent(parser)
     add_recording(parser)

@@ -1,5 +1,8 @@
 """One environment for the rollout: its exchanges, its parameters, and its recovery after a failure."""
 
+import gc
+import os
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -19,6 +22,7 @@ from actor_client.pettingzoo.cast import Cast, Form
 from actor_client.rollout.evaluation import OTHER_STREAM
 from actor_client.rollout.link import SessionLink
 from actor_client.rollout.vector.environments import (
+    CLOSE,
     CONSTRUCTION,
     LONGEST_REMAKE_PAUSE_SECONDS,
     REMAKE_PAUSE_SECONDS,
@@ -42,7 +46,10 @@ class Calls:
         calls: Number of calls begun.
         call: The present call; empty between two calls.
         active: The environment that is called.
+        ending: Empty: `actor_client.endings.limited` watches the last calls.
     """
+
+    ending = ""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
@@ -107,6 +114,7 @@ class AgentEnvironment:
         self._in_row = 0
         self._failed_at_steps = 0
         self._resets = 0
+        self._process = os.getpid()
         self._actions: Mapping[str, Any] | None = None
         self._use(agents)
 
@@ -245,17 +253,24 @@ class AgentEnvironment:
         except (UnknownEnvironment, UnsupportedSpace) as error:  # making it worked before and may work again
             raise EnvironmentFailed(self.worker, error.message, traceback=error.traceback) from error
 
-    def fail(self) -> None:
+    def fail(self, failure: EnvironmentFailed) -> None:
         """Closes the environment after a failure; the next `advance` makes it again."""
         self._in_row = self.failures_in_row + 1
         self._failed_at_steps = self.steps
         self._failures += 1
         self.is_running = self.reset_due = False
+        failure.forget()
+        self._calls.begin(self.worker, CLOSE)
         self.close()
+        gc.collect()  # now, while the watch follows the call, and not at some time: an environment may have a `__del__`
+        self._calls.end()
         self._begins = True
 
     def close(self) -> None:
         """Closes the environment, once; never raises."""
+        if os.getpid() != self._process:  # forked by the environment's code, and came back: it is no second actor
+            traceback.print_exc()
+            os._exit(1)
         if self._is_open:
             self._is_open = False
             close(self.worker, self._agents)

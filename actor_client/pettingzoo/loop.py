@@ -188,7 +188,7 @@ class EnvironmentLoop:
             EnvironmentFailedTooOften: It failed too often.
         """
         worker = environment.worker
-        environment.fail()
+        environment.fail(failure)
         before = self._discarded_steps()
         self._loop.drop(worker, LOST)
         discarded = self._discarded_steps() - before

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import onnxruntime as _onnxruntime
@@ -27,6 +28,9 @@ _ORT.disable_telemetry_events()  # on Windows; elsewhere, `rollcast` sets the va
 _FATAL_ONLY: Final = 4
 _KEPT_SIZES: Final = 32
 """Most batch sizes whose bindings are kept; each binding takes a few kilobytes, and 15 microseconds to make."""
+
+
+_graphs: "WeakSet[Graph]" = WeakSet()
 
 
 class _Bound(NamedTuple):
@@ -83,6 +87,8 @@ class Graph:
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
         self._input_types = _check_ports("input", self._session.get_inputs(), self._inputs)
         _check_ports("output", self._session.get_outputs(), self._outputs)
+        self._begun = self._ended = 0
+        _graphs.add(self)
         self._agents = 0
         self._rows = 0
         self._buffers: dict[str, NDArray[Any]] = {}
@@ -139,10 +145,23 @@ class Graph:
         Raises:
             BadGraph: The graph fails, or an output has another shape than announced.
         """
+        self._begun += 1
         try:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise BadGraph(f"ONNX Runtime cannot run it: {_first_line(error)}") from error
+        finally:
+            self._ended = self._begun
+
+    @property
+    def present_run(self) -> int:
+        """Number of the present run; 0 between two runs."""
+        return self._begun if self._begun != self._ended else 0
+
+
+def present_runs() -> set[tuple[int, int]]:
+    """Returns what is run now by any thread: a number of the graph, and one of the run; the same run is equal at two looks."""
+    return {(id(graph), graph.present_run) for graph in list(_graphs) if graph.present_run}
 
 
 def open_session(model: bytes) -> Any:

@@ -262,6 +262,7 @@ class UnitySettings(CommonSettings):
     base_port: int | None = Field(default=None, ge=1, le=_LARGEST_PORT)
     listen: str = DEFAULT_LISTEN
     env_args: Annotated[tuple[str, ...] | None, NoDecode] = None
+    allow_env_args: Annotated[tuple[str, ...], NoDecode] = ()
     no_graphics: bool | None = None
     no_graphics_monitor: bool | None = None
     timeout_wait: Seconds | None = None
@@ -288,7 +289,7 @@ class UnitySettings(CommonSettings):
         except ValueError as error:
             raise ValueError(f"is not a list of arguments: {error}") from None
 
-    @field_validator("side_channel", mode="before")
+    @field_validator("side_channel", "allow_env_args", mode="before")
     @classmethod
     def _read_names(cls, value: object) -> object:
         return split_names(value)

@@ -4,6 +4,8 @@ import argparse
 import os
 from typing import Final
 
+from rollcast.proxies import spare_loopback
+
 from actor_client.command_line import add_common, add_opponent, add_recording, flags_of
 
 DESCRIPTION: Final = """\
@@ -46,6 +48,11 @@ def _add_players(parser: argparse.ArgumentParser) -> None:
         help="port of the first player; the others use the next ones (default: 5005; editor: 5004)",
     )
     parser.add_argument("--listen", metavar="ADDR,...", help="addresses where players connect (default: 127.0.0.1,::1)")
+    parser.add_argument(
+        "--allow-env-args",
+        metavar="FLAG,...",
+        help="flags for the build that the learner's run file may give, as --allow-env-args=--level,--seed (default: none)",
+    )
     parser.add_argument("--no-graphics", action="store_true", help=f"start players without graphics {_OF_RUN_FILE}")
     parser.add_argument(
         "--no-graphics-monitor",
@@ -81,6 +88,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def _unity(parsed: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded; Rollcast logs this itself
+    spare_loopback(os.environ)  # for the players
     from actor_client.unity.start import run
 
     return run(flags_of(parsed))

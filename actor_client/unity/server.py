@@ -27,6 +27,8 @@ FAREWELL: Final = b"\x0a\x03\x08\x90\x03"
 """A UnityMessageProto whose header has status 400, as bytes to avoid loading the generated code."""
 _KNOWN_SECONDS: Final = 1.0
 """Seconds for which a peer stays known; looking it up for each message would take longer than the message."""
+_MOST_METHODS: Final = 8
+_MOST_METHOD_CHARS: Final = 128
 _FAREWELL_SECONDS: Final = 1.0
 """Seconds for waiting answers to be sent."""
 
@@ -112,6 +114,34 @@ def _is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
+class _OtherServices(grpc.GenericRpcHandler):
+    """Refuses calls that no player makes, and names them: an actor or a command was given a player's port."""
+
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
+        self._told: set[str] = set()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        """Returns a handler that ends the call with the method that it called, and logs it once."""
+        method = handler_call_details.method[:_MOST_METHOD_CHARS]
+        text = (
+            f"this is the port of a Unity player, which calls /{_SERVICE}/{_METHOD}; {method} is of another service: give "
+            "its client the address of that service"
+        )
+        if method.startswith("/rollcast."):
+            text += ", which is the learner's; its log has the address"
+        if method not in self._told and len(self._told) < _MOST_METHODS:
+            import structlog  # noqa: PLC0415 - as below
+
+            self._told.add(method)
+            structlog.get_logger().warning("another_service_called", worker=self._worker, method=method, next=text)
+
+        def refuse(_: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, text)
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
 class PlayerServer:
     """Serves one player on its own port, on each of the given addresses.
 
@@ -166,7 +196,9 @@ class PlayerServer:
             maximum_concurrent_rpcs=_THREADS,
         )
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._exchange)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}), _OtherServices(self.worker))
+        )
         bound = 0
         for host in self._hosts:
             bound += self._bind(server, host)

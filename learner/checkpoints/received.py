@@ -9,12 +9,14 @@ older than the last ack, which the id of the system's start reveals; a file of a
 
     header    magic, id of the system's start, CRC-32, flag "complete"; device and inode of the file
     behavior  length and UTF-8 of the name, CRC-32; twice: total, place of a session, its key, its steps, its sequence, CRC-32
-    session   key, place and index of the behavior, CRC-32; twice: received steps, received sequence, CRC-32
+    session   key, place and index of the behavior, CRC-32; twice: received steps, received sequence, the behavior's total then,
+              steps taken, whether the actor has said goodbye, CRC-32
 
 The two copies of a number are written in turn, so that an interrupted write leaves one. Numbers never fall: the larger
 valid copy is the newer one. A chunk is first written to its behavior and then to its session; a kill between the two
 leaves the session one chunk behind, which the copy in the behavior repairs. The size is fixed: sessions that have ended
-give their places to new ones, the oldest first.
+give their places to new ones, the oldest first. Until then they stay in the file; the total tells whether a run state of
+the same time or later has their steps.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ RECEIVED: Final = "received_steps"
 MAX_BEHAVIORS: Final = 256
 """Most behaviors of a run; see `learner.ingest.behaviors`."""
 
-_MAGIC: Final = b"rollcast rcvd 02"
+_MAGIC: Final = b"rollcast rcvd 03"
 _HEADER: Final = struct.Struct("<16s40s")
 _HEADER_BYTES: Final = 96
 _PLACE: Final = struct.Struct("<QQ")
@@ -56,9 +58,9 @@ _TOTALS_AT: Final = (520, 568)
 _BEHAVIOR_BYTES: Final = 616
 _OWNER: Final = struct.Struct("<32sHH")
 _OWNER_CRC_AT: Final = 36
-_COUNTS: Final = struct.Struct("<QQ")
-_COUNTS_AT: Final = (40, 64)
-_SESSION_BYTES: Final = 88
+_COUNTS: Final = struct.Struct("<QQQQ?")
+_COUNTS_AT: Final = (40, 80)
+_SESSION_BYTES: Final = 120
 _SESSIONS_AT: Final = _HEADER_BYTES + MAX_BEHAVIORS * _BEHAVIOR_BYTES
 _MAX_COUNT: Final = 2**62
 _MAX_FILE_BYTES: Final = 2**26
@@ -76,11 +78,17 @@ class ReceivedCount:
         behavior: Name of the behavior.
         steps: Received steps.
         through: Every chunk of the session up to this sequence was received.
+        total: Received steps of the behavior in the run when the session's last chunk was received.
+        taken: Steps that its actor has taken, as far as it reported them.
+        has_left: Whether its actor ended the session.
     """
 
     behavior: str
     steps: int
     through: int
+    total: int = 0
+    taken: int = 0
+    has_left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +160,7 @@ class ReceivedSteps:
             log.warning("received_steps_unreadable", path=str(self._path), error=error.strerror or str(error))
             return None
         if len(data) < _SESSIONS_AT or not data.startswith(_MAGIC) or _header_crc(data) != _stored_header_crc(data):
-            log.warning("received_steps_unreadable", path=str(self._path), error="it is damaged")
+            log.warning("received_steps_unreadable", path=str(self._path), error="it is damaged, or of another version")
             return None
         is_here = data[_PLACE_AT : _PLACE_AT + _PLACE.size] == place
         is_complete = is_here and data[_COMPLETE_AT] == 1 and boot_id() == _boot_of(data) != ""
@@ -191,7 +199,9 @@ class ReceivedSteps:
             for index, count in counts.items():
                 if place < self._capacity and count.behavior in names:
                     owner = _OWNER.pack(key, names.index(count.behavior), index)
-                    _fill_session(content, place, owner, count.steps, count.through)
+                    # Its total is that of now: an older run state, from which the next start may continue, lacks it.
+                    numbers = (count.steps, count.through, totals.get(count.behavior, 0), count.taken, count.has_left)
+                    _fill_session(content, place, owner, numbers)
                     place += 1
         try:
             write_file(self._path, bytes(content), private=True)
@@ -205,7 +215,9 @@ class ReceivedSteps:
         self._free.extend(range(place))  # a session that returns gets a place of its own
         self._names = names
 
-    def note(self, session_id: str, index: int, behavior: str, *, total: int, steps: int, through: int) -> None:
+    def note(
+        self, session_id: str, index: int, behavior: str, *, total: int, steps: int, through: int, taken: int = 0
+    ) -> None:
         """Stores what was received, before the chunk is acked. No number ever falls.
 
         Args:
@@ -215,6 +227,7 @@ class ReceivedSteps:
             total: Received steps of the behavior in the run.
             steps: Received steps of the behavior in the session.
             through: Sequence of the chunk.
+            taken: Steps of the behavior that the session's actor has taken, as far as it reported them.
         """
         mapped = self._map
         if mapped is None:
@@ -225,14 +238,24 @@ class ReceivedSteps:
             place, tag = (_NOWHERE, b"") if session is None else (session.place, session.tag)
             _write(mapped, own, _TOTALS.pack(total, place, tag, steps, through))
         if session is not None:
-            _write(mapped, session, _COUNTS.pack(steps, through))
+            _write(mapped, session, _COUNTS.pack(steps, through, total, taken, False))
 
-    def end(self, session_id: str, indices: Iterable[int]) -> None:
-        """Lets new sessions take the places of one that has ended, after those that ended before it."""
-        for index in indices:
+    def end(self, session_id: str, taken: Mapping[int, int], *, has_left: bool) -> None:
+        """Lets new sessions take the places of one that has ended, after those that ended before it.
+
+        Args:
+            session_id: The session.
+            taken: Steps that its actor took, by index of the behavior.
+            has_left: Whether its actor ended it.
+        """
+        for index, steps in taken.items():
             slot = self._sessions.pop((session_id, index), None)
-            if slot is not None:
-                self._free.append(slot.place)
+            if slot is None:
+                continue
+            self._free.append(slot.place)
+            if has_left and self._map is not None:
+                received, through, total, _, _ = _COUNTS.unpack_from(self._map, slot.last)
+                _write(self._map, slot, _COUNTS.pack(received, through, total, steps, True))
 
     def close(self) -> None:
         """Closes the file. Later notes are ignored."""
@@ -268,7 +291,7 @@ class ReceivedSteps:
         if behavior is None:
             return None
         owner = _OWNER.pack(session_key_of(session_id), behavior.place, index)
-        slot = _fill_session(mapped, place, owner, 0, 0)
+        slot = _fill_session(mapped, place, owner, (0, 0, 0, 0, False))
         self._sessions[session_id, index] = slot
         return slot
 
@@ -300,12 +323,14 @@ def _fill_behavior(target: mmap.mmap | bytearray, place: int, behavior: str, tot
     target[start : start + len(name)] = name
 
 
-def _fill_session(target: mmap.mmap | bytearray, place: int, owner: bytes, steps: int, through: int) -> _Slot:
+def _fill_session(
+    target: mmap.mmap | bytearray, place: int, owner: bytes, counts: tuple[int, int, int, int, bool]
+) -> _Slot:
     """Fills the slot of a session, and returns it. Its former owner is removed first."""
     start = _SESSIONS_AT + place * _SESSION_BYTES
     target[start : start + _OWNER_CRC_AT + 4] = bytes(_OWNER_CRC_AT + 4)
     crc = zlib.crc32(owner)
-    numbers = _COUNTS.pack(steps, through)
+    numbers = _COUNTS.pack(*counts)
     for offset in _COUNTS_AT:
         content = numbers + _CRC.pack(zlib.crc32(numbers, crc))
         target[start + offset : start + offset + len(content)] = content
@@ -314,8 +339,8 @@ def _fill_session(target: mmap.mmap | bytearray, place: int, owner: bytes, steps
     return _Slot(place, start + _COUNTS_AT[0], start + _COUNTS_AT[1], crc, owner[:8])
 
 
-_Newest = dict[tuple[int, bytes], tuple[int, int]]
-"""Received steps and sequence of each behavior's newest chunk, by place and first bytes of the key of its session."""
+_Newest = dict[tuple[int, bytes], tuple[int, int, int, int, bool]]
+"""Counts of each behavior's newest chunk, by place and first bytes of the key of its session."""
 
 
 def _read_behaviors(data: bytes) -> tuple[list[str], dict[str, int], _Newest, bool]:
@@ -339,7 +364,7 @@ def _read_behaviors(data: bytes) -> tuple[list[str], dict[str, int], _Newest, bo
         names.append(name)
         totals[name] = total
         if where != _NOWHERE:
-            newest[where, key] = (steps, through)
+            newest[where, key] = (steps, through, total, 0, False)
     return names, totals, newest, is_whole
 
 
@@ -354,11 +379,14 @@ def _read_sessions(data: bytes, names: Sequence[str], newest: _Newest) -> dict[b
         copies = _valid(slot, _COUNTS, _COUNTS_AT, crc)
         if crc != _CRC.unpack_from(slot, _OWNER_CRC_AT)[0] or not copies or behavior >= MAX_BEHAVIORS:
             continue
-        numbers: tuple[int, int] = max(*copies, newest.get((place, key[:8]), (0, 0)))
+        steps, through, total, taken, has_left = max(*copies, newest.get((place, key[:8]), (0, 0, 0, 0, False)))
         counts = found.setdefault(key, {})
         before = counts.get(index)  # of an earlier start of the learner
-        if names[behavior] and (before is None or (before.steps, before.through) < numbers):
-            counts[index] = ReceivedCount(names[behavior], *numbers)
+        if names[behavior] and (
+            before is None or (before.steps, before.through, before.total) < (steps, through, total)
+        ):
+            taken = max(taken, *(copy[3] for copy in copies))
+            counts[index] = ReceivedCount(names[behavior], steps, through, total, taken, has_left)
     return found
 
 

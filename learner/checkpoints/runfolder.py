@@ -29,6 +29,7 @@ from typing import Literal, NamedTuple, Self
 
 import structlog
 
+from learner.checkpoints.foreign import foreign_run
 from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.names import (
     CONFIGURATION,
@@ -45,7 +46,7 @@ from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, read_regular, remove_leftovers, sync_folder, write_file
 from learner.settings.base import Value
 from learner.settings.load import to_yaml
-from learner.settings.names import name_problem
+from learner.settings.names import run_id_problem
 
 _STATISTICS = ("events.out.*", "stats.csv", "last_replay_buffer*.npz")
 """Statistics or experience of another run, which must not be mixed with a new one."""
@@ -61,6 +62,7 @@ class RunFolder:
     Args:
         path: The folder.
         lock: Lock on the folder; None if another process of this learner holds it.
+        run_id: Name of the run, relative to the folder of all runs.
         resuming: Whether this start continues from ``run_state.pt``.
         initialize_from: Folder of the run whose weights this run starts from, or None.
 
@@ -68,8 +70,11 @@ class RunFolder:
         is_superseded: Whether `require_newest` has found a later start of a learner.
     """
 
-    def __init__(self, path: Path, lock: FolderLock | None, *, resuming: bool, initialize_from: Path | None) -> None:
+    def __init__(
+        self, path: Path, lock: FolderLock | None, *, run_id: str, resuming: bool, initialize_from: Path | None
+    ) -> None:
         self.path = path
+        self.run_id = run_id
         self.resuming = resuming
         self.initialize_from = initialize_from
         self._lock = lock
@@ -80,11 +85,6 @@ class RunFolder:
         """Lets the next start in this folder continue from what was saved, if anything was."""
         if _has_state(self.path):
             self.resuming, self.initialize_from = True, None
-
-    @property
-    def run_id(self) -> str:
-        """Name of the run."""
-        return self.path.name
 
     @property
     def run_state(self) -> Path:
@@ -223,7 +223,8 @@ def open_run_folder(
 ) -> RunFolder:
     """Opens or creates the folder of a run and locks it.
 
-    A folder in which nothing was trained or saved (`holds_a_run`) counts as new.
+    A folder in which nothing was trained or saved (`holds_a_run`) counts as new. One with the checkpoints of another
+    program is refused before anything is written, unless ``force`` is given.
 
     Args:
         results_dir: Folder of all runs.
@@ -251,7 +252,7 @@ def open_run_folder(
         raise _cannot_use(path, error) from error
     if resuming and source is not None:
         log.info("initialize_from_ignored", run_id=run_id, reason="the run is resumed")
-    return RunFolder(path, lock, resuming=resuming, initialize_from=None if resuming else source)
+    return RunFolder(path, lock, run_id=run_id, resuming=resuming, initialize_from=None if resuming else source)
 
 
 def _make(path: Path) -> None:
@@ -312,7 +313,23 @@ def _named(
         )
     if resume is True and not path.is_dir():
         raise UserError(ExitCode.NOTHING_TO_RESUME, f"there is no run {run_id!r} in {root}{_runs_there(root)}")
+    if not force:
+        _refuse_foreign(path, resume=resume)
     return path, None if initialize_from is None else _source_run(root, initialize_from)
+
+
+def _refuse_foreign(path: Path, *, resume: bool | Literal["auto"]) -> None:
+    """Checks that a folder is not another program's, before anything is written there."""
+    try:
+        program = foreign_run(path)
+    except OSError as error:
+        raise _cannot_use(path, error) from error
+    if program is not None:
+        raise UserError(
+            ExitCode.NOTHING_TO_RESUME if resume is True else ExitCode.RUN_FOLDER_EXISTS,
+            f"{path} holds a run of {program}, which Rollcast cannot continue and does not touch: choose another --run-id "
+            "or --results-dir (--force would write there, over files of the same name)",
+        )
 
 
 def _decide(path: Path, *, resume: bool | Literal["auto"], force: bool) -> bool:
@@ -353,7 +370,7 @@ def _clean(path: Path, *, resuming: bool, force: bool) -> None:
 
 
 def _child(root: Path, name: str, option: str) -> Path:
-    problem = name_problem(name)
+    problem = run_id_problem(name)
     if problem is not None:
         raise UserError(
             ExitCode.RUN_FILE, f"{option} {name!r} {problem}; it must be a valid name for a folder in {root}"
@@ -372,7 +389,7 @@ def _source_run(root: Path, run_id: str) -> Path:
 def _runs_there(root: Path) -> str:
     if not root.is_dir():
         return " (that folder does not exist; check --results-dir)"
-    names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and name_problem(entry.name) is None)
+    names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and run_id_problem(entry.name) is None)
     if not names:
         return " (it holds no runs; check --results-dir)"
     return f" (it holds {', '.join(names[:10])}{', ...' if len(names) > 10 else ''})"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from learner.common.platform import stop_signal_numbers
+from rollcast.signals import stop_signal_numbers
 
 if TYPE_CHECKING:
     from learner.commands.trainer_hosts import AwaitedTrainers

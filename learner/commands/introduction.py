@@ -11,9 +11,9 @@ PROTOCOL: Final = 1
 """Version of the messages between a service and ranks on other machines, which must be of one release."""
 INTRODUCTION_BYTES: Final = 4096
 READY: Final = b"ready"
+"""Begins the answer of a rank, which ends with the address at which the others reach it, if there are others."""
 APART: Final = b"apart"
 """Answer of a rank 0 that does not see the run folder, in place of `READY`."""
-BEGIN: Final = b"begin"
 
 
 class RefusedError(Exception):
@@ -26,7 +26,7 @@ class Introduction:
 
     Attributes:
         rank: Its number, from 0.
-        ranks: How many torchrun has started.
+        ranks: How many there are, as it was told.
         release: Version of its package.
         token: Its token; None for none.
     """
@@ -59,6 +59,6 @@ class Introduction:
 def not_seen(folder: Path) -> str:
     """Returns what to do about a rank 0 that does not see the run folder."""
     return (
-        f"rank 0 does not see the run folder {folder}, into which it saves: start it on the learner's machine, with --node-rank 0 "
-        "and without --rdzv-backend, or share the folder"
+        f"rank 0 does not see the run folder {folder}, into which it saves: start it on the learner's machine (--rank 0), or "
+        "share the folder"
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from learner.observe.text import aligned, number
 
 _MARKS = ("generation", "configuration.yaml", SUMMARY_FILE, "run_state.pt", PROGRESS_FILE)
 """A folder with one of these files is a run folder."""
+MAX_NESTED = 4
+"""Folders above a run, below that of all runs: ``--run-id soccer/first`` makes one."""
 _TAIL_BYTES = 8192
 _STATES = {
     "target_return": "finished",
@@ -35,7 +38,7 @@ class RunRow:
     """One run.
 
     Attributes:
-        run_id: Name of its folder.
+        run_id: Name of its folder, relative to that of all runs.
         state: ``running``, ``waiting`` or ``paused`` while a learner uses the folder; otherwise ``finished``,
             ``stopped`` (it can be resumed), ``failed``, ``killed`` (its learner ended without a report), ``unstarted``
             (no learner of it ever listened), or ``unknown``.
@@ -60,7 +63,7 @@ class RunRow:
 
 
 def list_runs(results_dir: Path) -> list[RunRow]:
-    """Returns the runs in a folder, the most recently written first.
+    """Returns the runs in a folder and in folders below it, the most recently written first.
 
     Files of any content are read without an error.
 
@@ -68,15 +71,33 @@ def list_runs(results_dir: Path) -> list[RunRow]:
         UserError: The folder cannot be read.
     """
     try:
-        with os.scandir(results_dir) as entries:
-            folders = [Path(entry.path) for entry in entries if _is_folder(entry)]
+        folders = list(run_places(results_dir))
     except OSError as error:
         raise UserError(
             ExitCode.USAGE, f"{results_dir} cannot be read ({error.strerror}); name the folder with --results-dir"
         ) from None
     now = time.time()
-    rows = [read_run(folder, now) for folder in folders if _is_run(folder)]
+    rows = [
+        replace(read_run(folder, now), run_id=folder.relative_to(results_dir).as_posix())
+        for folder in folders
+        if _is_run(folder)
+    ]
     return sorted(rows, key=lambda row: (row.age_seconds is None, row.age_seconds or 0.0, row.run_id))
+
+
+def run_places(results_dir: Path, depth: int = MAX_NESTED) -> Iterator[Path]:
+    """Yields the folders in which a run may be: those in a folder, and below those that are no runs.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    with os.scandir(results_dir) as entries:
+        folders = [Path(entry.path) for entry in entries if _is_folder(entry)]
+    for folder in folders:
+        yield folder
+        if depth and not _is_run(folder):
+            with contextlib.suppress(OSError):
+                yield from run_places(folder, depth - 1)
 
 
 def read_run(folder: Path, now: float) -> RunRow:

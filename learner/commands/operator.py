@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import hmac
 import os
+import secrets
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -11,14 +15,16 @@ from typing import Final, Self
 from urllib.parse import quote, urlsplit
 
 import grpc
+from rollcast.auth import authorization, proof_of, token_hash
 from rollcast.channels import channel_options
 from rollcast.errors import WireError, from_rpc_error
 from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.tls import ClientSecurity, IdentityError
+from rollcast.tls import read_token as read_secret
 from rollcast.v1 import control_pb2, control_pb2_grpc
 
 from learner.checkpoints.lock import FolderLock
-from learner.commands.list_runs import list_runs
+from learner.commands.list_runs import list_runs, run_places
 from learner.common.exits import ExitCode, UserError
 from learner.common.text import printable
 from learner.observe.address import (
@@ -33,6 +39,7 @@ from learner.web.operator_token import TOKEN_FILE, read_token
 
 CALL_SECONDS = 5.0
 SAVE_SECONDS = 120.0
+_NONCE_BYTES: Final = 32
 _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE"})
 
 
@@ -64,7 +71,8 @@ class Operator:
         self.page = page
         self._security = security or ClientSecurity()
         try:
-            self._metadata = self._security.metadata()
+            file = self._security.token_file
+            self._token = None if file is None else read_secret(file)
             self._channel = self._security.sync_channel(address, channel_options(MAX_CHUNK_BYTES))
         except IdentityError as error:
             raise UserError(ExitCode.UNREACHABLE, str(error)) from None
@@ -115,35 +123,62 @@ class Operator:
             if cause.code is grpc.StatusCode.UNAVAILABLE and not cause.reason:  # from gRPC itself, not from a learner
                 text = f"no learner answers at {self.address}; if it was killed, start it again with --resume"
                 host, _, port = self.address.rpartition(":")
+                text = self._security.proxy_words(self.address) or text
                 text = self._security.problem(host.strip("[]"), int(port)) or text
             raise UserError(_exit_code(cause), text) from None
 
+    def prove(self) -> None:
+        """Checks that whoever answers knows the token, which no stranger may get who has the port of a killed learner.
+
+        With TLS, the certificate has proved it.
+
+        Raises:
+            UserError: It does not (UNREACHABLE), or there is no such token (NOT_ALLOWED).
+        """
+        if self._token is None or self._security.ca is not None:
+            return
+        port = int(self.address.rpartition(":")[2])
+        hashed, nonce = token_hash(self._token), secrets.token_bytes(_NONCE_BYTES)
+        request = control_pb2.ProveRequest(nonce=nonce, claim=proof_of("caller", hashed, nonce, port))
+        found = self._stub.Prove(request, timeout=CALL_SECONDS).proof
+        if not hmac.compare_digest(found, proof_of("learner", hashed, nonce, port)):
+            raise UserError(
+                ExitCode.UNREACHABLE,
+                f"whoever answers at {self.address} is not the learner: it does not know the token, which was not sent; if the "
+                "learner was killed, start it again with --resume",
+            )
+
+    def _authorized(self) -> tuple[tuple[str, str], ...]:
+        """Returns the metadata of a call, once whoever answers has proved to be the learner."""
+        self.prove()
+        return () if self._token is None else authorization(self._token)
+
     def status(self) -> control_pb2.StatusResponse:
         """Returns the state of the run."""
-        return self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS, metadata=self._metadata)
+        return self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS, metadata=self._authorized())
 
     def pause(self) -> None:
         """Pauses the run."""
-        self._stub.Pause(control_pb2.PauseRequest(), timeout=CALL_SECONDS, metadata=self._metadata)
+        self._stub.Pause(control_pb2.PauseRequest(), timeout=CALL_SECONDS, metadata=self._authorized())
 
     def resume(self) -> None:
         """Ends a pause."""
-        self._stub.Resume(control_pb2.ResumeRequest(), timeout=CALL_SECONDS, metadata=self._metadata)
+        self._stub.Resume(control_pb2.ResumeRequest(), timeout=CALL_SECONDS, metadata=self._authorized())
 
     def save_checkpoint(self) -> str:
         """Saves a checkpoint and returns its path on the learner's machine."""
         return self._stub.SaveCheckpoint(
-            control_pb2.SaveCheckpointRequest(), timeout=SAVE_SECONDS, metadata=self._metadata
+            control_pb2.SaveCheckpointRequest(), timeout=SAVE_SECONDS, metadata=self._authorized()
         ).path
 
     def drain(self, *, final: bool) -> None:
         """Ends the run; with `final` the actors exit too."""
-        self._stub.Drain(control_pb2.DrainRequest(final=final), timeout=CALL_SECONDS, metadata=self._metadata)
+        self._stub.Drain(control_pb2.DrainRequest(final=final), timeout=CALL_SECONDS, metadata=self._authorized())
 
     def release(self, actor_name: str, principal: str | None) -> int:
         """Lets an actor that is shut out in again; returns the number of actors of this name."""
         request = control_pb2.ReleaseActorRequest(actor_name=actor_name, principal=principal)
-        return self._stub.ReleaseActor(request, timeout=CALL_SECONDS, metadata=self._metadata).released
+        return self._stub.ReleaseActor(request, timeout=CALL_SECONDS, metadata=self._authorized()).released
 
     def accepts_actors(self) -> bool:
         """Returns whether the run waits or trains, and is not paused, draining or failed."""
@@ -162,8 +197,13 @@ def _security(found: BoundAddresses | None, given: ClientSecurity) -> ClientSecu
 
 def _at(control: str, results_dir: Path) -> BoundAddresses | None:
     """Returns the addresses of the running learner with a control address; None if it is not in the folder."""
-    found = (read_addresses(path.parent) for path in results_dir.glob(f"*/{ADDRESS_FILE}"))
+    found = map(read_addresses, _places(results_dir))
     return next((each for each in found if each is not None and each.control == control), None)
+
+
+def _places(results_dir: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from run_places(results_dir)
 
 
 def _exit_code(cause: WireError) -> ExitCode:
@@ -189,7 +229,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         if folder is places[-1] and not folder.is_dir():
             folder = next((place for place in places if place.is_dir()), folder)
     else:
-        found = sorted(filter(_has_learner, results_dir.glob("*")))
+        found = sorted(filter(_has_learner, _places(results_dir)))
         if not found:
             raise UserError(
                 ExitCode.UNREACHABLE,
@@ -256,6 +296,8 @@ def page_link(run: str | None, results_dir: Path) -> str:
     _require_answer(url)
     token = read_token(folder)
     if token is not None:
+        with Operator.of(replace(addresses, token=str(folder / TOKEN_FILE))) as operator:
+            operator.prove()
         return f"{url}#token={quote(token.reveal(), safe='')}"
     if (folder / TOKEN_FILE).exists():
         raise UserError(

@@ -5,7 +5,7 @@ torch is imported only for checks that need it: of checkpoints, devices and user
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def check_supported(loaded: LoadedRun) -> None:
     if service.resume_checkpoint != LAST and not checkpoints.resume:
         raise UserError(
             ExitCode.USAGE,
-            f"--checkpoint {service.resume_checkpoint} needs a run to resume: add --resume, or start a new run with "
+            f"checkpoint {service.resume_checkpoint} needs a run to resume: add --resume, or start a new run with "
             "--initialize-from or init_path",
         )
     if not checkpoints.inference:  # acting needs none of these files
@@ -235,6 +235,25 @@ _ANY = "(any)"
 """Name for the behaviors that the run file does not list."""
 
 
+def _refuse_added(found: FoundFolder, paths: Mapping[str, Path]) -> None:
+    """Refuses behaviors that the other run does not have: initialize_from is for all, init_path for each.
+
+    Raises:
+        UserError: Some of the behaviors have a checkpoint in the other run, and some have none.
+    """
+    source = found.source
+    theirs = {name: path for name, path in paths.items() if source is not None and source in path.parents}
+    added = [name for name, path in theirs.items() if not path.exists()]
+    kept = {name: path for name, path in theirs.items() if name not in added}
+    if added and kept:
+        name, path = next(iter(kept.items()))
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"{source} has no checkpoint of {', '.join(map(repr, added))}: to start only {', '.join(map(repr, kept))} from it, "
+            f"omit initialize_from and give each its init_path, such as --set behaviors.{name}.init_path={path}",
+        )
+
+
 def _check_initial(options: RunOptions, found: FoundFolder) -> None:
     """Checks the checkpoints that behaviors start from: those of listed behaviors, and one that all others share.
 
@@ -251,6 +270,7 @@ def _check_initial(options: RunOptions, found: FoundFolder) -> None:
         path = initial_checkpoint(_ANY, default.init_path, found.source)
         if path == Path(default.init_path):  # one file for all unlisted behaviors
             paths[_ANY] = path, default
+    _refuse_added(found, {name: path for name, (path, _) in paths.items()})
     if paths:
         from learner.commands.initial import initial_problem  # noqa: PLC0415 - torch takes seconds to load
 

@@ -1,4 +1,4 @@
-"""Runs the trainers' side of a run in several processes, the ranks of torchrun."""
+"""Runs the trainers' side of a run in several processes, the ranks."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class RankProcesses(TrainerProcess):
         self._fan.tell_all(message)
 
     def _error(self) -> UserError:
-        """Ends the other ranks, which would wait for the one that has died; torchrun's signal does not end them."""
+        """Ends the other ranks, which would wait for the one that has died; the launcher's signal does not end them."""
         for wire in self._wires:
             wire.cut()
         return super()._error()

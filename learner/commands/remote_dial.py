@@ -1,4 +1,4 @@
-"""Lets a rank of a torchrun find the service, which listens at a `learner.commands.remote_door.RemoteDoor`."""
+"""Lets a rank find the service, which listens at a `learner.commands.remote_door.RemoteDoor`."""
 
 from __future__ import annotations
 
@@ -9,22 +9,34 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rollcast.tls import ClientSecurity, IdentityError, read_token
 
-from learner.commands.introduction import APART, BEGIN, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
+from learner.commands.introduction import APART, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
 from learner.commands.remote_door import HANDSHAKE_SECONDS
+from learner.link.meeting import Meeting, NotPrivateError, check_private
+from learner.link.mesh import Mesh
 from learner.link.stream import StreamConnection
 from learner.observe.address import read_awaited
 from learner.settings.addresses import split_address
 
 _REACH_SECONDS: Final = 1.0
+_ADDRESS_BYTES: Final = 80
+"""Most bytes of the address of a rank, as JSON."""
+Meet: TypeAlias = Callable[[float], Mesh]
+"""Waits so many seconds for the other ranks, and returns the connections to them."""
 
 
 def dial_front(
-    address: str, security: ClientSecurity, introduction: Introduction, seconds: float, say: Callable[[str], object]
-) -> tuple[StreamConnection, str]:
+    address: str,
+    security: ClientSecurity,
+    introduction: Introduction,
+    seconds: float,
+    say: Callable[[str], object],
+    *,
+    listen: str | None = None,
+) -> tuple[StreamConnection, Meet]:
     """Connects a rank to the service, and waits until all ranks have.
 
     Args:
@@ -33,19 +45,20 @@ def dial_front(
         introduction: What the service is told.
         seconds: How long the service may be unreachable.
         say: Called with a line when the wait begins, and when its reason changes.
+        listen: IP address of this machine at which it listens for the other ranks; None for that from which it reaches the service.
 
     Returns:
-        The connection, and the name of the attempt.
+        The connection, and what meets the other ranks.
 
     Raises:
-        RefusedError: The service does not take this rank, its certificate is not accepted, or it was not reached; or this is rank 0
-            and does not see the run folder.
+        RefusedError: The service does not take this rank, its certificate is not accepted, or it was not reached; this is rank 0
+            and does not see the run folder; or the address for the other ranks cannot be used.
     """
     deadline, told = time.monotonic() + seconds, ""
     while True:
         try:
-            return _dial(address, security, introduction)
-        except IdentityError as error:
+            return _dial(address, security, introduction, listen)
+        except (IdentityError, NotPrivateError) as error:
             raise RefusedError(str(error)) from None
         except ssl.SSLCertVerificationError as error:
             raise RefusedError(f"the learner's certificate is refused: {error.verify_message}") from None
@@ -59,11 +72,16 @@ def dial_front(
             time.sleep(_REACH_SECONDS)
 
 
-def _dial(address: str, security: ClientSecurity, introduction: Introduction) -> tuple[StreamConnection, str]:
+def _dial(
+    address: str, security: ClientSecurity, introduction: Introduction, listen: str | None
+) -> tuple[StreamConnection, Meet]:
     host, port = split_address(address)
     token = None if security.token_file is None else read_token(security.token_file)
-    handle = socket.create_connection((host, port), HANDSHAKE_SECONDS)
+    handle, meeting = socket.create_connection((host, port), HANDSHAKE_SECONDS), None
+    here = listen or str(handle.getsockname()[0])
     try:
+        if introduction.ranks > 1:
+            check_private(here)
         context = None if security.ca is None else security.context()
         connection = StreamConnection(handle, context, None if context is None else security.server_name or host)
         connection.handshake()
@@ -77,12 +95,42 @@ def _dial(address: str, security: ClientSecurity, introduction: Introduction) ->
         if not introduction.rank and not _is_shared(folder, attempt):
             connection.send_bytes(APART)
             raise RefusedError(not_seen(folder))
-        connection.send_bytes(READY)
-        connection.recv_bytes(len(BEGIN))
+        if introduction.ranks > 1:
+            meeting = _listening(here)
+        connection.send_bytes(READY if meeting is None else b"%b %b" % (READY, meeting.address.encode()))
+        begin = _answer(connection.recv_bytes(INTRODUCTION_BYTES + _ADDRESS_BYTES * introduction.ranks))
+        return connection, _meet(introduction, meeting, begin)
     except BaseException:
         handle.close()
+        if meeting is not None:
+            meeting.close()
         raise
-    return connection, attempt
+
+
+def _listening(host: str) -> Meeting:
+    """Returns what listens for the other ranks.
+
+    Raises:
+        RefusedError: The address is none of this machine.
+    """
+    try:
+        return Meeting(host)
+    except OSError as error:
+        raise RefusedError(f"cannot listen for the other trainers on {host}: {error.strerror or error}") from None
+
+
+def _meet(introduction: Introduction, meeting: Meeting | None, begin: Mapping[str, Any]) -> Meet:
+    """Returns what meets the other ranks, as the service tells.
+
+    Raises:
+        RefusedError: It tells it in another form.
+    """
+    rank, addresses, key = introduction.rank, begin.get("ranks"), begin.get("key")
+    if not isinstance(addresses, list) or len(addresses) != introduction.ranks or not isinstance(key, str):
+        raise RefusedError("the learner answers in another form")
+    if meeting is None:
+        return lambda _: Mesh(rank, {})
+    return lambda seconds: Mesh(rank, meeting.join(rank, list(map(str, addresses)), key.encode(), seconds))
 
 
 def _is_shared(folder: Path, attempt: str) -> bool:

@@ -1,13 +1,15 @@
-"""Lets the ranks of a torchrun on other machines in: the service listens at a `RemoteDoor`, and each rank dials it.
+"""Lets ranks on other machines in: the service listens at a `RemoteDoor`, and each rank dials it.
 
-A rank introduces itself with its number and a token. When all have come, each gets the name of the attempt, which separates it
-from earlier ones in torchrun's store, and confirms it, rank 0 after a look into the run folder; when all have confirmed, they begin.
+A rank introduces itself with its number and a token. When all have come, each gets the name of the attempt, and confirms it, rank 0
+after a look into the run folder, with the address at which the other ranks reach it; when all have confirmed, they get the addresses
+and the key with which they meet (`learner.link.meeting`), and begin.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import socket
 import threading
 from collections.abc import Sequence
@@ -19,11 +21,12 @@ import structlog
 from rollcast.auth import Principal, Role
 from rollcast.errors import WireError
 
-from learner.commands.entrance import Entrance
-from learner.commands.introduction import APART, BEGIN, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
+from learner.commands.introduction import APART, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
 from learner.identity.access import require
 from learner.identity.audit import Source
 from learner.identity.setup import Identity
+from learner.link.entrance import Entrance
+from learner.link.meeting import KEY_BYTES
 from learner.link.stream import StreamConnection
 from learner.observe.rates import Throttle
 from learner.settings.addresses import split_address
@@ -189,7 +192,7 @@ class RemoteDoor:
             self._entrance.leave(handle)
 
     def _let_in(self, rank: _Rank) -> None:
-        """Lets a rank wait for the others, in place of an earlier one of its number that torchrun has started again."""
+        """Lets a rank wait for the others, in place of an earlier one of its number that was started again."""
         number = rank.introduction.rank
         with self._changed:
             if self._closed.is_set():
@@ -232,8 +235,8 @@ class RemoteDoor:
             )
         if introduction.ranks != self._ranks or not 0 <= introduction.rank < self._ranks:
             raise RefusedError(
-                f"the learner waits for {self._ranks} trainers (--trainers), and torchrun started {introduction.ranks}: "
-                "--nnodes times --nproc-per-node must be as many"
+                f"the learner waits for {self._ranks} trainers (--trainers), and this is rank {introduction.rank} of "
+                f"{introduction.ranks}: give `rollcast-learner trainer` the same --trainers"
             )
         return principal
 
@@ -243,16 +246,19 @@ class RemoteDoor:
         try:
             for each in present:
                 each.connection.send_bytes(told)
+            addresses = []
             for each in present:
-                answer = each.connection.recv_bytes(len(READY))
+                answer, _, address = each.connection.recv_bytes(INTRODUCTION_BYTES).partition(b" ")
                 if answer == APART:
                     self._tell_refusal(each.peer, not_seen(folder))
                 if answer != READY:
                     return False
+                addresses.append(address.decode())
+            begin = json.dumps({"ranks": addresses, "key": secrets.token_hex(KEY_BYTES)}).encode()
             for each in present:
-                each.connection.send_bytes(BEGIN)
+                each.connection.send_bytes(begin)
                 each.connection.settimeout(None)
-        except (OSError, EOFError):
+        except (OSError, EOFError, UnicodeDecodeError):
             return False
         return True
 

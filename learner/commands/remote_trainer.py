@@ -1,4 +1,4 @@
-"""Implements ``trainer``: a process that trains for a learner on another machine, usually a rank of torchrun."""
+"""Implements ``trainer``: a process that trains for a learner on another machine, alone or as one of several ranks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from rollcast.signals import stop_signal_numbers
+
 from learner.commands.introduction import Introduction, RefusedError
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import stop_signal_numbers
 from learner.settings.addresses import AUTHORITY, is_loopback, split_address
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ REACH_SECONDS: Final = 600.0
 """How long a trainer waits for a learner that cannot be reached: it may be started later, or again."""
 TOKEN_FILE: Final = "token"  # noqa: S105 - a file's name
 """Name of the token's file in a folder of certificates."""
+_TORCHRUN: Final = (
+    "warning: torchrun listens on all addresses without a key, and with --standalone or --rdzv-backend c10d runs code of whoever "
+    "reaches it: start this command without it, with --trainers and --rank"
+)
 _FILES: Final = (
     ("--tls-ca", "authority of the learner's certificate (default: in DIR)"),
     ("--tls-cert", "certificate of this trainer"),
@@ -45,6 +50,21 @@ def add_trainer(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
         parser.add_argument(flag, metavar="FILE", type=Path, help=text)
     parser.add_argument("--server-name", metavar="NAME", help="name in the learner's certificate, if it is not HOST")
     parser.add_argument("--insecure", action="store_true", help="connect in plain text to another machine")
+    parser.add_argument(
+        "--trainers",
+        metavar="N",
+        type=int,
+        help="trainers of the run, as serve has them (default: as a launcher says, or 1)",
+    )
+    parser.add_argument("--rank", metavar="K", type=int, help="number of this one, from 0 to N - 1; 0 saves the run")
+    parser.add_argument(
+        "--listen", metavar="IP",
+        help="address of this machine for the other trainers (default: the one from which it reaches the learner)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--restarts", metavar="N", type=int, default=0,
+        help="start again, up to N times, if the learner or another trainer was lost (default: 0)",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -62,19 +82,38 @@ def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
     from learner.commands.trainer import TrainerProgram, place_among_ranks, prepare  # noqa: PLC0415 - heavy
 
     security = _security(parsed)
-    rank, ranks = place_among_ranks()
+    place = rank, ranks = place_among_ranks() if parsed.trainers is parsed.rank is None else _place(parsed)
+    if parsed.restarts > 0:
+        from learner.commands.restarting import supervise  # noqa: PLC0415 - of this case
+
+        return supervise(
+            parsed.arguments, parsed.restarts, again=frozenset({ExitCode.TRAINER_FAILED}), who="the trainer"
+        )
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        say(_TORCHRUN)
     if "RANK" in os.environ:
-        prepare()  # it is torchrun's
+        prepare()  # a launcher ends it
     else:
         for number in stop_signal_numbers():
             signal.signal(number, _end)
     introduction = Introduction(rank, ranks, version("rollcast"))
     try:
-        connection, attempt = dial_front(parsed.front, security, introduction, REACH_SECONDS, say)
+        connection, meet = dial_front(parsed.front, security, introduction, REACH_SECONDS, say, listen=parsed.listen)
     except RefusedError as error:
         raise UserError(ExitCode.UNREACHABLE, str(error)) from None
     say(f"trains as rank {rank} of {ranks} for the learner at {parsed.front}, whose log has what happens")
-    return TrainerProgram(connection, None, attempt, say).run()
+    return TrainerProgram(connection, None, place, meet, is_awaited=True, say=say).run()
+
+
+def _place(parsed: argparse.Namespace) -> tuple[int, int]:
+    """Returns number and count of the trainers as the flags say.
+
+    Raises:
+        UserError: They do not fit each other.
+    """
+    if parsed.trainers is None or parsed.rank is None or not 0 <= parsed.rank < parsed.trainers:
+        raise UserError(ExitCode.USAGE, "--trainers N and --rank K belong together, K from 0 to N - 1")
+    return parsed.rank, parsed.trainers
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

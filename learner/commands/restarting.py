@@ -1,4 +1,4 @@
-"""Implements ``serve --restarts``: starts the learner again after a failure that another start may not have."""
+"""Implements ``--restarts``: starts a learner or a trainer again after a failure that another start may not have."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from types import FrameType
 from typing import Final
 
 from rollcast.parents import end_with_parent
+from rollcast.signals import stop_signal_numbers
 
 from learner.common.exits import ExitCode
-from learner.common.platform import operator_signal_numbers, same_modules, stop_signal_numbers
+from learner.common.platform import operator_signal_numbers, same_modules
 
 FIRST_WAIT_SECONDS: Final = 1.0
 LONGEST_WAIT_SECONDS: Final = 60.0
@@ -26,14 +27,16 @@ def supervise(
     arguments: Sequence[str],
     restarts: int,
     *,
-    resume_words: frozenset[str],
+    resume_words: frozenset[str] | None = None,
+    again: frozenset[int] = _AGAIN,
+    who: str = "the learner",
     stopped_code: int = ExitCode.OK,
     program: Sequence[str] = (sys.executable, "-m", "learner"),
     first_wait_seconds: float = FIRST_WAIT_SECONDS,
 ) -> int:
-    """Runs a learner in a process of its own until it ends for good, and returns its exit code.
+    """Runs a command in a process of its own until it ends for good, and returns its exit code.
 
-    The learner is started again, resuming its run, if its device failed, memory ran out, or a signal that was not sent here
+    A learner is started again, resuming its run, if its device failed, memory ran out, or a signal that was not sent here
     killed it, as the system does when memory runs out. Signals to stop and of operators are passed on; if this process is killed,
     the learner stops, too (on Linux).
 
@@ -41,9 +44,11 @@ def supervise(
     restart policies of container engines know no codes but 0.
 
     Args:
-        arguments: Arguments of the command line, from ``serve`` on.
+        arguments: Arguments of the command line, from the name of the command on.
         restarts: Most restarts.
-        resume_words: Words that may follow ``--resume``.
+        resume_words: Words that may follow ``--resume``; None for a command without it.
+        again: Exit codes after which it is started again.
+        who: What it is called.
         stopped_code: Exit code if a signal to stop comes before a restart; 0 for that of the last failure.
         program: Command to which the arguments are added.
         first_wait_seconds: Time before the first restart.
@@ -53,15 +58,16 @@ def supervise(
         signal.signal(number, child.pass_on)
     for done in range(restarts + 1):
         code = child.run([*program, *given])
-        if child.is_stopping or not (code < 0 or code in _AGAIN) or done == restarts:
+        if child.is_stopping or not (code < 0 or code in again) or done == restarts:
             break
         seconds = min(LONGEST_WAIT_SECONDS, first_wait_seconds * 2.0**done)
         how = f"signal {-code}" if code < 0 else f"code {code}"
-        sys.stderr.write(f"restart {done + 1} of {restarts} in {seconds:g} s: the learner ended with {how}\n")
+        sys.stderr.write(f"restart {done + 1} of {restarts} in {seconds:g} s: {who} ended with {how}\n")
         if child.stops_within(seconds):
             code = stopped_code or code
             break
-        given = [*_without_resume(given, resume_words), "--resume=auto"]
+        if resume_words is not None:
+            given = [*_without_resume(given, resume_words), "--resume=auto"]
     if code == ExitCode.SUPERSEDED:
         return ExitCode.OK
     return code if code >= 0 else 128 - code

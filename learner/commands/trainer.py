@@ -1,6 +1,6 @@
 """The process of the trainers.
 
-The service starts it as ``python -m learner.commands.trainer``, and torchrun on other machines as ``-m learner trainer``.
+The service starts it as ``python -m learner.commands.trainer``, and users on other machines as ``-m learner trainer``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 from rollcast.parents import die_with_parent
+from rollcast.signals import ignored, stop_signal_numbers
 
 from learner.checkpoints.runfolder import RunFolder
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import block_stop_signals, operator_signal_numbers, prepare_streams, stop_signal_numbers
+from learner.common.platform import block_stop_signals, operator_signal_numbers, prepare_streams
 from learner.common.plugins import in_one_line
 from learner.link.channel import Link
 from learner.link.control import Failed
@@ -32,8 +33,10 @@ from learner.link.door import (
     LocalConnection,
     dial,
     inherited_ring,
+    receive_peers,
     receive_ring,
 )
+from learner.link.mesh import Mesh
 from learner.link.opening import Hello, Logged, NotOpened
 from learner.link.ring import RingReader
 from learner.link.split import Splitter
@@ -45,7 +48,6 @@ from learner.observe import logs
 
 if TYPE_CHECKING:
     from learner.optimizers.ranks import RankGroup
-    from learner.optimizers.reduce import Reduce
     from learner.run.training import TrainingSide
     from learner.settings.options import RunOptions
 
@@ -54,7 +56,7 @@ _SEND_SECONDS = 10.0
 
 
 class TrainerProgram:
-    """Runs the trainers' side for a service that has started this process, or torchrun for it.
+    """Runs the trainers' side for a service that has started this process, or that waits for it.
 
     The process ends with its connection: after the end of the run in good order, before it at once, so that nothing is
     written for a service that is gone.
@@ -62,8 +64,9 @@ class TrainerProgram:
     Args:
         connection: The connection to the service.
         ring: This side of the ring for large messages; None without one.
-        attempt: Name of this attempt, by which ranks on other machines find each other; None if the service has started this
-            process.
+        place: Number of this process among the ranks, and how many there are.
+        meet: Waits so many seconds for the other ranks, and returns the connections to them.
+        is_awaited: Whether the service waits for a process that it has not started.
         say: Called with a line when this process ends before the run.
     """
 
@@ -71,11 +74,15 @@ class TrainerProgram:
         self,
         connection: LocalConnection | StreamConnection,
         ring: RingReader | None,
-        attempt: str | None = None,
+        place: tuple[int, int] = (0, 1),
+        meet: Callable[[float], Mesh] = lambda _: Mesh(0, {}),
+        *,
+        is_awaited: bool = False,
         say: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self._rank, self._ranks = place_among_ranks()
-        self._attempt = attempt
+        self._rank, self._ranks = place
+        self._meet = meet
+        self._is_awaited = is_awaited
         self._say = say
         self._is_refusing = False
         self._is_over = False
@@ -105,10 +112,8 @@ class TrainerProgram:
 
         self._wire.start()
         hello = self._hellos.get()
-        if self._attempt is None:
-            signal.signal(
-                signal.SIGTERM, signal.SIG_IGN
-            )  # a signal to all; if a rank dies, the service ends the others
+        if not self._is_awaited:
+            signal.signal(signal.SIGTERM, ignored)  # a signal to all; if a rank dies, the service ends the others
         send = self._link.to_front.send
         logs.forward(
             lambda level, event, fields: send(Logged(level, event, fields)),
@@ -116,7 +121,13 @@ class TrainerProgram:
         )
         if hello.directory is not None:
             enter(hello.directory)
-        folder = RunFolder(hello.folder, None, resuming=hello.resuming, initialize_from=hello.initialize_from)
+        folder = RunFolder(
+            hello.folder,
+            None,
+            run_id=hello.loaded.options.checkpoint_settings.run_id,
+            resuming=hello.resuming,
+            initialize_from=hello.initialize_from,
+        )
         try:
             reduce = None if self._ranks == 1 else self._join(hello.loaded.options)
             if self._rank:
@@ -143,18 +154,20 @@ class TrainerProgram:
         Raises:
             UserError: The device cannot be used, or the others did not come in time.
         """
-        from learner.optimizers.ranks import join_ranks, store_of  # noqa: PLC0415 - as above
+        from learner.optimizers.ranks import LostRankError, join_ranks  # noqa: PLC0415 - as above
         from learner.run.setup import usable_device  # noqa: PLC0415 - as above
 
         seconds = options.rollcast.collective_seconds
-        store = None if self._attempt is None else store_of(self._attempt, seconds, self._rank, self._ranks)
-        found = join_ranks(usable_device(options), seconds, self._rank, self._ranks, store)
-        os.environ.pop("WORLD_SIZE")  # this process is one of several on purpose
-        return found
+        device = usable_device(options)
+        try:
+            mesh = self._meet(seconds)
+        except (OSError, ValueError) as error:
+            raise LostRankError(error) from error
+        os.environ.pop("WORLD_SIZE", None)  # this process is one of several on purpose
+        return join_ranks(device, seconds, mesh)
 
-    def _follow(self, hello: Hello, reduce: Reduce | None) -> int:
+    def _follow(self, hello: Hello, reduce: RankGroup | None) -> int:
         """Follows rank 0 until the service closes the connection, which ends the process."""
-        from learner.optimizers.ranks import leave_ranks  # noqa: PLC0415 - as above
         from learner.optimizers.reduce import SingleLearner  # noqa: PLC0415 - as above
         from learner.run.following import FollowingSide  # noqa: PLC0415 - as above
         from learner.run.run import failure_of  # noqa: PLC0415 - as above
@@ -162,13 +175,16 @@ class TrainerProgram:
         try:
             told = self._follows.get()
             options = hello.loaded.options
-            FollowingSide(options, self._link, told, hello.folder.name, reduce or SingleLearner()).run()
+            FollowingSide(
+                options, self._link, told, options.checkpoint_settings.run_id, reduce or SingleLearner()
+            ).run()
         except BaseException as error:  # noqa: BLE001 - the run ends with an exit code
             failed = failure_of(error, hello.folder)
             if not isinstance(error, UserError):
                 structlog.get_logger(__name__).error("trainer_failed", error=in_one_line(error), exc_info=error)
             self._link.to_front.send(Failed(failed.exit_code, failed.message))
-            leave_ranks()  # so that rank 0 does not wait
+            if reduce is not None:
+                reduce.leave()  # so that rank 0 does not wait
         self._over.wait()
         return ExitCode.OK
 
@@ -202,16 +218,16 @@ class TrainerProgram:
 
 
 def place_among_ranks() -> tuple[int, int]:
-    """Returns the number of this process among the ranks of torchrun, and how many there are; 0 and 1 without torchrun.
+    """Returns the number of this process among the ranks, and how many there are, as its launcher says; 0 and 1 without one.
 
     Raises:
-        UserError: The variables of torchrun are not numbers.
+        UserError: The launcher's variables are not numbers.
     """
     try:
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     except ValueError:
         raise UserError(
-            ExitCode.USAGE, "the variables RANK and WORLD_SIZE, which torchrun sets, are not numbers; unset them"
+            ExitCode.USAGE, "the variables RANK and WORLD_SIZE, which launchers set, are not numbers; unset them"
         ) from None
 
 
@@ -230,36 +246,43 @@ def prepare() -> None:
     die_with_parent()
     prepare_streams()
     for number in (*stop_signal_numbers(), *operator_signal_numbers()):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, ignored)
     if "RANK" in os.environ:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun ends the other ranks if one has died
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the launcher ends the other ranks if one has died
     block_stop_signals(blocked=False)  # `learner.commands.ranks` blocks them
 
 
-def connect() -> tuple[LocalConnection, RingReader | None]:
-    """Connects to the service that has started this process, and returns the connection and the ring for large messages.
+def connect(rank: int, ranks: int) -> tuple[LocalConnection, RingReader | None, Mesh]:
+    """Connects to the service that has started this process.
+
+    Args:
+        rank: Number of this process.
+        ranks: Number of processes.
+
+    Returns:
+        The connection, the ring for large messages, and the connections to the other ranks.
 
     Raises:
         OSError, EOFError, multiprocessing.AuthenticationError: The service has ended.
     """
     connection = dial()
-    rank, ranks = place_among_ranks()
     if ranks == 1:
-        return connection, inherited_ring()
-    connection.send_bytes(str(rank).encode())
-    return connection, receive_ring(connection)
+        return connection, inherited_ring(), Mesh(rank, {})
+    connection.send_bytes(f"{rank} {os.getpid()}".encode())
+    return connection, receive_ring(connection), Mesh(rank, receive_peers(connection, ranks))
 
 
 def main() -> int:
     """Runs the trainers' side for the service that has started this process, and returns the exit code."""
     prepare()
+    place = place_among_ranks()
     try:
-        connection, ring = connect()
+        connection, ring, mesh = connect(*place)
     except (AuthenticationError, EOFError, OSError):
         return ExitCode.TRAINER_FAILED  # the service has ended, and has said why
     for name in (ADDRESS_VARIABLE, KEY_VARIABLE, RING_VARIABLE):
         os.environ.pop(name, None)  # not for processes that packages start
-    return TrainerProgram(connection, ring).run()
+    return TrainerProgram(connection, ring, place, lambda _: mesh).run()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Takes trainers from a torchrun that someone else starts, on any machines, instead of starting them here."""
+"""Takes trainers that someone else starts, on any machines, instead of starting them here."""
 
 from __future__ import annotations
 

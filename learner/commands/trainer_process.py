@@ -79,7 +79,7 @@ class TrainerProcess:
         """Sends what waits, and closes the connection, at which the process ends.
 
         Args:
-            is_over: Whether the run has ended as it should. Otherwise torchrun may start the trainers again.
+            is_over: Whether the run has ended as it should. Otherwise the trainers may be started again.
         """
         if is_over:
             self._tell_all(Over())

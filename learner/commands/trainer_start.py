@@ -15,25 +15,22 @@ from rollcast.history import OWNER_VARIABLE
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import same_modules
-from learner.link.door import Door, LocalConnection, send_ring
+from learner.link.door import Door, LocalConnection, connect_ranks, send_ring
 from learner.link.ring import RingWriter
 
-_MOST_DIGITS: Final = 8
+_MOST_DIGITS: Final = 32
 PROGRAM: Final = ("-m", "learner.commands.trainer")
 LAUNCHER: Final = ("-m", "learner.commands.ranks")
 END_SECONDS: Final = 10.0
 """Seconds that the process has to end after its connection was closed."""
-_OF_TORCHRUN: Final = frozenset(
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
-)
-_OPTIONS_OF_TORCHRUN: Final = ("PET_", "TORCHELASTIC_")
+_OF_LAUNCHERS: Final = frozenset({"RANK", "WORLD_SIZE"})
 
 
 class StartedTrainers:
     """A process of trainers that has not been told what to train; it ends when this one does. A context manager.
 
     Args:
-        ranks: Number of processes that train together; with more than one, torchrun starts them.
+        ranks: Number of processes that train together; with more than one, `learner.commands.ranks` starts them.
 
     Attributes:
         process: The process.
@@ -92,6 +89,7 @@ class StartedTrainers:
             Connection and ring of each rank, by its number.
         """
         found: dict[int, tuple[LocalConnection, RingWriter | None]] = {}
+        processes: dict[int, int] = {}
         while len(found) < self._ranks:
             connection = self._door.accept()
             if connection is None:
@@ -100,8 +98,12 @@ class StartedTrainers:
                 found[0] = connection, self._ring
                 break
             with contextlib.suppress(EOFError, OSError, ValueError):  # a process that ended
-                rank = int(connection.recv_bytes(_MOST_DIGITS))
-                found[rank] = connection, send_ring(connection)
+                rank, process = map(int, connection.recv_bytes(_MOST_DIGITS).split())
+                ring = send_ring(connection)
+                for other, (its, _) in found.items():
+                    connect_ranks((rank, process, connection), (other, processes[other], its))
+                found[rank] = connection, ring
+                processes[rank] = process
         self._door.close()  # so that a service that is killed leaves no address behind
         self._is_connected = len(found) == self._ranks
         return [found[rank] for rank in sorted(found)] if self._is_connected else None
@@ -121,12 +123,8 @@ class StartedTrainers:
 def environment() -> dict[str, str]:
     """Returns the variables of this process as its trainers get them.
 
-    Variables that torchrun sets for someone else's program, and its options, say nothing about these trainers. Modules of the
-    current folder hide others there only if they do so here.
+    Variables that torchrun and others set for someone else's program say nothing about these trainers. Modules of the current
+    folder hide others there only if they do so here.
     """
-    found = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in _OF_TORCHRUN and not name.startswith(_OPTIONS_OF_TORCHRUN)
-    }
+    found = {name: value for name, value in os.environ.items() if name not in _OF_LAUNCHERS}
     return {**found, **same_modules()}

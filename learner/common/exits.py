@@ -27,7 +27,7 @@ class ExitCode(enum.IntEnum):
     BAD_CHECKPOINT = 15, "a checkpoint cannot be read or does not match the run file"
     SUPERSEDED = 16, "another learner was started in the run folder since; this one wrote nothing more"
 
-    SHADOWED = 19, "another package named learner hides Rollcast's"
+    SHADOWED = 19, "another package named learner hides Rollcast's, or one that it needs is too old"
 
     PORT_IN_USE = 20, "an address to listen on is taken or not allowed"
     UNREACHABLE = 21, "the learner does not answer, or does not accept actors"
@@ -47,7 +47,7 @@ class ExitCode(enum.IntEnum):
 
     INTERRUPTED = (
         130,
-        "a signal ended it at once: a learner at its start (without --stopped-code) or at the third, a trainer without torchrun",
+        "a signal ended it at once: a learner at its start (without --stopped-code) or at the third, a trainer on another machine",
     )
 
     def __new__(cls, value: int, help_text: str) -> Self:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import heapq
 import math
+import statistics
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from learner.common.saved_values import count, numbers, text
 
+LEAST_OWN: Final = 10
+"""Least number of the newest values of a source that its own mean has, if there are so many."""
+OWN_ERRORS: Final = 3.0
+"""Standard errors by which the own mean of an honest source may be too low by chance."""
 MAX_SOURCES: Final = 1024
 """Most sources whose values are kept; the one that was silent longest is forgotten first."""
 
@@ -58,11 +63,15 @@ class SourcedValues:
         Sources of several principals count as one for each principal. Without one of N, the newest (N - 1) / N of the number
         of a mean count: those of the same time, if all send alike, so that the answer comes no later than the mean.
 
+        One principal may have any number of sources of its own making. If there is one principal, the result is therefore no
+        more than the own mean of any source, plus `OWN_ERRORS` standard errors.
+
         Args:
             present: The present sources, including those that have no value yet.
 
         Returns:
-            The mean; infinity with fewer than two sources, minus infinity if only one has values.
+            The mean; infinity with fewer than two sources, minus infinity if only one has values, or if all are of one
+                principal and one of them has none.
         """
         groups = _groups(present)
         if len(groups) < 2:
@@ -80,7 +89,19 @@ class SourcedValues:
         # Without a source that has none of these values, the mean is that of all of them.
         outs = [None, *dict.fromkeys(key for _, key, _ in read)]
         others = math.ceil(self._kept * (len(groups) - 1) / len(groups))
-        return min(_mean_without(out, self._kept if out is None else others, read, newest_first) for out in outs)
+        least = min(_mean_without(out, self._kept if out is None else others, read, newest_first) for out in outs)
+        if len({source.principal for source in present}) > 1:
+            return least
+        wanted = max(LEAST_OWN, math.ceil(self._kept / len(groups)))
+        return min(least, *(self._own_mean(source, wanted) for source in set(present)))
+
+    def _own_mean(self, source: Source, wanted: int) -> float:
+        """Returns the largest mean that a source's newest values are evidence for; minus infinity without values."""
+        values = [value for _, value in self._values.get(source, ())][-wanted:]
+        if not values:
+            return -math.inf
+        error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        return statistics.fmean(values) + OWN_ERRORS * error
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the values and their sources, oldest first, as plain values."""

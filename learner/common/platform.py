@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from rollcast.signals import stop_signal_numbers
+
 try:
     import resource as _resource
 except ImportError:  # Windows
@@ -38,15 +40,6 @@ _HELD_OPEN: Final = (5, 32)
 """Windows' ERROR_ACCESS_DENIED and ERROR_SHARING_VIOLATION: another process has the file open."""
 _REPLACE_TRIES: Final = 20
 _REPLACE_SECONDS: Final = 0.05
-
-
-def stop_signal_numbers() -> tuple[signal.Signals, ...]:
-    """Returns the signals that ask a process to end: Ctrl+C, a supervisor's, a closed terminal's, Windows' Ctrl+Break.
-
-    Under nohup the terminal's signal is ignored, and stays ignored.
-    """
-    found = _signals("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
-    return tuple(each for each in found if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN)
 
 
 def block_stop_signals(*, blocked: bool) -> None:

@@ -32,6 +32,7 @@ from learner.front.operator_signals import OperatorSignals
 from learner.front.run_status import RunStatus
 from learner.front.scrape import Scrape
 from learner.front.stopping import SIGNAL, Stop, Stopping
+from learner.front.update_watch import UpdateWatch
 from learner.identity.access import OPERATOR, own_row
 from learner.identity.audit import Source
 from learner.identity.setup import identity_of
@@ -171,6 +172,7 @@ class Front:
         self.metrics = make_metrics(self._service.return_buckets or EPISODE_RETURN)
         tables = self.behaviors, self.sessions, self.ledger, self.store
         self.run_status = RunStatus(*tables, self._service, run_id=run_id, generation=generation)
+        self._updates = UpdateWatch()
         self.control = RunControl(
             link.to_trainers.send,
             view=self.view,
@@ -326,6 +328,10 @@ class Front:
             return
         self._show_at, self._shown = now + _SHOWN_SECONDS, self.view()
         self._link.to_trainers.send(Seen(self._shown))
+        trains = self._trains and self._shown.state is RunState.TRAINING
+        for state, behavior in zip(self._shown.behaviors, self.behaviors.all(), strict=False):
+            goes_on = trains and state.env_steps_trained < state.max_steps
+            self._updates.look(state, behavior.settings, state.actor_books["outstanding"], trains=goes_on)
 
     async def _wind_down(self, server: LearnerServer) -> Stop:
         """Stops the turns after the current update, and says goodbye to the actors."""
@@ -358,7 +364,6 @@ class Front:
             behavior.name: BehaviorSummary.of(
                 self.run_status.behavior_state(behavior),
                 self.run_status.milestones(behavior.name),
-                self.run_status.actor_numbers(behavior),
                 untimed_steps=self.ledger.untimed_steps(behavior.name),
             )
             for behavior in self.behaviors.all()

@@ -12,11 +12,11 @@ from learner.ingest.behaviors import Behavior, BehaviorTable
 from learner.ingest.ledger import Ledger, LedgerBooks
 from learner.ingest.sessions import SessionTable
 from learner.link.to_front import Stats
-from learner.observe.behavior_state import BehaviorState, LedgerNumbers, TrainerStats
+from learner.observe.behavior_state import ActorNumbers, BehaviorState, LedgerNumbers, TrainerStats
 from learner.observe.history import History
 from learner.observe.milestones import Milestones
 from learner.observe.rates import WindowedRate
-from learner.observe.view import ActorNumbers, Bottleneck, RunState, RunView
+from learner.observe.view import Bottleneck, RunState, RunView
 from learner.publish.store import PolicyStore
 from learner.settings.service import ServiceSettings
 
@@ -185,10 +185,13 @@ class RunStatus:
             "policy_version": 0 if policy is None else policy.description.version,
             "policy_bytes": 0 if policy is None else len(policy.payload),
         }
+        with self._sessions.lock:  # shared with the ledger, so that all numbers are of one moment
+            taken, books = self._sessions.steps_taken(behavior.index), self._ledger.books(behavior.name)
+            given_up, outstanding = self._sessions.given_up(behavior), self._sessions.outstanding_steps(behavior.index)
         return BehaviorState(
             name=behavior.name,
             version=news.version,
-            env_steps_taken=self._sessions.steps_taken(behavior.index),
+            env_steps_taken=taken,
             env_steps_trained=news.env_steps_trained,
             max_steps=behavior.settings.max_steps,
             steps_per_second=self._note(behavior.name).rate.per_second,
@@ -200,19 +203,11 @@ class RunStatus:
             queue_capacity_bytes=queue.capacity_bytes,
             numbers={**news.numbers, **({} if counts is None else counts.measured), **of_front},
             own_fields=news.fields,
-            books=ledger_numbers(self._ledger.books(behavior.name)),
+            books=ledger_numbers(books),
+            actor_books=ActorNumbers(
+                discarded=dict(+given_up.discarded), dropped=dict(+given_up.dropped), outstanding=outstanding
+            ),
             game=None if counts is None else counts.game,
-        )
-
-    def actor_numbers(self, behavior: Behavior) -> ActorNumbers:
-        """Returns the fate of a behavior's steps that were taken but not received, as reported by actors."""
-        with self._sessions.lock:  # shared with the ledger, so that all numbers are of one moment
-            given_up = self._sessions.given_up(behavior.index)
-            taken = self._sessions.steps_taken(behavior.index)
-            received = self._ledger.books(behavior.name).received
-        told = received + given_up.discarded.total() + given_up.dropped.total()
-        return ActorNumbers(
-            discarded=dict(+given_up.discarded), dropped=dict(+given_up.dropped), outstanding=max(0, taken - told)
         )
 
     def _trainer(self, behavior: str) -> TrainerStats:

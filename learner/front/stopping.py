@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Final, NoReturn
 
 import structlog
+from rollcast.signals import stop_signal_numbers
 
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import stop_signal_numbers
 
 log = structlog.get_logger(__name__)
 

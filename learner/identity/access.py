@@ -28,6 +28,10 @@ CALLER: ContextVar[Principal] = ContextVar("caller", default=ANYONE)
 SETTLE_SECONDS: Final = 1.0
 """A file that was changed less than so long ago may still be being written."""
 
+_UNKNOWN: Final = (
+    "the token is unknown, was revoked, or has expired: ask for a new one; one just made is known within seconds"
+)
+
 _log = structlog.get_logger(__name__)
 
 
@@ -121,9 +125,24 @@ class Access:
         now = self._clock()
         found = self._own.find(token, now) or self._table.find(token, now)
         if found is None:
-            raise Unauthenticated(
-                "the token is unknown, was revoked, or has expired: ask for a new one; one just made is known within seconds"
-            )
+            raise Unauthenticated(_UNKNOWN)
+        return found
+
+    def prove(self, nonce: bytes, claim: bytes, port: int) -> bytes:
+        """Returns what proves to a caller that this learner knows its token.
+
+        Args:
+            nonce: What the caller has drawn.
+            claim: What proves that it knows a token.
+            port: The port that it has dialed.
+
+        Raises:
+            Unauthenticated: Its token is not valid.
+        """
+        now = self._clock()
+        found = self._own.proof(nonce, claim, port, now) or self._table.proof(nonce, claim, port, now)
+        if found is None:
+            raise Unauthenticated(_UNKNOWN)
         return found
 
     def agree(self, principal: Principal | None, names: Iterable[str]) -> Principal:

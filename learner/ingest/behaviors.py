@@ -16,6 +16,7 @@ from learner.common.exits import UserError
 from learner.ingest.judgements import Judge, Judgements
 from learner.ingest.ledger import Ledger, LedgerError
 from learner.ingest.queue import Send, TrajectoryQueue
+from learner.ingest.session import ActorSession
 from learner.link.to_front import Done, Settled
 from learner.link.to_trainers import Declared
 from learner.settings.names import name_problem
@@ -24,6 +25,10 @@ from learner.settings.service import ServiceSettings
 from learner.settings.trainer import TrainerSettings
 
 MAX_BEHAVIORS: Final = 256
+MAX_CLAIMED_AGENTS: Final = 1024
+"""Most agents of a session and behavior that others must reckon with before it has sent steps."""
+OPEN_BUFFERS: Final = 8
+"""Most updates whose steps the agents of one session may have open."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +68,26 @@ class Behavior:
     def time_horizon(self) -> int:
         """Longest segment, in steps."""
         return self.settings.time_horizon
+
+    @property
+    def most_open_steps(self) -> int:
+        """Most steps that a session may have open, whatever number of agents it claims: what updates can use soon."""
+        return _most_open_steps(self.settings)
+
+    def horizon_of(self, agents: int) -> int:
+        """Returns the longest segment of a session with so many agents, in steps: that of the run file unless they are very many.
+
+        Raises:
+            RingTooSmall: They are too many for any segment.
+        """
+        most = self.most_open_steps // max(1, agents) - 1
+        if most < 1:
+            raise RingTooSmall(
+                f"{agents} agents of {self.name} in one actor; at most {self.most_open_steps // 2} are allowed with this "
+                "buffer_size and time_horizon: raise buffer_size, or start several actors",
+                metadata={"behavior": self.name, "agents": str(agents), "max_agents": str(self.most_open_steps // 2)},
+            )
+        return min(self.time_horizon, most)
 
     @property
     def memory_stride(self) -> int:
@@ -192,6 +217,12 @@ class BehaviorTable:
         """Returns the steps that count against a trainer's limit: queued, or settled with their updates still owed."""
         return self._ledger.queued(behavior.name) + behavior.queue.pace.owed_steps
 
+    def unsettled_for(self, behavior: Behavior, session: ActorSession) -> int:
+        """Returns those of `unsettled_steps` that count against the credit of a session; see `UnsettledSteps.seen_by`."""
+        queue = behavior.queue
+        seen = queue.unsettled.seen_by(session.session_id, session.principal, queue.pace.ahead_limit_steps)
+        return seen + queue.pace.owed_steps
+
     def settle(self, message: Settled) -> None:
         """Books a trainer's results.
 
@@ -207,6 +238,7 @@ class BehaviorTable:
             )
         with self._ledger.lock:
             self._ledger.settle(behavior.name, message.trained, message.dropped)
+            behavior.queue.unsettled.settle(message.trained + sum(message.dropped.values()))
             behavior.queue.settle(message.through, message.pace)
 
     def end_training(self, message: Done) -> None:
@@ -288,7 +320,7 @@ class BehaviorTable:
             name=spec.name,
             spec=spec,
             settings=settings,
-            queue=self._make_queue(),
+            queue=self._make_queue(spec, settings),
             max_policy_lag=max_policy_lag(settings, self.service),
             cut_at_swap=self.service.on_policy == "strict" and settings.traits.on_policy,
             takes_any_generation=settings.traits.replay
@@ -300,10 +332,15 @@ class BehaviorTable:
         self._by_name[behavior.name] = behavior  # visible from now on without the lock: the trainers know it
         return behavior
 
-    def _make_queue(self) -> TrajectoryQueue:
+    def _make_queue(self, spec: BehaviorSpec, settings: TrainerSettings) -> TrajectoryQueue:
         lockstep = self.service.lockstep
         round_actors = 0 if lockstep is None else lockstep.actors
-        return TrajectoryQueue(len(self._behaviors), self._queue_bytes(), self._send, round_actors=round_actors)
+        capacity_bytes = self._queue_bytes()
+        # The trainer has unpacked what it has taken, too: its steps count by their unpacked size.
+        most_steps = min(_most_open_steps(settings), capacity_bytes // spec.step_bytes)
+        return TrajectoryQueue(
+            len(self._behaviors), capacity_bytes, self._send, round_actors=round_actors, most_steps=most_steps
+        )
 
     def _queue_bytes(self) -> int:
         """Returns the share of `queue_bytes` per listed behavior; others are not known in advance."""
@@ -349,6 +386,11 @@ class BehaviorTable:
                 f"{ring_steps}: raise it, or lower buffer_size, time_horizon or the number of agents",
                 metadata={"behavior": spec.name, "ring_steps": str(ring_steps), "needed_steps": str(need)},
             )
+
+
+def _most_open_steps(settings: TrainerSettings) -> int:
+    buffer_size = 0 if settings.traits.replay else settings.hyperparameters.buffer_size
+    return max(OPEN_BUFFERS * buffer_size, MAX_CLAIMED_AGENTS * (settings.time_horizon + 1))
 
 
 def max_policy_lag(settings: TrainerSettings, service: ServiceSettings) -> int:

@@ -9,8 +9,9 @@ from typing import Any, Final, Self
 
 from learner.checkpoints.received import ReceivedCount, session_key_of
 from learner.common.saved_values import MAX_CLAIMED, count, flag, text
+from learner.ingest.given_up import ACTOR_GONE, GivenUp
 from learner.ingest.ledger import ROLLBACK, Ledger
-from learner.ingest.session import MAX_LOST_STEPS, ActorCounters, ActorSession
+from learner.ingest.session import ActorCounters, ActorSession
 
 _UNNAMED: Final = "sha256:"
 MAX_RECORDS: Final = 1024
@@ -25,13 +26,15 @@ class EndedAccount:
         behavior: Name of the behavior.
         produced_steps: Steps taken by the actor, as far as it reported them.
         received_steps: Steps in the ledger, including lost ones.
-        lost_steps: Steps in the ledger that only the actor reports as lost, at most `MAX_LOST_STEPS`.
+        lost_steps: Steps in the ledger that only the actor reports as lost.
+        gone_steps: Steps of which nothing is known but that they were taken.
     """
 
     behavior: str
     produced_steps: int = 0
     received_steps: int = 0
     lost_steps: int = 0
+    gone_steps: int = 0
 
     @classmethod
     def from_state(cls, *values: object) -> Self:
@@ -40,9 +43,9 @@ class EndedAccount:
         Raises:
             KeyError, ValueError: The state is invalid.
         """
-        state = dict(zip(("behavior", "produced_steps", "received_steps", "lost_steps"), values, strict=True))
-        produced, received = (count(state, key, most=MAX_CLAIMED) for key in ("produced_steps", "received_steps"))
-        return cls(text(state, "behavior"), produced, received, count(state, "lost_steps", most=MAX_LOST_STEPS))
+        names = ("produced_steps", "received_steps", "lost_steps", "gone_steps")
+        state = {"gone_steps": 0} | dict(zip(("behavior", *names), values, strict=False))  # missing in earlier builds
+        return cls(text(state, "behavior"), **{name: count(state, name, most=MAX_CLAIMED) for name in names})
 
 
 @dataclass(slots=True)
@@ -73,15 +76,26 @@ class EndedSessions:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._taken_steps: Counter[str] = Counter()
+        self._gone_steps: Counter[str] = Counter()
+        self._given_up: dict[int, GivenUp] = {}
         self._records: dict[str, EndedSession] = {}
 
     def steps_taken(self, behavior: str) -> int:
         """Returns the steps of a behavior taken in ended sessions."""
         return self._taken_steps[behavior]
 
-    def take(self, behavior: str, steps: int) -> None:
-        """Adds steps taken in sessions of which there is no record."""
+    def take(self, behavior: str, steps: int, *, gone: int = 0) -> None:
+        """Adds steps taken in sessions of which there is no record; `gone` of them were not received."""
         self._taken_steps[behavior] += steps
+        self._gone_steps[behavior] += gone
+
+    def given_up(self, behavior: str, index: int) -> GivenUp:
+        """Returns the steps that were given up in ended sessions, and those that their actors left with."""
+        found = GivenUp()
+        found.add(self._given_up.get(index, GivenUp()))
+        if gone := self._gone_steps[behavior]:
+            found.add(GivenUp(Counter({ACTOR_GONE: gone})))
+        return found
 
     def knows(self, session_id: str) -> bool:
         """Returns whether there is a record of a session under its own id."""
@@ -92,35 +106,47 @@ class EndedSessions:
         record = self._records.get(session_id)
         return 0 if record is None else record.through
 
-    def recover(self, key: bytes, counts: Mapping[int, ReceivedCount]) -> Counter[str]:
+    def recover(self, key: bytes, counts: Mapping[int, ReceivedCount], known: Mapping[str, int]) -> Counter[str]:
         """Takes over what the learner's record says that it received in a session.
 
         Args:
             key: Key of the session; see `learner.checkpoints.received`.
             counts: What was received, by index of the behavior in that session.
+            known: Received steps of the run that the loaded state has, by behavior. A session without a record whose last
+                chunk is among them had ended, and its steps are in the totals.
 
         Returns:
             The received steps that were not known, by behavior.
         """
-        name = next((known for known in self._records if _key_of(known) == key), _unnamed(key))
-        record = self._records.get(name) or EndedSession(is_unknown=True)
+        name = next((each for each in self._records if _key_of(each) == key), _unnamed(key))
+        record = self._records.get(name)
         gained: Counter[str] = Counter()
         for index, found in counts.items():
+            if record is None and found.total <= known.get(found.behavior, 0):
+                continue
+            if record is None and found.has_left:
+                taken = max(found.steps, found.taken)
+                self.take(found.behavior, taken, gone=taken - found.steps)
+                gained[found.behavior] += found.steps
+                continue
+            record = record or EndedSession(is_unknown=True)
             account = record.accounts.setdefault(index, EndedAccount(found.behavior))
             record.through = max(record.through, found.through)
             if account.behavior == found.behavior and found.steps > account.received_steps:
-                gained[found.behavior] += found.steps - account.received_steps
-                account.received_steps = found.steps
-                self._taken_steps[found.behavior] += max(0, found.steps - account.produced_steps)
-                account.produced_steps = max(account.produced_steps, found.steps)
-        self._keep(name, record)
+                more = found.steps - account.received_steps
+                self._book(account, received=more, produced=found.taken)
+                gained[found.behavior] += more
+        if record is not None:
+            self._keep(name, record)
         return gained
 
     def received(self) -> dict[bytes, dict[int, ReceivedCount]]:
         """Returns what was received in the recorded sessions, by key and by index of the behavior."""
         return {
             _key_of(name): {
-                index: ReceivedCount(account.behavior, account.received_steps, record.through)
+                index: ReceivedCount(
+                    account.behavior, account.received_steps, record.through, taken=account.produced_steps
+                )
                 for index, account in record.accounts.items()
             }
             for name, record in self._records.items()
@@ -136,10 +162,16 @@ class EndedSessions:
     def add(self, session: ActorSession, *, said_farewell: bool) -> None:
         """Adds a session that has ended; keeps a record only if its actor may still request it."""
         for account in session.accounts.values():
-            self._taken_steps[account.behavior] += account.produced_steps
+            self.take(account.behavior, account.taken_steps, gone=account.outstanding_steps)
+            self._given_up.setdefault(account.index, GivenUp()).add(account.given_up)
         if not said_farewell:
             accounts = {
-                account.index: EndedAccount(account.behavior, account.produced_steps, account.received_steps)
+                account.index: EndedAccount(
+                    account.behavior,
+                    account.taken_steps,
+                    account.received_steps,
+                    gone_steps=account.outstanding_steps,
+                )
                 for account in session.accounts.values()
             }
             record = EndedSession(accounts, session.is_awaited, session.principal, session.acked_through)
@@ -153,6 +185,7 @@ class EndedSessions:
         is_older: bool,
         is_believed: bool,
         name_of: Callable[[int], str | None],
+        claimable: int,
         principal: str = "",
     ) -> None:
         """Books an actor's report on a session that cannot resume, as far as the report is credible.
@@ -164,6 +197,7 @@ class EndedSessions:
                 ledger were lost with the learner's last process.
             is_believed: Whether such steps are booked as the actor says; False if the learner has its own record.
             name_of: Returns the behavior of an index at the time of the session; None if unknown.
+            claimable: Most steps that its actor's word is enough for.
             principal: Name of the caller; a session of another one is not settled.
         """
         unnamed = self._records.pop(_unnamed(session_key_of(session_id)), None)
@@ -182,13 +216,11 @@ class EndedSessions:
             if name is None:
                 continue
             account = record.accounts.setdefault(report.behavior_index, EndedAccount(name))
-            self._taken_steps[name] += max(0, report.produced - account.produced_steps)
-            account.produced_steps = max(account.produced_steps, report.produced)
-            lost_steps = min(report.acked - account.received_steps, MAX_LOST_STEPS - account.lost_steps)
-            if is_older and is_believed and lost_steps > 0:
-                self._ledger.lose(name, ROLLBACK, lost_steps, queued=False)
-                account.received_steps += lost_steps
-                account.lost_steps += lost_steps
+            told = report.within(account.received_steps - account.lost_steps, claimable)
+            lost_steps = max(0, told.acked - account.received_steps) if is_older and is_believed else 0
+            self._ledger.lose(name, ROLLBACK, lost_steps, queued=False)
+            self._book(account, received=lost_steps, produced=told.produced)
+            account.lost_steps += lost_steps
         record.is_unknown = False
         self._keep(session_id, record)
 
@@ -196,13 +228,21 @@ class EndedSessions:
         """Returns the state as plain values, for a checkpoint."""
         return {
             "taken_steps": dict(self._taken_steps),
+            "gone_steps": dict(self._gone_steps),
+            "given_up": {index: given_up.state_dict() for index, given_up in self._given_up.items()},
             "records": {
                 session_id: {
                     "is_unknown": record.is_unknown,
                     "principal": record.principal,
                     "through": record.through,
                     "accounts": {
-                        index: [account.behavior, account.produced_steps, account.received_steps, account.lost_steps]
+                        index: [
+                            account.behavior,
+                            account.produced_steps,
+                            account.received_steps,
+                            account.lost_steps,
+                            account.gone_steps,
+                        ]
                         for index, account in record.accounts.items()
                     },
                 }
@@ -224,6 +264,10 @@ class EndedSessions:
         self._taken_steps = Counter(
             {key if isinstance(key, str) else names[key]: count(taken, key, most=MAX_CLAIMED) for key in taken}
         )
+        gone = state.get("gone_steps", {})  # missing in files of earlier builds, as the next one
+        self._gone_steps = Counter({str(name): count(gone, name, most=MAX_CLAIMED) for name in gone})
+        given_up = state.get("given_up", {})
+        self._given_up = {int(index): GivenUp.from_state(saved) for index, saved in given_up.items()}
         self._records = {
             str(session_id): EndedSession(
                 {int(index): EndedAccount.from_state(*values) for index, values in saved["accounts"].items()},
@@ -233,6 +277,14 @@ class EndedSessions:
             )
             for session_id, saved in state["records"].items()
         }
+
+    def _book(self, account: EndedAccount, *, received: int, produced: int) -> None:
+        """Adds received steps to an account, and steps taken up to a number of produced ones."""
+        taken = max(produced - account.produced_steps, received - account.gone_steps, 0)
+        account.received_steps += received
+        account.produced_steps += taken
+        account.gone_steps += taken - received
+        self.take(account.behavior, taken, gone=taken - received)
 
     def _keep(self, session_id: str, record: EndedSession) -> None:
         self._records.pop(session_id, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,19 +28,32 @@ class Grant:
 class _Pool:
     """The reserve of all sessions of one behavior, updated share by share."""
 
-    def __init__(self) -> None:
+    def __init__(self, members: Counter[str] | None = None) -> None:
+        self._members: Counter[str] = Counter() if members is None else members
         self._reserved: dict[str, int] = {}
         self.total = 0
 
     def __len__(self) -> int:
         return len(self._reserved)
 
-    def update(self, session_id: str, reserved: int) -> None:
-        self.total += reserved - self._reserved.get(session_id, 0)
-        self._reserved[session_id] = reserved
+    def sharers(self, principal: str) -> int:
+        """Returns into how many parts the pool is divided for a session of a principal: all principals have equal parts."""
+        return len(self._members) * self._members[principal]
 
-    def remove(self, session_id: str) -> None:
-        self.total -= self._reserved.pop(session_id, 0)
+    def update(self, session: ActorSession, reserved: int) -> None:
+        known = self._reserved.get(session.session_id)
+        if known is None:
+            self._members[session.principal] += 1
+        self.total += reserved - (known or 0)
+        self._reserved[session.session_id] = reserved
+
+    def remove(self, session: ActorSession) -> None:
+        known = self._reserved.pop(session.session_id, None)
+        if known is not None:
+            self.total -= known
+            self._members[session.principal] -= 1
+            if not self._members[session.principal]:
+                del self._members[session.principal]
 
 
 @dataclass(slots=True)
@@ -67,7 +81,7 @@ class CreditAllocator:
         Earlier grants remain, so when the session returns its old reserve may exceed the limit once.
         """
         self._suspended.add((session.session_id, behavior_index))
-        self._pools_of(behavior_index).steps.remove(session.session_id)
+        self._pools_of(behavior_index).steps.remove(session)
 
     def resume(self, session: ActorSession, behavior_index: int) -> None:
         """Resumes a session that takes steps again."""
@@ -86,10 +100,10 @@ class CreditAllocator:
         elif (session.session_id, account.index) not in self._suspended:
             steps, step_share = self._steps(session, account, behavior, pools)
             account.granted_steps = grant(steps, step_share)
-            pools.steps.update(session.session_id, account.step_share.reserved)
+            pools.steps.update(session, account.step_share.reserved)
         volume, byte_share = self._bytes(session, account, behavior, pools)
         account.granted_bytes = grant(volume, byte_share)
-        pools.bytes.update(session.session_id, account.byte_share.reserved)
+        pools.bytes.update(session, account.byte_share.reserved)
         return Grant(account.index, account.granted_steps, account.granted_bytes, account.quota_through)
 
     def is_worth_sending(self, session: ActorSession, account: Account) -> bool:
@@ -109,26 +123,30 @@ class CreditAllocator:
         """Returns the reserve of a session that has ended or is away; its streams may still be open and get nothing more."""
         for index, pools in self._pools.items():
             self._suspended.discard((session.session_id, index))
-            pools.steps.remove(session.session_id)
-            pools.bytes.remove(session.session_id)
+            pools.steps.remove(session)
+            pools.bytes.remove(session)
 
     def _pools_of(self, behavior_index: int) -> _Pools:
-        return self._pools.setdefault(behavior_index, _Pools(_Pool(), _Pool()))
+        pools, behavior = self._pools.get(behavior_index), self._behaviors.by_index(behavior_index)
+        if pools is None:
+            members = None if behavior is None else behavior.queue.unsettled.members
+            pools = self._pools[behavior_index] = _Pools(_Pool(members), _Pool())
+        return pools
 
     def _steps(
         self, session: ActorSession, account: Account, behavior: Behavior, pools: _Pools
     ) -> tuple[Common, Share]:
         share = account.step_share
-        pools.steps.update(session.session_id, share.reserved)
-        sessions = len(pools.steps)
+        pools.steps.update(session, share.reserved)
         if not behavior.training:
+            sessions = len(pools.steps)
             return Common(limit=UNTRAINED_STEPS * sessions, unsettled=0, reserved=0, sessions=sessions), share
         queue = behavior.queue
         common = Common(
             limit=queue.pace.ahead_limit_steps,
-            unsettled=self._behaviors.unsettled_steps(behavior),
+            unsettled=self._behaviors.unsettled_for(behavior, session),
             reserved=pools.steps.total,
-            sessions=sessions,
+            sessions=pools.steps.sharers(session.principal),
         )
         return common, share
 
@@ -136,12 +154,12 @@ class CreditAllocator:
         self, session: ActorSession, account: Account, behavior: Behavior, pools: _Pools
     ) -> tuple[Common, Share]:
         share = account.byte_share
-        pools.bytes.update(session.session_id, share.reserved)
+        pools.bytes.update(session, share.reserved)
         common = Common(
             limit=behavior.queue.credit_bytes,
             unsettled=behavior.queue.queued_bytes,
             reserved=pools.bytes.total,
-            sessions=len(pools.bytes),
+            sessions=pools.bytes.sharers(session.principal),
         )
         return common, share
 

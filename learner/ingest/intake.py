@@ -41,6 +41,7 @@ class Examined:
         behavior: Its behavior.
         account: Account of its sender.
         place: Its sender's place in the run.
+        principal: Its sender's principal; empty if actors are not identified.
         rejected: Why its rows are refused; None if they are accepted.
         chunk: The arrays.
         encoded_bytes: Size on the wire, in bytes.
@@ -51,6 +52,7 @@ class Examined:
     behavior: Behavior
     account: Account
     place: int
+    principal: str
     rejected: Rejected | None
     chunk: Chunk
     encoded_bytes: int
@@ -60,7 +62,9 @@ class Examined:
     @property
     def has_room(self) -> bool:
         """True if it can be settled now; if not, reading pauses and network flow control holds the sender back."""
-        return self.rejected is not None or self.behavior.queue.has_room(self.resident_bytes, self.place)
+        return self.rejected is not None or self.behavior.queue.has_room(
+            self.resident_bytes, self.place, steps=self.chunk.rows, principal=self.principal
+        )
 
 
 class ChunkIntake:
@@ -130,6 +134,7 @@ class ChunkIntake:
             behavior,
             account,
             session.actor_index,
+            session.principal,
             rejected,
             chunk,
             encoded_bytes=encoded_bytes,
@@ -289,8 +294,10 @@ class ChunkIntake:
         session.acked_through = chunk.sequence
         account.received_steps += chunk.rows
         account.received_bytes += encoded_bytes
-        account.produced_steps = max(account.produced_steps, chunk.produced_steps)
-        account.discarded_steps = max(account.discarded_steps, sum(chunk.discarded.values()))
+        claimable = self._sessions.claimable(session)
+        produced = min(chunk.produced_steps, account.received_steps + claimable)
+        account.produced_steps = max(account.produced_steps, produced)
+        account.discarded_steps = max(account.discarded_steps, min(sum(chunk.discarded.values()), claimable))
         self._note_agents(account, chunk)
         self._sessions.note_received(session, account)
         self._sessions.touch(session)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from rollcast.errors import NotAllowed, TooManySessions
 from rollcast.limits import PROTOCOL_REVISION
@@ -14,16 +13,6 @@ from learner.ingest.session_ids import short_id
 
 FULL_RETRY_SECONDS: Final = 5.0
 """Seconds after which an actor that found no room tries again."""
-
-
-class Record(Protocol):
-    """Keeps what is received where it outlives the process; see `learner.checkpoints.received`."""
-
-    def note(self, session_id: str, index: int, behavior: str, *, total: int, steps: int, through: int) -> None:
-        """Stores what was received in a session of a behavior."""
-
-    def end(self, session_id: str, indices: Iterable[int]) -> None:
-        """Notes that a session has ended."""
 
 
 @dataclass(frozen=True, slots=True)

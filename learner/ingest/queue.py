@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from rollcast.trajectories import Chunk
 
+from learner.ingest.unsettled import UnsettledSteps
 from learner.link.to_front import Pace
 from learner.link.to_trainers import Experience, QueueFull, ToTrainers
 
@@ -31,6 +32,7 @@ class _Waiting(NamedTuple):
     steps: int
     resident_bytes: int
     place: int
+    principal: str
 
 
 class TrajectoryQueue:
@@ -43,15 +45,29 @@ class TrajectoryQueue:
         send: Sends a message to the trainers.
         round_actors: Actors of a lock-step round: rounds, not credit or holds, keep actors from running ahead, and a
             whole round must fit. 0 without lock-step.
+        most_steps: Most unsettled steps of one principal, unless its trainer needs more.
+
+    Attributes:
+        unsettled: Whose steps wait, also those that the trainer has taken.
     """
 
-    def __init__(self, behavior_index: int, capacity_bytes: int, send: Send, *, round_actors: int = 0) -> None:
+    def __init__(
+        self,
+        behavior_index: int,
+        capacity_bytes: int,
+        send: Send,
+        *,
+        round_actors: int = 0,
+        most_steps: int = UNLIMITED_STEPS,
+    ) -> None:
         if capacity_bytes <= 0:
             raise ValueError(f"capacity_bytes must be above 0, got {capacity_bytes}")
         self.capacity_bytes = capacity_bytes
         self._behavior_index = behavior_index
         self._send = send
         self._round_actors = round_actors
+        self._most_steps = most_steps
+        self.unsettled = UnsettledSteps()
         self._waiting: deque[_Waiting] = deque()
         self._sequence = 0
         self._queued_steps = 0
@@ -95,16 +111,19 @@ class TrajectoryQueue:
         """Memory for which credit may be given, in bytes; unlimited in lock-step."""
         return UNLIMITED_BYTES if self._round_actors else self.capacity_bytes
 
-    def has_room(self, resident_bytes: int, place: int = 0) -> bool:
+    def has_room(self, resident_bytes: int, place: int = 0, *, steps: int = 0, principal: str = "") -> bool:
         """Returns whether a chunk may be put; in lock-step, tells the trainers if it may not.
 
-        An empty queue accepts any chunk, so that a large one can pass.
+        An empty queue accepts any chunk, so that a large one can pass. Of several principals, each has its equal share of a
+        queue that is more than half full, and of more steps than the trainer's limit.
 
         Args:
             resident_bytes: Memory of the chunk, in bytes.
             place: The sender's place in the run.
+            steps: Steps of the chunk.
+            principal: The sender's principal; empty if actors are not identified.
         """
-        if self._fits(resident_bytes):
+        if self._fits(resident_bytes) and (self._round_actors or self._is_fair(resident_bytes, steps, principal)):
             return True
         if not self._round_actors or self._is_told_full:
             return False
@@ -116,6 +135,17 @@ class TrajectoryQueue:
 
     def _fits(self, resident_bytes: int) -> bool:
         return not self._waiting or self._queued_bytes + resident_bytes <= self.capacity_bytes
+
+    def _is_fair(self, resident_bytes: int, steps: int, principal: str) -> bool:
+        limit = self._pace.ahead_limit_steps if self._has_pace else UNLIMITED_STEPS
+        most_steps = max(self._most_steps, 2 * self._pace.ahead_limit_steps)
+        if not self.unsettled.has_room(principal, steps, limit, most_steps):
+            return False
+        principals = self.unsettled.principals
+        if principals == 1 or 2 * (self._queued_bytes + resident_bytes) <= self.capacity_bytes:
+            return True
+        own_bytes = sum(each.resident_bytes for each in self._waiting if each.principal == principal)
+        return not own_bytes or own_bytes + resident_bytes <= self.capacity_bytes // (2 * principals)
 
     def _discard_largest(self, resident_bytes: int, place: int) -> bool:
         """Lets the trainers leave out the actor that takes most of a full round; returns whether the chunk fits then.
@@ -164,7 +194,8 @@ class TrajectoryQueue:
                 f"{resident_bytes} more"
             )
         self._sequence += 1
-        self._waiting.append(_Waiting(self._sequence, chunk.rows, resident_bytes, actor_index))
+        self._waiting.append(_Waiting(self._sequence, chunk.rows, resident_bytes, actor_index, principal))
+        self.unsettled.add(session_id, principal, chunk.rows)
         self._queued_bytes += resident_bytes
         self._queued_steps += chunk.rows
         self._send(

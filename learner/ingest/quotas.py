@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.ingest.behaviors import MAX_CLAIMED_AGENTS, Behavior, BehaviorTable
 from learner.ingest.session import Account, ActorSession
 
 log = structlog.get_logger(__name__)
@@ -219,8 +220,9 @@ class Quotas:
 
     def _share_out(self, behavior: Behavior, steps: int, update: _Update, members: _Members) -> None:
         # Turns that do not divide evenly go to the accounts that had the fewest.
-        accounts = sorted((account for _, account in members), key=_turns)
-        sizes = [max(1, account.agents) for account in accounts]
+        members = sorted(members, key=lambda member: _turns(member[1]))
+        accounts = [account for _, account in members]
+        sizes, principals = [_size(account) for account in accounts], [session.principal for session, _ in members]
         has_joined = any(account.quota_through is None for account in accounts)
         if update.is_called_in:
             for account in accounts:
@@ -233,9 +235,9 @@ class Quotas:
             update.begun_at, update.half_at = self._clock(), None
             self._check_fit(behavior, steps, sizes, update)
         if has_joined or granted_steps - missing_steps >= max(sizes):
-            _give(accounts, apportion(missing_steps, sizes))
+            _give(accounts, _divided(missing_steps, principals, sizes))
         elif missing_steps > granted_steps:
-            more = apportion(missing_steps - granted_steps, sizes)
+            more = _divided(missing_steps - granted_steps, principals, sizes)
             _give(accounts, [_open(account) + extra for account, extra in zip(accounts, more, strict=True)])
 
     def _call_in(self, behavior: Behavior, update: _Update, members: _Members) -> None:
@@ -281,6 +283,28 @@ class Quotas:
             hint=f"updates have up to {fits} steps, since the environments of an actor take their steps together: set "
             f"buffer_size to {fits}",
         )
+
+
+def _size(account: Account) -> int:
+    """Returns the number of environments that step together, as far as the claim is credible; see `MAX_CLAIMED_AGENTS`."""
+    return max(1, min(account.agents, max(MAX_CLAIMED_AGENTS, account.received_steps)))
+
+
+def _divided(steps: int, principals: Sequence[str], sizes: Sequence[int]) -> list[int]:
+    """Divides steps in proportion to sizes; of several principals, none gets more than half."""
+    of_principal: Counter[str] = Counter()
+    for principal, size in zip(principals, sizes, strict=True):
+        of_principal[principal] += size
+    largest, agents = of_principal.most_common(1)[0]
+    if len(of_principal) == 1 or 2 * agents <= of_principal.total():
+        return apportion(steps, sizes)
+    found = [0] * len(sizes)
+    for is_largest in (False, True):
+        places = [place for place, principal in enumerate(principals) if (principal == largest) is is_largest]
+        share = max(0, steps - sum(found)) if is_largest else steps - steps // 2
+        for place, part in zip(places, apportion(share, [sizes[place] for place in places]), strict=True):
+            found[place] = part
+    return found
 
 
 def _open(account: Account) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -14,15 +15,17 @@ from rollcast.v1 import session_pb2
 from learner.common.saved_values import MAX_CLAIMED, MAX_COUNT, count, flag, text
 from learner.ingest.credit import MAX_GRANT, Share, step_allowance
 from learner.ingest.environments import EnvironmentNotes, EnvironmentState
+from learner.ingest.given_up import GivenUp
 from learner.ingest.loop_time import LoopTime
 from learner.ingest.times import TimesWindow
 from learner.link.to_trainers import Actor
 
-MAX_LOST_STEPS = 2**32
-"""Most steps of one behavior that an actor may report as lost with a stopped learner; the report cannot be verified. An
-actor at 50,000 steps per second needs a whole day without a checkpoint for so many; by default a checkpoint is written
-every minute.
+CLAIMED_PER_SECOND = 50_000
+"""Steps of one behavior for each second of a session that its actor's word is enough for: steps that it took and that were
+not received. An actor that obeys its credit has few of them, and one that gives up more is as fast as the fastest.
 """
+CLAIMED_AT_ONCE = 2**16
+"""Such steps of a session that has just been opened."""
 MAX_REPORTED = 2**64 - 1
 """The largest count a message holds."""
 MAX_PLACE = 2**32 - 1
@@ -64,6 +67,22 @@ class ActorCounters:
             )
         check_agents(counters.agents)
         return counters
+
+    def within(self, received: int, claimable: int) -> Self:
+        """Returns the counters without what is more than an actor's word is enough for.
+
+        Args:
+            received: Received steps.
+            claimable: Most steps that were taken and not received.
+        """
+        most, left = received + claimable, claimable
+        limited: dict[str, Any] = {name: min(getattr(self, name), most) for name in _COUNTED_STEPS}
+        for kind in ("discarded", "dropped"):
+            limited[kind] = counts = dict(getattr(self, kind))
+            for reason, steps in counts.items():
+                counts[reason] = min(steps, left)
+                left -= counts[reason]
+        return replace(self, **limited)
 
     def to_message(self) -> session_pb2.ActorBooks:
         """Encodes the counters."""
@@ -107,6 +126,7 @@ class Account:
         index: Index of the behavior.
         time_horizon: Longest segment of the behavior, in steps.
         max_chunk_bytes: Allowance in bytes.
+        most_open_steps: Largest allowance in steps, whatever number of agents it claims.
         teams: Agents that the session declared, by team.
         agents: Agents that act now, all teams together.
         produced_steps: Steps taken by the actor, as far as it reported them.
@@ -116,6 +136,7 @@ class Account:
         discarded_steps: Steps given up before they became part of a chunk, as far as the actor reported them.
         dropped_steps: Steps given up afterwards, as far as the actor reported them.
         given_up_floor: Steps that it will have given up once it has carried out a resumption.
+        lost_steps: Those of `received_steps` that only the actor says were received, by an earlier start of the learner.
         twice_steps: Steps received here that the actor also gave up: their ack was lost with the last learner process.
         episode_rows: Rows in accepted chunks, by which the number of episodes is limited (`learner.ingest.episodes`).
         episodes: Records of training episodes that counted.
@@ -128,6 +149,8 @@ class Account:
         full_chunk_steps: Most steps of a chunk.
         is_byte_limited: False after a rollback: the bytes that the actor has sent are then unknown, and too low a limit
             would stop it for good. Reading from the network then pauses to keep within the queue's capacity.
+        discarded: Those of `discarded_steps` whose reasons the actor reported, by reason.
+        dropped: Steps given up afterwards, by reason.
         counters: The actor's last report.
         groups: The newest groups of its agents.
     """
@@ -136,6 +159,7 @@ class Account:
     index: int
     time_horizon: int
     max_chunk_bytes: int
+    most_open_steps: int = MAX_GRANT
     teams: dict[int, int] = field(default_factory=dict)
     agents: int = 0
     produced_steps: int = 0
@@ -145,6 +169,7 @@ class Account:
     discarded_steps: int = 0
     dropped_steps: int = 0
     given_up_floor: int = 0
+    lost_steps: int = 0
     twice_steps: int = 0
     episode_rows: int = 0
     episodes: int = 0
@@ -153,6 +178,8 @@ class Account:
     is_byte_limited: bool = True
     follows_quota: bool = False
     quota_through: int | None = None
+    discarded: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
     counters: ActorCounters | None = None
     groups: dict[int, None] = field(default_factory=dict)
     spooled_steps: int = 0
@@ -166,13 +193,17 @@ class Account:
         self.acked_steps = max(self.acked_steps, counters.acked)
         self.discarded_steps = max(self.discarded_steps, sum(counters.discarded.values()))
         self.dropped_steps = max(self.dropped_steps, sum(counters.dropped.values()))
+        if sum(counters.discarded.values()) >= sum(self.discarded.values()):
+            self.discarded = counters.discarded
+        if sum(counters.dropped.values()) >= sum(self.dropped.values()):
+            self.dropped = counters.dropped
         if counters.agents:
             self.agents = counters.agents
 
     def roll_back(
         self, counters: ActorCounters, *, settles: bool = True, keeps: bool = False, is_believed: bool = True
     ) -> int:
-        """Stores the report of an actor that returns to a learner restarted from a checkpoint.
+        """Stores the report of an actor that returns to a learner restarted from a checkpoint; `report` limits it.
 
         Steps that are open or unacked at the actor count as given up, since a new generation makes the actor drop them.
         Its reports catch up later; until then, credit that ignored these steps would block the actor.
@@ -184,15 +215,15 @@ class Account:
             is_believed: Whether steps that were acked, as only the actor says, count.
 
         Returns:
-            Steps that were acked after the checkpoint and so are lost, at most `MAX_LOST_STEPS`; they count as received
-                from now on.
+            Steps that were acked after the checkpoint and so are lost; they count as received from now on.
         """
         self.report(counters)
         self.is_byte_limited = False
         lost_steps = 0
         if is_believed:
-            lost_steps = min(max(0, counters.acked - (self.received_steps - self.twice_steps)), MAX_LOST_STEPS)
+            lost_steps = max(0, counters.acked - (self.received_steps - self.twice_steps))
         self.received_steps += lost_steps
+        self.lost_steps += lost_steps
         settled = max(counters.acked, self.received_steps) if settles else counters.acked
         self.twice_steps = max(0, self.received_steps - settled)
         kept = max(0, counters.acked + counters.unacked - settled) + counters.spooled if keeps else 0
@@ -200,13 +231,39 @@ class Account:
         self.spooled_steps = kept
         return lost_steps
 
-    def recover(self, received_steps: int) -> int:
-        """Takes over what was received after the checkpoint; returns the steps that were not known."""
+    def recover(self, received_steps: int, taken_steps: int) -> int:
+        """Takes over what was received and taken after the checkpoint; returns the received steps that were not known."""
         gained = max(0, received_steps - self.received_steps)
         self.received_steps += gained
         given_up = self.discarded_steps + self.dropped_steps
-        self.produced_steps = max(self.produced_steps, self.received_steps - self.twice_steps + given_up)
+        known = self.received_steps - self.twice_steps + given_up
+        self.produced_steps = max(self.produced_steps, known, taken_steps)
         return gained
+
+    @property
+    def given_up(self) -> GivenUp:
+        """Steps that the actor gave up and that were not received, by reason."""
+        found = GivenUp(Counter(self.discarded), Counter(self.dropped))
+        if self.twice_steps:  # an actor of an earlier build drops what was received and not acked, for this reason
+            found.dropped["generation"] -= min(self.twice_steps, found.dropped["generation"])
+        return found
+
+    @property
+    def taken_steps(self) -> int:
+        """Steps taken: those that the actor reported, and at least those that were received or given up."""
+        return max(self.produced_steps, self._settled_steps)
+
+    @property
+    def outstanding_steps(self) -> int:
+        """Steps taken that were neither received nor given up."""
+        return max(0, self.produced_steps - self._settled_steps)
+
+    @property
+    def _settled_steps(self) -> int:
+        given_up = sum(self.discarded.values()) + sum(self.dropped.values())
+        if self.twice_steps:
+            given_up = self.given_up.total
+        return self.received_steps + given_up
 
     @property
     def credit_steps(self) -> int:
@@ -220,7 +277,8 @@ class Account:
         received = max(self.received_steps - self.twice_steps, self.acked_steps)
         given_up = max(self.discarded_steps + self.dropped_steps, self.given_up_floor)
         # A spooled chunk is no open segment: it needs room of its own, however large it is.
-        allowance = step_allowance(self.agents, self.time_horizon) + min(self.spooled_steps, self.full_chunk_steps)
+        allowance = min(step_allowance(self.agents, self.time_horizon), self.most_open_steps)
+        allowance += min(self.spooled_steps, self.full_chunk_steps)
         return Share(received + given_up, allowance, self.granted_steps)
 
     @property
@@ -242,7 +300,8 @@ class Account:
     def state_dict(self) -> dict[str, Any]:
         """Returns the counts as plain values, for a checkpoint."""
         saved = (*_SAVED_ACCOUNT_COUNTS, "behavior", "is_byte_limited")
-        return {name: getattr(self, name) for name in saved} | {"teams": dict(self.teams)}
+        given_up = GivenUp(Counter(self.discarded), Counter(self.dropped))
+        return {name: getattr(self, name) for name in saved} | {"teams": dict(self.teams)} | given_up.state_dict()
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
@@ -251,14 +310,16 @@ class Account:
         Raises:
             KeyError, TypeError, ValueError: The state is invalid.
         """
-        missing = {"twice_steps": 0, "episode_rows": 0, "episodes": 0}  # in checkpoints of earlier builds
-        values = missing | state
-        teams = state["teams"]
+        missing = {"lost_steps": 0, "twice_steps": 0, "episode_rows": 0, "episodes": 0, "discarded": {}, "dropped": {}}
+        values = missing | state  # missing in checkpoints of earlier builds
+        teams, given_up = state["teams"], GivenUp.from_state(values)
         counts: dict[str, Any] = {name: count(values, name, most=MAX_CLAIMED) for name in _SAVED_ACCOUNT_COUNTS}
         return cls(
             behavior=text(values, "behavior"),
             teams={int(team): count(teams, team) for team in teams},
             is_byte_limited=flag(values, "is_byte_limited"),
+            discarded=dict(given_up.discarded),
+            dropped=dict(given_up.dropped),
             **counts,
         )
 
@@ -266,7 +327,7 @@ class Account:
 _SAVED_ACCOUNT_COUNTS = (
     *("index", "time_horizon", "max_chunk_bytes", "agents"),
     *("produced_steps", "received_steps", "received_bytes", "acked_steps", "discarded_steps", "dropped_steps"),
-    *("given_up_floor", "twice_steps", "episode_rows", "episodes", "granted_steps", "granted_bytes"),
+    *("given_up_floor", "lost_steps", "twice_steps", "episode_rows", "episodes", "granted_steps", "granted_bytes"),
 )
 
 
@@ -283,6 +344,7 @@ class ActorSession:
         generation: Generation of the learner when it was last opened.
         lease_until: When the lease expires, in monotonic seconds.
         last_seen: When the actor was last heard, in monotonic seconds.
+        opened_at: When it was opened for the first time, in monotonic seconds.
         acked_through: Every chunk up to this sequence is settled.
         accounts: Accounts by behavior index.
         policies: Policies that act there, as last reported.
@@ -313,6 +375,7 @@ class ActorSession:
     generation: int
     lease_until: float
     last_seen: float
+    opened_at: float
     acked_through: int = 0
     accounts: dict[int, Account] = field(default_factory=dict)
     policies: tuple[PolicyState, ...] = ()
@@ -398,7 +461,13 @@ class ActorSession:
 
     @classmethod
     def from_state(
-        cls, state: Mapping[str, Any], accounts: Iterable[Account], *, lease_until: float, last_seen: float
+        cls,
+        state: Mapping[str, Any],
+        accounts: Iterable[Account],
+        *,
+        lease_until: float,
+        last_seen: float,
+        opened_at: float,
     ) -> Self:
         """Creates an awaited session from a checkpoint, with accounts from the same checkpoint.
 
@@ -415,6 +484,7 @@ class ActorSession:
             accounts={account.index: account for account in accounts},
             lease_until=lease_until,
             last_seen=last_seen,
+            opened_at=opened_at,
             is_awaited=True,
         )
 

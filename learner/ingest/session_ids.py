@@ -8,16 +8,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import time
+from collections.abc import Callable
 from typing import Final
 
 NONCE_BYTES: Final = 16
+_TIME_BYTES: Final = 5
 TAG_BYTES: Final = 16
 KEY_BYTES: Final = 32
 _SHORT_DIGITS: Final = 12
 
 
 class SessionIds:
-    """Makes and recognizes the ids of one run: a random number and its HMAC over the principal and the run.
+    """Makes and recognizes the ids of one run: the time and a random number, and their HMAC over the principal and the run.
 
     An actor reports what it sent in a session that the learner does not know after a restart. The signature shows that
     the learner opened this session for that principal.
@@ -25,16 +28,27 @@ class SessionIds:
     Args:
         key: The run's secret.
         run_id: Name of the run.
+        clock: Returns the seconds since the epoch.
     """
 
-    def __init__(self, key: bytes, run_id: str) -> None:
+    def __init__(self, key: bytes, run_id: str, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._key = key
         self._run = run_id.encode()
 
     def make(self, principal: str) -> str:
         """Returns the id of a new session of a principal."""
-        nonce = secrets.token_bytes(NONCE_BYTES)
+        now = max(0, int(self._clock())).to_bytes(_TIME_BYTES, "big")
+        nonce = now + secrets.token_bytes(NONCE_BYTES - _TIME_BYTES)
         return (nonce + self._tag(nonce, principal)).hex()
+
+    def age_seconds(self, session_id: str) -> float:
+        """Returns the age of an id that this run made; 0 for one of an earlier build, whose number is of the future, and for no id."""
+        try:
+            made_at = int.from_bytes(bytes.fromhex(session_id[: 2 * _TIME_BYTES]), "big")
+        except ValueError:
+            return 0.0
+        return max(0.0, self._clock() - made_at)
 
     def is_own(self, session_id: str, principal: str) -> bool:
         """Returns whether this run made an id for a principal."""

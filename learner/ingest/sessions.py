@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -12,15 +11,16 @@ from rollcast.errors import BadRequest, SessionExpired, SessionFenced
 from rollcast.history import History, session_name
 from rollcast.limits import SETTLED_REVISION
 
-from learner.checkpoints.received import Received, ReceivedCount, session_key_of
-from learner.ingest.behaviors import Behavior, BehaviorTable
+from learner.checkpoints.received import Received, ReceivedCount
+from learner.ingest.behaviors import MAX_CLAIMED_AGENTS, Behavior, BehaviorTable
 from learner.ingest.ended import EndedSessions
-from learner.ingest.given_up import GivenUp, GivenUpBook
+from learner.ingest.given_up import GivenUp
 from learner.ingest.ledger import ROLLBACK, Ledger
-from learner.ingest.openings import Expired, Opened, Opening, Record, Resumption, check_owner, check_room
+from learner.ingest.openings import Expired, Opened, Opening, Resumption, check_owner, check_room
 from learner.ingest.places import FixedPlaces, Places
 from learner.ingest.quarantine import Place, Quarantine
-from learner.ingest.session import Account, ActorCounters, ActorSession
+from learner.ingest.received_book import ReceivedBook, Record
+from learner.ingest.session import CLAIMED_AT_ONCE, CLAIMED_PER_SECOND, Account, ActorCounters, ActorSession
 from learner.ingest.session_ids import KEY_BYTES, SessionIds, short_id
 from learner.ingest.times import REPORTS_PER_SECOND
 from learner.link.to_trainers import Actors
@@ -29,8 +29,6 @@ MIN_RETURN_SECONDS: Final = 60.0
 """Shortest time that actors have to return after a restart of the learner: they retry every 30 s or more often."""
 REPORTS_OF_A_LEASE: Final = 3
 """Reports that an actor may miss before its lease runs out."""
-MAX_CLAIMED_AGENTS: Final = 1024
-"""Most agents of a session and behavior that others must reckon with before it has sent steps."""
 MAX_TEAMS: Final = 64
 """Most teams of one behavior in one session."""
 
@@ -77,8 +75,7 @@ class SessionTable:
         lockstep = behaviors.service.lockstep
         self._places = Places() if lockstep is None else FixedPlaces(lockstep.actors, lockstep.actor_names)
         self._ended = EndedSessions(ledger)
-        self._given_up = GivenUpBook()
-        self._record: Record | None = None
+        self._received = ReceivedBook(ledger, self._ended, behaviors)
         self._believes_actors = True
 
     @property
@@ -206,6 +203,7 @@ class SessionTable:
 
         Raises:
             BadRequest: The session has too many teams of the behavior.
+            RingTooSmall: It has more agents than updates can use.
         """
         with self.lock:
             account = session.accounts.get(behavior.index)
@@ -216,12 +214,14 @@ class SessionTable:
                 session.accounts[behavior.index] = account
             # A restored account has the settings of the run file before the restart; too small an allowance would never
             # end a segment.
-            account.time_horizon = behavior.time_horizon
+            account.most_open_steps = behavior.most_open_steps
             account.max_chunk_bytes = self._behaviors.service.max_chunk_bytes
             account.full_chunk_steps = self._behaviors.service.max_chunk_bytes // behavior.spec.step_bytes
+            agents_of_all = max(account.agents, sum({**account.teams, team: agents}.values()))
+            account.time_horizon = behavior.horizon_of(agents_of_all)
             account.teams[team] = agents
             account.follows_quota = follows_quota and len(account.teams) == 1
-            account.agents = max(account.agents, sum(account.teams.values()))
+            account.agents = agents_of_all
             self.touch(session)
             return account
 
@@ -303,7 +303,7 @@ class SessionTable:
         """Returns the steps of a behavior that all actors have taken since the run began, as far as they are known."""
         with self.lock:
             accounts = (session.accounts.get(behavior_index) for session in self._sessions.values())
-            present = sum(account.produced_steps for account in accounts if account is not None)
+            present = sum(account.taken_steps for account in accounts if account is not None)
             behavior = self._behaviors.by_index(behavior_index)
             return present if behavior is None else present + self._ended.steps_taken(behavior.name)
 
@@ -313,10 +313,21 @@ class SessionTable:
             accounts = (session.accounts.get(behavior_index) for session in self.live())
             return sum(each.credit_steps for each in accounts if each is not None)
 
-    def given_up(self, behavior_index: int) -> GivenUp:
-        """Returns the steps of a behavior that actors gave up before they were received, as far as they reported."""
+    def outstanding_steps(self, behavior_index: int) -> int:
+        """Returns the steps of a behavior that actors have taken and neither sent nor given up, by their last reports."""
         with self.lock:
-            return self._given_up.total(behavior_index, self._sessions.values())
+            accounts = (session.accounts.get(behavior_index) for session in self._sessions.values())
+            return sum(each.outstanding_steps for each in accounts if each is not None)
+
+    def given_up(self, behavior: Behavior) -> GivenUp:
+        """Returns the steps of a behavior that actors gave up before they were received, or left with."""
+        with self.lock:
+            total = self._ended.given_up(behavior.name, behavior.index)
+            for session in self._sessions.values():
+                account = session.accounts.get(behavior.index)
+                if account is not None:
+                    total.add(account.given_up)
+            return total
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state as plain values, for a checkpoint. Call it and the ledger's under one hold of `lock`."""
@@ -325,7 +336,6 @@ class SessionTable:
                 "sessions": [session.state_dict() for session in self._sessions.values()],
                 "places": self._places.state_dict(),
                 "ended": self._ended.state_dict(),
-                "given_up": self._given_up.state_dict(self._sessions.values()),
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -340,13 +350,30 @@ class SessionTable:
             now = self.clock()
             return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS, self._grace_seconds)
             self._places.load_state_dict(state["places"])
-            self._ended.load_state_dict(state["ended"], [behavior.name for behavior in self._behaviors.all()])
-            self._given_up.load_state_dict(state.get("given_up", {"ended": {}, "sessions": {}}))
+            older = state.get("given_up", {"ended": {}, "sessions": {}})  # where earlier builds kept it
+            ended = {"given_up": older["ended"]} | dict(state["ended"])
+            self._ended.load_state_dict(ended, [behavior.name for behavior in self._behaviors.all()])
             for saved in state["sessions"]:
-                accounts = [self._known(Account.from_state(account)) for account in saved["accounts"]]
-                session = ActorSession.from_state(saved, accounts, lease_until=return_by, last_seen=now)
+                given_up = older["sessions"].get(saved["session_id"], {})
+                accounts = [
+                    self._known(Account.from_state({**given_up.get(account["index"], {}), **account}))
+                    for account in saved["accounts"]
+                ]
+                age_seconds = self._ids.age_seconds(saved["session_id"])
+                session = ActorSession.from_state(
+                    saved, accounts, lease_until=return_by, last_seen=now, opened_at=now - age_seconds
+                )
                 self._sessions[session.session_id] = session
+            if "gone_steps" not in ended:
+                self._name_gone()
             self._count_unknown()
+
+    def _name_gone(self) -> None:
+        """Names what is missing in the books of an earlier build, which did not name what actors left with."""
+        for behavior in self._behaviors.all():
+            known = self._ledger.received_steps(behavior.name) + self.given_up(behavior).total
+            missing = self.steps_taken(behavior.index) - known - self.outstanding_steps(behavior.index)
+            self._ended.take(behavior.name, max(0, -missing), gone=max(0, missing))
 
     def recover(self, found: Received) -> dict[str, int]:
         """Books what was received after the loaded state, or before the first one. Call it before the service starts.
@@ -362,57 +389,35 @@ class SessionTable:
         """
         with self.lock:
             self._believes_actors = not found.is_complete
-            lost = self._ledger.recover(found.totals)
-            unexplained = Counter(lost)
-            awaited = {session_key_of(session.session_id): session for session in self._sessions.values()}
-            for key, counts in found.sessions.items():
-                session = awaited.get(key)
-                unexplained -= self._ended.recover(key, counts) if session is None else self._recover(session, counts)
-            for name, steps in unexplained.items():  # of sessions that ended after the loaded state
-                self._ended.take(name, steps)
+            lost, left = self._received.recover(found, self._sessions.values(), self._new_account)
+            for session in left:
+                self._end(session, said_farewell=True)
             self._count_unknown()
             return lost
 
-    def _recover(self, session: ActorSession, counts: Mapping[int, ReceivedCount]) -> Counter[str]:
-        """Takes over what was received in an awaited session; returns the received steps that were not known."""
-        gained: Counter[str] = Counter()
-        for found in counts.values():
-            session.acked_through = max(session.acked_through, found.through)
-            behavior = self._behaviors.by_name(found.behavior)
-            if behavior is None:
-                continue  # declared after the loaded state
-            account = session.accounts.get(behavior.index)
-            if account is None:
-                account = session.accounts[behavior.index] = self._new_account(behavior, session)
-            gained[found.behavior] += account.recover(found.steps)
-        return gained
-
     def keep_record(self, record: Record) -> None:
         """Records from now on what is received."""
-        self._record = record
+        self._received.record = record
 
-    def received(self) -> dict[bytes, dict[int, ReceivedCount]]:
-        """Returns what was received in sessions that may return, by key and by index of the behavior."""
+    def received(self) -> dict[bytes, Mapping[int, ReceivedCount]]:
+        """Returns what was received in the sessions that the next start may ask for, by key and by index of the behavior."""
         with self.lock:
-            return self._ended.received() | {
-                session_key_of(session.session_id): {
-                    account.index: ReceivedCount(account.behavior, account.received_steps, session.acked_through)
-                    for account in session.accounts.values()
-                }
-                for session in self._sessions.values()
-            }
+            return self._received.counts(self._sessions.values())
 
     def note_received(self, session: ActorSession, account: Account) -> None:
         """Records what was received in a session, before it is acked. The caller holds `lock`."""
-        if self._record is not None:
-            self._record.note(
-                session.session_id,
-                account.index,
-                account.behavior,
-                total=self._ledger.received_steps(account.behavior),
-                steps=account.received_steps,
-                through=session.acked_through,
-            )
+        self._received.note(session, account)
+
+    def claimable(self, session: ActorSession) -> int:
+        """Returns how many steps of a behavior that were not received a session's actor may have taken, by its age."""
+        return _claimable(self.clock() - session.opened_at)
+
+    def end_all(self) -> None:
+        """Ends all sessions, because the run is over and no actor returns."""
+        with self.lock:
+            for session in list(self._sessions.values()):
+                self._end(session)
+            self._count_unknown()
 
     def _known(self, account: Account) -> Account:
         """Returns an account of a checkpoint after checking that its behavior is in the checkpoint."""
@@ -478,6 +483,7 @@ class SessionTable:
         account = session.accounts.get(behavior.index)
         if account is None:
             account = session.accounts[behavior.index] = self._new_account(behavior, session)
+        report = report.within(account.received_steps - account.lost_steps, self.claimable(session))
         lost_steps = account.roll_back(
             report, settles=settles, keeps=settles and behavior.takes_any_generation, is_believed=self._believes_actors
         )
@@ -502,6 +508,7 @@ class SessionTable:
             is_older=is_older,
             is_believed=self._believes_actors,
             name_of=name_of,
+            claimable=_claimable(self._ids.age_seconds(resume.session_id)),
             principal=principal,
         )
         self._count_unknown()
@@ -541,6 +548,7 @@ class SessionTable:
             generation=self.generation,
             lease_until=now + self.lease_seconds,
             last_seen=now,
+            opened_at=now,
             replaces=replaces,
             principal=opening.principal,
         )
@@ -554,10 +562,8 @@ class SessionTable:
         del self._sessions[session.session_id]
         session.has_ended = True
         self._note_fence(session, session.epoch + 1)
-        if self._record is not None:
-            self._record.end(session.session_id, session.accounts)
+        self._received.end(session, has_left=said_farewell)
         self._ended.add(session, said_farewell=said_farewell)
-        self._given_up.end(session)
         return session
 
     def _note_fence(self, session: ActorSession, epoch: int) -> None:
@@ -579,10 +585,14 @@ class SessionTable:
         for report in reports:
             account = session.accounts.get(report.behavior_index)
             if account is not None:
-                account.report(report)
+                account.report(report.within(account.received_steps - account.lost_steps, self.claimable(session)))
 
     def _count_unknown(self) -> None:
         awaited = [session for session in self._sessions.values() if session.is_awaited]
         for behavior in self._behaviors.all():
             count = sum(behavior.index in session.accounts for session in awaited)
             self._ledger.unknown(behavior.name, count + self._ended.unknown(behavior.name))
+
+
+def _claimable(age_seconds: float) -> int:
+    return CLAIMED_AT_ONCE + int(CLAIMED_PER_SECOND * max(0.0, age_seconds))

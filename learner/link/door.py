@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -165,3 +166,44 @@ def receive_ring(connection: LocalConnection, ring_bytes: int = RING_BYTES) -> R
         return RingReader(memory, ring_bytes)
     finally:
         os.close(memory)
+
+
+def connect_ranks(one: tuple[int, int, LocalConnection], other: tuple[int, int, LocalConnection]) -> None:
+    """Sends each of two ranks one end of a pair of sockets.
+
+    Args:
+        one: Number, id of its process, and connection of a rank.
+        other: The same of the other one.
+
+    Raises:
+        OSError: A rank has ended.
+    """
+    for (_, process, connection), (number, _, _), handle in zip(
+        (one, other), (other, one), socket.socketpair(), strict=True
+    ):
+        with handle:
+            connection.send_bytes(str(number).encode())
+            if sys.platform == "win32":
+                connection.send_bytes(handle.share(process))
+            else:
+                send_handle(connection, handle.fileno(), process)
+
+
+def receive_peers(connection: LocalConnection, ranks: int) -> dict[int, socket.socket]:
+    """Receives what `connect_ranks` sent: a socket to each other rank, by its number.
+
+    Args:
+        connection: To the service.
+        ranks: Number of ranks.
+
+    Raises:
+        EOFError, OSError: The service has ended.
+    """
+    found: dict[int, socket.socket] = {}
+    while len(found) < ranks - 1:
+        number = int(connection.recv_bytes())
+        if sys.platform == "win32":
+            found[number] = socket.fromshare(connection.recv_bytes())
+        else:
+            found[number] = socket.socket(fileno=recv_handle(connection))
+    return found

@@ -42,7 +42,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """Tells a rank that the run has ended on purpose, so that it ends with code 0 and torchrun does not start it again."""
+    """Tells a rank that the run has ended on purpose, so that it ends with code 0 and is not started again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,9 +273,22 @@ LINE_KEYS: Final = frozenset(
     )
 )
 """Keys of a log line other than the numbers of a behavior."""
-PAGE_KEYS: Final = frozenset(("name", "books", "game", "labels"))
+PAGE_KEYS: Final = frozenset(("name", "books", "actor_books", "game", "labels"))
 """Keys of ``/api/status`` other than the numbers of a behavior."""
 _OF_TRAINERS: Final = frozenset(each.name for each in FIELDS if each.maker == "trainer")
+
+
+class ActorNumbers(TypedDict):
+    """Fate of the steps of one behavior that the learner never received, in steps.
+
+    ``env_steps_taken`` = received (in the learner's books) + sum(discarded) + sum(dropped) + outstanding.
+    ``discarded`` (before they became part of a chunk) and ``dropped`` (in chunks that were never acked) are the steps
+    that actors gave up, by reason; ``outstanding`` steps were still at the actors at their last report.
+    """
+
+    discarded: dict[str, int]
+    dropped: dict[str, int]
+    outstanding: int
 
 
 class LedgerNumbers(TypedDict):
@@ -386,6 +399,7 @@ class BehaviorState:
         numbers: Further numbers, by names of `FIELDS` or of `own_fields`; a missing number is not known yet.
         own_fields: Own fields of the behavior's trainer.
         books: The ledger.
+        actor_books: What became of the steps that are not in the ledger.
         game: The newest game of an evaluation or a tournament; None before the first.
     """
 
@@ -404,6 +418,7 @@ class BehaviorState:
     numbers: Mapping[str, float] = field(default_factory=dict)
     own_fields: tuple[Field, ...] = ()
     books: LedgerNumbers = field(default_factory=empty_books)
+    actor_books: ActorNumbers = field(default_factory=lambda: ActorNumbers(discarded={}, dropped={}, outstanding=0))
     game: GameView | None = None
 
     @property
@@ -453,10 +468,12 @@ class BehaviorState:
 
     @property
     def is_balanced(self) -> bool:
-        """True if the books account for every step."""
-        books = self.books
+        """True if the books account for every step: those received, and those that actors say that they have taken."""
+        books, others = self.books, self.actor_books
         fates = books["trained"] + sum(books["dropped"].values()) + books["queued"] + sum(books["lost"].values())
-        return books["received"] == fates
+        given_up = sum(others["discarded"].values()) + sum(others["dropped"].values())
+        taken = books["received"] + given_up + others["outstanding"]
+        return books["received"] == fates and self.env_steps_taken == taken
 
 
 def check_own_fields(fields: Iterable[Field]) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from learner.common.files import open_regular
-from learner.observe.behavior_state import BehaviorState, LedgerNumbers
+from learner.observe.behavior_state import ActorNumbers, BehaviorState, LedgerNumbers
 from learner.observe.jsonfile import write_json
 from learner.observe.milestones import Milestones
-from learner.observe.view import ActorNumbers, LockstepView, RunView
+from learner.observe.view import LockstepView, RunView
 
 PROGRESS_FILE = "progress.json"
 _MAX_BYTES = 2**20
@@ -130,15 +130,12 @@ class BehaviorSummary:
     onnx_path: str | None = None
 
     @classmethod
-    def of(
-        cls, view: BehaviorState, milestones: Milestones, actor_books: ActorNumbers, *, untimed_steps: int = 0
-    ) -> BehaviorSummary:
-        """Creates the summary from a behavior's last view, its milestones and its actors' part of the books.
+    def of(cls, view: BehaviorState, milestones: Milestones, *, untimed_steps: int = 0) -> BehaviorSummary:
+        """Creates the summary from a behavior's last view and its milestones.
 
         Args:
             view: The last view.
             milestones: The clocks.
-            actor_books: The actors' part of the books.
             untimed_steps: Steps that were lost together with the time in which they were taken: those acked after a
                 checkpoint.
         """
@@ -157,7 +154,7 @@ class BehaviorSummary:
             target_return=view.target_return,
             policy_version=view.version,
             ledger=view.books,
-            actor_books=actor_books,
+            actor_books=view.actor_books,
         )
 
 

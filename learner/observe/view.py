@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 from learner.observe.behavior_state import BehaviorState
 
@@ -17,19 +17,6 @@ class RunState(enum.StrEnum):
     PAUSED = "paused"
     DRAINING = "draining"
     FAILED = "failed"
-
-
-class ActorNumbers(TypedDict):
-    """Fate of the steps of one behavior that the learner never received, in steps.
-
-    ``env_steps_taken`` = received (in the learner's books) + sum(discarded) + sum(dropped) + outstanding.
-    ``discarded`` (before they became part of a chunk) and ``dropped`` (in chunks that were never acked) are the steps
-    that actors gave up, by reason; ``outstanding`` steps were still at the actors at their last report.
-    """
-
-    discarded: dict[str, int]
-    dropped: dict[str, int]
-    outstanding: int
 
 
 @dataclass(frozen=True, slots=True)

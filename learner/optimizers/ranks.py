@@ -1,9 +1,8 @@
-"""Combines numbers over the ranks of a process group of torch.distributed."""
+"""Combines numbers over the ranks that train together, through sockets, or through NCCL where each has a GPU of its own."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,50 +13,49 @@ from typing import Final, NoReturn
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
+from torch._C._distributed_c10d import FileStore
 
 from learner.common.exits import ExitCode, UserError
+from learner.link.mesh import Mesh
 
-_IN_SOURCE: Final = re.compile(r"^\[[^]]*:\d+\] ")
-"""The place in its source with which gloo begins an error."""
+_SIZE_BYTES: Final = 8
+_OF_NCCL: Final = {
+    "NCCL_SOCKET_IFNAME": "=lo",  # all are on this machine
+    "NCCL_RAS_ENABLE": "0",  # it would listen for whoever asks how it is
+}
 
 
 class LostRankError(UserError):
     """Another rank has died or does not answer; the trainers must start again.
 
     Args:
-        error: The error of the collective operation.
-        seconds: How long this rank has waited for the others to join; None for an operation after that.
+        reason: What shows it.
     """
 
-    def __init__(self, error: RuntimeError, seconds: float | None = None) -> None:
-        lines = str(error).splitlines() or [type(error).__name__]
-        first, _, _ = _IN_SOURCE.sub("", lines[0]).partition(". ")  # general advice follows
-        reason = f"a rank of the trainers has ended or does not answer: {first}"
-        if seconds is not None and isinstance(error, dist.DistStoreError):  # which names only keys of torch's store
-            reason = f"not all ranks of the trainers came within {seconds:g} s: if they are slow, raise rollcast.collective_seconds"
-        super().__init__(ExitCode.TRAINER_DIED, reason)
+    def __init__(self, reason: object) -> None:
+        first, _, _ = str(reason).partition("\n")  # torch adds its own stack
+        super().__init__(ExitCode.TRAINER_DIED, f"a rank of the trainers has ended or does not answer: {first}")
 
 
 class RankGroup:
-    """`Reduce` over the ranks of the process group that `join_ranks` made.
+    """`Reduce` over the ranks of a mesh, which `join_ranks` returns.
 
     Args:
-        device: The training device.
+        mesh: Connects them.
+        has_nccl: Whether `torch.distributed` adds numbers of the training device; otherwise the mesh does.
 
     Attributes:
         rank, ranks, has_rows: See `learner.optimizers.reduce.Reduce`.
-        wait_seconds: Seconds in collective operations so far, most of them waits for other ranks.
+        wait_seconds: Seconds in joint operations so far, most of them waits for other ranks.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self.rank = dist.get_rank()
-        self.ranks = dist.get_world_size()
+    def __init__(self, mesh: Mesh, *, has_nccl: bool = False) -> None:
+        self.rank = mesh.rank
+        self.ranks = mesh.ranks
         self.has_rows = True
         self.wait_seconds = 0.0
-        # gloo takes part of its operations on the CPU alone.
-        self._carrier = device if dist.get_backend() == "nccl" else torch.device("cpu")
+        self._mesh = mesh
+        self._has_nccl = has_nccl
 
     @torch.no_grad()
     def gradients(self, gradient: Tensor, rows: int = 1, beside: Tensor | None = None) -> Tensor | None:
@@ -93,99 +91,113 @@ class RankGroup:
 
     def gather(self, values: Tensor) -> Tensor:
         """Returns the values of each rank, ``[ranks, *shape]``."""
-        sent = values.contiguous().to(self._carrier)
-        parts = [torch.empty_like(sent) for _ in range(self.ranks)]
+        sent = values.detach().cpu().contiguous()
+        found = sent.new_empty(self.ranks, *sent.shape)
+        found[self.rank] = sent
         with self._counted():
-            dist.all_gather(parts, sent)
-        return torch.stack(parts).to(values.device)
+            self._mesh.exchange([_bytes_of(sent)] * self.ranks, [_bytes_of(each) for each in found])
+        return found.to(values.device)
 
     def broadcast(self, content: bytes) -> bytes:
         """Returns the content that rank 0 has."""
-        size = torch.tensor(len(content), device=self._carrier)
+        size = bytearray(len(content).to_bytes(_SIZE_BYTES))
         with self._counted():
-            dist.broadcast(size, 0)
-            data = torch.empty(int(size), dtype=torch.uint8, device=self._carrier)
-            if not self.rank:
-                data.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-            dist.broadcast(data, 0)
-        return bytes(data.cpu().numpy())
+            self._from_first(size)
+            data = bytearray(content) if not self.rank else bytearray(int.from_bytes(size))
+            self._from_first(data)
+        return bytes(data)
+
+    def _from_first(self, content: bytearray) -> None:
+        """Replaces the content by that of rank 0, which is of the same size."""
+        nothing = bytearray()
+        incoming = [content if self.rank and not rank else nothing for rank in range(self.ranks)]
+        self._mesh.exchange([nothing if self.rank else content] * self.ranks, incoming)
 
     def _sum(self, values: Tensor) -> None:
-        sent = values.to(self._carrier)
+        """Replaces values by their sums; each rank adds a part, in the order of the ranks, so that all have the same bits."""
         with self._counted():
-            dist.all_reduce(sent)
-        if sent is not values:
-            values.copy_(sent)
+            if self._has_nccl:
+                dist.all_reduce(values)
+                return
+            total = values.detach().cpu().contiguous().flatten()
+            parts = total.tensor_split(self.ranks)
+            found = total.new_empty(self.ranks, len(parts[self.rank]))
+            found[self.rank] = parts[self.rank]
+            self._mesh.exchange(list(map(_bytes_of, parts)), list(map(_bytes_of, found)))
+            parts[self.rank].copy_(found.sum(0))
+            self._mesh.exchange([_bytes_of(parts[self.rank])] * self.ranks, list(map(_bytes_of, parts)))
+            values.copy_(total.view_as(values))
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
         began = time.perf_counter()
         try:
             yield
-        except RuntimeError as error:
+        except (OSError, RuntimeError) as error:
             raise LostRankError(error) from error
         finally:
             self.wait_seconds += time.perf_counter() - began
 
+    def leave(self) -> None:
+        """Leaves the others, which ends the operations that they wait in."""
+        self._mesh.close()
+        leave_nccl()
 
-def join_ranks(device: torch.device, seconds: float, rank: int, ranks: int, store: Store | None = None) -> RankGroup:
-    """Joins the process group and returns the `Reduce` over it; waits for all ranks. The process ends by `end_rank`.
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """Returns the memory of a contiguous tensor on the CPU."""
+    return tensor.flatten().view(torch.uint8).numpy().data
+
+
+def join_ranks(device: torch.device, seconds: float, mesh: Mesh) -> RankGroup:
+    """Waits for all ranks and returns the `Reduce` over them. The process ends by `end_rank`.
 
     Args:
         device: The training device.
-        seconds: After so long, a collective operation fails.
-        rank: Number of this process, from 0.
-        ranks: Number of processes.
-        store: Store in which the ranks find each other; None for that of torchrun.
+        seconds: After so long, a joint operation fails.
+        mesh: Connects the ranks.
 
     Raises:
         LostRankError: The others did not come in time.
     """
-    has_one_each = device.type == "cuda" and torch.cuda.device_count() >= ranks
+    mesh.seconds = seconds
+    has_one_each = mesh.is_local and device.type == "cuda" and torch.cuda.device_count() >= mesh.ranks
+    answers = [bytearray([has_one_each]) for _ in range(mesh.ranks)]
     try:
-        dist.init_process_group(
-            "nccl" if has_one_each else "gloo",
-            store=store,
-            rank=rank,
-            world_size=ranks,
-            timeout=timedelta(seconds=seconds),
-        )
-    except RuntimeError as error:
-        raise LostRankError(error, seconds) from error
-    return RankGroup(device)
+        mesh.exchange([bytes([has_one_each])] * mesh.ranks, answers)
+        has_nccl = all(map(any, answers))
+        if has_nccl:
+            _join_nccl(seconds, mesh)
+    except TimeoutError:
+        raise LostRankError(
+            f"not all came within {seconds:g} s: if they are slow, raise rollcast.collective_seconds"
+        ) from None
+    except (OSError, RuntimeError) as error:
+        raise LostRankError(error) from error
+    return RankGroup(mesh, has_nccl=has_nccl)
 
 
-def store_of(attempt: str, seconds: float, rank: int, ranks: int) -> Store:
-    """Returns torchrun's store, in which keys of an earlier attempt, as the addresses of its ranks, are not found.
-
-    Args:
-        attempt: Name of this attempt, the same for all ranks.
-        seconds: After so long, torchrun counts as unreachable.
-        rank: Number of this process, from 0.
-        ranks: Number of processes.
-
-    Raises:
-        LostRankError: torchrun's store was not reached.
-    """
-    try:
-        store, _, _ = next(iter(rendezvous("env://", rank, ranks, timeout=timedelta(seconds=seconds))))
-    except RuntimeError as error:
-        raise LostRankError(error, seconds) from error
-    return PrefixStore(attempt, store)
+def _join_nccl(seconds: float, mesh: Mesh) -> None:
+    """Joins torch's process group, whose store is memory that only these processes have."""
+    os.environ.update(_OF_NCCL)
+    store = FileStore(f"/proc/self/fd/{mesh.share_memory()}", mesh.ranks)
+    dist.init_process_group(
+        "nccl", store=store, rank=mesh.rank, world_size=mesh.ranks, timeout=timedelta(seconds=seconds)
+    )
 
 
-def leave_ranks() -> None:
-    """Leaves the process group, which ends the operations that the other ranks wait in."""
+def leave_nccl() -> None:
+    """Leaves torch's process group, if this process is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def end_rank(code: int) -> NoReturn:
-    """Leaves the process group and ends the process at once.
+    """Leaves torch's process group and ends the process at once.
 
     An interpreter that ends after its process was in a group is now and then aborted, probably by a thread of torch that still runs.
     """
-    leave_ranks()
+    leave_nccl()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -10,8 +10,10 @@ import numpy as np
 import structlog
 import torch
 from numpy.typing import NDArray
+from rollcast.demonstrations import Pairing
 from rollcast.demonstrations.collecting import Demonstration
 from rollcast.demonstrations.faults import BadDemonstration
+from rollcast.demonstrations.pairing import Paired
 from rollcast.demonstrations.reading import read_demonstrations
 from rollcast.enums import Squash
 from rollcast.specs import ActionSpec, BehaviorSpec
@@ -28,6 +30,10 @@ log = structlog.get_logger(__name__)
 LARGEST_TANH = 0.999
 """Largest value under tanh, which maps 3.8 to it: no finite draw maps to 1, and larger draws would be far from all
 others."""
+
+
+MOST_PAIRINGS = 8
+"""Lines about where the files of a folder have their actions."""
 
 
 class DemonstrationBuffer:
@@ -85,6 +91,7 @@ class DemonstrationBuffer:
         *,
         setting: str,
         left_out: Collection[str] = (),
+        pairing: Pairing = "auto",
     ) -> DemonstrationBuffer:
         """Reads a file, or all files of a folder.
 
@@ -95,12 +102,13 @@ class DemonstrationBuffer:
             squash: How actors squash a continuous draw.
             setting: Setting that names the path, for messages.
             left_out: Names of observations that are not read, and that a demonstration may lack.
+            pairing: The record that has the action of a step.
 
         Raises:
             UserError: There is no demonstration, one cannot be read, or one belongs to another behavior.
         """
         try:
-            found = read_demonstrations(Path(path), spec, left_out=left_out)
+            found = read_demonstrations(Path(path), spec, left_out=left_out, pairing=pairing)
         except BadDemonstration as error:
             raise UserError(ExitCode.RUN_FILE, f"{setting}: {error}") from error
         _tell(found, setting, spec)
@@ -238,13 +246,24 @@ def _tell(found: Sequence[Demonstration], setting: str, spec: BehaviorSpec) -> N
         steps=sum(len(one.rows) for one in found),
         mean_return=round(returns / episodes, 4) if episodes else None,
     )
-    delayed = [one.path.name for one in found if one.delayed]
-    if delayed:
-        log.info(
-            "demonstrations_of_unitys_recorder",
-            files=delayed[:8],
-            note="each record holds the action of the previous decision; actions are assigned to their own decisions",
+    alike: dict[Paired, list[str]] = {}
+    for one in found:
+        alike.setdefault(one.paired, []).append(one.path.name)
+    for paired, files in list(alike.items())[:MOST_PAIRINGS]:
+        tell = log.info if paired.is_sure else log.warning
+        tell(
+            "demonstrations_paired",
+            behavior=spec.name,
+            files=files[:MOST_PAIRINGS],
+            demo_pairing="next_record" if paired.late else "same_record",
+            evidence=paired.evidence,
+            note="an action is in the record after its observation, as Unity's recorder writes it"
+            if paired.late
+            else "an action is in the record of its observation",
+            **({} if paired.is_sure else {"advice": f"if this is wrong, set {setting.removesuffix('path')}pairing"}),
         )
+    if len(alike) > MOST_PAIRINGS:
+        log.info("demonstrations_paired", behavior=spec.name, more=len(alike) - MOST_PAIRINGS)
     clipped = sum(one.clipped for one in found)
     if clipped:
         log.warning(

@@ -174,7 +174,12 @@ class GAILReward(LearnedReward):
         )
         setting = f"behaviors.{setup.spec.name}.reward_signals.gail.demo_path"
         self._buffer = DemonstrationBuffer.load(
-            settings.demo_path, setup.spec, setup.device, setup.squash, setting=setting
+            settings.demo_path,
+            setup.spec,
+            setup.device,
+            setup.squash,
+            setting=setting,
+            pairing=settings.demo_pairing,
         )
         super().__init__("gail", settings, Discriminator(settings, setup), setup)
         self._random = torch.Generator(setup.device)

@@ -207,7 +207,7 @@ def require_repeatable(device: torch.device, environ: Mapping[str, str] = os.env
         raise UserError(
             ExitCode.RUN_FILE,
             f"rollcast.lockstep supports one learner process, but {RANKS_VARIABLE} is {ranks}: start the learner without "
-            "torchrun (--trainers starts it), or remove rollcast.lockstep",
+            "a launcher (rollcast.trainers starts trainers), or remove rollcast.lockstep",
         )
     if device.type == "cuda":
         given = environ.get(WORKSPACE_VARIABLE)

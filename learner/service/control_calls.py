@@ -288,6 +288,7 @@ class ControlService:
         rates: Steps per second of each actor.
         server_version: Version of the learner.
         audit: Records who changes the run.
+        prove: Returns the proof for a nonce and a claim; see control.proto.
     """
 
     def __init__(
@@ -297,8 +298,11 @@ class ControlService:
         rates: ActorRates,
         server_version: str,
         audit: Audit,
+        *,
+        prove: Callable[[bytes, bytes], bytes],
     ) -> None:
         self._audit = audit
+        self._prove = prove
         self._hooks = hooks
         self._sessions = sessions
         self._rates = rates
@@ -318,6 +322,7 @@ class ControlService:
             "SaveCheckpoint": unary(control_pb2.SaveCheckpointRequest, self.save_checkpoint),
             "Drain": unary(control_pb2.DrainRequest, self.drain),
             "ReleaseActor": unary(control_pb2.ReleaseActorRequest, self.release_actor),
+            "Prove": unary(control_pb2.ProveRequest, self.prove),
         }
 
     async def status(self, _request: control_pb2.StatusRequest, _context: BytesContext) -> control_pb2.StatusResponse:
@@ -381,6 +386,10 @@ class ControlService:
             released = self._sessions.quarantine.release(name, principal)
         _log.info("actor_released", actor=name, released=released)
         return control_pb2.ReleaseActorResponse(released=released)
+
+    async def prove(self, request: control_pb2.ProveRequest, _context: BytesContext) -> control_pb2.ProveResponse:
+        """Proves that this learner knows the caller's token."""
+        return control_pb2.ProveResponse(proof=self._prove(request.nonce, request.claim))
 
     async def _in(self, executor: Executor, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(executor, call)

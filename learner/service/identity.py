@@ -11,6 +11,7 @@ from rollcast.auth import AUTHORIZATION, Principal, Role, bearer
 from rollcast.errors import Unauthenticated, WireError
 
 from learner.identity.access import CALLER, Access, require
+from learner.identity.audit import grpc_address
 from learner.service.guard import Context, Handler
 
 Needs = Callable[[str], Role | None]
@@ -27,9 +28,11 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
     Args:
         access: The principals.
         needs: The roles that methods need.
+        on_accepted: Called with the address of the caller, ``host:port``, of each call that is accepted.
     """
 
-    def __init__(self, access: Access, needs: Needs) -> None:
+    def __init__(self, access: Access, needs: Needs, on_accepted: Callable[[str], object] = str) -> None:
+        self._on_accepted = on_accepted
         self._access = access
         self._needs = needs
         self._streams: set[_Stream] = set()
@@ -65,6 +68,7 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
             names = context.auth_context().get(_ALTERNATIVE_NAMES, ())
             caller = self._access.agree(principal, [_text(name) for name in names])
             require(caller, needed)
+            self._on_accepted(grpc_address(context.peer()))
             CALLER.set(caller)  # each call has a task, and so a context, of its own
 
         for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):

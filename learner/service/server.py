@@ -31,6 +31,7 @@ from learner.observe.metrics.learner import LearnerMetrics
 from learner.publish.broadcast import Broadcast
 from learner.publish.store import PolicyStore
 from learner.service import control_calls, policy_calls, session_calls, trajectory
+from learner.service.budgets import CallBudgets
 from learner.service.control_calls import ActorRates, ControlHooks, ControlService
 from learner.service.form_faults import FormFaults
 from learner.service.guard import CallGuard
@@ -41,6 +42,7 @@ from learner.service.methods import add_service
 from learner.service.policy_calls import PolicyService
 from learner.service.run_info import RunInfo
 from learner.service.session_calls import SessionService
+from learner.service.strangers import Strangers
 from learner.service.trajectory import TrajectoryService
 from learner.settings.service import SPARE_CONNECTIONS, ServiceSettings
 
@@ -50,6 +52,8 @@ OTHER_DESCRIPTORS: Final = 512
 """Open files that are no connection of an actor: the HTTP port's and operators' connections, libraries, run files."""
 GRACE_SECONDS: Final = 1.0
 _STATUS: Final = f"/{control_calls.NAME}/Status"
+_STRANGERS_SECONDS: Final = 0.5
+_PROVE: Final = f"/{control_calls.NAME}/Prove"
 _HEALTH_CHECK: Final = f"/{health.SERVICE_NAME}/Check"
 MAX_TICK_SECONDS: Final = 1.0
 
@@ -133,11 +137,13 @@ class LearnerServer:
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
         self._policy_service = self._make_policy_service(behaviors, store, snapshots)
         self._rates = ActorRates(sessions)
-        self._control_service = ControlService(control, sessions, self._rates, run.server_version, self._identity.audit)
+        self._control_service = self._make_control_service(control, run)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
         self._callers: IdentityGuard | None = None
+        self._strangers = Strangers(settings.connection_limit)
         self._server, self._control_server = self._make_servers()
         self._ticker: asyncio.Task[None] | None = None
+        self._bouncer: asyncio.Task[None] | None = None
         self._collections = LongCollections()
         self._is_stopped = self._is_healthy = False
 
@@ -145,15 +151,26 @@ class LearnerServer:
         """Returns the servers for actors and for operators."""
         settings, access = self._settings, self._identity.access
         if access.identifies_actors:
-            self._callers = IdentityGuard(access, _needs_of_actors)
+            self._callers = IdentityGuard(access, _needs_of_actors, self._strangers.welcome)
         options = server_options(
             settings.max_chunk_bytes, max_connections=settings.connection_limit, max_streams=settings.max_streams
         )
+        self._budgets = budgets = CallBudgets(self._metrics.calls.bounded)
         callers = [] if self._callers is None else [self._callers]
         operators = [IdentityGuard(access, self._needs_of_operators)] if self._identity.guards_control else []
         return (
-            grpc.aio.server(interceptors=[self._guard, *callers], options=options),
-            grpc.aio.server(interceptors=[self._guard, *operators], options=server_options()),
+            grpc.aio.server(interceptors=[self._guard, *callers, budgets], options=options),
+            grpc.aio.server(interceptors=[self._guard, *operators, budgets], options=server_options()),
+        )
+
+    def _make_control_service(self, control: ControlHooks, run: RunInfo) -> ControlService:
+        return ControlService(
+            control,
+            self._sessions,
+            self._rates,
+            run.server_version,
+            self._identity.audit,
+            prove=lambda nonce, claim: self._identity.access.prove(nonce, claim, self.control_port),
         )
 
     def _make_session_service(
@@ -267,6 +284,8 @@ class LearnerServer:
         self._hub.wake()
         self._link.to_front.connect(lambda: self._loop.call_soon_threadsafe(self._hub.wake))
         self._ticker = asyncio.create_task(self._tick())
+        if self._callers is not None:
+            self._bouncer = asyncio.create_task(self._end_strangers())
         self._collections.start()
         _log.info("listening", address=self._address, port=self.port, control_port=self.control_port)
 
@@ -307,6 +326,8 @@ class LearnerServer:
         for wait in waits:
             wait.cancel()
         await self._stop_serving_actors()
+        if final:
+            self._sessions.end_all()
 
     async def stop(self) -> None:
         """Stops everything; open streams end with DRAINING. Safe to call after `drain` and more than once."""
@@ -319,9 +340,11 @@ class LearnerServer:
         await self._control_server.stop(GRACE_SECONDS)
         self._link.to_front.connect(lambda: None)
         self._hub.roll_call.stop()
+        tasks = [task for task in (self._ticker, self._bouncer) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._ticker is not None:
-            self._ticker.cancel()
-            await asyncio.gather(self._ticker, return_exceptions=True)
             self._collections.stop()
         await self._broadcast.stop()
 
@@ -356,6 +379,12 @@ class LearnerServer:
             except Exception as error:  # noqa: BLE001 - the next round may go well, and leases must go on running out
                 _log.error("tick_failed", exc_info=error)
 
+    async def _end_strangers(self) -> None:
+        """Ends connections without an accepted call while there are many; in a thread, because it looks at every descriptor."""
+        while True:
+            await asyncio.sleep(_STRANGERS_SECONDS)
+            await asyncio.to_thread(self._strangers.end_some, self.port)
+
     def _end_revoked(self) -> None:
         """Ends what belongs to principals whose tokens were revoked or have expired, by the newest files."""
         access = self._identity.access
@@ -369,6 +398,8 @@ class LearnerServer:
 
     def _needs_of_operators(self, method: str) -> Role | None:
         """Returns the role that a method of the control address needs."""
+        if method == _PROVE:  # whoever answers must prove itself before it gets a token
+            return None
         if method == _STATUS:
             return Role.VIEWER if self._identity.access.identifies_actors else None
         return Role.OPERATOR

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from rollcast.errors import (
     SessionExpired,
     SessionFenced,
     TooManyAgents,
+    TooManyCalls,
     TooManySessions,
     Unauthenticated,
     UnknownBehavior,
@@ -47,9 +49,10 @@ from learner.ingest.sessions import SessionTable
 from learner.ingest.times import ActorTimes, report_seconds
 from learner.observe.metrics.learner import SessionMetrics
 from learner.observe.rates import Throttle
+from learner.service.budgets import Budget
 from learner.service.form_faults import FormFaults
 from learner.service.hub import Hub
-from learner.service.methods import BytesContext, Handlers, check_entries, unary
+from learner.service.methods import BOUND, BytesContext, Handlers, check_entries, unary
 from learner.service.run_info import RunInfo
 
 NAME: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
@@ -57,6 +60,10 @@ COLUMN_ENCODINGS: Final = ("zstd",)
 MAX_TEXT_CHARACTERS: Final = 256
 MAX_ADDED_BEHAVIORS: Final = 64
 """Most behaviors that a principal, or an actor without one, adds to those of the run file; a run has at most 256."""
+REFUSED_SHARE: Final = 0.02
+"""Seconds per second for which the declarations of a principal, or of a host, may be judged and refused."""
+REFUSED_BURST_SECONDS: Final = 5.0
+LEAST_REFUSED_SECONDS: Final = 0.1
 _REFUSALS: Final[Mapping[type[WireError], str]] = MappingProxyType(
     {SessionFenced: "fenced", TooManySessions: "full", Draining: "draining", Quarantined: "quarantined"}
 )
@@ -90,6 +97,7 @@ class SessionService:
         self._run = run
         self._unusable = Throttle()
         self._added: dict[str, set[str]] = {}
+        self._judged_for: dict[str, tuple[asyncio.Lock, Budget]] = {}
         # A separate executor, because the loop's own encodes policies; one thread, because parallel judgements are no
         # faster.
         self._judging = ThreadPoolExecutor(1, thread_name_prefix="judge")
@@ -192,13 +200,15 @@ class SessionService:
         session = self._sessions.get(request.session_id, request.epoch, caller.name)
         is_new = behavior.index not in session.accounts
         with self._faults.of(session):
-            self._sessions.declare(session, behavior, request.team, request.agents, follows_quota=request.follows_quota)
+            account = self._sessions.declare(
+                session, behavior, request.team, request.agents, follows_quota=request.follows_quota
+            )
         self._hub.declared(session, behavior)
         if is_new:
             _log.info("behavior_declared", behavior=behavior.name, actor=session.actor_name, agents=request.agents)
         return session_pb2.DeclareBehaviorResponse(
             behavior_index=behavior.index,
-            time_horizon=behavior.time_horizon,
+            time_horizon=account.time_horizon,
             memory_stride=behavior.memory_stride,
             max_policy_lag=behavior.max_policy_lag,
             cut_at_swap=behavior.cut_at_swap,
@@ -259,6 +269,26 @@ class SessionService:
         """Returns the behavior of a declaration; renews the lease while the declaration waits to be judged."""
         if self._behaviors.by_name(spec.name) is not None:
             return self._behaviors.declare(spec, team, agents)
+        client = session.principal or session.peer.rpartition(":")[0]
+        lock, budget = self._judged_for.setdefault(
+            client, (asyncio.Lock(), Budget(REFUSED_SHARE, REFUSED_BURST_SECONDS))
+        )
+        async with lock:  # one at a time of each client, so that others wait for one at most
+            began = time.monotonic()
+            seconds = budget.wait_seconds(began)
+            if seconds > 0:
+                raise TooManyCalls(
+                    f"this client's refused declarations took too long to judge: try again in {seconds:.0f} s",
+                    retry_after_seconds=seconds,
+                    metadata={BOUND: "loop_time"},
+                )
+            try:
+                return await self._judge(session, spec, team, agents)
+            except WireError:
+                budget.charge(max(LEAST_REFUSED_SECONDS, time.monotonic() - began))
+                raise
+
+    async def _judge(self, session: ActorSession, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
         judged = asyncio.get_running_loop().run_in_executor(self._judging, self._behaviors.declare, spec, team, agents)
         try:
             while not (await asyncio.wait({judged}, timeout=self._sessions.lease_seconds / 3))[0]:

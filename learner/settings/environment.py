@@ -9,14 +9,14 @@ from pydantic import Field, field_validator, model_validator
 
 from learner.settings.base import (
     LenientSettings,
-    PositiveReal,
     PositiveWhole,
+    Real,
     SettingsModel,
     Whole,
     invalid,
     invalid_as_told,
 )
-from learner.settings.names import name_problem
+from learner.settings.names import run_id_problem
 
 MAX_NUMBER = 2**31 - 1
 """Largest value of the signed 32-bit integers of the protocol and of Unity."""
@@ -72,8 +72,8 @@ class EngineSettings(SettingsModel):
     """height of the player's window, in pixels"""
     quality_level: Whole = Field(default=5, ge=-MAX_NUMBER, le=MAX_NUMBER)
     """Unity's quality level"""
-    time_scale: PositiveReal = Field(default=20.0, le=MAX_TIME_SCALE)
-    """speed of game time relative to the clock"""
+    time_scale: Real = Field(default=20.0, ge=-MAX_TIME_SCALE, le=MAX_TIME_SCALE)
+    """speed of game time relative to the clock; Unity takes at least 1"""
     target_frame_rate: Whole = Field(default=-1, ge=-MAX_NUMBER, le=MAX_NUMBER)
     """frames drawn per second; -1 for the fastest"""
     capture_frame_rate: Whole = Field(default=60, ge=-MAX_NUMBER, le=MAX_NUMBER)
@@ -112,7 +112,7 @@ class CheckpointSettings(SettingsModel):
     @field_validator("run_id", "initialize_from")
     @classmethod
     def _names_a_folder(cls, value: str | None) -> str | None:
-        problem = None if value is None else name_problem(value)
+        problem = None if value is None else run_id_problem(value)
         if problem is not None:
             raise invalid(f"is not a valid folder name: it {problem}")
         return value

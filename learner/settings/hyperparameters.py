@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from learner.settings.base import (
     Fraction,
@@ -34,7 +34,7 @@ MAX_STEPS_PER_UPDATE = 1e9
 """Within these limits the owed steps and updates are 64-bit integers."""
 MAX_UPDATE_DEBT = 10**9
 MAX_SIGNAL_UPDATES = 1000
-"""Updates of the reward signals per update of the policy; a stop of the learner waits for the end of an update."""
+"""Updates of the reward signals per update of the policy at most; a stop of the learner waits for an update's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class ActorCriticHyperparameters(AccumulatingHyperparameters):
     """an update ends at a minibatch with a divergence above 1.5 times this; null takes all passes"""
     weight_decay: NonNegativeReal = Field(default=0.0, le=1.0)
     """decay of weights, of AdamW; 0 is Adam"""
-    beta: NonNegativeReal = 5e-3
+    beta: Real = 5e-3
     """weight of the entropy bonus"""
     num_epoch: PositiveWhole = 3
     """passes over the buffer in one update; a stop of the learner waits for all of them"""
@@ -178,9 +178,9 @@ class OnPolicyHyperparameters(ActorCriticHyperparameters):
 
     traits = Traits(on_policy=True, max_policy_lag=4, repeatable=True, plays=True, first_update=("buffer_size",))
 
-    epsilon: PositiveReal = Field(default=0.2, le=MAX_EPSILON)
+    epsilon: Real = Field(default=0.2, ge=0, le=MAX_EPSILON)
     """clipping range of the ratio"""
-    lambd: Real = Field(default=0.95, ge=0, le=1)
+    lambd: Real = 0.95
     """lambda of generalized advantage estimation"""
     epsilon_schedule: Schedule = Field(default_factory=_schedule_of_learning_rate)
     """linear or cosine to 0.1, or constant"""
@@ -277,7 +277,7 @@ class ReplayHyperparameters(AccumulatingHyperparameters):
     reward_signal_steps_per_update: Real = Field(
         default_factory=_steps_per_update, ge=MIN_STEPS_PER_UPDATE, le=MAX_STEPS_PER_UPDATE
     )
-    """steps for each update of the reward signals"""
+    """steps for each update of the reward signals; at least a thousandth of steps_per_update"""
     max_update_debt: NonNegativeWhole | None = Field(default=None, le=MAX_UPDATE_DEBT)
     """largest number of outstanding updates with which a chunk is still accepted; null is those of the newest chunk"""
     max_grad_norm: PositiveReal | None = None
@@ -300,16 +300,11 @@ class ReplayHyperparameters(AccumulatingHyperparameters):
             )
         return self
 
-    @model_validator(mode="after")
-    def _signals_learn_a_few_times(self) -> Self:
-        if self.steps_per_update > MAX_SIGNAL_UPDATES * self.reward_signal_steps_per_update:
-            raise invalid_as_told(
-                f"reward_signal_steps_per_update is {self.reward_signal_steps_per_update:g} with steps_per_update "
-                f"{self.steps_per_update:g}, which makes "
-                f"{self.steps_per_update / self.reward_signal_steps_per_update:.3g} updates of the reward signals for each "
-                f"update of the policy; at most {MAX_SIGNAL_UPDATES} are allowed: raise the first or lower the second"
-            )
-        return self
+    @field_validator("reward_signal_steps_per_update")
+    @classmethod
+    def _signals_learn_a_few_times(cls, value: float, info: ValidationInfo) -> float:
+        least: float = info.data.get("steps_per_update", value) / MAX_SIGNAL_UPDATES
+        return max(value, least)
 
 
 class SACHyperparameters(ReplayHyperparameters):

@@ -62,7 +62,7 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
 PREFIX = "ROLLCAST_"
 SECRETS_DIRECTORY = "ROLLCAST_SECRETS_DIR"
 _OF_COMPOSE = ("BIND", "PORT", "HTTP_PORT", "RUN_FILE", "FILES", "ENV", "NUM_ENVS", "ENVIRONMENTS", "LEARNER", "SECRETS",
-               "LEARNER_IMAGE", "LEARNER_MEMORY", "UNITY_BUILD", "UNITY_NAME", "UNITY_NUM_ENVS")  # fmt: skip
+               "LEARNER_IMAGE", "LEARNER_MEMORY", "UNITY_BUILD", "UNITY_NAME", "UNITY_NUM_ENVS", "UNITY_ALLOW_ENV_ARGS")  # fmt: skip
 """Names that docker-compose.yml reads, which people export, or keep in an .env that other tools export."""
 RESERVED_NAMES = frozenset({"ROLLCAST_REVISION", SECRETS_DIRECTORY, HISTORY_VARIABLE})
 """Variables with the prefix that are not settings of the run file."""

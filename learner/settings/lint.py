@@ -7,12 +7,15 @@ dropped. Both suggest the nearest key.
 from __future__ import annotations
 
 from learner.settings.base import LenientSettings, Path, SettingsModel, Tree, Value
+from learner.settings.lenient import STOCK_KEYS, as_in_mlagents
 from learner.settings.problems import Problems, did_you_mean
 from learner.settings.slots import Slot, slot_of
 
 _MAX_LISTED_KEYS = 12
 _MAX_LEVELS = 2
 """Levels of blocks that are searched for a misplaced key; deeper blocks share many keys."""
+OWN_BLOCK = "rollcast"
+"""The block that ML-Agents does not have."""
 _FALSE_WORDS = frozenset({"false", "no", "off", "f", "n", "0"})
 
 
@@ -28,6 +31,10 @@ def lint(model: type[SettingsModel], raw: Tree, problems: Problems, path: Path =
             if raw[key] is None and bool in slot.types and not slot.nullable:
                 problems.warn(here, "is empty and is read as false")
                 raw[key] = False
+            if key in STOCK_KEYS and path[:1] != (OWN_BLOCK,) and here not in problems.beside_file:
+                raw[key], note = as_in_mlagents(key, block.model_fields[key], slot, raw[key])
+                if note is not None:
+                    problems.warn(here, note)
             _lint_value(slot, raw[key], problems, here)
             continue
         if key in block.ignored_keys:
@@ -50,7 +57,7 @@ def _lint_value(slot: Slot, value: Value, problems: Problems, path: Path) -> Non
     elif slot.kind == "list" and isinstance(value, list):
         for index, item in enumerate(value):
             _lint_value(slot_of(slot.item), item, problems, (*path, str(index)))
-    elif bool in slot.types and problems.origins.get(path) == "yaml" and _is_false_text(value):
+    elif bool in slot.types and problems.origins.get(path, "yaml") == "yaml" and _is_false_text(value):
         problems.warn(
             path, f"the text {value!r} is read as false (ML-Agents reads any text as true): remove the quotes"
         )

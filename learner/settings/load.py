@@ -10,6 +10,7 @@ from pathlib import Path as FilePath
 import yaml
 from pydantic import ValidationError
 
+from learner.common.exits import ExitCode, UserError
 from learner.settings.base import Path, SettingsModel, Tree, Value
 from learner.settings.hyperparameters import DEFAULT_TRAINER
 from learner.settings.layers import (
@@ -23,6 +24,7 @@ from learner.settings.layers import (
 )
 from learner.settings.lint import lint
 from learner.settings.merge import build_behaviors, build_default
+from learner.settings.old_formats import old_format
 from learner.settings.options import RunOptions
 from learner.settings.problems import Problems
 from learner.settings.rules import conflicts, warn
@@ -30,6 +32,8 @@ from learner.settings.slots import slot_of
 from learner.settings.trainer import TrainerSettings
 from learner.settings.yaml_reader import Document, read_document
 
+MOST_REPEATED = 20
+"""Warnings of keys that are written twice."""
 MASK = "**********"
 """Replaces a secret wherever settings are shown or written."""
 
@@ -74,11 +78,22 @@ def load_run_options(
         UserError: A setting is invalid; ``details`` has every problem if there are several.
     """
     document = Document() if path is None else read_document(path)
+    old = old_format(document.tree, RunOptions.model_fields)
+    if old is not None:
+        raise UserError(ExitCode.RUN_FILE, f"{path}: {old}")
     tree = copy.deepcopy(document.tree)
     problems = Problems("the settings" if path is None else str(path), document.lines)
+    for place, line, text in document.repeated[:MOST_REPEATED]:
+        problems.warnings.append(f"{path}:{line}: {'.'.join(place)} {text}")
     _fill_empty_blocks(tree)
     problems.origins = dict.fromkeys(leaves(tree), "yaml")
     _lay_over_all(tree, problems, cli or {}, set_items, environ or {})
+    problems.beside_file = frozenset(
+        path[:length]
+        for path, origin in problems.origins.items()
+        if origin != "yaml"
+        for length in range(len(path) + 1)
+    )
     settle_start(tree, problems)
     _lint(tree, problems)
     options = _build(tree, problems)

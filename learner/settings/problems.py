@@ -55,6 +55,7 @@ class Problems:
         file: Name of the run file, for messages.
         lines: Line of each value in the file.
         origins: Source of each written value: "yaml", "env ROLLCAST_X", "secret x", "--flag".
+        beside_file: Paths of values that are not from the run file, and of the blocks around them.
     """
 
     file: str
@@ -62,6 +63,7 @@ class Problems:
     origins: dict[Path, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    beside_file: frozenset[Path] = frozenset()
 
     def place(self, path: Path) -> str:
         """Returns where the value at a path, or the nearest block above it, was written."""

@@ -17,10 +17,10 @@ from pydantic import (
     field_validator,
     model_serializer,
 )
+from rollcast.demonstrations import Pairing
 
 from learner.common.exits import ExitCode, UserError
 from learner.settings.base import (
-    Fraction,
     NonNegativeReal,
     PositiveReal,
     PositiveWhole,
@@ -36,7 +36,7 @@ from learner.settings.network import MAX_WIDTH, Activation, NetworkSettings
 class RewardSignalSettings(SettingsModel):
     """Settings of every reward signal."""
 
-    gamma: Fraction = 0.99
+    gamma: Real = 0.99
     """discount of this signal"""
     strength: Real = 1.0
     """factor of this signal; a negative one inverts it"""
@@ -111,6 +111,8 @@ class GAILSettings(LearnedSignalSettings):
 
     demo_path: str
     """demonstration file or folder"""
+    demo_pairing: Pairing = "auto"
+    """which record has an action: that of its observation, the next one (Unity's recorder), or as the recording shows"""
     use_actions: bool = False
     """judge actions in addition to observations"""
     use_vail: bool = False

@@ -40,7 +40,7 @@ def unsupported(options: RunOptions) -> list[str]:
         found.extend(_not_told(f"environment_parameters.{name}", name, parameter))
     if options.rollcast.trainers > 1 and not options.checkpoint_settings.inference:
         found.extend(
-            f"{'.'.join(path)}.trainer_type: {settings.trainer_type} trains in one process; remove --trainers, or use one "
+            f"{'.'.join(path)}.trainer_type: {settings.trainer_type} trains in one process; set rollcast.trainers to 1, or use one "
             f"of: {_listed(lambda model: not model.traits.replay)}"
             for path, settings in _blocks(options)
             if settings.traits.replay
@@ -225,6 +225,9 @@ def warn(options: RunOptions, problems: Problems) -> None:
             if warmup >= settings.max_steps:
                 text = f"is {warmup}, not below max_steps {settings.max_steps}: the learning rate never reaches its value; lower it"
                 problems.warn(("behaviors", name, "hyperparameters", "learning_rate_warmup"), text)
+        if settings.time_horizon > max(settings.max_steps, hyperparameters.buffer_size):
+            text = f"is {settings.time_horizon}, more than max_steps {settings.max_steps}: steps of longer episodes arrive after the end; lower it"
+            problems.warn(("behaviors", name, "time_horizon"), text)
         _warn_of_no_update(("behaviors", name, "max_steps"), settings, options, problems)
     if options.default_settings is not None and not options.behaviors:
         _warn_of_no_update(("default_settings", "max_steps"), options.default_settings, options, problems)

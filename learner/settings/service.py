@@ -204,11 +204,11 @@ class ServiceSettings(SettingsModel):
     trainer_process: bool = True
     """train in a process of its own, whose work does not wait for the service's; false trains in threads of the service"""
     trainers: PositiveWhole = Field(default=1, le=MAX_TRAINERS)
-    """processes that train together, each with a part of the agents; more than one are started with torchrun"""
+    """processes that train together, each with a part of the agents"""
     collective_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
     """seconds that such a process waits for the others before all start again"""
     trainer_address: str | None = None
-    """address for trainers on other machines, which torchrun starts with rollcast-learner trainer; null starts them here"""
+    """address for trainers on other machines (rollcast-learner trainer); null starts them here"""
     torch_threads: PositiveWhole | None = Field(default=None, le=MAX_THREADS)
     """threads of torch; null: half of the cores, divided by the ranks of a machine; in lock-step 1"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"
@@ -256,7 +256,7 @@ class ServiceSettings(SettingsModel):
 
     @property
     def has_ranks(self) -> bool:
-        """True if torchrun starts the trainers, here or on other machines."""
+        """True if there are several trainers, here or on other machines, or one elsewhere."""
         return self.trainers > 1 or self.trainer_address is not None
 
     @property

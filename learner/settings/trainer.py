@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from rollcast.demonstrations import Pairing
 
 from learner.settings.base import (
     Fraction,
@@ -47,6 +48,8 @@ class BehavioralCloningSettings(LenientSettings):
 
     demo_path: str
     """demonstration file or folder"""
+    demo_pairing: Pairing = "auto"
+    """which record has an action: that of its observation, the next one (Unity's recorder), or as the recording shows"""
     steps: NonNegativeWhole = 0
     """steps over which the strength falls to zero; 0 keeps it"""
     strength: NonNegativeReal = 1.0

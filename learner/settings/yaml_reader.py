@@ -1,12 +1,12 @@
-"""Reads a YAML file strictly: safe values only, no duplicate keys, bounded size, with the line of every value.
+"""Reads a YAML file strictly: safe values only, bounded size, with the line of every value.
 
 The values are those of PyYAML's safe loader (YAML 1.1), as in ML-Agents; dates stay text. Keys are read literally, so
-that a behavior named ``on`` or ``1`` keeps its name.
+that a behavior named ``on`` or ``1`` keeps its name. Of a key that is written twice, the last one counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
@@ -23,15 +23,18 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 _TEXT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
 _PLAIN_TAGS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
 _MAP_TAG = "tag:yaml.org,2002:map"
+Repeated = tuple[Path, int, str]
+"""Place and line of a key that is written again, and what to tell of it."""
 _LIST_TAG = "tag:yaml.org,2002:seq"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's content, with the first line of each value, counted from 1."""
+    """A file's content, with the first line of each value, counted from 1, and the keys that are written again."""
 
     tree: Tree = field(default_factory=dict)
     lines: Mapping[Path, int] = field(default_factory=dict)
+    repeated: Sequence[Repeated] = ()
 
 
 class _RefusedError(Exception):
@@ -47,6 +50,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self.lines: dict[Path, int] = {}
+        self.repeated: list[Repeated] = []
         self._scalars = yaml.constructor.SafeConstructor()
         self._count = 0
 
@@ -96,11 +100,14 @@ class _Builder:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _RefusedError(line, "a key must be plain text")
             key = str(key_node.value)
+            here = (*path, key)
             if key in first_lines:
-                raise _RefusedError(line, f"the key {key!r} is written twice, first on line {first_lines[key]}")
-            first_lines[key] = line
-            tree[key] = self.build(value_node, (*path, key))
-            self.lines[(*path, key)] = line
+                text = f"is written twice, first on line {first_lines[key]}: this one counts"
+                self.repeated.append((here, line, text))
+            else:
+                first_lines[key] = line
+            tree[key] = self.build(value_node, here)
+            self.lines[here] = line
         for source in merged:
             tree = {**source, **tree}
         return tree
@@ -125,7 +132,11 @@ def parse_value(text: str) -> Value:
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        return None if node is None else _Builder().build(node, ())
+        builder = _Builder()
+        value = None if node is None else builder.build(node, ())
+        if builder.repeated:
+            raise ValueError(f"{'.'.join(builder.repeated[0][0])} is written twice")
+        return value
     except (yaml.YAMLError, _RefusedError, RecursionError) as error:
         raise ValueError(str(error).partition("\n")[0]) from None
 
@@ -154,7 +165,7 @@ def read_document(path: FilePath) -> Document:
         raise _refusal(path, None, f"is nested more than {MAX_DEPTH} levels deep") from None
     except _RefusedError as error:
         raise _refusal(path, error.line, str(error)) from None
-    return Document(tree if isinstance(tree, dict) else {}, builder.lines)
+    return Document(tree if isinstance(tree, dict) else {}, builder.lines, builder.repeated)
 
 
 def _read_text(path: FilePath) -> str:

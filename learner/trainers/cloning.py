@@ -207,6 +207,7 @@ def build_cloning(
         context.device,
         squash,
         setting=setting,
+        pairing=settings.demo_pairing,
         left_out=context.behavior.settings.network_settings.critic_only,
     )
     return BehavioralCloning(settings, policy, buffer, context)

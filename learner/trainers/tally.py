@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import structlog
@@ -30,6 +31,16 @@ a program that puts a number into its keys would create them without end."""
 MAX_METRIC_KEYS = 50
 """Number of first keys that are also time series of the metrics, where they are more expensive."""
 
+_OWN_KEY: Final = re.compile(
+    r"(policy|losses|evaluation)/|environment/(lesson number/|(group )?cumulative reward$|episode length$)"
+)
+"""Keys of the learner's own curves. Trackers may show letters and signs differently, so only words are compared."""
+
+
+def _is_own(key: str) -> bool:
+    """Returns whether a key is one of the learner's own curves, which no actor writes directly."""
+    return _OWN_KEY.match(re.sub(r"[^a-z0-9/]+", " ", key.casefold()).strip()) is not None
+
 
 class RecordTally:
     """Takes the statistics records of chunks and limits the number of keys.
@@ -47,7 +58,7 @@ class RecordTally:
         self._measured = frozenset(name for name in names if name is not None)
         self._numbers = numbers
         self._keys: dict[str, bool] = {}  # value: whether the metrics show the key
-        self._has_warned = False
+        self._has_warned = self._has_warned_of_own = False
 
     def add(self, chunk: Chunk, source: Source = Source()) -> None:  # noqa: B008 - a frozen value
         """Adds the records of a chunk from an actor; leaves out keys beyond the limit."""
@@ -71,6 +82,16 @@ class RecordTally:
     def _takes(self, key: str) -> bool:
         if key in self._keys:
             return True
+        if _is_own(key):
+            if not self._has_warned_of_own:
+                self._has_warned_of_own = True
+                log.warning(
+                    "statistic_not_an_actors",
+                    behavior=self._stats.category,
+                    key=key,
+                    action="the learner computes this curve itself; give the environment's statistic another key",
+                )
+            return False
         if len(self._keys) >= MAX_KEYS:
             if not self._has_warned:
                 self._has_warned = True
@@ -267,7 +288,7 @@ class EpisodeTally:
             whole = chosen & _ended_with_group(chunk) if self._grouped else chosen
             self._stats.add_stats(f"{group}/Group Cumulative Reward", group_returns[whole], Aggregation.HISTOGRAM)
         for name, values in columns.items():
-            if name.startswith("info/"):
+            if name.startswith("info/") and not _is_own(f"{group}/{name[5:]}"):
                 present = values[chosen]
                 self._stats.add_stats(f"{group}/{name[5:]}", present[~np.isnan(present)])
 

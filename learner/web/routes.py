@@ -153,7 +153,8 @@ def _behavior(state: BehaviorState) -> dict[str, Any]:
     }
     books = {**state.books, "balanced": state.is_balanced}
     game = None if state.game is None else {**asdict(state.game), "moves": state.game.moves.split("\n")}
-    return {"name": state.name, **numbers, "labels": labels, "books": books, "game": game}
+    own = {"labels": labels, "books": books, "actor_books": state.actor_books, "game": game}
+    return {"name": state.name, **numbers, **own}
 
 
 def _actor(view: ActorView) -> dict[str, Any]:

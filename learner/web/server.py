@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import math
 import socket
 from typing import Final
 
 import structlog
 from aiohttp import web
-from aiohttp.typedefs import Handler
-from aiohttp.web_protocol import RequestHandler
-from aiohttp.web_server import Server
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import reuse_address
 from learner.identity.setup import Identity
 from learner.observe.address import page_url
 from learner.settings.addresses import is_loopback, split_address
+from learner.web.connections import Connection, Connections
 from learner.web.guard import MAX_BODY_BYTES, make_guard, without_expectations
 from learner.web.hooks import WebHooks
 from learner.web.operator_token import OperatorToken
@@ -28,102 +25,13 @@ from learner.web.routes import Routes, load_page
 MAX_CONNECTIONS: Final = 128
 IDLE_SECONDS: Final = 30.0
 """Seconds after which a connection without a complete request is closed."""
-PATIENCE_SECONDS: Final = 1.0
-"""At `MAX_CONNECTIONS`, a connection without a request for this many seconds gives its place to a new one."""
 MAX_LINE_BYTES: Final = 4096
 MAX_HEADERS: Final = 64
 STOP_SECONDS: Final = 1.0
 FAREWELL_SECONDS: Final = 1.5
 BACKLOG: Final = 64
-HANDSHAKE_SECONDS: Final = 5.0
-
-_FULL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 85\r\n"
-    b"Retry-After: 5\r\nConnection: close\r\n\r\n"
-    b'{"error":{"reason":"TOO_MANY_CONNECTIONS","message":"too many connections are open"}}'
-)
 
 log = structlog.get_logger(__name__)
-
-
-class Connections:
-    """Creates the protocols of new connections, and tracks which connections wait for a request of their client.
-
-    At the limit a new connection replaces the one that has waited longest, so that neither idle nor slow clients can
-    occupy the port: a client that sends its request byte by byte counts as waiting.
-
-    Args:
-        limit: Most connections at once.
-        patience_seconds: Time that a client may always take for its request, in seconds.
-    """
-
-    def __init__(self, limit: int, patience_seconds: float) -> None:
-        self._limit = limit
-        self._patience_seconds = patience_seconds
-        self._since: dict[RequestHandler, float] = {}
-        # The server forgets the transport of a connection that it closes, even if the client has not read everything.
-        self._transports: dict[RequestHandler, asyncio.Transport] = {}
-        self._coming = self._leaving = 0
-
-    @web.middleware
-    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Records that a connection is being answered, and then that it waits again."""
-        self._since[request.protocol] = math.inf
-        try:
-            return await handler(request)
-        finally:
-            self._since[request.protocol] = asyncio.get_running_loop().time()
-
-    def accept(self, server: Server) -> RequestHandler | Refusal:
-        """Returns the protocol of a new connection; for ``create_server``."""
-        loop = asyncio.get_running_loop()
-        present = frozenset(server.connections)
-        self._since = {each: since for each, since in self._since.items() if each in present}
-        self._transports = {each: transport for each, transport in self._transports.items() if each in present}
-        count = len(present) + self._coming - self._leaving
-        if count >= self._limit and not self._make_room(loop):
-            return Refusal()
-        # Many connections may be accepted at once. The loop tells a protocol of its connection in its next iteration,
-        # right after `_has_come`; until then the connection is counted here.
-        self._coming += 1
-        protocol = server()
-        loop.call_soon(self._has_come, protocol, loop)
-        return protocol
-
-    def _has_come(self, protocol: RequestHandler, loop: asyncio.AbstractEventLoop) -> None:
-        self._coming -= 1
-        self._since[protocol] = loop.time()
-        loop.call_soon(self._has_begun, protocol)
-
-    def _has_begun(self, protocol: RequestHandler) -> None:
-        if isinstance(protocol.transport, asyncio.Transport):
-            self._transports[protocol] = protocol.transport
-
-    def _make_room(self, loop: asyncio.AbstractEventLoop) -> bool:
-        longest = min(self._since, key=lambda each: self._since[each], default=None)
-        if longest is None or loop.time() - self._since[longest] < self._patience_seconds:
-            return False
-        transport = self._transports.get(longest)
-        if transport is None:
-            return False
-        del self._since[longest]
-        transport.abort()  # drops unread data, so that the connection is gone in the loop's next iteration
-        self._leaving += 1
-        loop.call_soon(self._has_left)
-        return True
-
-    def _has_left(self) -> None:
-        self._leaving -= 1
-
-
-class Refusal(asyncio.Protocol):
-    """Answers that the port is full, and closes the connection."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Answers at once, without reading the request."""
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.write(_FULL)
-        transport.close()
 
 
 class WebServer:
@@ -138,7 +46,6 @@ class WebServer:
         hosts: Further host names that requests may be for; see `make_guard`.
         max_connections: Most connections at once; more are refused.
         idle_seconds: See `IDLE_SECONDS`.
-        patience_seconds: See `PATIENCE_SECONDS`.
 
     Attributes:
         address: Bound address, once started.
@@ -155,7 +62,6 @@ class WebServer:
         hosts: tuple[str, ...] = (),
         max_connections: int = MAX_CONNECTIONS,
         idle_seconds: float = IDLE_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.address = address
         self._hooks = hooks
@@ -165,10 +71,10 @@ class WebServer:
         self._hosts = hosts
         self._max_connections = max_connections
         self._idle_seconds = idle_seconds
-        self._patience_seconds = patience_seconds
         self._routes: Routes | None = None
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
+        self._connections: Connections | None = None
 
     @property
     def url(self) -> str:
@@ -182,10 +88,11 @@ class WebServer:
             UserError: The address is unavailable (PORT_IN_USE).
         """
         listening = self._listen()
-        connections = Connections(self._max_connections, self._patience_seconds)
+        access, security = self._identity.access, self._identity.security
+        context = None if security is None else security.http_context(require_certificate=not access.has_tokens)
+        self._connections = connections = Connections(self._max_connections, context)
         guard = make_guard(is_loopback=is_loopback(self.address), names=self._hosts)
         app = web.Application(middlewares=[connections.middleware, guard], client_max_size=MAX_BODY_BYTES)
-        access = self._identity.access
         readers = access if access.identifies_actors else None
         self._routes = Routes(self._hooks, self._token, load_page(), readers, self._identity.audit)
         self._routes.add_to(app)
@@ -208,15 +115,8 @@ class WebServer:
         if server is None:
             raise RuntimeError("aiohttp created no server")
         server.request_handler = without_expectations(server.request_handler)
-        security = self._identity.security
-        context = None if security is None else security.http_context(require_certificate=not access.has_tokens)
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: connections.accept(server),
-            sock=listening,
-            backlog=BACKLOG,
-            ssl=context,
-            ssl_handshake_timeout=None if context is None else HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=None if context is None else HANDSHAKE_SECONDS,
+            lambda: Connection(connections, server), sock=listening, backlog=BACKLOG
         )
         self.address = _bound(self.address, listening)
 
@@ -236,6 +136,8 @@ class WebServer:
             server.close()
         if runner is not None:
             await runner.cleanup()
+        if self._connections is not None:
+            self._connections.close()  # also those amid a handshake
         if self._routes is not None:
             self._routes.close()
 

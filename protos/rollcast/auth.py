@@ -13,6 +13,7 @@ secrets: a token has 256 random bits, so its SHA-256 cannot be reversed.
 import base64
 import enum
 import hashlib
+import hmac
 import json
 import re
 import secrets
@@ -108,6 +109,18 @@ def token_hash(token: str) -> str:
     return HASH_PREFIX + hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
+def proof_of(side: str, hashed: str, nonce: bytes, port: int) -> bytes:
+    """Returns what proves to the other side of a connection in plain text that this one knows a token; see `Prove` in control.proto.
+
+    Args:
+        side: "caller" or "learner".
+        hashed: Hash of the token, as in a token file.
+        nonce: What the caller has drawn.
+        port: The learner's port, so that nobody passes on what another port proves.
+    """
+    return hmac.digest(hashed.encode(), b"rollcast %b %d %b" % (side.encode(), port, nonce), "sha256")
+
+
 def authorization(token: str) -> tuple[tuple[str, str], ...]:
     """Returns the metadata that carries a token."""
     return ((AUTHORIZATION, f"Bearer {token}"),)
@@ -176,6 +189,20 @@ class TokenTable:
         """
         row = self._by_hash.get(token_hash(token))
         return row.principal if row is not None and row.is_valid(now) else None
+
+    def proof(self, nonce: bytes, claim: bytes, port: int, now: float) -> bytes | None:
+        """Returns the learner's proof for a caller; None if its claim is of no valid token.
+
+        Args:
+            nonce: What the caller has drawn.
+            claim: Its own proof.
+            port: The learner's port.
+            now: Seconds since 1970.
+        """
+        for row in self.rows:
+            if row.is_valid(now) and hmac.compare_digest(proof_of("caller", row.hash, nonce, port), claim):
+                return proof_of("learner", row.hash, nonce, port)
+        return None
 
     def holds(self, name: str, needed: Role, now: float) -> bool:
         """Returns whether a principal has a valid token of a role that includes the needed one."""

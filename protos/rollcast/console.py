@@ -7,6 +7,7 @@ package before it runs it.
 import argparse
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,6 +15,8 @@ from typing import Any, Final
 SHADOWED: Final = 19
 """The exit code of every command if another package hides one of Rollcast's."""
 _OWNER: Final = "rollcast"
+_MODULES: Final = {"grpcio": "grpc", "protobuf": "google.protobuf"}
+"""Modules with other names than their packages."""
 _SHELLS: Final = ("bash", "zsh", "tcsh")
 
 
@@ -24,7 +27,7 @@ def learner() -> int:
 
 def actor() -> int:
     """Runs `rollcast-actor`."""
-    return _run("actor_client.cli", ("actor_client",))
+    return _run("actor_client.__main__", ("actor_client",))
 
 
 def unity() -> int:
@@ -71,6 +74,41 @@ def _run(module: str, packages: Sequence[str]) -> int:
             return SHADOWED
     code: int = importlib.import_module(module).main()
     return code
+
+
+def report_old_package() -> bool:
+    """Prints which installed package has a version that Rollcast cannot use, after an error; returns whether there is one.
+
+    Another folder may come first, as one in PYTHONPATH, of a notebook or of a cluster's module.
+    """
+    from importlib import metadata  # noqa: PLC0415 - only after an error
+
+    for requirement in metadata.requires(_OWNER) or ():
+        found = re.match(r"[\w-]+", requirement)
+        module = (
+            sys.modules.get(_MODULES.get(found[0], found[0])) if found is not None and ";" not in requirement else None
+        )
+        version = _numbers(str(getattr(module, "__version__", "")))
+        least, below = (_numbers(_after(sign, requirement)) for sign in (">=", "<"))
+        if found is not None and module is not None and version and (version < least or (below and version >= below)):
+            print(  # noqa: T201 - see `_run`
+                f"error: Rollcast needs {requirement.replace(' ', '')}, and found version {getattr(module, '__version__', '')} at "
+                f"{module.__file__}: run pip install '{requirement.replace(' ', '')}', or remove that folder from PYTHONPATH",
+                file=sys.stderr,
+            )
+            return True
+    return False
+
+
+def _after(sign: str, requirement: str) -> str:
+    found = re.search(rf"{sign}([\d.]+)", requirement)
+    return found[1] if found is not None else ""
+
+
+def _numbers(version: str) -> list[int]:
+    """Returns the numbers at the beginning of a version."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return [int(number) for number in found[0].split(".")] if found is not None else []
 
 
 def _stranger(package: str) -> str | None:

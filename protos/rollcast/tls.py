@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import grpc
 
+from rollcast import proxies
 from rollcast.auth import MAX_FILE_BYTES, TOKEN_FORM, authorization
 
 PROBE_SECONDS: Final = 3.0
@@ -118,10 +119,15 @@ class ClientSecurity:
             check_pair(self.cert, self.key)
         return grpc.ssl_channel_credentials(read_file(self.ca), key, cert)
 
-    def options(self, options: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
-        """Returns the options of a channel, with the expected name of the server."""
-        named = [("grpc.ssl_target_name_override", self.server_name)] if self.server_name is not None else []
-        return [*options, *named]
+    def options(self, address: str, options: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        """Returns the options of a channel, with its proxy and the expected name of the server."""
+        is_tls = self.ca is not None
+        named = [("grpc.ssl_target_name_override", self.server_name)] if is_tls and self.server_name is not None else []
+        return [*options, *proxies.channel_options(address, tls=is_tls), *named]
+
+    def proxy_words(self, address: str) -> str:
+        """Returns what to know about the proxy when a connection fails; see `rollcast.proxies.proxy_words`."""
+        return proxies.proxy_words(address, tls=self.ca is not None)
 
     def check(self) -> None:
         """Reads all files once.
@@ -140,10 +146,10 @@ class ClientSecurity:
         Raises:
             IdentityError: A file cannot be read.
         """
-        credentials = self.credentials()
+        credentials, options = self.credentials(), self.options(address, options)
         if credentials is None:
             return grpc.insecure_channel(address, options=options)
-        return grpc.secure_channel(address, credentials, options=self.options(options))
+        return grpc.secure_channel(address, credentials, options=options)
 
     def aio_channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.aio.Channel:
         """Returns an asynchronous channel.
@@ -151,10 +157,10 @@ class ClientSecurity:
         Raises:
             IdentityError: A file cannot be read.
         """
-        credentials = self.credentials()
+        credentials, options = self.credentials(), self.options(address, options)
         if credentials is None:
             return grpc.aio.insecure_channel(address, options=options)
-        return grpc.aio.secure_channel(address, credentials, options=self.options(options))
+        return grpc.aio.secure_channel(address, credentials, options=options)
 
     def problem(self, host: str, port: int) -> str:
         """Finds out by one handshake why connections to a server fail; empty if the handshake succeeds.
@@ -184,7 +190,7 @@ class ClientSecurity:
 
     def _handshake(self, host: str, port: int, context: ssl.SSLContext) -> str:
         name = self.server_name or host
-        with socket.create_connection((host, port), PROBE_SECONDS) as plain:
+        with _connection(host, port, tls=True) as plain:
             try:
                 with context.wrap_socket(plain, server_hostname=name) as secure:
                     secure.settimeout(_FIRST_READ_SECONDS)
@@ -193,6 +199,8 @@ class ClientSecurity:
                             return _certificate_words(has_certificate=self.cert is not None)
             except ssl.SSLCertVerificationError as error:
                 return _verification_words(error, name)
+            except ssl.SSLEOFError:
+                return ""  # a server that is full says nothing, nor does a proxy whose server is gone
             except ssl.SSLError as error:
                 return _handshake_words(error, has_certificate=self.cert is not None)
         return ""
@@ -214,12 +222,24 @@ def authorities(ca: Path | None) -> str | None:
     return text
 
 
+def _connection(host: str, port: int, *, tls: bool) -> socket.socket:
+    """Returns a connection on the way that a channel takes.
+
+    Raises:
+        OSError: Nothing answers.
+    """
+    proxy = proxies.proxy_of(host, tls=tls)
+    if proxy is None or proxy.problem:
+        return socket.create_connection((host, port), PROBE_SECONDS)
+    return proxy.connect(host, port, PROBE_SECONDS)
+
+
 def _uses_tls(host: str, port: int) -> str:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    with socket.create_connection((host, port), PROBE_SECONDS) as plain:
+    with _connection(host, port, tls=False) as plain:
         try:
             with context.wrap_socket(plain, server_hostname=host):
                 return (

@@ -19,7 +19,7 @@ from rollcast.extras import install
 from actor_client.cli import main
 from actor_client.envs.factory import behavior_of, make_env_batch
 from actor_client.exits import ExitCode
-from tests.actor_client.onnx_policies import linear_policy
+from tests.actor_client.onnx_policies import endless_policy, linear_policy
 from tests.actor_client.real_learner import RealLearner
 from tests.actor_client.scripted import ScriptedLearner, wait_until
 
@@ -197,6 +197,29 @@ def test_a_second_signal_ends_at_once() -> None:
             process.send_signal(signal.SIGTERM)
             process.wait(SECONDS)
         assert process.returncode == ExitCode.INTERRUPTED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("at_once", "code"), [(True, ExitCode.OK), (False, ExitCode.POLICY_FAILED)])
+def test_one_signal_ends_an_actor_whose_policy_computes_for_ever(*, at_once: bool, code: ExitCode) -> None:
+    """A policy that does not return, as it is loaded or as it acts, keeps no actor from ending."""
+    with ScriptedLearner() as learner, started("--env", "CartPole-v1", "--learner", learner.address) as process:
+        wait_until(lambda: bool(learner.declared))
+        if at_once:
+            learner.publish("CartPole", 0, payload=linear_policy(0).payload)
+            wait_until(lambda: bool(learner.chunks))
+        learner.publish("CartPole", 1, payload=endless_policy(at_once=at_once))
+        begun = processor_seconds(process.pid)
+        wait_until(lambda: processor_seconds(process.pid) > begun + 5.0)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60.0)
+        assert process.returncode == code
+
+
+def processor_seconds(pid: int) -> float:
+    """Returns the processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(

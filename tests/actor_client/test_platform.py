@@ -8,13 +8,13 @@ import subprocess
 import sys
 
 import pytest
+from rollcast.signals import stop_signal_numbers
 
 from actor_client.platform import (
     ask_to_end,
     describe_exit,
     end_process,
     start_process,
-    stop_signal_numbers,
     was_asked_to_end,
 )
 
@@ -71,27 +71,61 @@ def _start_program(program: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_a_signal_to_a_forked_process_is_not_the_parents() -> None:
-    """Ctrl+C reaches all processes of a terminal; the parent counts its own signal alone."""
+def test_forked_processes_handle_signals_as_python_does() -> None:
+    """SIGTERM ends a forked process, also a newborn one, and not its parent; one left alive does not hold the parent up."""
     program = """
-import os, signal, time
-from actor_client.platform import stop_signals
+import os, signal, sys, threading
+from actor_client.platform import plain_interrupts, stop_signals
 
-seen = []
-with stop_signals(seen.append):
-    child = os.fork()
-    if child == 0:
-        os.kill(os.getpid(), signal.SIGINT)
-        os._exit(5)
-    assert os.waitpid(child, 0)[1] == 5 << 8
+threading.Thread(target=threading.Event().wait, daemon=True).start()  # it could take the signals in the place of the main thread
+seen, arrived = [], threading.Event()
+with plain_interrupts(), stop_signals(lambda name: (seen.append(name), arrived.set())):
+    for _ in range(100):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        os.kill(child, signal.SIGTERM)
+        assert os.waitpid(child, 0)[1] == signal.SIGTERM
+    if os.fork() == 0:
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        sys.exit(5)  # leaves the blocks
+    assert os.wait()[1] == 5 << 8
     assert not seen, seen
+    left = os.fork()
+    if left == 0:
+        signal.pause()
     print("ready", flush=True)
-    while not seen:
-        time.sleep(0.01)
+    arrived.wait()
+os.kill(left, signal.SIGKILL)
 """
     with _start_program(program) as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(300) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (
+            "import threading; threading.Thread(target=threading.Event().wait, name='server').start()",
+            "left server running",
+        ),
+        ("import multiprocessing as m, signal; m.Process(target=signal.pause).start()", "left process "),
+        ("import atexit, threading; atexit.register(threading.Event().wait)", "within 1 s (exit code 44)"),
+    ],
+)
+def test_a_process_ends_whatever_user_code_has_left(left: str, said: str) -> None:
+    """Threads, processes and functions for the end cannot keep a command alive that is done; a signal need not wait."""
+    program = f"from actor_client import platform\nplatform.END_SECONDS = {{}}\nplatform.limit_end()\n{left}\nprint('ready', flush=True)"
+    done = subprocess.run(
+        [sys.executable, "-c", program.format("1.0")], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 44
+    assert said in done.stderr
+    with _start_program(program.format("600.0")) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(300) == 130
 
 
 @pytest.mark.slow

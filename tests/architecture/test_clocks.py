@@ -25,11 +25,12 @@ TOLD = {
     "learner/front/front.py": "a metric: when the learner started, read once",
     "learner/commands/backup.py": "copies are named by their time",
     "learner/commands/certs.py": "a token that expires in the past is a typing error",
+    "learner/ingest/session_ids.py": "the age of a session over restarts, which limits what only its actor says",
     "learner/identity/access.py": "when a token expires, as its file says",
     "learner/identity/authority.py": "since when and until when a certificate is valid",
     "protos/rollcast/auth.py": "writes the date on which a token expires",
 }
-"""Files that tell the time of day, and to whom. Of these, only the dates of tokens and certificates decide anything."""
+"""Files that tell the time of day, and to whom. Of these, only ages of sessions and the dates of tokens and certificates decide anything."""
 
 
 def _reads_the_wall_clock(node: ast.AST) -> bool:

@@ -110,6 +110,31 @@ def test_nothing_is_told_to_the_maker_of_the_runtime(program: str, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("given", ["", "1"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "rollcast.v1.session_pb2_grpc",
+        "actor_client.app",
+        "actor_client.unity.server",
+        "learner.commands.operator",
+        "learner.service.server",
+    ],
+)
+def test_grpc_is_loaded_without_its_support_for_forks(module: str, given: str) -> None:
+    """The support crashes processes that environments fork; gRPC reads the variable when it is loaded. A user's value stays."""
+    variable = "GRPC_ENABLE_FORK_SUPPORT"
+    environment = {name: value for name, value in os.environ.items() if name != variable} | (
+        {variable: given} if given else {}
+    )
+    look = f"type('', (), {{'find_spec': lambda name, *_: name == 'grpc' and print(os.environ['{variable}']) or None}})"
+    assert (
+        printed_by(f"import os, sys\nsys.meta_path.insert(0, {look})\nimport {module}", environment)
+        == f"{given or 0}\n"
+    )
+
+
+@pytest.mark.slow
 def test_the_actor_s_help_needs_no_heavy_library() -> None:
     """Help imports no inference, environment or wire library; tests/learner/test_cli.py has the learner's."""
     help_text = "import contextlib\nwith contextlib.suppress(SystemExit): actor_client.cli.main(['--help'])"

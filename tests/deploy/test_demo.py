@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import wait_until
+from tests.e2e.processes import DEAD_PROXIES, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -84,8 +84,8 @@ OFTEN = ("--log-format", "json", "--set", "rollcast.summary_seconds=0.2")
 
 
 def test_a_run_that_finishes(tmp_path: Path) -> None:
-    """Learner and actors train to the end, and the demo ends with the learner's exit code."""
-    with demo(tmp_path, *SHORT) as run:
+    """Learner and actors train to the end, also where a proxy is set, and the demo ends with the learner's exit code."""
+    with demo(tmp_path, *SHORT, **DEAD_PROXIES) as run:
         assert run.process.wait(WAIT_SECONDS) == 0, run.said()
         assert with_mark(run.mark) == set()
         summary = json.loads((run.folder / "summary.json").read_text())

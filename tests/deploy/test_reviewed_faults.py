@@ -10,9 +10,9 @@ ROW = re.compile(r"^\| (R\d+) \| .* \| (`.*`) \|$", re.MULTILINE)
 
 
 def test_each_reviewed_fault_has_tests() -> None:
-    """The table in SECURITY.md has R1 to R24, and each of its tests is in the file that it names."""
+    """The table in SECURITY.md counts from R1, and each of its tests is in the file that it names."""
     rows = dict(ROW.findall((ROOT / "SECURITY.md").read_text(encoding="utf-8")))
-    assert list(rows) == [f"R{number}" for number in range(1, 25)]
+    assert list(rows) == [f"R{number}" for number in range(1, max(25, len(rows)) + 1)]
     for fault, cell in rows.items():
         path = ""
         for name in re.findall(r"`([^`]*)`", cell):

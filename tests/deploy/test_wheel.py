@@ -7,10 +7,12 @@ learner of this version.
 """
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Sequence
 from functools import cache
@@ -184,7 +186,25 @@ def test_the_sdist_installs_as_the_wheel_does(built: Distributions, tmp_path: Pa
     assert contents(next(tmp_path.glob("*.whl"))) == contents(built.wheel)
 
 
-@pytest.mark.parametrize("command", commands(section("README.md", "Install"))[1:], ids=" ".join)
+@pytest.mark.parametrize("extras", ["", "learner", "actor gym pettingzoo unity boards video certs"])
+def test_the_lowest_versions_can_be_installed_together(extras: str) -> None:
+    """Pip finds a set of versions with the lower bound of each requirement; torch has too many gigabytes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(each for name in extras.split() for each in project["optional-dependencies"][name]),
+    ]
+    lowest = [re.sub(r">=([\d.]+).*", r"==\1", each) for each in wanted if not each.startswith("torch")]
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    done = subprocess.run([*pip, *lowest], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [each for each in commands(section("README.md", "Install")) if each[:2] == ["pip", "install"]],
+    ids=" ".join,
+)
 def test_the_printed_installs_are_accepted(command: list[str]) -> None:
     """Pip finds the extras of each printed command and all their requirements in this environment."""
     pip, install, *what = command

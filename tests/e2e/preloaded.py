@@ -74,7 +74,7 @@ _MODULES: Final = {"service": _SERVICE, "trainers": (*_SERVICE, *_TRAINERS), "ac
 _KINDS: Final = {
     "learner": "service",
     "learner.commands.trainer": "trainers",
-    "learner.commands.ranks": "trainers",
+    "learner.commands.ranks": "service",
     "torch.distributed.run": "trainers",
     "actor_client": "actors",
     "actor_client.unity.dropin": "actors",
@@ -82,12 +82,13 @@ _KINDS: Final = {
 }
 _IS_READ_LATE: Final = (
     *("ROLLCAST_", "PYTEST_", "SDL_", "PYGAME_", "ORT_", "TMPDIR", "COLUMNS", "LINES", "NO_COLOR"),
+    *("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "grpc_proxy", "no_proxy", "NO_PROXY"),
     *("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "PET_", "TORCHELASTIC_", "TORCH_NCCL_", "GLOO_"),
 )
 """Beginnings of variables that nothing reads as modules load; others may change libraries. Modules of tests import pygame,
 and `rollcast` sets one of ONNX Runtime."""
-_QUIET: Final = {"GRPC_VERBOSITY": "NONE"}
-"""What every command sets before gRPC is loaded, if it is not set."""
+_QUIET: Final = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+"""What every command or `rollcast` sets before gRPC is loaded, if it is not set."""
 _INTERRUPT: Final = signal.SIGINT
 
 _environment: dict[str, str] = {}
@@ -140,6 +141,7 @@ class Popen(subprocess.Popen[Any]):
             "owner": os.getpid(),
             "is_unbuffered": "-u" in words[:2],
             "has_session": more[5],
+            "session": os.getsid(0),
             "group": os.getpgrp(),
             "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
             "ignored": [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN],
@@ -421,7 +423,7 @@ def _become(request: Mapping[str, Any]) -> None:
     """Makes this fork what a new process would be."""
     if request["has_session"]:
         os.setsid()
-    elif os.getsid(0) == os.getsid(request["owner"]):
+    elif os.getsid(0) == request["session"]:
         os.setpgid(0, request["group"])
     for number in request["ignored"]:
         if number not in {signal.SIGKILL, signal.SIGSTOP}:

@@ -27,6 +27,10 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300.0
 """Time limit for events that must occur; a limit for hangs, not a measurement."""
 POLL_SECONDS = 0.05
+DEAD_PROXIES = dict.fromkeys(
+    ("http_proxy", "https_proxy", "HTTPS_PROXY", "grpc_proxy", "all_proxy", "ALL_PROXY"), "http://127.0.0.1:9"
+)
+"""Variables of a company's proxy, which does not answer."""
 TRACEBACK = "Traceback (most recent call last)"
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from rollcast.extras import install
 from actor_client.unity.dropin.exits import ExitCode
 from learner.common.exits import ExitCode as LearnerCode
 from tests.e2e.preloaded import children_of
-from tests.e2e.processes import Child, Processes, wait_until
+from tests.e2e.processes import DEAD_PROXIES, Child, Processes, wait_until
 from tests.learner.identity.certificates import Folder
 from tests.ports import reserve_ports
 from tests.tools.players.build import make_build
@@ -56,14 +56,20 @@ class Bench:
         """Writes the run file."""
         self.run_file.write_text(RUN.replace("MAX_STEPS", str(max_steps)))
 
-    def start(self, *arguments: str, name: str = "unity", usual_address: bool = False) -> Child:
+    def start(
+        self,
+        *arguments: str,
+        name: str = "unity",
+        usual_address: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
         """Starts the command as a user would, run id `x`, away from the usual port: any actor here may look there."""
         own = ["--run-id=x", f"--results-dir={self.results}", f"--base-port={self.port}", f"--env={self.build}"]
         if not usual_address:
             own.append("--address=127.0.0.1:0")
         module = ["-m", "actor_client.unity.dropin"]
         line = [*module, str(self.run_file), *own, *arguments]
-        return self.processes.python(name, *line)
+        return self.processes.python(name, *line, environment=environment)
 
     def trains(self, child: Child, lines: int = 2) -> None:
         """Waits until so many summaries were printed."""
@@ -89,9 +95,9 @@ def bench(processes: Processes, tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_a_run_from_start_to_end(bench: Bench) -> None:
-    """A run trains with both players, prints ML-Agents' lines, and leaves its files and players' logs."""
+    """A run trains with both players, prints ML-Agents' lines, and leaves its files and players' logs; a proxy is no matter."""
     bench.write_run(3500)
-    child = bench.start("--http-address=127.0.0.1:0", "--metrics-address=off", "--train")
+    child = bench.start("--http-address=127.0.0.1:0", "--metrics-address=off", "--train", environment=DEAD_PROXIES)
     assert child.wait() == ExitCode.OK, child.said()
     steps = [int(match[1]) for match in LINE.finditer(child.out())]
     assert steps[:3] == [1000, 2000, 3000]

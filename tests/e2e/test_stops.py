@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rollcast.v1 import control_pb2
 
+from tests.e2e import toys
 from tests.e2e.books import by_reason, total
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
@@ -96,3 +99,25 @@ def test_an_actor_that_outslept_its_lease_takes_part_anew(learner: LearnerProces
         (books,) = child.events("books")[-1:]
         given_up = sum(books["discarded"].values()) + sum(books["dropped"].values())
         assert books["produced"] == books["open"] + books["unacked"] + books["acked"] + given_up
+
+
+@pytest.mark.parametrize("way", sorted(toys.Leaving.ways))
+def test_what_an_actor_left_with_is_named(processes: Processes, tmp_path: Path, way: str) -> None:
+    """The steps that the last actor had when its process was left or killed are given up by name, and none is outstanding."""
+    run_file = write_run(tmp_path, {"Toy": small()}, lease_seconds=LEASE_SECONDS, resume_grace_seconds=0)
+    learner = processes.learner(run_file)
+    actor = processes.actor(learner.address, toys.named("leaving"), "--env-kwargs", json.dumps({"way": way}))
+    event = "actor_left" if way == "sys.exit" else "actor_lost"
+    actor.wait()
+    learner.wait_for(lambda: learner.events(event), "its session ends")
+    learner.signal(signal.SIGTERM)
+    assert learner.wait() == 0, learner.said()
+    summary = json.loads((learner.folder / "summary.json").read_text())
+    books, ledger = summary["actor_books"], summary["ledger"]
+    assert books["outstanding"] == 0
+    given_up = sum(books["discarded"].values()) + sum(books["dropped"].values())
+    assert summary["env_steps_taken"] == ledger["received"] + given_up
+    assert 700 - 300 < summary["env_steps_taken"] <= 700, "an update's steps at most are missing, and none is invented"
+    if way == "sys.exit":  # it said what it had
+        assert summary["env_steps_taken"] == 700
+        assert books["discarded"]["actor_gone"] > 0

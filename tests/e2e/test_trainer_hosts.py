@@ -1,11 +1,10 @@
-"""Tests trainers that someone else's torchrun starts."""
+"""Tests trainers that someone else starts."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,17 +23,13 @@ from tests.learner.identity.certificates import Folder
 from tests.ports import reserve_ports
 
 NAME = "CartPole"
-RESTARTS = ("--max-restarts", "3", "--monitor-interval", "0.2")
 
 
-def torchrun(
-    processes: Processes, ranks: int, front: str, *options: str, place: Sequence[str] = ("--standalone",)
-) -> Child:
-    """Starts ranks that train for a learner."""
-    launch = (*place, "--nproc-per-node", str(ranks), "--log-dir", os.devnull, *RESTARTS)
-    name = f"torchrun-{len(processes._children)}"
-    line = ("-m", "torch.distributed.run", *launch, "-m", "learner", "trainer", "--front", front, *options)
-    return processes.python(name, *line, environment={"OMP_NUM_THREADS": "1"})
+def trainer(processes: Processes, rank: int, ranks: int, front: str, *options: str) -> Child:
+    """Starts a rank that trains for a learner, and starts again."""
+    place = ("--trainers", str(ranks), "--rank", str(rank), "--restarts", "3")
+    line = ("-m", "learner", "trainer", "--front", front, *place, *options)
+    return processes.python(f"trainer-{len(processes._children)}", *line)
 
 
 def started(processes: Processes, ranks: int, front: str, *options: str) -> LearnerProcess:
@@ -49,43 +44,38 @@ def waits(learner: LearnerProcess, times: int = 1) -> None:
 
 
 def test_ranks_train_over_tls_and_come_back(processes: Processes, tmp_path: Path) -> None:
-    """Two ranks with a token train; after the death of one torchrun starts both again, and the end of the run ends all."""
+    """Two ranks with a token train; after the death of one both start again, and the end of the run ends all."""
     folder = Folder.make(tmp_path / "certs", lab=Role.ACTOR, farm=Role.TRAINER)
     front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 2, front, "--certs", str(folder.path))
     identity = ("--tls-ca", str(folder.ca), "--token-file", str(folder.path / "farm.token"))
-    trainers = torchrun(processes, 2, front, *identity)
+    trainers = [trainer(processes, rank, 2, front, *identity) for rank in range(2)]
     lab = ("--tls-ca", str(folder.ca), "--token-file", str(folder.path / "lab.token"))
     actors = [processes.actor(learner.address, "CartPole-v1", "--num-envs", "3", *lab) for _ in range(2)]
-    everyone = (*actors, trainers)
+    everyone = (*actors, *trainers)
     learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", *everyone)
     learner.wait_for_version(NAME, 4, *everyone)
-    os.kill(children_of(trainers.pid)[1], signal.SIGKILL)
+    os.kill(children_of(trainers[1].pid)[0], signal.SIGKILL)
     learner.wait_for(lambda: is_back(learner, 2, len(actors)), "all are back", *everyone)
     learner.wait_for_version(NAME, learner.behavior(NAME).version + 3, *everyone)
     numbers = learner.behavior(NAME).numbers
     assert min(numbers[f"rank_steps/{rank}"] for rank in range(2)) > 0
     learner.operator.drain(final=True)
     assert learner.wait() == ExitCode.OK, learner.said()
-    assert trainers.wait() == ExitCode.OK, trainers.said()
+    assert [each.wait() for each in trainers] == [0, 0], trainers[0].said() + trainers[1].said()
     assert not (learner.folder / ".trainers").exists()
 
 
 def test_a_lost_machine_may_come_back(processes: Processes) -> None:
-    """After the death of one machine's torchrun, its next start joins those of the others."""
-    front, meeting = f"127.0.0.1:{reserve_ports()}", str(reserve_ports())
+    """After the death of one machine's trainer, its next start joins the others."""
+    front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 2, front)
-
-    def node(number: int) -> Child:
-        place = ("--nnodes=2", f"--node-rank={number}", "--master-addr=127.0.0.1", f"--master-port={meeting}")
-        return torchrun(processes, 1, front, place=place)
-
-    first, lost = node(0), node(1)
+    first, lost = (trainer(processes, rank, 2, front) for rank in range(2))
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor, first, lost)
     lost.kill()
     waits(learner, 2)
-    again = node(1)
+    again = trainer(processes, 1, 2, front)
     learner.wait_for(lambda: is_back(learner, 2, 1), "all are back", actor, first, again)
     learner.operator.drain(final=True)
     assert [learner.wait(), first.wait(), again.wait()] == [0, 0, 0], learner.said() + first.said() + again.said()
@@ -95,7 +85,7 @@ def test_one_trainer_elsewhere_outlives_the_learner(processes: Processes) -> Non
     """One rank trains too; after a kill of the learner, and after a signal, it waits for the next start; the end ends it."""
     front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 1, front)
-    trainers = torchrun(processes, 1, front)
+    trainers = trainer(processes, 0, 1, front)
     port = learner.address.rpartition(":")[2]
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor, trainers)
@@ -142,9 +132,9 @@ def test_a_rank_without_the_run_folder_says_so(processes: Processes) -> None:
     learner = started(processes, 1, front)
     waits(learner)
     (learner.folder / ".trainers").unlink()
-    trainer = processes.python("trainer", "-m", "learner", "trainer", "--front", front)
+    child = processes.python("trainer", "-m", "learner", "trainer", "--front", front)
     said = f"rank 0 does not see the run folder {learner.folder}, into which it saves"
-    assert said in trainer.fails_with(ExitCode.UNREACHABLE)
+    assert said in child.fails_with(ExitCode.UNREACHABLE)
     learner.wait_for(lambda: learner.events("trainer_refused"), "it says so")
     assert said in learner.events("trainer_refused")[0]["reason"]
     assert learner.is_running
@@ -164,9 +154,12 @@ def test_a_death_at_the_first_start_is_one_of_three(processes: Processes) -> Non
     waits(learner, 2)
     (line,) = learner.events("trainers_start_again")
     assert (line["deaths"], line["ends_at"]) == (1, 3)
-    trainers = torchrun(processes, 1, front)
+    launch = ("--standalone", "--nproc-per-node", "1", "--log-dir", os.devnull)
+    program = ("-m", "torch.distributed.run", *launch, "-m", "learner", "trainer", "--front", front)
+    trainers = processes.python("torchrun", *program, environment={"OMP_NUM_THREADS": "1"})
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     learner.wait_for_version(NAME, 2, actor, trainers)
+    assert "torchrun listens on all addresses without a key" in trainers.said()
 
 
 def test_a_signal_while_it_waits(processes: Processes) -> None:
@@ -186,11 +179,11 @@ def test_a_revoked_token_ends_its_trainer(processes: Processes, tmp_path: Path) 
     learner = started(processes, 1, front, "--certs", str(folder.path))
     identity = ("--tls-ca", str(folder.ca), "--token-file", str(folder.path / "farm.token"))
     line = ("-m", "learner", "trainer", "--front", front, *identity)
-    trainer = processes.python("trainer", *line)
-    learner.wait_for(lambda: learner.events("listening"), "it serves", trainer)
+    child = processes.python("trainer", *line)
+    learner.wait_for(lambda: learner.events("listening"), "it serves", child)
     folder.write_tokens(lab=Role.ACTOR)
     waits(learner, 2)
-    assert trainer.wait() == ExitCode.TRAINER_FAILED
+    assert child.wait() == ExitCode.TRAINER_FAILED
     assert learner.events("trainer_revoked")[0]["rank"] == 0
     (noted,) = [json.loads(text) for text in (learner.folder / AUDIT_FILE).read_text().splitlines()]
     assert (noted["action"], noted["principal"], noted["role"]) == ("revoke", "farm", "trainer")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -234,6 +236,31 @@ class Recording(gymnasium.Env[Any, Any]):
                 partial = self._file.with_suffix(".partial")
                 partial.write_text(json.dumps(self._rows))
                 partial.rename(self._file)
+
+
+class Leaving(Toy):
+    """Ends its process in a step, as code that knows nothing of an actor does."""
+
+    ways: ClassVar[dict[str, Callable[[], object]]] = {
+        "sys.exit": sys.exit,
+        "os._exit": lambda: os._exit(3),
+        "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    }
+
+    def __init__(self, way: str) -> None:
+        super().__init__(length=1000)
+        self._leave = self.ways[way]
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Takes 700 steps."""
+        if len(self.actions) == 700:
+            self._leave()
+        return super().step(action)
+
+
+def leaving(way: str) -> Leaving:
+    """Returns an environment that ends its process."""
+    return Leaving(way)
 
 
 def recording(folder: str) -> Recording:

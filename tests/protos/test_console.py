@@ -1,6 +1,7 @@
 """Tests that the entry points find Rollcast's packages or name the one that hides them."""
 
 import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from rollcast.console import SHADOWED
 
+from actor_client import __main__ as actor_main
 from actor_client.exits import ExitCode as ActorCode
 from actor_client.unity.dropin.exits import ExitCode as UnityCode
 from learner.common.exits import ExitCode as LearnerCode
@@ -22,6 +24,7 @@ def started(monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> in
     """Runs a command by its entry point, and returns its exit code."""
     module, _, function = SCRIPTS[script].partition(":")
     monkeypatch.setattr(sys, "argv", [script, *arguments])
+    monkeypatch.setattr(actor_main, "limit_end", lambda: None)  # the process of the tests goes on
     try:
         code = getattr(importlib.import_module(module), function)()
     except SystemExit as ended:
@@ -53,6 +56,36 @@ def test_another_package_of_the_same_name_is_refused(
     found = f"the one at {tmp_path / package}.py" if content == "cli = 1" else "another one, which cannot be imported"
     assert line.startswith(f"error: the package {package!r} is not Rollcast's, but {found}")
     assert "uninstall it" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "text", "words"),
+    [
+        ("grpc", "__version__ = '1.62.3'", "grpcio>=1.75.1, and found version 1.62.3"),
+        ("structlog", "__version__ = '20.1.0'", "structlog>=24.1, and found version 20.1.0"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("actor_client", "gym", "--env", "x"), ("learner", "status", "--control", "127.0.0.1:9")]
+)
+def test_a_requirement_that_is_too_old_is_named(
+    tmp_path: Path, command: tuple[str, ...], module: str, text: str, words: str
+) -> None:
+    """Where another folder's version comes first, one line names both versions and the folder; without that folder all works."""
+    (tmp_path / f"{module}.py").write_text(text)
+
+    def said(path: str) -> tuple[int, str]:
+        line = [sys.executable, "-m", *command]
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=environment)
+        return done.returncode, done.stderr
+
+    code, error = said(str(tmp_path))
+    assert code == SHADOWED
+    assert f"error: Rollcast needs {words} at {tmp_path / module}.py: run pip install" in error
+    assert "Traceback" not in error
+    assert said("")[0] not in {1, SHADOWED}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -1,5 +1,9 @@
 """The environments of a loop: their observations, and their recovery after a failure."""
 
+import gc
+import os
+import sys
+import traceback
 from collections.abc import Callable
 from typing import Final
 
@@ -25,6 +29,7 @@ RESET: Final = "reset()"
 CLOSE: Final = "close()"
 CONSTRUCTION: Final = "construction"
 
+DONE: Final = "it has stepped to the end"
 _NO_WAY_IN: Final = "the environment has no method set_parameters, and its reset() takes no options at each episode"
 
 _log = structlog.get_logger(__name__)
@@ -87,6 +92,7 @@ class RecoverableBatch:
         calls: Number of calls begun.
         revision: Revision of the environment parameters of episodes that begin now; 0 = none reach the environments.
         call: The present call, one of STEP, RESET, CLOSE and CONSTRUCTION; empty between two calls.
+        ending: Why the environments are closed for the last time; empty before.
     """
 
     def __init__(
@@ -119,7 +125,9 @@ class RecoverableBatch:
         self.steps = 0
         self.calls = 0
         self.call = ""
+        self.ending = ""
         self.revision = 0
+        self._process = os.getpid()
         self._assignment: policy_pb2.Assignment | None = None
         self._in_row = 0
         self._failed_at_steps = 0
@@ -186,11 +194,25 @@ class RecoverableBatch:
         self.steps += 1
         return result
 
-    def close(self) -> None:
-        """Closes the environments."""
+    def close(self, *, is_last: bool = True) -> None:
+        """Closes the environments.
+
+        Args:
+            is_last: Others are not made; an error that ends the actor passes through.
+        """
+        self._end_fork()
+        if is_last:
+            self.ending = str(sys.exception() or DONE)
         self._calls(CLOSE)
         self._batch.close()
+        gc.collect()  # now, while the watch follows the call, and not at some time: an environment may have a `__del__`
         self.call = ""
+
+    def _end_fork(self) -> None:
+        """Ends a process that the environment's code forked, and that came back with an error: it is no second actor."""
+        if os.getpid() != self._process:
+            traceback.print_exc()
+            os._exit(1)
 
     def _calls(self, call: str) -> None:
         """Notes the start of a call, for the watch."""
@@ -209,9 +231,11 @@ class RecoverableBatch:
         Raises:
             EnvironmentFailedTooOften: The environments still fail.
         """
+        self._end_fork()
         while True:
             self._count(failure)
-            self.close()
+            failure.forget()
+            self.close(is_last=False)
             flush()
             self._pause()
             if self._link.stopping:

@@ -9,6 +9,7 @@ import structlog
 from numpy.typing import NDArray
 from rollcast.chunks import Chunk
 from rollcast.enums import SegmentEnd
+from rollcast.faults import NOT_FINITE
 from rollcast.specs import BehaviorSpec
 
 from actor_client.envs.base import MaskArray, Observations, StepResult
@@ -18,10 +19,12 @@ from actor_client.rollout.chunks import ChunkBuilder
 from actor_client.rollout.link import BehaviorLink
 from actor_client.rollout.vector.episodes import VectorEpisodes, join_episodes
 from actor_client.rollout.vector.rows import RowLog
-from actor_client.rollout.vector.segments import ClosedBlocks, Running, join_segments
+from actor_client.rollout.vector.segments import ClosedBlocks, Running, Segments, join_segments
 
 MIN_SLACK_STEPS: Final = 16
 """Steps that the log keeps beyond the longest segment, so that closed segments can wait for others."""
+
+_MOST_SHOWN: Final = 16
 
 Index = NDArray[np.int64]
 
@@ -45,6 +48,7 @@ class Recorder:
     Attributes:
         horizon: Most rows of a segment: the time horizon, or fewer if a chunk has room for fewer.
         unusable_episodes: Finished episodes that were not reported, because their return is NaN or beyond float32.
+        faulty_rows: Rows that were not sent, because their segments have NaN or infinity.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Recorder:
         self._memory = NO_MEMORY
         self._notices = Notices()
         self.unusable_episodes = 0
+        self.faulty_rows = 0
         self._prepare()
 
     def _prepare(self) -> None:
@@ -224,12 +229,33 @@ class Recorder:
         blocks = self._closed.take()
         if not blocks:
             return
-        segments = join_segments(blocks)
+        segments = self._good(join_segments(blocks))
         episodes = self._finite(join_episodes(blocks, self._running.seeds))
         generation = self._generation or 0
         for chunk in self._builder.build(self._log, segments, episodes, generation=generation, now=self._clock()):
             self._link.books.seal(chunk.rows)
             self._link.send(chunk)
+
+    def _good(self, segments: Segments) -> Segments:
+        """Drops, and counts, the segments for which the learner would refuse the whole chunk.
+
+        A chunk of such segments alone is sent: the learner says what is wrong, and many of them end the actor.
+        """
+        good = self._log.are_finite(segments)
+        if good.all() or not good.any():
+            return segments
+        rows = int(segments.lengths[~good].sum())
+        self._link.books.discard(NOT_FINITE, rows)
+        self.faulty_rows += rows
+        if (left_out := self._notices.due(NOT_FINITE)) is not None:
+            _log.warning(
+                NOT_FINITE,
+                rows=self.faulty_rows,
+                envs=np.unique(segments.envs[~good]).tolist()[:_MOST_SHOWN],
+                consequence="parts of episodes with NaN or infinity in an observation or a reward are not trained",
+                left_out=left_out,
+            )
+        return segments.part(np.flatnonzero(good))
 
     def _finite(self, episodes: VectorEpisodes | None) -> VectorEpisodes | None:
         """Drops, and counts, the records for which the learner would refuse the whole chunk."""

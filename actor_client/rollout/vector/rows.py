@@ -114,6 +114,22 @@ class RowLog:
             memory = self._memory.reshape(self.capacity * self._agents, -1).take(chosen, axis=0)
         return Rows(columns, self.versions(steps), float(self._taken_at[int(steps.min()) % self.capacity]), memory)
 
+    def are_finite(self, segments: Segments) -> NDArray[np.bool_]:
+        """Returns which segments, at least one, have no NaN or infinity, bool [S]."""
+        steps, envs = segments.row_indices()
+        rows = (steps % self.capacity) * self._agents + envs
+        found = np.ones(len(rows), np.bool_)
+        columns = [values for values in (*self._columns.values(), self._memory) if values is not None]
+        for values in columns:
+            if values.dtype.kind == "f":
+                flat = values.reshape(self.capacity * self._agents, -1).take(rows, axis=0)
+                found &= np.isfinite(flat).all(axis=1)
+        good = np.logical_and.reduceat(found, np.cumsum(segments.lengths) - segments.lengths)
+        for values in segments.finals:
+            if values.dtype.kind == "f":
+                good &= np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        return good
+
     def versions(self, steps: Index) -> NDArray[np.uint64]:
         """Returns the versions that acted at the given steps, uint64 [N]."""
         return self._versions.take(steps % self.capacity)

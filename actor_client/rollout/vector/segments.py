@@ -249,7 +249,7 @@ class Segments:
         """None: environments are independent, so any two segments may be separated."""
         return
 
-    def part(self, rows: slice) -> "Segments":
+    def part(self, rows: slice | Index) -> "Segments":
         """Returns some of the segments."""
         return Segments(
             self.envs[rows],

@@ -1,4 +1,4 @@
-"""Watches for environment calls that do not return: reports them, and ends the actor when it is asked to end."""
+"""Watches for environment calls that do not return: reports them, and ends the actor when it is to end."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ CLOSE_SECONDS: Final = 30.0
 """`STOP_SECONDS` of a call of `close()`: a simulator may end slowly, and nothing waits for its steps any more."""
 CONSTRUCTION_SECONDS: Final = 60.0
 """Shortest limit of a construction: simulators may start slowly, and imports of large libraries count too."""
-_TIMED: Final = frozenset({STEP, RESET})
+_TIMED: Final = frozenset({STEP, RESET, CLOSE})
 
 _log = structlog.get_logger(__name__)
 
@@ -49,18 +49,25 @@ class WatchedCalls(Protocol):
     def active(self) -> int | None:
         """The environment that the call reached last; None if all are called at once."""
 
+    @property
+    def ending(self) -> str:
+        """Why the environments are closed for the last time; empty before."""
+
 
 @dataclass(frozen=True, slots=True)
-class FirstConstruction:
-    """The call that makes the first environments, as `WatchedCalls`.
+class OneCall:
+    """A call for all environments, as `WatchedCalls`.
 
     Attributes:
         num_envs: Number of environments.
+        call: Making the first ones, or closing the last ones.
+        ending: Why they are closed.
     """
 
     num_envs: int
-    calls: int = 1
     call: str = CONSTRUCTION
+    ending: str = ""
+    calls: int = 1
     active: int | None = None
 
 
@@ -74,7 +81,7 @@ class EnvironmentWatch:
         counts: Receives a call that does not return, for the report to the learner.
         is_stopping: Returns whether the actor was asked to end.
         give_up: Ends the process with an error, because the stepping thread cannot; called once, in the watch's thread.
-        timeout_seconds: Duration of a step or reset of an environment that ends the actor; None sets no limit. A
+        timeout_seconds: Duration of a call of an environment that ends the actor; None sets no limit. A
             construction has this time for each environment, but at least `CONSTRUCTION_SECONDS`.
         clock: Monotonic seconds.
     """
@@ -117,7 +124,7 @@ class EnvironmentWatch:
         """Notes the duration of the present call; returns the error that ends the actor if it is too long."""
         now, environments = self._clock(), self._environments
         seen = environments.calls, environments.call, environments.active
-        if not self._is_stopping():
+        if not self._is_stopping() and not environments.ending:
             self._stop_since = now
         if not seen[1] or seen != self._seen:
             self._returned(now)
@@ -135,7 +142,12 @@ class EnvironmentWatch:
                 seconds, f"--step-timeout allows {limit_seconds:g} s: find the cause, or raise the limit"
             )
         if now - max(self._since, self._stop_since) >= (CLOSE_SECONDS if seen[1] == CLOSE else STOP_SECONDS):
-            return self._too_long(seconds, "the actor was asked to stop, and ended without waiting for it")
+            why = (
+                "the actor was asked to stop"
+                if self._is_stopping()
+                else f"it is the actor's end ({self._environments.ending})"
+            )
+            return self._too_long(seconds, f"{why}, and ended without waiting for it")
         return None
 
     def _limit_seconds(self, call: str) -> float | None:

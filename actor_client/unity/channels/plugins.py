@@ -12,6 +12,8 @@ from actor_client.exits import ActorError, ExitCode
 from actor_client.unity.channels.records import ENGINE_CHANNEL, PARAMETERS_CHANNEL, STATS_CHANNEL
 
 ENTRY_POINT_GROUP: Final = "rollcast.side_channels"
+_MLAGENTS: Final = "mlagents_envs"
+PAGE: Final = "actor_client/unity/README.md#your-own-side-channel"
 RESERVED_CHANNELS: Final = frozenset({ENGINE_CHANNEL, PARAMETERS_CHANNEL, STATS_CHANNEL})
 
 Send = Callable[[bytes], None]
@@ -70,12 +72,17 @@ def _made(point: EntryPoint) -> ChannelPlugin:
         found: Any = importlib.import_module(module.strip())
         for part in attribute.strip().split("."):
             found = getattr(found, part)
-        plugin = found()
+        is_of_mlagents = _is_of_mlagents(found)
+        plugin: Any = None if is_of_mlagents else found()
     except BaseException as error:  # a user's module may raise anything, SystemExit included
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == _MLAGENTS:
+            raise _of_mlagents(point) from error
         reason = " ".join(str(error).split())
         raise ActorError(
             ExitCode.USAGE, f"side channel {point.value} cannot be created: {type(error).__name__}: {reason}"
         ) from error
+    if is_of_mlagents or _is_of_mlagents(plugin):
+        raise _of_mlagents(point)
     missing = [name for name in ("channel_id", "on_player", "on_message") if not hasattr(plugin, name)]
     if missing:
         raise ActorError(
@@ -89,6 +96,22 @@ def _made(point: EntryPoint) -> ChannelPlugin:
         )
     made: ChannelPlugin = plugin
     return made
+
+
+def _is_of_mlagents(found: object) -> bool:
+    """Returns whether a class or an object is of ML-Agents' class, or has its members; ML-Agents is not imported."""
+    kind = found if isinstance(found, type) else type(found)
+    of_package = any(each.__module__.partition(".")[0] == _MLAGENTS for each in kind.__mro__)
+    return of_package or all(hasattr(kind, name) for name in ("on_message_received", "queue_message_to_send"))
+
+
+def _of_mlagents(point: EntryPoint) -> ActorError:
+    return ActorError(
+        ExitCode.USAGE,
+        f"side channel {point.value} is written for ML-Agents' SideChannel, which gets IncomingMessage and queues "
+        "OutgoingMessage; here it is a class with channel_id, on_player and on_message, whose payloads are bytes: see "
+        f"{PAGE}",
+    )
 
 
 def _check_channels(plugins: Sequence[ChannelPlugin], points: Sequence[EntryPoint]) -> None:

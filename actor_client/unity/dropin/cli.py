@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from rollcast.console import report_old_package
 from rollcast.extras import install
 
 from actor_client.exits import ActorError
@@ -81,6 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.message:
             console.error(error.message, error.exit_code)
         return error.exit_code
+    except Exception:
+        if report_old_package():
+            return ExitCode.SHADOWED
+        raise
 
 
 def _run(arguments: Sequence[str] | None, console: Console) -> int:

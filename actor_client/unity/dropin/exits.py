@@ -13,7 +13,7 @@ class ExitCode(CodeWithHelp):
 
     USAGE = 10, "the command line is wrong"
     MISSING_EXTRA = 14, "an optional part of Rollcast that this command needs is not installed"
-    SHADOWED = 19, "another package called learner or actor_client hides Rollcast's"
+    SHADOWED = 19, "another package called learner or actor_client hides Rollcast's, or one that it needs is too old"
     PORT_IN_USE = 20, "a port is taken, or not allowed"
 
     GATEWAY_FAILED = 60, "the gateway ended (the last line says why); the learner saved its state"

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
+from rollcast.signals import stop_signal_numbers
+
 from actor_client.platform import (
     ask_to_end,
     describe_exit,
     end_process,
     start_process,
-    stop_signal_numbers,
     was_asked_to_end,
 )
 from actor_client.settings.addresses import split_address

@@ -6,7 +6,7 @@ The flags of this machine's user take precedence over the run file, which takes 
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 import structlog
 from rollcast.v1 import session_pb2
 
+from actor_client.connection.errors import one_line
 from actor_client.connection.session import RunInfo
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.commands import UnitySettings
@@ -26,7 +27,7 @@ DEFAULT_LIFETIME_RESTARTS: Final = 10
 DEFAULT_RATE_LIMIT: Final = 1
 DEFAULT_PERIOD_SECONDS: Final = 60.0
 NO_LIMIT: Final = -1
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}(/[A-Za-z0-9_][A-Za-z0-9_. -]{0,127}){0,7}")
 
 
 class RestartQuota:
@@ -118,6 +119,9 @@ def resolve_rules(settings: UnitySettings, run: RunInfo) -> PlayerRules:
     Args:
         settings: The settings of this machine's user.
         run: The learner's answer; without settings in it, ML-Agents' defaults apply.
+
+    Raises:
+        ActorError: The learner has arguments for the build that this machine's user does not allow (USAGE).
     """
     told, engine = run.environment_settings, run.engine_settings
     if told == session_pb2.EnvironmentSettings():
@@ -132,10 +136,37 @@ def resolve_rules(settings: UnitySettings, run: RunInfo) -> PlayerRules:
         max_lifetime_restarts=_first(settings.max_lifetime_restarts, lambda: told.max_lifetime_restarts),
         rate_limit=_first(settings.restarts_rate_limit_n, lambda: told.restarts_rate_limit_n),
         period_seconds=_first(settings.restarts_rate_limit_period_s, lambda: told.restarts_rate_limit_period_seconds),
-        env_args=_first(settings.env_args, lambda: tuple(told.env_args)),
+        env_args=_first(
+            settings.env_args, lambda: _allowed(told.env_args if settings.env else (), settings.allow_env_args)
+        ),
         no_graphics=_first(settings.no_graphics, lambda: engine.no_graphics),
         no_graphics_monitor=_first(settings.no_graphics_monitor, lambda: engine.no_graphics_monitor),
     )
+
+
+def _allowed(words: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
+    """Returns arguments that come from the learner, which decides nothing about this machine, such as a log's path.
+
+    A word that begins with a dash, or the first one, is a flag, up to "="; Unity reads flags in any case.
+
+    Args:
+        words: The arguments.
+        allowed: The flags that they may have.
+
+    Raises:
+        ActorError: They have another one (USAGE).
+    """
+    known = {flag.lower() for flag in allowed}
+    flags = [word.partition("=")[0] for place, word in enumerate(words) if not place or word.startswith("-")]
+    foreign = dict.fromkeys(one_line(flag) for flag in flags if flag.lower() not in known)
+    if foreign:
+        raise ActorError(
+            ExitCode.USAGE,
+            f"the learner's run file (env_settings.env_args) starts the build with {', '.join(foreign)}, which this machine's "
+            f"user has not allowed: start rollcast-actor unity with --allow-env-args={','.join([*allowed, *foreign])}, or give "
+            "the arguments here with --env-args",
+        )
+    return tuple(words)
 
 
 def _first(said: Value | None, otherwise: Callable[[], Value]) -> Value:
@@ -177,10 +208,15 @@ def log_place(log_dir: Path | None, run: RunInfo) -> LogPlace:
     except OSError as error:
         if log_dir is not None:
             raise ActorError(
-                ExitCode.USAGE, f"--log-dir {log_dir} cannot be written to ({error.strerror}): choose another folder"
+                ExitCode.USAGE,
+                f"the players' logs cannot be written to {log_dir} ({error.strerror}): choose another folder with "
+                "rollcast-actor unity --log-dir, or rollcast-unity --results-dir",
             ) from None
         structlog.get_logger().warning(
-            "player_logs_elsewhere", folder=str(folder), reason=error.strerror, next="choose a folder with --log-dir"
+            "player_logs_elsewhere",
+            folder=str(folder),
+            reason=error.strerror,
+            next="choose a folder with rollcast-actor unity --log-dir",
         )
         return LogPlace(None, prefix)
     return LogPlace(folder, prefix)

@@ -16,7 +16,7 @@ class TrainersCollector(Collector):
     """Reads what the trainers' process and its children use, where there is ``/proc``; the service has its own `process_*`.
 
     Args:
-        pid: The process that the service has started: the trainers, or the torchrun of all ranks.
+        pid: The process that the service has started: the trainers, or the launcher of all ranks.
     """
 
     def __init__(self, pid: int) -> None:

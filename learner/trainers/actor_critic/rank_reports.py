@@ -127,7 +127,7 @@ class RankWatch:
                 behavior=self._behavior,
                 wait_ratio=round(most, 3),
                 limit=MAX_WAIT_RATIO,
-                hint="small networks train faster in one process: use fewer --trainers, or larger minibatches",
+                hint="small networks train faster in one process: set rollcast.trainers lower, or use larger minibatches",
             )
 
     def _compare(self, parameters: Tensor, update: int) -> None:

@@ -9,7 +9,7 @@ class BadAction(Exception):  # noqa: N818 - what came is bad, not what was done 
     """A record's action cannot be used; the text gives the reason."""
 
 
-def read_action(told: AgentActionProto, ours: ActionSpec, *, may_lack: bool) -> list[float]:
+def read_action(told: AgentActionProto, ours: ActionSpec) -> list[float]:
     """Returns whether a record has an action (1 or 0), then its axes and its choices, [1 + n + b].
 
     Files from before API version 1.3 have axes and choices in one field.
@@ -17,7 +17,6 @@ def read_action(told: AgentActionProto, ours: ActionSpec, *, may_lack: bool) -> 
     Args:
         told: The record's action.
         ours: The actions of the run's behavior.
-        may_lack: The record ends an episode and may have no action.
 
     Raises:
         BadAction: The action does not match the behavior.
@@ -29,9 +28,7 @@ def read_action(told: AgentActionProto, ours: ActionSpec, *, may_lack: bool) -> 
         old = list(told.vector_actions_deprecated)
         axes, choices = old[:size], old[size:]
     if not axes and not choices:
-        if may_lack:
-            return [0.0] * (1 + ours.factors)
-        raise BadAction("the record has no action")
+        return [0.0] * (1 + ours.factors)
     if (len(axes), len(choices)) != (size, len(ours.discrete_branches)):
         raise BadAction(
             f"the record has {len(axes)} continuous and {len(choices)} discrete actions; the run's behavior has "

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rollcast.demonstrations import Pairing
 from rollcast.demonstrations.actions import BadAction, read_action
-from rollcast.demonstrations.alignment import Records, Steps, align
+from rollcast.demonstrations.alignment import Rows, Steps, align
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.framing import Record
+from rollcast.demonstrations.pairing import Paired, pair
 from rollcast.demonstrations.sensors import LARGEST, DemonstrationSensor
 from rollcast.demonstrations.units import ActionUnits
 from rollcast.limits import MIB
@@ -41,8 +43,8 @@ class Demonstration:
         terminated: The step ended the episode by itself, bool [N].
         truncated: The episode was ended from outside, bool [N].
         clipped: Number of actions that were outside [-1, 1] and have been clipped.
-        unfinished: Decisions at the end of the file without a recorded outcome; they are no steps.
-        delayed: The file had each action in the record after its observation (`rollcast.demonstrations.alignment`).
+        unfinished: Decisions without a recorded outcome or action, as at the end of a file; they are no steps.
+        paired: Where the file had the actions, and how that was found.
     """
 
     path: Path
@@ -59,7 +61,7 @@ class Demonstration:
     truncated: NDArray[np.bool_]
     clipped: int
     unfinished: int
-    delayed: bool
+    paired: Paired
 
     @property
     def episodes(self) -> int:
@@ -81,10 +83,12 @@ class Collector:
         spec: Spec of the run's behavior, with the observations to read.
         max_bytes: Most bytes of all records.
         names: Names of all observations of the behavior. A file has all of them, or those of ``spec``.
+        pairing: Where the actions are.
     """
 
-    def __init__(self, path: Path, spec: BehaviorSpec, max_bytes: int, names: Sequence[str]) -> None:
+    def __init__(self, path: Path, spec: BehaviorSpec, max_bytes: int, names: Sequence[str], pairing: Pairing) -> None:
         self._path = path
+        self._pairing = pairing
         self._spec = spec
         self._read_names = [observation.name for observation in spec.observations]
         self._all_names = list(names)
@@ -98,6 +102,7 @@ class Collector:
         self._is_masked = False
         self._numbers: list[NDArray[np.float64]] = []
         self._actions: list[NDArray[np.float64]] = []
+        self._lacking: dict[int, int] = {}  # records without an action: row and position
         self._rows = 0
 
     def read(self, block: Sequence[Record]) -> None:
@@ -138,6 +143,8 @@ class Collector:
         )
         self._check_rewards(block, self._numbers[-1][:, 3:])
         self._actions.append(np.array([self._action(record) for record in block], np.float64))
+        lacking = np.flatnonzero(self._actions[-1][:, 0] == 0).tolist()
+        self._lacking |= {self._rows - len(block) + row: block[row].position for row in lacking}
 
     def demonstration(self, behavior: str) -> Demonstration:
         """Returns the demonstration."""
@@ -147,27 +154,33 @@ class Collector:
         acted, values = actions[:, 0] > 0, actions[:, 1:]
         done = numbers[:, 1] > 0
         interrupted = numbers[:, 2] > 0
-        agents = numbers[:, 0].astype(np.int64)
-        still = np.logical_not(values.any(axis=1))
-        steps = align(Records(agents, done, acted, still))
-        chosen, after = values[steps.action_rows], steps.next_rows
+        observations = self._observations()
+        steps = align(numbers[:, 0].astype(np.int64), done)
+        self._check_lacking(steps)
+        if self._pairing == "auto":
+            paired = pair(steps, acted, values, self._spec.action.discrete_branches, observations)
+        else:
+            paired = Paired(late=self._pairing == "next_record", evidence="demo_pairing says so")
+        action_rows = steps.next_rows if paired.late else steps.rows
+        known = acted[action_rows]
+        rows, after, chosen = steps.rows[known], steps.next_rows[known], values[action_rows[known]]
         continuous, clipped = self._in_units(chosen[:, :size])
         return Demonstration(
             path=self._path,
             behavior=behavior,
-            observations=self._observations(),
-            rows=steps.rows,
+            observations=observations,
+            rows=rows,
             next_rows=after,
             continuous=continuous if size else None,
             discrete=chosen[:, size:].astype(np.int32) if self._spec.action.discrete_branches else None,
-            masks=self._masks_of(steps),
+            masks=self._masks_of(rows),
             rewards=numbers[after, 3].astype(np.float32),
             group_rewards=numbers[after, 4].astype(np.float32),
             terminated=done[after] & ~interrupted[after],
             truncated=done[after] & interrupted[after],
             clipped=clipped,
-            unfinished=steps.unfinished,
-            delayed=steps.delayed,
+            unfinished=len(steps.lasts) + int((~known).sum()),
+            paired=paired,
         )
 
     def _observations(self) -> tuple[NDArray[Any], ...]:
@@ -178,13 +191,13 @@ class Collector:
             blocks.clear()
         return tuple(joined)
 
-    def _masks_of(self, steps: Steps) -> NDArray[np.uint8] | None:
+    def _masks_of(self, chosen: Rows) -> NDArray[np.uint8] | None:
         if not self._is_masked:
             return None
         size = self._spec.action.mask_size
         blocks = zip(self._allowed, self._numbers, strict=True)
         parts = [np.ones((len(rows), size), np.uint8) if allowed is None else allowed for allowed, rows in blocks]
-        return np.concatenate(parts)[steps.rows]
+        return np.concatenate(parts)[chosen]
 
     def _in_units(self, actions: NDArray[np.float64]) -> tuple[NDArray[np.float32], int]:
         """Returns continuous actions with the bounded axes in [-1, 1], and the number of those that were outside."""
@@ -228,10 +241,16 @@ class Collector:
         if not fine.all():
             raise self._bad(block[int(fine.argmin())], f"a reward is not finite, or exceeds {LARGEST:g}")
 
+    def _check_lacking(self, steps: Steps) -> None:
+        """Checks that only the first and last records of episodes, and of the file, lack an action."""
+        middle = set(np.intersect1d(steps.rows, steps.next_rows).tolist())
+        for row, position in self._lacking.items():
+            if row in middle:
+                raise BadDemonstration(self._path, "the record has no action", position)
+
     def _action(self, record: Record) -> list[float]:
-        info, action = record.pair.agent_info, record.pair.action_info
         try:
-            return read_action(action, self._spec.action, may_lack=info.done)
+            return read_action(record.pair.action_info, self._spec.action)
         except BadAction as error:
             raise self._bad(record, str(error)) from None
 

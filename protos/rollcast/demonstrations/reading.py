@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from rollcast.demonstrations import Pairing
 from rollcast.demonstrations.collecting import Collector, Demonstration, row_bytes
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.framing import DemonstrationFile, Record
@@ -24,7 +25,12 @@ _BLOCK_BYTES: Final = 64 * MIB
 
 
 def read_demonstrations(
-    path: Path, spec: BehaviorSpec, *, max_bytes: int = MAX_LOADED_BYTES, left_out: Collection[str] = ()
+    path: Path,
+    spec: BehaviorSpec,
+    *,
+    max_bytes: int = MAX_LOADED_BYTES,
+    left_out: Collection[str] = (),
+    pairing: Pairing = "auto",
 ) -> tuple[Demonstration, ...]:
     """Reads a file, or each ``*.demo`` file of a folder in the order of their names.
 
@@ -33,13 +39,14 @@ def read_demonstrations(
         spec: Spec of the run's behavior; its name may differ from the files'.
         max_bytes: Most bytes of all records, unpacked.
         left_out: Names of observations that are not read; each file has all of them, or none.
+        pairing: The record that has the action of a step; see `rollcast.demonstrations.pairing`.
 
     Raises:
         BadDemonstration: There is no file, or one cannot be read or belongs to another behavior.
     """
     found = []
     for file in demonstration_files(path):
-        found.append(read_demonstration(file, spec, max_bytes=max_bytes, left_out=left_out))
+        found.append(read_demonstration(file, spec, max_bytes=max_bytes, left_out=left_out, pairing=pairing))
         max_bytes -= len(found[-1].observations[0]) * row_bytes(_without(spec, left_out))
     if not any(len(one.rows) for one in found):
         raise BadDemonstration(path, _NO_STEP)
@@ -81,7 +88,12 @@ def demonstration_files(path: Path) -> list[Path]:
 
 
 def read_demonstration(
-    path: Path, spec: BehaviorSpec, *, max_bytes: int = MAX_LOADED_BYTES, left_out: Collection[str] = ()
+    path: Path,
+    spec: BehaviorSpec,
+    *,
+    max_bytes: int = MAX_LOADED_BYTES,
+    left_out: Collection[str] = (),
+    pairing: Pairing = "auto",
 ) -> Demonstration:
     """Reads one file; see `rollcast.demonstrations.collecting.Demonstration`.
 
@@ -90,6 +102,7 @@ def read_demonstration(
         spec: Spec of the run's behavior; its name may differ from the file's.
         max_bytes: Most bytes of all records, unpacked.
         left_out: Names of observations that are not read; the file has all of them, or none.
+        pairing: The record that has the action of a step; see `rollcast.demonstrations.pairing`.
 
     Raises:
         BadDemonstration: The file cannot be read, or belongs to another behavior.
@@ -97,7 +110,7 @@ def read_demonstration(
     read = _without(spec, left_out)
     with DemonstrationFile(path) as file:
         _check_actions(file, spec.action)
-        reader = Collector(path, read, max_bytes, [observation.name for observation in spec.observations])
+        reader = Collector(path, read, max_bytes, [observation.name for observation in spec.observations], pairing)
         for block in _blocks(file.records(), read):
             reader.read(block)
         return reader.demonstration(file.brain.brain_name)

@@ -85,6 +85,50 @@ BOTTLENECK_NETWORK: Bottleneck.ValueType  # 3
 Global___Bottleneck: typing_extensions.TypeAlias = Bottleneck
 
 @typing.final
+class ProveRequest(google.protobuf.message.Message):
+    """Asks for a proof, and proves that the caller knows the token. Both are HMAC-SHA256, with "sha256:" and the hexadecimal SHA-256 of the
+    token as the key, of "rollcast ", "caller" or "learner", " ", the port that is dialed in decimal, " ", and the nonce.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NONCE_FIELD_NUMBER: builtins.int
+    CLAIM_FIELD_NUMBER: builtins.int
+    nonce: builtins.bytes
+    """32 random bytes."""
+    claim: builtins.bytes
+    """With "caller"."""
+    def __init__(
+        self,
+        *,
+        nonce: builtins.bytes = ...,
+        claim: builtins.bytes = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "nonce", b"nonce"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ProveRequest: typing_extensions.TypeAlias = ProveRequest
+
+@typing.final
+class ProveResponse(google.protobuf.message.Message):
+    """The learner's proof."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROOF_FIELD_NUMBER: builtins.int
+    proof: builtins.bytes
+    """With "learner"."""
+    def __init__(
+        self,
+        *,
+        proof: builtins.bytes = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["proof", b"proof"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___ProveResponse: typing_extensions.TypeAlias = ProveResponse
+
+@typing.final
 class StatusRequest(google.protobuf.message.Message):
     """Asks for the state."""
 

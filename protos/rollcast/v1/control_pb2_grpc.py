@@ -65,6 +65,11 @@ class ControlServiceStub(object):
                 request_serializer=rollcast_dot_v1_dot_control__pb2.ReleaseActorRequest.SerializeToString,
                 response_deserializer=rollcast_dot_v1_dot_control__pb2.ReleaseActorResponse.FromString,
                 _registered_method=True)
+        self.Prove = channel.unary_unary(
+                '/rollcast.v1.ControlService/Prove',
+                request_serializer=rollcast_dot_v1_dot_control__pb2.ProveRequest.SerializeToString,
+                response_deserializer=rollcast_dot_v1_dot_control__pb2.ProveResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServiceServicer(object):
@@ -125,6 +130,16 @@ class ControlServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Prove(self, request, context):
+        """Proves that the learner knows the caller's token. In plain text, a caller asks for it before it sends the token to whoever
+        has the learner's port.
+
+        Errors: UNAUTHENTICATED if the claim is of no valid token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -157,6 +172,11 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.ReleaseActor,
                     request_deserializer=rollcast_dot_v1_dot_control__pb2.ReleaseActorRequest.FromString,
                     response_serializer=rollcast_dot_v1_dot_control__pb2.ReleaseActorResponse.SerializeToString,
+            ),
+            'Prove': grpc.unary_unary_rpc_method_handler(
+                    servicer.Prove,
+                    request_deserializer=rollcast_dot_v1_dot_control__pb2.ProveRequest.FromString,
+                    response_serializer=rollcast_dot_v1_dot_control__pb2.ProveResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -322,6 +342,33 @@ class ControlService(object):
             '/rollcast.v1.ControlService/ReleaseActor',
             rollcast_dot_v1_dot_control__pb2.ReleaseActorRequest.SerializeToString,
             rollcast_dot_v1_dot_control__pb2.ReleaseActorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Prove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rollcast.v1.ControlService/Prove',
+            rollcast_dot_v1_dot_control__pb2.ProveRequest.SerializeToString,
+            rollcast_dot_v1_dot_control__pb2.ProveResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,6 +57,12 @@ class ControlServiceStub:
 
     Errors: NOT_FOUND NOT_QUARANTINED.
     """
+    Prove: grpc.UnaryUnaryMultiCallable[rollcast.v1.control_pb2.ProveRequest, rollcast.v1.control_pb2.ProveResponse]
+    """Proves that the learner knows the caller's token. In plain text, a caller asks for it before it sends the token to whoever
+    has the learner's port.
+
+    Errors: UNAUTHENTICATED if the claim is of no valid token.
+    """
 
 @typing.type_check_only
 class ControlServiceAsyncStub(ControlServiceStub):
@@ -92,6 +98,12 @@ class ControlServiceAsyncStub(ControlServiceStub):
     """Lets an actor that is shut out for faults of form in again, and forgets its faults.
 
     Errors: NOT_FOUND NOT_QUARANTINED.
+    """
+    Prove: grpc.aio.UnaryUnaryMultiCallable[rollcast.v1.control_pb2.ProveRequest, rollcast.v1.control_pb2.ProveResponse]  # type: ignore[assignment]
+    """Proves that the learner knows the caller's token. In plain text, a caller asks for it before it sends the token to whoever
+    has the learner's port.
+
+    Errors: UNAUTHENTICATED if the claim is of no valid token.
     """
 
 class ControlServiceServicer(metaclass=abc.ABCMeta):
@@ -161,6 +173,18 @@ class ControlServiceServicer(metaclass=abc.ABCMeta):
         """Lets an actor that is shut out for faults of form in again, and forgets its faults.
 
         Errors: NOT_FOUND NOT_QUARANTINED.
+        """
+
+    @abc.abstractmethod
+    def Prove(
+        self,
+        request: rollcast.v1.control_pb2.ProveRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rollcast.v1.control_pb2.ProveResponse, collections.abc.Awaitable[rollcast.v1.control_pb2.ProveResponse]]:
+        """Proves that the learner knows the caller's token. In plain text, a caller asks for it before it sends the token to whoever
+        has the learner's port.
+
+        Errors: UNAUTHENTICATED if the claim is of no valid token.
         """
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

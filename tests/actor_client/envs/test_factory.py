@@ -93,7 +93,8 @@ def test_what_cannot_be_made_is_told_in_one_line(env: str, message: str) -> None
 def test_a_board_game_is_told() -> None:
     """A name that only OpenSpiel knows comes with the command that plays it; one that nobody knows, without."""
     with pytest.raises(
-        UnknownEnvironment, match=r"tic_tac_toe is a board game: .*boards --game tic_tac_toe, or evaluate"
+        UnknownEnvironment,
+        match=r"tic_tac_toe is a board game: .*boards --game tic_tac_toe, or rollcast-learner evaluate",
     ):
         make_env_batch("tic_tac_toe", num_envs=1)
     with pytest.raises(UnknownEnvironment) as caught:

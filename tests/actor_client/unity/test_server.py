@@ -7,6 +7,7 @@ import socket
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from actor_client import platform
 from actor_client.exits import ActorError, ExitCode
@@ -30,6 +31,15 @@ def echoed(server: PlayerServer, data: bytes, host: str = "127.0.0.1") -> bytes:
     with grpc.insecure_channel(address) as channel:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
         return call(data, timeout=20.0)
+
+
+def call_error(channel: grpc.Channel, method: str, kind: str) -> grpc.RpcError:
+    """Returns the error of a call, which must fail."""
+    unary: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(method)
+    stream: grpc.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(method)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(stream(iter([b"x"]), timeout=20.0)) if kind == "stream_stream" else unary(b"x", timeout=20.0)
+    return caught.value
 
 
 def has_ipv6() -> bool:
@@ -125,6 +135,33 @@ def test_where_the_system_names_no_user_everyone_is_served(monkeypatch: pytest.M
     server = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20, owner=foreign_user())
     server.start()
     try:
+        assert echoed(server, b"abc") == b"abc"
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("/rollcast.v1.ActorService/OpenSession", "the learner's"),
+        ("/grpc.health.v1.Health/Check", "another service"),
+        ("/communicator_objects.UnityToExternalProto/Other", "another service"),
+        ("/x/" + "y" * 5000, "another service"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["unary_unary", "stream_stream"])
+def test_a_call_of_another_service_is_named(method: str, said: str, kind: str) -> None:
+    """The client learns what it called and what the port is for, the log says it once, and players are served on."""
+    server = PlayerServer(0, ["127.0.0.1"], 0, Echo(), 1 << 20)
+    server.start()
+    try:
+        with capture_logs() as logs, grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            for _ in range(2):
+                error = call_error(channel, method, kind)
+                assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+                assert method[:128] in (error.details() or "")
+                assert said in (error.details() or "")
+        assert [entry["method"] for entry in logs] == [method[:128]]
         assert echoed(server, b"abc") == b"abc"
     finally:
         server.stop()

@@ -20,7 +20,7 @@ from learner.ingest.behaviors import MAX_BEHAVIORS
 NAME_AT, TOTALS_AT = 96, (96 + 520, 96 + 568)
 """Offsets of the first behavior: its name, and the two copies of its numbers."""
 SESSION_AT = 96 + 256 * 616
-COUNTS_AT = (SESSION_AT + 40, SESSION_AT + 64)
+COUNTS_AT = (SESSION_AT + 40, SESSION_AT + 80)
 KEY = session_key_of("a session")
 
 
@@ -64,8 +64,8 @@ def test_what_is_noted_is_read_by_the_next_start(tmp_path: Path) -> None:
         note(record, steps)
     note(record, 3, "another", 1, "Läufer")
     sessions = {
-        KEY: {0: ReceivedCount("Walker", 8, 8)},
-        session_key_of("another"): {1: ReceivedCount("Läufer", 3, 3)},
+        KEY: {0: ReceivedCount("Walker", 8, 8, total=8)},
+        session_key_of("another"): {1: ReceivedCount("Läufer", 3, 3, total=3)},
     }
     expected = Received({"Walker": 8, "Läufer": 3}, sessions, is_complete=True)
     assert found_in(tmp_path) == expected
@@ -87,8 +87,11 @@ def test_sessions_are_kept_over_several_starts(tmp_path: Path) -> None:
     note(record, 6, "later", 0, "Runner")
     found = found_in(tmp_path)
     assert found.totals == {"Walker": 4, "Runner": 6}
-    assert found.sessions[KEY] == {0: ReceivedCount("Walker", 4, 4), 1: ReceivedCount("Runner", 5, 5)}
-    assert found.sessions[session_key_of("later")] == {0: ReceivedCount("Runner", 6, 6)}
+    assert found.sessions[KEY] == {
+        0: ReceivedCount("Walker", 4, 4, total=4),
+        1: ReceivedCount("Runner", 5, 5, total=5),
+    }
+    assert found.sessions[session_key_of("later")] == {0: ReceivedCount("Runner", 6, 6, total=6)}
 
 
 def test_a_folder_without_a_record_has_none(tmp_path: Path) -> None:
@@ -115,7 +118,7 @@ def test_a_killed_process_leaves_its_last_note(tmp_path: Path) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False)
     assert ended.returncode == -signal.SIGKILL
-    sessions = {KEY: {0: ReceivedCount("Walker", 1000, 1000)}}
+    sessions = {KEY: {0: ReceivedCount("Walker", 1000, 1000, total=1000)}}
     assert found_in(tmp_path) == Received({"Walker": 1000}, sessions, is_complete=True)
 
 
@@ -139,8 +142,8 @@ def test_a_kill_between_the_two_writes_of_a_chunk_loses_nothing(
     assert len(written) == 2
     found = found_in(tmp_path)
     assert found.totals == {"Walker": 16}
-    assert found.sessions[KEY] == {0: ReceivedCount("Walker", 15, 9)}
-    assert found.sessions[session_key_of("another")] == {0: ReceivedCount("Walker", 6, 6)}
+    assert found.sessions[KEY] == {0: ReceivedCount("Walker", 15, 9, total=16)}
+    assert found.sessions[session_key_of("another")] == {0: ReceivedCount("Walker", 6, 6, total=6)}
 
 
 @pytest.mark.parametrize("copies", [TOTALS_AT, COUNTS_AT])
@@ -196,7 +199,7 @@ def test_the_file_has_a_fixed_size(tmp_path: Path) -> None:
     for number in range(3 * places):
         note(record, number + 1, f"session {number}")
         if number < 2 * places:
-            record.end(f"session {number}", (0, 1))
+            record.end(f"session {number}", {0: number, 1: 0}, has_left=False)
     with structlog.testing.capture_logs() as logs:
         for number in (500, 501):
             note(record, number, f"session {number}")

@@ -16,7 +16,8 @@ import yaml
 
 from learner.checkpoints import lock, runfolder
 from learner.checkpoints.lock import FolderLock
-from learner.checkpoints.runfolder import RunFolder, open_run_folder
+from learner.checkpoints.runfolder import RunFolder, check_run_folder, open_run_folder
+from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
 
 HOLDER = """
@@ -202,7 +203,7 @@ def test_force_and_resume_contradict(tmp_path: Path, resume: bool) -> None:
     assert refused(tmp_path, resume=resume, force=True).exit_code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize("name", ["../x", "", ".", "..", "a/b", "/x", "a\0b", ".git"])
+@pytest.mark.parametrize("name", ["../x", "", ".", "..", "a/../../b", "/x", "a\0b", "a//b"])
 def test_names_stay_in_the_results_folder(tmp_path: Path, name: str) -> None:
     """A run id is the name of a folder, not a path; the same for --initialize-from."""
     for run_id, initialize_from in ((name, None), ("run", name)):
@@ -328,3 +329,62 @@ def test_the_name_of_a_new_run_folder_is_on_disk(tmp_path: Path, monkeypatch: py
     flushed.clear()
     with open_run_folder(results, "run", resume="auto"):
         assert not flushed
+
+
+@pytest.mark.parametrize("resume", [False, True, "auto"])
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (["Ball/checkpoint.pt", "Ball/Ball-500.onnx", "configuration.yaml"], "ML-Agents (Ball/checkpoint.pt)"),
+        (["run_logs/training_status.json", "Ball.onnx"], "ML-Agents 1.1.0 (run_logs/training_status.json)"),
+        (["Ball/frozen_graph_def.pb", "Ball/checkpoint"], "ML-Agents (Ball/frozen_graph_def.pb)"),
+        (["checkpoint_000010/policies/default/policy_state.pkl", "checkpoint_000010/algorithm_state.pkl"], "RLlib"),
+        (["logs/best_model.zip", "monitor.csv"], "Stable-Baselines3 (logs/best_model.zip)"),
+        (["checkpoint_p0/checkpoint_000000001_4096.pth", "cfg.json"], "Sample Factory"),
+        (["7/_METADATA", "notes.md"], "another program (7/_METADATA)"),
+        (["weights.safetensors"], "another program (weights.safetensors)"),
+        (["ckpt"], "another program (ckpt)"),
+    ],
+)
+def test_the_run_of_another_program_is_named_and_not_touched(
+    tmp_path: Path, files: list[str], named: str, resume: bool | str
+) -> None:
+    """Nothing is written there, the lock included, and no advice would destroy it; --force does as it says."""
+    path = tmp_path / "run"
+    for name in files:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text('{"metadata": {"mlagents_version": "1.1.0"}}')
+    error = refused(tmp_path, resume=resume)
+    assert named in error.message
+    assert "start over" not in error.message
+    assert "resume" not in error.message
+    assert error.exit_code == (ExitCode.NOTHING_TO_RESUME if resume is True else ExitCode.RUN_FOLDER_EXISTS)
+    with pytest.raises(UserError):
+        check_run_folder(tmp_path, "run", resume=resume)  # type: ignore[arg-type]
+    assert sorted(str(each.relative_to(path)) for each in path.rglob("*") if each.is_file()) == sorted(files)
+    with open_run_folder(tmp_path, "run", force=True) as folder:
+        assert folder.next_generation() == 1
+    with open_run_folder(tmp_path, "run", resume="auto"):
+        assert all((path / name).exists() for name in files)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "run.yaml", ".gitkeep", "Ball/setup.json"])
+def test_documents_are_no_run(tmp_path: Path, name: str) -> None:
+    """A service may begin in a folder that holds its own notes."""
+    (tmp_path / "run" / name).parent.mkdir(parents=True)
+    (tmp_path / "run" / name).write_text("x")
+    with open_run_folder(tmp_path, "run", resume="auto") as folder:
+        assert not folder.resuming
+
+
+def test_a_run_may_be_in_a_folder_of_runs(tmp_path: Path) -> None:
+    """As in ML-Agents, --run-id soccer/first is a folder in a folder; it is found there."""
+    with open_run_folder(tmp_path, "soccer/first") as folder:
+        assert folder.run_id == "soccer/first"
+        assert folder.path == tmp_path / "soccer" / "first"
+        folder.next_generation()
+    with open_run_folder(tmp_path, "other", initialize_from="soccer/first"):
+        pass
+    assert [row.run_id for row in list_runs(tmp_path)] == ["soccer/first"]
+    with pytest.raises(UserError):
+        open_run_folder(tmp_path, "soccer/../../out")

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+import grpc
 import pytest
+from rollcast.auth import Role, proof_of, token_hash
 from rollcast.errors import CheckpointFailed, MalformedChunk
-from rollcast.v1 import control_pb2, session_pb2
+from rollcast.tls import ClientSecurity
+from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
 
 from learner.checkpoints.lock import FolderLock
 from learner.cli import build_parser, main
 from learner.commands.operator import Operator, page_link
 from learner.commands.status_text import render_status, status_document
 from learner.common.exits import ExitCode, UserError
+from learner.identity.access import Access, own_row
+from learner.identity.setup import Identity
 from learner.ingest.quarantine import MAX_FAULTS
 from learner.observe.address import (
     ADDRESS_FILE,
@@ -105,6 +112,103 @@ def test_a_learner_that_is_not_there() -> None:
     with pytest.raises(UserError, match=said) as caught, Operator(NOBODY) as operator:
         operator.pause()
     assert caught.value.exit_code is ExitCode.UNREACHABLE
+
+
+class Stranger(grpc.GenericRpcHandler):
+    """Holds the port of a killed learner, and answers every call.
+
+    Args:
+        prove: Returns its answer to a nonce and a claim.
+
+    Attributes:
+        heard: Method and metadata of each call.
+    """
+
+    def __init__(self, prove: Callable[[control_pb2.ProveRequest], bytes]) -> None:
+        self.heard: list[tuple[str, dict[str, str]]] = []
+        self._prove = prove
+
+    def service(self, details: Any) -> Any:
+        """Returns what answers a call."""
+        self.heard.append((details.method, dict(details.invocation_metadata)))
+
+        def answer(request: bytes, _context: object) -> bytes:
+            if not details.method.endswith("/Prove"):
+                return b""
+            proof = self._prove(control_pb2.ProveRequest.FromString(request))
+            return control_pb2.ProveResponse(proof=proof).SerializeToString()
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+@contextlib.contextmanager
+def holding(prove: Callable[[control_pb2.ProveRequest], bytes]) -> Iterator[tuple[Stranger, int]]:
+    """Lets a stranger hold a port."""
+    stranger = Stranger(prove)
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[stranger])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield stranger, port
+    finally:
+        server.stop(None).wait()
+
+
+COMMANDS: dict[str, Callable[[Operator], object]] = {
+    "status": Operator.status,
+    "healthcheck": Operator.accepts_actors,
+    "pause": Operator.pause,
+    "resume": Operator.resume,
+    "save": Operator.save_checkpoint,
+    "drain": lambda operator: operator.drain(final=True),
+    "release": lambda operator: operator.release("rig 7", None),
+    "page": Operator.prove,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("prove", [lambda _: b"", lambda asked: asked.claim], ids=["silent", "echo"])
+def test_a_stranger_at_the_port_gets_no_token(
+    tmp_path: Path, command: Callable[[Operator], object], prove: Callable[[control_pb2.ProveRequest], bytes]
+) -> None:
+    """No command sends the token to whoever does not prove that it knows it."""
+    token_of_run(tmp_path)
+    with holding(prove) as (stranger, port):
+        bound = BoundAddresses("127.0.0.1:1", f"127.0.0.1:{port}", token=str(tmp_path / TOKEN_FILE))
+        with pytest.raises(UserError, match="does not know the token") as caught, Operator.of(bound) as operator:
+            command(operator)
+    assert caught.value.exit_code is ExitCode.UNREACHABLE
+    assert [method.rpartition("/")[2] for method, _ in stranger.heard] == ["Prove"]
+    assert all("authorization" not in metadata for _, metadata in stranger.heard)
+
+
+async def test_only_the_learner_of_the_port_proves_itself(tmp_path: Path) -> None:
+    """A learner gets the token that it knows, refuses others, and proves nothing for a stranger at another port."""
+    token = token_of_run(tmp_path).reveal()
+    access = Access(own=[own_row("operator", Role.OPERATOR, token)])
+    async with running(identity=Identity(access, guards_control=True)) as learner:
+        own = ClientSecurity(token_file=tmp_path / TOKEN_FILE)
+        address = f"127.0.0.1:{learner.server.control_port}"
+
+        def pause(where: str, security: ClientSecurity) -> None:
+            with Operator(where, security=security) as operator:
+                operator.pause()
+
+        def relay(asked: control_pb2.ProveRequest) -> bytes:
+            with grpc.insecure_channel(address) as channel:
+                proof: bytes = control_pb2_grpc.ControlServiceStub(channel).Prove(asked).proof
+                return proof
+
+        await asyncio.to_thread(pause, address, own)
+        assert learner.hooks.calls == ["pause"]
+        (tmp_path / "other").write_text("x" * 32)
+        with pytest.raises(UserError, match="the token is unknown") as caught:
+            await asyncio.to_thread(pause, address, ClientSecurity(token_file=tmp_path / "other"))
+        assert caught.value.exit_code is ExitCode.NOT_ALLOWED
+        with holding(relay) as (stranger, port), pytest.raises(UserError):
+            await asyncio.to_thread(pause, f"127.0.0.1:{port}", own)
+        assert [method.rpartition("/")[2] for method, _ in stranger.heard] == ["Prove"]
+        assert learner.hooks.calls == ["pause"]
 
 
 @pytest.fixture
@@ -297,8 +401,17 @@ def test_the_link_has_the_token(tmp_path: Path, http: str, capsys: pytest.Captur
     folder = folder_of(tmp_path, f"0.0.0.0:{port}")
     assert page_link(None, tmp_path) == f"http://{http}/", "the page asks for it"
     token = token_of_run(folder).reveal()
-    assert page_link(None, tmp_path) == page_link("run", tmp_path) == f"http://{http}/#token={token}"
-    assert main(["page", "--results-dir", str(tmp_path)]) == ExitCode.OK
+    with pytest.raises(UserError, match="no learner answers"):
+        page_link(None, tmp_path)
+
+    def prove(asked: control_pb2.ProveRequest) -> bytes:
+        return proof_of("learner", token_hash(token), asked.nonce, control)
+
+    with holding(prove) as (_, control):
+        where = BoundAddresses("127.0.0.1:1", f"127.0.0.1:{control}", f"0.0.0.0:{port}", token=str(folder / TOKEN_FILE))
+        write_addresses(folder, where)
+        assert page_link(None, tmp_path) == page_link("run", tmp_path) == f"http://{http}/#token={token}"
+        assert main(["page", "--results-dir", str(tmp_path)]) == ExitCode.OK
     assert capsys.readouterr().out == f"http://{http}/#token={token}\n"
     (folder / TOKEN_FILE).chmod(0o644)
     with pytest.raises(UserError, match="readable only by the user who runs the learner"):

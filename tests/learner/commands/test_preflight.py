@@ -189,6 +189,21 @@ def test_what_a_run_starts_from_is_read_at_the_start(
     assert _check(run_file, *arguments) == ExitCode.OK
 
 
+@pytest.mark.parametrize("added", [("Goal",), ("Goal", "Wall")])
+def test_a_behavior_that_the_other_run_lacks_needs_the_others_init_path(run_file: Path, added: tuple[str, ...]) -> None:
+    """The advice is carried out: with the init_path that it gives, and without initialize_from, the run can start."""
+    checkpoint = run_file.parent / "results" / "old" / "Ball" / "checkpoint.pt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_bytes(encode_behavior("Ball", 5, {"trainer_type": "ppo"}))
+    run_file.write_text(f"behaviors: {{Ball: {{}}, {': {}, '.join(added)}: {{}}}}\n")
+    message = _refused_by_both(
+        run_file, ExitCode.BAD_CHECKPOINT, "has no checkpoint of", "--initialize-from", "old", initialize_from="old"
+    )
+    assert all(repr(name) in message for name in added)
+    assert "omit initialize_from" in message
+    assert _check(run_file, *message.partition("such as ")[2].split()) == ExitCode.OK
+
+
 def test_networks_of_another_size_are_no_start(tmp_path: Path) -> None:
     """Networks of another size are refused if the other run's spec is known."""
     with begun(tmp_path / "results", 1) as (_, start, trainer):

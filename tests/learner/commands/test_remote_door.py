@@ -68,15 +68,19 @@ class Ranks:
         self.folder = Path(on_end.enter_context(TemporaryDirectory()))
         self._security = ClientSecurity(token_file=token)
         self._on_end = on_end
-        self.attempts: dict[int, str] = {}
+        self.met: dict[int, bytes] = {}
         self.connections: dict[int, StreamConnection] = {}
 
     def dial(self, rank: int, *, ranks: int = 2, release: str = RELEASE) -> None:
-        """Dials as a rank, and waits until all have come."""
+        """Dials as a rank, waits until all have come, and meets the other one."""
         introduction = Introduction(rank, ranks, release)
-        connection, attempt = dial_front(self.door.address, self._security, introduction, SECONDS, lambda _: None)
+        connection, meet = dial_front(self.door.address, self._security, introduction, SECONDS, lambda _: None)
         self._on_end.callback(connection.close)
-        self.connections[rank], self.attempts[rank] = connection, attempt
+        mesh = meet(SECONDS)
+        self._on_end.callback(mesh.close)
+        heard = [bytearray(1) for _ in range(ranks)]
+        mesh.exchange([b"%d" % rank] * ranks, heard)
+        self.connections[rank], self.met[rank] = connection, bytes(heard[1 - rank])
 
     def arrive(self, rank: int) -> threading.Thread:
         """Dials as a rank in a thread."""
@@ -136,12 +140,12 @@ def have_come(found: list[list[StreamConnection] | None]) -> bool:
 
 
 def test_ranks_come_in_any_order(ranks: Ranks) -> None:
-    """All get the name of the attempt, and the connections are in the order of the ranks."""
+    """All meet each other, and the connections are in the order of the ranks."""
     gathering, found = ranks.gather("one")
     join(ranks.arrive(1), ranks.arrive(0), gathering)
     (connections,) = found
     assert connections is not None
-    assert ranks.attempts == {0: "one", 1: "one"}
+    assert ranks.met == {0: b"1", 1: b"0"}
     for rank in (0, 1):
         ranks.connections[rank].send_bytes(b"rank %d" % rank)
         assert connections[rank].recv_bytes(100) == b"rank %d" % rank
@@ -155,7 +159,7 @@ def test_a_rank_that_is_started_again_replaces_the_earlier_one(ranks: Ranks) -> 
     assert earlier.recv(1) == b""
     join(ranks.arrive(1), again, gathering)
     assert have_come(found)
-    assert ranks.attempts == {0: "two", 1: "two"}
+    assert ranks.met == {0: b"1", 1: b"0"}
 
 
 def test_who_does_not_confirm_starts_the_wait_again(ranks: Ranks) -> None:
@@ -169,7 +173,7 @@ def test_who_does_not_confirm_starts_the_wait_again(ranks: Ranks) -> None:
     ranks.arrive(0).join(SECONDS)
     join(other, gathering)
     assert have_come(found)
-    assert ranks.attempts == {0: "three", 1: "three"}
+    assert ranks.met == {0: b"1", 1: b"0"}
 
 
 def test_a_rank_0_without_the_run_folder_is_sent_away(ranks: Ranks) -> None:

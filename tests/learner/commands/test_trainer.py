@@ -37,12 +37,12 @@ def test_a_process_whose_service_has_ended_says_nothing(rank: str | None) -> Non
 
 def test_the_trainers_get_neither_ranks_of_others_nor_the_current_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables of torchrun are left out, and modules are found where the service finds them."""
-    for name in ("RANK", "WORLD_SIZE", "PET_NNODES", "TORCHELASTIC_RUN_ID"):
+    for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.setenv(name, "7")
     monkeypatch.setenv("KEPT", "1")
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     found = environment()
-    assert not {"RANK", "WORLD_SIZE", "PET_NNODES", "TORCHELASTIC_RUN_ID", "PYTHONSAFEPATH"} & found.keys()
+    assert not {"RANK", "WORLD_SIZE", "PYTHONSAFEPATH"} & found.keys()
     assert found["KEPT"] == "1"
     here = {"", str(Path.cwd())}
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in here])
@@ -54,7 +54,7 @@ def test_ranks_that_are_no_numbers_are_refused(rank: str, size: str, monkeypatch
     """The message names the variables."""
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setenv("WORLD_SIZE", size)
-    with pytest.raises(UserError, match="the variables RANK and WORLD_SIZE, which torchrun sets, are not numbers"):
+    with pytest.raises(UserError, match="the variables RANK and WORLD_SIZE, which launchers set, are not numbers"):
         place_among_ranks()
 
 

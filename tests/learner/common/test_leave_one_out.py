@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from itertools import islice
 
 import pytest
 
-from learner.common.leave_one_out import MAX_SOURCES, Source, SourcedValues
+from learner.common.leave_one_out import LEAST_OWN, MAX_SOURCES, OWN_ERRORS, Source, SourcedValues
 
-HONEST, OTHER, HOSTILE = Source("", 0), Source("", 1), Source("", 2)
+HONEST, OTHER, HOSTILE = Source("lab", 0), Source("lab 2", 1), Source("evil", 2)
 
 
 def values(*entries: tuple[float, Source], kept: int = 3) -> SourcedValues:
@@ -35,6 +36,25 @@ def test_a_flood_does_not_displace_the_others() -> None:
     assert made.least_mean([HONEST, HOSTILE]) == 2.0
 
 
+@pytest.mark.parametrize("invented", [1, 2, 5, 100])
+@pytest.mark.parametrize("honest", [[20.0, 25.0, 15.0], [1.0], []])
+def test_sources_of_one_principal_do_not_outvote_another(honest: list[float], invented: int) -> None:
+    """However many names one token has, an actor far below a return keeps it from counting as reached."""
+    made = values(*((value, Source("lab", 0)) for value in honest), kept=100)
+    for number in range(200):
+        made.append(5000.0 + number % 2, Source("lab", 1 + number % invented))
+    assert made.least_mean([Source("lab", place) for place in range(1 + invented)]) < 50
+
+
+def test_a_fleet_of_one_principal_is_not_kept_waiting_by_chance() -> None:
+    """Actors that are alike reach their common mean, although the own mean of some is below it."""
+    draw, reached = random.Random(7), 0
+    for _ in range(50):
+        made = values(*((draw.gauss(100, 30), Source("lab", number % 20)) for number in range(400)), kept=100)
+        reached += made.least_mean([Source("lab", place) for place in range(20)]) > 90
+    assert reached > 40
+
+
 def test_a_source_without_values_counts() -> None:
     """If only one of several present sources has values, nothing is left without it."""
     assert values((1e9, HOSTILE)).least_mean([HONEST, HOSTILE]) == -math.inf
@@ -43,7 +63,7 @@ def test_a_source_without_values_counts() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_it_equals_the_definition(seed: int) -> None:
-    """The result is the least of the mean of the newest values, and of those of their share without each that has some."""
+    """The result is the least of the mean of the newest values, of those of their share without each that has some, and of own means."""
     draw = random.Random(seed)
     sources = [Source(draw.choice(["a", "b", ""][: 1 + seed % 3]), place) for place in range(4)]
     kept = draw.choice([1, 3, 7])
@@ -67,6 +87,12 @@ def test_it_equals_the_definition(seed: int) -> None:
         wanted = kept if out is None else math.ceil(kept * (groups - 1) / groups)
         newest = [entries[number][0] for number in islice(numbers, wanted)]
         means.append(sum(newest) / len(newest) if newest else -math.inf)
+    if not by_principal and groups > 1:
+        wanted = max(LEAST_OWN, math.ceil(kept / groups))
+        for source in present:
+            newest = [entries[number][0] for number in own[source][-wanted:]]
+            error = statistics.stdev(newest) / math.sqrt(len(newest)) if len(newest) > 1 else 0.0
+            means.append(sum(newest) / len(newest) + OWN_ERRORS * error if newest else -math.inf)
     assert made.least_mean(present) == pytest.approx(min(means))
 
 

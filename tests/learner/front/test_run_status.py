@@ -109,24 +109,31 @@ def test_what_actors_gave_up_stands_beside_the_ledger() -> None:
     run_status = make_run_status(parts)
     behavior, session = parts.behaviors.all()[0], parts.sessions.live()[0]
     parts.ledger.enqueue(NAME, 50)
+    session.accounts[0].received_steps = 50
     counters = ActorCounters(0, produced=90, open=9, unacked=20, acked=40, discarded={"env_error": 3, "cut": 0})
     parts.sessions.renew(session, [counters])
-    assert run_status.actor_numbers(behavior) == {"discarded": {"env_error": 3}, "dropped": {}, "outstanding": 37}
+    state = run_status.behavior_state(behavior)
+    assert state.actor_books == {"discarded": {"env_error": 3}, "dropped": {}, "outstanding": 37}
+    assert (state.env_steps_taken, state.is_balanced) == (90, True)
 
     again = Parts(generation=2)
     run_status = make_run_status(again)
+    again.ledger.load_state_dict(parts.ledger.state_dict())
     again.sessions.load_state_dict(parts.sessions.state_dict())
     behavior = again.behaviors.all()[0]
-    assert run_status.actor_numbers(behavior)["discarded"] == {"env_error": 3}, "what it said before is not forgotten"
+    kept = run_status.behavior_state(behavior)
+    assert (kept.actor_books, kept.is_balanced) == (state.actor_books, True), "what it said before is not forgotten"
     resume = Resumption(session.session_id, session.epoch, 1, 0)
     back = again.sessions.open(Opening(session.actor_name, session.instance_id, resume)).session
     discarded, dropped = {"env_error": 3, "generation": 9}, {"generation": 20}
     report = ActorCounters(0, produced=100, acked=68, discarded=discarded, dropped=dropped)
     again.sessions.renew(back, [report])
-    assert run_status.actor_numbers(behavior) == {"discarded": discarded, "dropped": dropped, "outstanding": 68}
-    again.ledger.enqueue(NAME, 68)
+    given_up = {"discarded": discarded, "dropped": dropped}
+    assert run_status.behavior_state(behavior).actor_books == {**given_up, "outstanding": 18}
     again.sessions.close(back, [])
-    assert run_status.actor_numbers(behavior) == {"discarded": discarded, "dropped": dropped, "outstanding": 0}
+    ended = run_status.behavior_state(behavior)
+    given_up["discarded"]["actor_gone"] = 18
+    assert (ended.actor_books, ended.is_balanced) == ({**given_up, "outstanding": 0}, True)
 
 
 def test_a_rollback_is_no_burst_of_speed() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+from rollcast.errors import RingTooSmall
+
 from learner.ingest.credit import MAX_GRANT, step_allowance
 from learner.ingest.grants import UNTRAINED_STEPS, CreditAllocator, Grant
-from learner.ingest.session import ActorSession
+from learner.ingest.openings import Opening
+from learner.ingest.session import MAX_AGENTS, ActorSession
 from learner.link.to_front import Pace
-from tests.learner.ingest.parts import Parts, report
+from tests.learner.ingest.parts import NAME, Parts, report
 
 ALLOWANCE = step_allowance(1, 8)
 
@@ -66,6 +70,63 @@ def test_a_stream_that_outlives_its_session_takes_no_credit() -> None:
     assert not dispatcher.allocator.is_worth_sending(dispatcher.second, dispatcher.second.accounts[0])
     assert dispatcher.allocator.grant(dispatcher.second, dispatcher.second.accounts[0]) is None
     assert dispatcher.grant(dispatcher.first).steps_through == ALLOWANCE + 100
+
+
+@pytest.mark.parametrize("way", ["report", "chunk"])
+def test_a_claim_of_agents_opens_no_more_steps_than_updates_can_use(way: str) -> None:
+    """However many agents an actor claims, and by whatever message, its allowance is limited."""
+    dispatcher = Desk()
+    dispatcher.parts.trainers.settle(pace=Pace(ahead_limit_steps=100))
+    account = dispatcher.first.accounts[0]
+    if way == "report":
+        dispatcher.parts.sessions.renew(dispatcher.first, [report(agents=MAX_AGENTS)])
+    else:
+        account.agents = MAX_AGENTS  # as `ChunkIntake` does
+    most = dispatcher.behavior.most_open_steps
+    assert most == max(8 * 10240, 1024 * 9)
+    assert dispatcher.grant(dispatcher.first).steps_through <= most + 100
+
+
+def test_an_actor_of_very_many_agents_gets_shorter_segments() -> None:
+    """Agents whose segments would be too many steps have shorter ones, so that none waits for credit; too many are refused."""
+    dispatcher = Desk()
+    most = dispatcher.behavior.most_open_steps
+    for agents, horizon in ((most // 9, 8), (most // 5, 4), (most // 2, 1)):
+        account = dispatcher.parts.sessions.declare(dispatcher.first, dispatcher.behavior, 0, agents)
+        assert account.time_horizon == horizon
+        assert account.step_share.allowance == agents * (horizon + 1) <= most
+    with pytest.raises(RingTooSmall, match="at most 40960 are allowed"):
+        dispatcher.parts.sessions.declare(dispatcher.first, dispatcher.behavior, 0, most // 2 + 1)
+
+
+@pytest.mark.parametrize("hoarder", ["other", "lab"])
+def test_steps_that_others_hoard_leave_a_session_its_share(hoarder: str) -> None:
+    """Above the limit, a session still has credit up to its share; the hoarder has none."""
+    parts = Parts()
+    mine, other = (
+        parts.sessions.open(Opening(name, f"instance of {name}", principal=principal)).session
+        for name, principal in (("mine", "lab"), ("other", hoarder))
+    )
+    parts.declared(other)
+    behavior = parts.declared(mine)
+    allocator = CreditAllocator(parts.behaviors)
+    parts.trainers.settle(pace=Pace(ahead_limit_steps=100))
+    for session in (mine, other):
+        allocator.grant(session, session.accounts[0])
+    behavior.queue.unsettled.add(other.session_id, other.principal, 10_000)
+    parts.ledger.enqueue(NAME, 10_000)
+    other.accounts[0].received_steps = 10_000
+    before = other.accounts[0].granted_steps
+    granted = allocator.grant(mine, mine.accounts[0])
+    assert granted is not None
+    assert granted.steps_through >= ALLOWANCE
+    mine.accounts[0].received_steps = 30
+    behavior.queue.unsettled.add(mine.session_id, mine.principal, 30)
+    granted = allocator.grant(mine, mine.accounts[0])
+    assert granted is not None
+    assert granted.steps_through >= 30 + ALLOWANCE
+    allocator.grant(other, other.accounts[0])
+    assert other.accounts[0].granted_steps == before
 
 
 def test_steps_given_up_are_off_the_account() -> None:

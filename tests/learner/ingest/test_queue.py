@@ -29,6 +29,7 @@ def put(
         encoded_bytes=100,
         resident_bytes=resident_bytes,
         received_at=5.0,
+        principal="lab",
     )
 
 
@@ -78,6 +79,37 @@ def test_an_empty_queue_takes_a_chunk_of_any_size() -> None:
     assert queue.has_room(5000)
     put(queue, 1, resident_bytes=5000)
     assert not queue.has_room(1)
+
+
+def test_principals_share_a_full_queue() -> None:
+    """More than half full, each of several principals has its equal share, in bytes and above the limit in steps, too."""
+    queue, _ = make_queue(1000)
+    queue.settle(0, Pace(ahead_limit_steps=10))
+    for each in ("lab", "other"):
+        queue.unsettled.members[each] += 1
+    put(queue, 8, resident_bytes=300)
+    assert not queue.has_room(300, principal="lab"), "the half is full, and it has more than a quarter"
+    assert queue.has_room(300, principal="other")
+    assert not queue.has_room(800, principal="other"), "nor is there room for all"
+    put(queue, 8, resident_bytes=10)
+    assert not queue.has_room(10, steps=1, principal="lab")
+    assert queue.has_room(10, steps=1, principal="other")
+    queue.unsettled.settle(13)
+    assert (queue.unsettled.total, queue.unsettled.of_principal("lab")) == (3, 3)
+    assert queue.has_room(10, steps=1, principal="lab")
+    del queue.unsettled.members["other"]
+    assert queue.has_room(300, steps=30, principal="lab"), "alone, it may fill the queue"
+
+
+def test_one_principal_has_no_more_steps_than_updates_can_use() -> None:
+    """Without competition, too, unsettled steps are limited; a trainer that needs more gets more."""
+    link = Link()
+    queue = TrajectoryQueue(3, 10_000, link.to_trainers.send, most_steps=50)
+    put(queue, 40)
+    assert not queue.has_room(400, steps=11, principal="lab")
+    assert queue.has_room(400, steps=10, principal="lab")
+    queue.settle(0, Pace(ahead_limit_steps=40))
+    assert queue.has_room(400, steps=40, principal="lab")
 
 
 def test_rounds_alone_limit_actors() -> None:

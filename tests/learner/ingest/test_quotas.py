@@ -358,3 +358,18 @@ def test_every_update_is_completed_whatever_happens(data: st.DataObject) -> None
 def _open(player: Player) -> int:
     account = player.session.accounts[0]
     return max(0, (account.quota_through or 0) - account.step_share.settled)
+
+
+@pytest.mark.parametrize("claimed", [4, 5, 2**20])
+def test_no_principal_takes_more_than_half_of_an_update(claimed: int) -> None:
+    """However many agents another principal claims, half of each update is left."""
+    table = Table(2, 2, update_steps=4096)
+    other = table.join(4)
+    other.session.principal = "other"
+    other.session.accounts[0].agents = claimed
+    for player in table.players:
+        player.session.accounts[0].quota_through = None
+    table.assign()
+    quotas = [player.quota or 0 for player in table.players]
+    assert quotas[0] + quotas[1] == 2048
+    assert quotas[2] <= 2048 + 2, "in whole turns"

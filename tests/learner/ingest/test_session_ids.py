@@ -27,8 +27,10 @@ def test_a_run_recognizes_its_ids() -> None:
 
 @pytest.mark.parametrize("invented", ["", "x", "0" * 32, "0" * 64, "é" * 64, "\ud800" * 64, "0" * 128, " " * 64])
 def test_invented_ids_are_not_its_own(invented: str) -> None:
-    """Texts of any length and kind are no ids of the run."""
-    assert not SessionIds(KEY, "run").is_own(invented, "")
+    """Texts of any length and kind are no ids of the run, and asking for their age is no error."""
+    ids = SessionIds(KEY, "run", clock=lambda: 0.0)
+    assert not ids.is_own(invented, "")
+    assert ids.age_seconds(invented) == 0.0
 
 
 def test_a_changed_digit_makes_another_id() -> None:

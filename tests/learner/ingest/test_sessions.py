@@ -8,14 +8,15 @@ import pytest
 from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
 from rollcast.limits import MAX_REASONS
 
+from learner.ingest.behaviors import MAX_CLAIMED_AGENTS
 from learner.ingest.credit import step_allowance
 from learner.ingest.ended import MAX_RECORDS
 from learner.ingest.given_up import OTHER, GivenUp
 from learner.ingest.grants import CreditAllocator
 from learner.ingest.openings import Expired, Opening, Resumption
 from learner.ingest.places import MAX_NAMES, FixedPlaces, Places
-from learner.ingest.session import ActorSession
-from learner.ingest.sessions import MAX_CLAIMED_AGENTS, MIN_RETURN_SECONDS
+from learner.ingest.session import CLAIMED_AT_ONCE, CLAIMED_PER_SECOND, ActorSession
+from learner.ingest.sessions import MIN_RETURN_SECONDS
 from learner.ingest.snapshots import restore, snapshot
 from learner.link.to_front import Pace
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
@@ -335,7 +336,7 @@ def test_a_claim_of_many_agents_counts_only_with_steps() -> None:
     """Others reckon with a large claim only as far as its session has sent steps."""
     parts = Parts()
     first, second = parts.open("a").session, parts.open("b").session
-    parts.declared(first, agents=2**20)
+    parts.declared(first, agents=40_000)
     assert parts.sessions.agents(NAME, besides=second) == MAX_CLAIMED_AGENTS
     first.accounts[0].received_steps = 5000
     assert parts.sessions.agents(NAME, besides=second) == 5000
@@ -349,10 +350,11 @@ def test_reasons_that_actors_invent_are_bounded() -> None:
         parts.declared(session)
         words = {f"word_{number}_{place}": 2 for place in range(10)}
         parts.sessions.close(session, [report(produced=40, discarded={**words, "reset": 1}, dropped=words)])
-    for counts in (parts.sessions.given_up(0).discarded, parts.sessions.given_up(0).dropped):
+    given_up = parts.sessions.given_up(parts.behaviors.all()[0])
+    for counts in (given_up.discarded, given_up.dropped):
         assert len(counts) <= MAX_REASONS + 1
         assert sum(counts.values()) - counts["reset"] == 40 * 10 * 2
-    assert parts.sessions.given_up(0).discarded["reset"] == 40
+    assert given_up.discarded["reset"] == 40
     restored = GivenUp.from_state({"discarded": {f"word_{n}": 1 for n in range(1000)}, "dropped": {}})
     assert (len(restored.discarded), restored.discarded[OTHER]) == (MAX_REASONS + 1, 1000 - MAX_REASONS)
 
@@ -441,3 +443,52 @@ def test_the_description_of_a_session_follows_its_changes() -> None:
         assert session.actor is before
         change()
         assert session.actor != before
+
+
+CLAIM = 2**53
+"""Larger than any honest count."""
+
+
+@pytest.mark.parametrize("kind", ["produced", "discarded", "dropped", "acked"])
+@pytest.mark.parametrize("way", ["report", "farewell", "return", "return of a stranger", "restart"])
+def test_what_only_actors_say_is_bounded_by_time(kind: str, way: str) -> None:
+    """No way to report makes more steps taken, given up or lost than a session's age allows, nor does a restart."""
+    parts = Parts(make_options(lease_seconds=10))
+    session = parts.open().session
+    parts.declared(session)
+    claims = report(**{kind: {"reset": CLAIM} if kind in {"discarded", "dropped"} else CLAIM})
+    parts.now += 3
+    if way in {"return", "return of a stranger", "restart"}:
+        if way == "return of a stranger":
+            parts.sessions.close(session, [])
+        if way == "restart":
+            parts = restarted(parts)
+        for _ in range(3):
+            resume = Resumption(session.session_id, session.epoch, 1, 0, (claims,))
+            parts.open(resume=resume)
+    for live in 3 * parts.sessions.live():
+        parts.sessions.renew(live, [claims])
+    if way == "farewell":
+        parts.sessions.close(session, [claims])
+    most = CLAIMED_AT_ONCE + 4 * CLAIMED_PER_SECOND
+    for again in (parts, restarted(parts, 3)):
+        books = again.ledger.books(NAME)
+        assert again.sessions.steps_taken(0) <= 2 * most
+        assert again.sessions.given_up(again.behaviors.all()[0]).total <= 2 * most
+        assert (books.received <= most, books.balanced) == (True, True)
+
+
+def test_a_busy_actor_s_word_is_enough() -> None:
+    """As many steps as the fastest actor takes are believed, and the books add up to them."""
+    parts = Parts()
+    session = parts.open().session
+    parts.declared(session)
+    parts.now += 60
+    parts.sessions.renew(session, [report(produced=2_900_000, discarded={"env_error": 2_000_000}, open=900_000)])
+    behavior = parts.behaviors.all()[0]
+    assert parts.sessions.steps_taken(0) == 2_900_000
+    assert parts.sessions.given_up(behavior).discarded == {"env_error": 2_000_000}
+    assert parts.sessions.outstanding_steps(0) == 900_000
+    parts.sessions.close(session, [])
+    assert parts.sessions.given_up(behavior).discarded == {"env_error": 2_000_000, "actor_gone": 900_000}
+    assert parts.sessions.outstanding_steps(0) == 0

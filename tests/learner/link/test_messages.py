@@ -53,7 +53,7 @@ from learner.observe.behavior_state import BehaviorState, Field, GameView, Metri
 from learner.observe.meters import RunMeters
 from learner.observe.milestones import Milestones
 from learner.observe.summary import BehaviorSummary
-from learner.observe.view import ActorNumbers, GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
+from learner.observe.view import GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
 from tests.coded_link import coded
@@ -100,7 +100,7 @@ VIEW = RunView(
     quarantined=(QuarantineView("red", "walker", 60.0, 1, "malformed"),),
 )
 SUMMARY = BehaviorSummary.of(
-    BehaviorState("Walker"), Milestones(), ActorNumbers(discarded={"reset": 1}, dropped={}, outstanding=2)
+    BehaviorState("Walker", actor_books={"discarded": {"reset": 1}, "dropped": {}, "outstanding": 2}), Milestones()
 )
 OPTIONS = {"behaviors": {"Walker": {"trainer_type": "sac"}}, "rollcast": {"address": "127.0.0.1:0"}}
 RECORD = GameRecord(7, "hex", 1, GameResult.DRAWN, ("a1", "b2"))

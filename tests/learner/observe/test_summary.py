@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from learner.observe.behavior_state import BehaviorState
+from learner.observe.behavior_state import ActorNumbers, BehaviorState
 from learner.observe.milestones import Milestones
 from learner.observe.summary import (
     PROGRESS_FILE,
@@ -23,7 +23,7 @@ from learner.observe.summary import (
     write_summary,
 )
 from learner.observe.summary_table import print_summary
-from learner.observe.view import ActorNumbers, RunState, RunView
+from learner.observe.view import RunState, RunView
 from tests.learner.observe.views import behavior
 
 
@@ -44,9 +44,9 @@ def summary_of(name: str, *, mean_return: float | None = 312.4, reached: bool = 
     now[0] = 40.0
     milestones.note_steps(98_500)
     milestones.note_activity(is_idle=True)
-    view = replace(behavior(name, mean_return=mean_return), env_steps_taken=98_500)
     actors = ActorNumbers(discarded={"generation": 60}, dropped={}, outstanding=40)
-    return replace(BehaviorSummary.of(view, milestones, actors), onnx_path=str(Path("results") / f"{name}.onnx"))
+    view = replace(behavior(name, mean_return=mean_return), env_steps_taken=98_500, actor_books=actors)
+    return replace(BehaviorSummary.of(view, milestones), onnx_path=str(Path("results") / f"{name}.onnx"))
 
 
 def test_one_behavior_stands_at_the_top(tmp_path: Path) -> None:

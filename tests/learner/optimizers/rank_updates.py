@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ import numpy as np
 import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
-from torch._C._distributed_c10d import FileStore
 
 from learner.common.exits import ExitCode
+from learner.link.mesh import Mesh
 from learner.optimizers.ranks import LostRankError, end_rank, join_ranks
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
@@ -53,22 +54,30 @@ def vector_of(trainer: ActorCriticTrainer) -> Tensor:
     return torch.cat([each.flatten() for each in found])
 
 
-def _run(folder: Path, rank: int, ranks: int, updates: Updates) -> None:
+def pairs(ranks: int) -> list[dict[int, socket.socket]]:
+    """Returns the sockets of each rank to the others, all connected."""
+    found: list[dict[int, socket.socket]] = [{} for _ in range(ranks)]
+    for rank in range(ranks):
+        for other in range(rank):
+            found[rank][other], found[other][rank] = socket.socketpair()
+    return found
+
+
+def _run(folder: Path, rank: int, peers: dict[int, socket.socket], updates: Updates) -> None:
     torch.set_num_threads(1)
-    store = FileStore(str(folder / "store"), ranks)
-    reduce = join_ranks(torch.device("cpu"), 300.0, rank, ranks, store)
+    reduce = join_ranks(torch.device("cpu"), 300.0, Mesh(rank, peers))
     trainer = trained(reduce, updates)
     torch.save((vector_of(trainer), trainer.version, dict(trainer.numbers)), folder / f"{rank}.pt")
     end_rank(0)
 
 
-def lose(folder: Path, rank: int, ranks: int, updates: Updates) -> None:
+def lose(folder: Path, rank: int, peers: dict[int, socket.socket], updates: Updates) -> None:
     """Lets the last rank end in the middle of the work of all, and keeps the error of the others."""
     del updates
     torch.set_num_threads(1)
-    reduce = join_ranks(torch.device("cpu"), 300.0, rank, ranks, FileStore(str(folder / "store"), ranks))
+    reduce = join_ranks(torch.device("cpu"), 300.0, Mesh(rank, peers))
     assert reduce.broadcast(b"state" if rank == 0 else b"") == b"state"
-    if rank == ranks - 1:
+    if rank == len(peers):
         torch.save(int(ExitCode.TRAINER_DIED), folder / f"{rank}.pt")
         os._exit(0)  # as if it were killed
     try:
@@ -82,9 +91,12 @@ def in_ranks(folder: Path, ranks: int, updates: Updates, run: Callable[..., None
     """Returns vector, version and numbers of the trainer of each rank."""
     folder.mkdir()
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=run, args=(folder, rank, ranks, updates)) for rank in range(ranks)]
-    for process in processes:
+    sockets = pairs(ranks)
+    processes = [context.Process(target=run, args=(folder, rank, sockets[rank], updates)) for rank in range(ranks)]
+    for process, own in zip(processes, sockets, strict=True):
         process.start()
+        for handle in own.values():
+            handle.close()
     for process in processes:
         process.join(300.0)
     assert [process.exitcode for process in processes] == [0] * ranks

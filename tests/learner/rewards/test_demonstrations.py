@@ -16,6 +16,7 @@ from learner.common.exits import ExitCode, UserError
 from tests.learner.networks.specs import behavior, vector
 from tests.learner.rewards.made import SPECS
 from tests.learner.rewards.recorded import demonstrate, loaded
+from tests.protos.demonstrations.recordings import demonstration, record
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -109,3 +110,21 @@ def test_what_cannot_be_read_is_a_fault_of_the_run_file(tmp_path: Path) -> None:
     with capture_logs() as lines:
         loaded(tmp_path / "x.demo", spec)
     assert (lines[0]["episodes"], lines[0]["steps"], lines[0]["mean_return"]) == (2, 8, 6.5)
+
+
+def test_where_actions_were_found_is_told_with_its_evidence(tmp_path: Path) -> None:
+    """Files are named once for each way, and a guess is a warning that names the key against it."""
+    spec = behavior(vector(size=1), branches=(5,))
+    demonstrate(tmp_path / "ours.demo", spec)
+    unitys = [record(float(n), choices=[n], done=n == 3) for n in (1, 2, 3)]
+    for name in ("a", "b"):
+        demonstration(tmp_path / f"{name}.demo", spec, [record(0.0, choices=[0])] * (name == "b") + unitys)
+    with capture_logs() as logs:
+        loaded(tmp_path, spec)
+    told = [entry for entry in logs if entry["event"] == "demonstrations_paired"]
+    assert [(entry["files"], entry["demo_pairing"], entry["log_level"]) for entry in told] == [
+        (["a.demo", "b.demo"], "next_record", "warning"),
+        (["ours.demo"], "same_record", "info"),
+    ]
+    assert told[0]["advice"] == "if this is wrong, set demo_pairing"
+    assert told[1]["evidence"] == "2 of 2 episodes, or the file, end without an action"

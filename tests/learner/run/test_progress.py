@@ -29,9 +29,7 @@ def test_the_summary_tells_what_the_table_tells(tmp_path: Path, capsys: pytest.C
         start.join()
         start.parts.ledger.reject(NAME, "not_finite", 12)
         behavior, status = start.parts.behaviors.all()[0], start.run_status
-        summary = BehaviorSummary.of(
-            status.behavior_state(behavior), status.milestones(NAME), status.actor_numbers(behavior)
-        )
+        summary = BehaviorSummary.of(status.behavior_state(behavior), status.milestones(NAME))
         writer = SummaryWriter(folder, lambda: {NAME: folder.final_model(NAME)}, generation=3)
         assert writer.finish({}, Ending("target_return", summaries={NAME: summary}))
         content = json.loads((folder.path / "summary.json").read_text())
@@ -72,19 +70,24 @@ def play(trainer: PPOTrainer, roster: Roster, place: int, value: float, count: i
     trainer.tally.add(make_chunk([value] * count), source)
 
 
-def test_no_actor_reaches_the_target_alone(tmp_path: Path) -> None:
-    """Invented returns of one actor end no run of several; once the others reach the target, it is reached."""
+@pytest.mark.parametrize("hostile", [1, 2, 7])
+def test_no_actor_reaches_the_target_alone(tmp_path: Path, hostile: int) -> None:
+    """Invented returns under any number of names end no run; once the others reach the target, it is reached."""
     with begun(tmp_path) as (_, _, trainer):
         roster = trainer.context.roster
-        actors = [Actor(str(place), str(place), place, is_connected=True, agents={}, teams={}) for place in range(2)]
+        actors = [
+            Actor(str(place), str(place), place, is_connected=True, agents={}, teams={}) for place in range(1 + hostile)
+        ]
         roster.newest = Actors(tuple(actors))
         progress = Progress(50.0, lambda: None, lambda _: 1, lessons=no_lessons())
         roster.note_sender(NAME, Source("", 0))  # its first episode has not ended
-        play(trainer, roster, 1, 1e9, 200)
+        for place in range(hostile):
+            play(trainer, roster, 1 + place, 1e9, 200)
         progress.after_turn({NAME: trainer})
         assert not progress.at_target
         play(trainer, roster, 0, 20.0, 10)
-        play(trainer, roster, 1, 1e9, 200)
+        for place in range(hostile):
+            play(trainer, roster, 1 + place, 1e9, 200)
         progress.after_turn({NAME: trainer})
         assert not progress.at_target
         play(trainer, roster, 0, 60.0, 100)

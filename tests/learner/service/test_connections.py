@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
-from collections.abc import Iterator
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rollcast.auth import Role
+from rollcast.errors import WireError
+from rollcast.server_tls import ServerSecurity
 
 from learner.common import platform
 from learner.common.exits import ExitCode, UserError
+from learner.identity.access import Access
+from learner.identity.setup import Identity
 from learner.service.server import OTHER_DESCRIPTORS, require_descriptors
 from learner.settings.service import SPARE_CONNECTIONS, ServiceSettings
-from tests.learner.service.harness import Actor, running
+from tests.learner.identity.certificates import Folder
+from tests.learner.service.harness import SECONDS, Actor, Learner, running
 from tests.learner.service.samples import make_options
 
 
@@ -76,6 +85,68 @@ async def test_silent_connections_make_room() -> None:
         assert asyncio.get_running_loop().time() - began > 4.0
         for _, writer in opened:
             writer.close()
+
+
+async def _refused(learner: Learner, folder: Folder) -> Callable[[], Awaitable[None]]:
+    """Opens a connection whose call is refused, and stays."""
+    actor = Actor(learner.server.port, security=folder.client())
+    with contextlib.suppress(WireError):
+        await actor.open()
+    return actor.channel.close
+
+
+async def _silent(learner: Learner, folder: Folder) -> Callable[[], Awaitable[None]]:
+    """Opens a connection that makes the handshake and no call, and stays."""
+    context = ssl.create_default_context(cafile=str(folder.ca))
+    context.set_alpn_protocols(["h2"])
+    writers: list[asyncio.StreamWriter] = []
+    with contextlib.suppress(OSError):
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", learner.server.port, ssl=context, server_hostname="localhost"
+        )
+        writers.append(writer)
+
+    async def end() -> None:
+        for writer in writers:
+            writer.close()
+
+    return end
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [_refused, _silent])
+async def test_connections_without_a_token_make_room(
+    tmp_path: Path, kind: Callable[[Learner, Folder], Awaitable[Callable[[], Awaitable[None]]]]
+) -> None:
+    """Connections that fill the limit and are refused, or say nothing, are ended for an actor; one that was accepted stays."""
+    folder = Folder.make(tmp_path, lab=Role.ACTOR)
+    access = Access(folder.path / "tokens")
+    identity = Identity(access, ServerSecurity(*folder.server), guards_control=True)
+    async with running(make_options(max_sessions=2), identity=identity) as learner:
+        async with Actor(learner.server.port, "first", security=folder.client("lab")) as first:
+            await first.join()
+            most = learner.options.rollcast.connection_limit
+            ends = await asyncio.gather(*(kind(learner, folder) for _ in range(most + 10)))
+            async with Actor(learner.server.port, "second", security=folder.client("lab")) as second:
+                async with asyncio.timeout(SECONDS):
+                    while not second.session_id:
+                        with contextlib.suppress(WireError):
+                            await second.open()
+            await first.renew()
+        for end in ends:
+            await end()
+
+
+async def test_a_full_learner_is_no_fault_of_a_certificate(tmp_path: Path) -> None:
+    """Who is closed amid the handshake, as by a full learner, learns of no wrong certificate, and tries again."""
+    folder = Folder.make(tmp_path, lab=Role.ACTOR)
+
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(close, "127.0.0.1", 0) as full:
+        port = full.sockets[0].getsockname()[1]
+        assert await asyncio.to_thread(folder.client("lab").problem, "127.0.0.1", port) == ""
 
 
 async def _ends(reader: asyncio.StreamReader) -> None:

@@ -169,11 +169,11 @@ async def test_the_record_names_all_that_was_acked_after_the_checkpoint(tmp_path
         await upload.send(make_chunk(3))
         await upload.ack(1)
         state = saved(learner)
-        await upload.send(make_chunk(4, sequence=2))
+        await upload.send(make_chunk(4, sequence=2, produced_steps=7))
         await upload.ack(2)
         async with Actor(learner.server.port, "younger") as younger:
             upload = await younger.join()
-            await upload.send(make_chunk(5))
+            await upload.send(make_chunk(5, produced_steps=5))
             await upload.ack(1)
     async with running(generation=2, state=state, received=record()) as learner:
         assert_balanced(learner, received=12, lost={"restart": 12}, unknown_sessions=2)
@@ -222,6 +222,33 @@ async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_pa
                 assert (opened.resumed, opened.settled_through) == (False, 2)
             assert learner.sessions.steps_taken(0) == 17
             assert_balanced(learner, received=10, lost={"restart": 10}, unknown_sessions=0)
+
+
+@pytest.mark.parametrize("saved_when", ["before it opened", "before it left", "after it left"])
+async def test_the_steps_of_an_actor_that_left_count_once(tmp_path: Path, saved_when: str) -> None:
+    """However often a learner is killed after an actor left, no step is counted again, and its session is not unknown."""
+    record = functools.partial(ReceivedSteps, tmp_path, 4)
+    async with running(received=record()) as learner, Actor(learner.server.port, "other") as other:
+        await other.enter()
+        states = {"before it opened": saved(learner)}
+        async with Actor(learner.server.port) as actor:
+            upload = await actor.join()
+            for sequence in (1, 2):
+                await upload.send(make_chunk(5, sequence=sequence, produced_steps=5 * sequence))
+            await upload.ack(2)
+            states["before it left"] = saved(learner)
+            await actor.close(books=[session_pb2.ActorBooks(produced_steps=17, open_steps=7, acked_steps=10)])
+        assert learner.sessions.steps_taken(0) == 17
+        states["after it left"] = saved(learner)
+        await other.close()
+    for generation in (2, 3):
+        async with running(generation=generation, state=states[saved_when], received=record()) as learner:
+            assert_balanced(
+                learner, received=10, lost={"restart": 10}, unknown_sessions=1
+            )  # the other, which sent nothing
+            state = learner.run_status.behavior_state(learner.behavior)
+            assert (state.env_steps_taken, state.is_balanced) == (17, True)
+            assert state.actor_books == {"discarded": {"actor_gone": 7}, "dropped": {}, "outstanding": 0}
 
 
 async def test_an_expired_session_is_told_what_was_received() -> None:

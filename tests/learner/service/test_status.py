@@ -11,7 +11,7 @@ from rollcast.errors import BadRequest, MalformedChunk
 from rollcast.limits import MAX_STEPS, MAX_STREAMS
 from rollcast.v1 import control_pb2, session_pb2
 
-from learner.ingest.session import MAX_REPORTED
+from learner.ingest.session import CLAIMED_AT_ONCE, MAX_REPORTED
 from learner.ingest.session_ids import SessionIds
 from learner.ingest.snapshots import snapshot
 from learner.observe.behavior_state import BehaviorState
@@ -99,7 +99,8 @@ async def test_unknown_sessions_cannot_flood_the_books() -> None:
                 )
                 await actor.open(resume=resume, instance_id=f"{number:032x}")
             await control.Status(control_pb2.StatusRequest())
-        assert learner.ledger.books(NAME).lost == {"rollback": 20 * 2**32}
+        lost = learner.ledger.books(NAME).lost["rollback"]
+        assert 20 * CLAIMED_AT_ONCE <= lost < 2**32  # as many as their age allows
         assert learner.ledger.books(NAME).balanced
 
 

@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 from rollcast.v1 import session_pb2
 
-from learner.common.exits import UserError
 from learner.service.run_info import RunInfo
 from learner.settings.base import SettingsModel
 from learner.settings.environment import EngineSettings, EnvironmentSettings
@@ -67,7 +66,9 @@ def test_what_happens_again_and_again_has_a_lower_bound(name: str) -> None:
 
 @pytest.mark.parametrize("signal", ["curiosity", "rnd"])
 def test_the_old_name_of_a_width_has_its_bound(signal: str, write_run: WriteRun) -> None:
-    """A too large `encoding_size` is reported under its own key with the signal's name."""
+    """A too large `encoding_size` is told of under its own key with the signal's name, and the largest width counts."""
     run = write_run(f"behaviors: {{A: {{reward_signals: {{{signal}: {{encoding_size: 2097152}}}}}}}}\n")
-    with pytest.raises(UserError, match=rf"{signal}\.encoding_size: must be less than or equal to 1048576"):
-        load_run_options(run)
+    loaded = load_run_options(run)
+    assert f"{signal}.encoding_size: is 2097152, which is not possible here: it counts as 1048576" in loaded.warnings[0]
+    signals = loaded.options.behaviors["A"].reward_signals.model_dump()
+    assert signals[signal]["network_settings"]["hidden_units"] == 1048576

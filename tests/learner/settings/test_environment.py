@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from learner.settings.environment import CheckpointSettings
 
 
-@pytest.mark.parametrize("run_id", ["../escape", "", "a/b", ".git"])
+@pytest.mark.parametrize("run_id", ["../escape", "", "a/../../b", "/a", "a//b", "a/", ".", "a\nb", "x" * 201])
 def test_a_run_id_is_a_folder_name(run_id: str) -> None:
     """A run id cannot lead out of the results folder."""
     with pytest.raises(ValidationError, match="not a valid folder name"):

@@ -50,20 +50,10 @@ def test_sources_tell_inherited_from_written_from_derived(write_run: WriteRun) -
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("debug: {}", "debug: must be true or false"),
-        ("checkpoint_settings: {run_id: yes}", "checkpoint_settings.run_id: must be text, got True"),
-        ("env_settings: {seed: 99999999999}", "env_settings.seed: must be less than"),
-        (
-            "default_settings: {self_play: {initial_elo: 1.0e+300}}",
-            "initial_elo: must be less than or equal to 1000000",
-        ),
-        (
-            "default_settings: {self_play: {initial_elo: -2000000}}",
-            "initial_elo: must be greater than or equal to -1000000",
-        ),
+        ("rollcast: {reflection: {}}", "rollcast.reflection: must be true or false"),
+        ("rollcast: {max_sessions: 0}", "rollcast.max_sessions: must be greater than or equal to 1, got 0"),
         ("rollcast: {address: '10.0.0.1:1'}", "--insecure"),
-        ("checkpoint_settings: {resume: {a: 1}}", "checkpoint_settings.resume"),
-        ("checkpoint_settings: {load_model: []}", "checkpoint_settings.load_model: must be true or false"),
+        ("checkpoint_settings: {run_id: ../up}", "checkpoint_settings.run_id: is not a valid folder name"),
     ],
 )
 def test_wrong_values_have_their_line(write_run: WriteRun, text: str, expected: str) -> None:
@@ -77,7 +67,7 @@ def test_wrong_values_have_their_line(write_run: WriteRun, text: str, expected: 
 def test_a_long_value_is_cut_in_messages(write_run: WriteRun) -> None:
     """A long value is cut in messages."""
     with pytest.raises(UserError) as caught:
-        load_run_options(write_run(f"behaviors: {{A: }}\ndebug: {'x' * 5000}\n"))
+        load_run_options(write_run(f"behaviors: {{A: }}\nrollcast: {{reflection: {'x' * 5000}}}\n"))
     assert len(str(caught.value)) < 400
 
 

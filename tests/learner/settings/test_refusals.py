@@ -98,16 +98,10 @@ REFUSED: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 REFUSED_HERE_ONLY: dict[str, tuple[str, str]] = {
-    "it can only be a slip: two keys": (PPO + "    max_steps: 5\n    max_steps: 6\n", "5: the key 'max_steps' is written twice, first on line 4"),
-    "it can only be a slip: a switch": (PPO + "    threaded: maybe\n", "4: behaviors.A.threaded: must be true or false, got 'maybe'"),
     "it can only be a slip: three bounds": (SAMPLER % ("multirangeuniform", "intervals: [[1, 2, 3]]"), "4: environment_parameters.m.sampler_parameters.intervals: interval [1, 2, 3] must be two numbers, as in [0.0, 1.0]"),
     "nothing could be drawn": (SAMPLER % ("multirangeuniform", "intervals: []"), "4: environment_parameters.m.sampler_parameters.intervals: has no interval; write at least one, such as [[0.0, 1.0]]"),
     "nothing could be taught": (MASS % "{curriculum: []}", "4: environment_parameters.m.curriculum: has no lesson; write at least one, with a name and a value"),
     "nothing could be trained": ("debug: true\n", " has neither behaviors nor default_settings; add the behaviors to train"),
-    "no minibatch": (PPO + "    hyperparameters: {batch_size: 0}\n", "4: behaviors.A.hyperparameters.batch_size: must be greater than or equal to 1, got 0"),
-    "a discount beyond one": (PPO + "    reward_signals: {extrinsic: {gamma: 1.1}}\n", "4: behaviors.A.reward_signals.extrinsic.gamma: must be less than or equal to 1, got 1.1"),
-    "infinite": (PPO + "    hyperparameters: {beta: .inf}\n", "4: behaviors.A.hyperparameters.beta: must be a finite number, got inf"),
-    "no such port": (PPO + "env_settings: {base_port: 70000}\n", "4: env_settings.base_port: must be less than or equal to 65535, got 70000"),
 }  # fmt: skip
 
 

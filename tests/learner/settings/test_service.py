@@ -18,7 +18,9 @@ def test_addresses_are_split(address: str, expected: tuple[str, int]) -> None:
     assert expected == split_address(address)
 
 
-@pytest.mark.parametrize("address", ["", "50051", "host", ":50051", "host:", "h:70000", "h:-1", "::1:50051", "h:٣", "http://h:1"])
+@pytest.mark.parametrize(
+    "address", ["", "50051", "host", ":50051", "host:", "h:70000", "h:-1", "::1:50051", "h:٣", "http://h:1"]
+)
 def test_what_is_no_address_is_refused(address: str) -> None:
     """The message has the value and the expected form."""
     with pytest.raises(ValidationError, match=r"host:port|brackets"):

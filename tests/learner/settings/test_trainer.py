@@ -13,7 +13,7 @@ from learner.settings.trainer import TrainerSettings
     ("written", "message"),
     [
         ({"hyperparameters": {"learning_rate_schedule": "step"}}, "'linear', 'constant', 'cosine' or 'adaptive'"),
-        ({"hyperparameters": {"lambd": 1.5}}, "less than or equal to 1"),
+        ({"hyperparameters": {"epsilon": -1}}, "greater than or equal to 0"),
         ({"hyperparameters": {"ratio": "none"}}, "'per_action' or 'joint'"),
         ({"network_settings": {"hidden_units": [64, 0]}}, "greater than or equal to 1"),
         ({"network_settings": {"hidden_units": []}}, "must have 1 to 1000 widths"),

@@ -35,11 +35,11 @@ def test_keys_are_taken_as_written(write_run: WriteRun) -> None:
     assert read_document(write_run("1: a\non: b\n")).tree == {"1": "a", "on": "b"}
 
 
-def test_a_duplicate_key_names_both_lines(write_run: WriteRun) -> None:
-    """A duplicate key is an error with both lines."""
-    message = refusal(write_run("a: 1\nb: 2\na: 3\n"))
-    assert "run.yaml:3" in message
-    assert "'a' is written twice, first on line 1" in message
+def test_the_last_of_a_duplicate_key_counts(write_run: WriteRun) -> None:
+    """As in PyYAML; the document tells of both lines."""
+    document = read_document(write_run("a: {x: 1, y: 1}\nb: 2\na: {x: 3}\n"))
+    assert document.tree == {"a": {"x": 3}, "b": 2}
+    assert list(document.repeated) == [(("a",), 3, "is written twice, first on line 1: this one counts")]
 
 
 def test_the_first_of_several_merged_maps_wins(write_run: WriteRun) -> None:

@@ -406,3 +406,32 @@ def test_it_changes_nothing_of_training(
     extra = 2 * 20 * CHUNKS if has_steps else 0
     assert dict(theirs.dropped) == ({**ours.dropped, "not_for_training": extra} if extra else dict(ours.dropped))
     assert (theirs.trained, theirs.queued, theirs.received) == (ours.trained, ours.queued, ours.received + extra)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "Environment/Cumulative Reward",
+        "environment/cumulative_reward ",
+        "Environment/Group Cumulative Reward",
+        "Environment/Episode Length",
+        "Environment/Lesson Number/mass",
+        "Policy/Entropy",
+        "Losses/Anything",
+        "Evaluation/Cumulative Reward",
+    ],
+)
+def test_an_actor_writes_no_curve_of_the_learner(key: str) -> None:
+    """A statistic, or a number of an episode, with the name of a curve of the learner's is ignored with one warning."""
+    stats = StatsReporter("A", [])
+    tally = EpisodeTally(stats, 10)
+    tally.add(make_chunk([2.0]))
+    before = {each: mean_of(stats, each) for each in ("Environment/Cumulative Reward", key)}
+    with capture_logs() as logs:
+        tally.add(records([key, "Environment/Goals"], *((number, 1.6e8, 0) for number in (0, 0, 1))))
+        info = key.removeprefix("Environment/")
+        if info != key:
+            tally.add(make_chunk([2.0], **{f"info/{info}": np.array([1.6e8], np.float32)}))
+    assert [line["event"] for line in logs] == ["statistic_not_an_actors"]
+    assert {each: mean_of(stats, each) for each in before} == before
+    assert mean_of(stats, "Environment/Goals") == 1.6e8

@@ -303,6 +303,7 @@ BOOKS = LedgerNumbers(
 def test_the_status() -> None:
     """The status document has the bottleneck, the books and whether they balance."""
     behavior = BehaviorState("CartPole", version=3, mean_return_100=20.5, target_return=475.0, books=BOOKS)
+    behavior = replace(behavior, env_steps_taken=BOOKS["received"])
     actor = ActorView(
         "rig", 4, connected=True, last_seen_seconds=1.0, books=ActorBooksView(produced=5, acked=4, open=1)
     )
@@ -321,6 +322,9 @@ def test_the_status() -> None:
     (actor_row,) = document["actors"]
     assert (actor_row["name"], actor_row["index"], actor_row["lag"], actor_row["wait_share"]) == ("rig", 4, None, None)
     assert actor_row["books"]["balanced"]
+    invented = replace(behavior, env_steps_taken=BOOKS["received"] + 1)
+    document = status_document(StatusView(replace(run, behaviors=(invented,)), (actor,), ""))
+    assert not document["behaviors"][0]["books"]["balanced"], "a step was taken and is nowhere"
     behavior = replace(behavior, books={**BOOKS, "trained": 5})
     actor = replace(actor, books=ActorBooksView(produced=5))
     document = status_document(StatusView(replace(run, behaviors=(behavior,)), (actor,), ""))

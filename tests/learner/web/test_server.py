@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
+import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from rollcast.server_tls import ServerSecurity
 
 from learner.common.exits import ExitCode, UserError
+from learner.identity.access import Access
+from learner.identity.setup import Identity
 from learner.web.server import require_free_http
 from tests.e2e.processes import wait_until
-from tests.learner.web.site import SECONDS, Site, serving
+from tests.learner.identity.certificates import Folder
+from tests.learner.web.site import OPERATOR, SECONDS, Site, serving
+from tests.learner.web.test_identity import ask
 
 
 def connect(site: Site) -> socket.socket:
@@ -54,7 +62,7 @@ def test_a_taken_port_that_nobody_asked_for() -> None:
 def test_who_reads_nothing_does_not_hold_the_port() -> None:
     """A closed connection whose client does not read counts until it is gone, and can be replaced."""
     request = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    with serving(max_connections=4, idle_seconds=0.3, patience_seconds=0.1) as site, ExitStack() as stack:
+    with serving(max_connections=4, idle_seconds=0.3) as site, ExitStack() as stack:
         present, sent = open_files(), 0
         for _ in range(3):
             clients = []
@@ -152,24 +160,68 @@ def test_a_page_that_was_closed_keeps_nobody_waiting() -> None:
 
 
 def test_more_connections_than_there_may_be() -> None:
-    """Above the limit a connection is answered and closed until another one ends."""
-    with serving(max_connections=3) as site:
-        held = [connect(site) for _ in range(3)]
+    """While all that there may be are being answered, another one is refused."""
+    with serving(max_connections=1) as site:
+        site.hooks.go_on = threading.Event()
+        asking = threading.Thread(target=site.ask, args=("/api/pause", "POST", OPERATOR))
+        asking.start()
+        assert site.hooks.entered.wait(SECONDS)
         with connect(site) as late:
             said = everything(late)
-        assert said.startswith(b"HTTP/1.1 503 ")
-        assert b"TOO_MANY_CONNECTIONS" in said
-        for connection in held:
-            connection.close()
-        deadline = time.monotonic() + SECONDS
-        while site.ask("/healthz").status != 200:
-            assert time.monotonic() < deadline
+        site.hooks.go_on.set()
+        asking.join()
+    assert said.startswith(b"HTTP/1.1 503 ")
+    assert b"TOO_MANY_CONNECTIONS" in said
+
+
+def greeted(folder: Folder, site: Site) -> socket.socket:
+    """Opens a connection, makes the handshake, and says nothing."""
+    context = ssl.create_default_context(cafile=str(folder.ca))
+    return context.wrap_socket(connect(site), server_hostname="localhost")
+
+
+def asked(folder: Folder, site: Site) -> socket.socket:
+    """Opens a connection that asks once without a token, and stays."""
+    found = greeted(folder, site)
+    found.sendall(b"GET /api/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert found.recv(12) == b"HTTP/1.1 401"
+    return found
+
+
+def begun(folder: Folder, site: Site) -> socket.socket:
+    """Opens a connection that sends part of a request."""
+    found = greeted(folder, site)
+    found.sendall(b"GET / HTTP/1.1\r\nX: ")
+    return found
+
+
+def half(_: Folder, site: Site) -> socket.socket:
+    """Opens a connection that begins a handshake."""
+    found = connect(site)
+    found.sendall(b"\x16\x03\x01\x02\x00\x01")
+    return found
+
+
+@pytest.mark.parametrize("kind", [lambda _, site: connect(site), half, greeted, begun, asked])
+def test_idle_connections_do_not_hold_a_port_with_tls(
+    tmp_path: Path, kind: Callable[[Folder, Site], socket.socket]
+) -> None:
+    """Whatever their state, at the limit the one that has waited longest goes, and the health check is answered at once."""
+    folder = Folder.make(tmp_path)
+    identity = Identity(Access(folder.path / "tokens"), ServerSecurity(*folder.server))
+    with serving(identity=identity, max_connections=8) as site, ExitStack() as stack:
+        for _ in range(3):
+            for _ in range(8):
+                stack.enter_context(kind(folder, site))
+            assert ask(folder, site, "/healthz").status == 200
+        assert site.server._connections is not None
+        assert len(site.server._connections._waits_since) <= 8
 
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_who_trickles_does_not_hold_the_port(is_first: bool) -> None:
     """At the limit, the connection that has waited longest is closed."""
-    with serving(max_connections=3, patience_seconds=0.2) as site, ExitStack() as stack:
+    with serving(max_connections=3) as site, ExitStack() as stack:
         held = [stack.enter_context(connect(site)) for _ in range(3)]
         for connection in held:
             if not is_first:

@@ -16,7 +16,7 @@ from tests.nightly.chaos import match
 from tests.nightly.chaos.faulty_actor import VARIABLE as FAULTS
 from tests.nightly.chaos.injection import CallFault, FaultFile, Kind
 
-ENV = "CartPole-v1"
+ENV = "tests.nightly.chaos.counted:make"
 CARTPOLE, MATCH = "CartPole", "Match"
 FIRST_ACTORS = 3
 FEWEST_ACTORS = 2
@@ -200,6 +200,12 @@ class Fleet:
     def fail_call(self, fault: CallFault) -> None:
         """Lets a call of an actor fail."""
         self._anyone().faults.send(fault)
+
+    @property
+    def kills(self) -> int:
+        """Returns how many processes were killed: actors, and the actors that a killed learner had."""
+        actors = sum(actor.expected == KILLED for actor in self.actors)
+        return actors + len(self.actors) * sum(code == KILLED for _, code in self.learners)
 
     def injected(self) -> list[Kind]:
         """Returns the kinds of the faults of calls that happened."""

@@ -24,6 +24,8 @@ from tests.e2e.processes import Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, small, write_run
 from tests.nightly.chaos.checker.check import check_folder
 from tests.nightly.chaos.checker.violations import report as report_of
+from tests.nightly.chaos.counted import VARIABLE as COUNTED
+from tests.nightly.chaos.counted import counted_steps
 from tests.nightly.chaos.cuts import CutProxy
 from tests.nightly.chaos.fleet import CARTPOLE, FIRST_ACTORS, KILLED, MATCH, START_SECONDS, Actor, Fleet, Ports
 from tests.nightly.chaos.leftovers import left, marked
@@ -77,7 +79,9 @@ PLAYED = small(
 """Of the matches of `tests.nightly.chaos.match`."""
 MAX_LAGS = {CARTPOLE: 5, MATCH: 5}
 """Versions between acting and training: the trait of ppo and poca, and one more because updates and actors take turns."""
-HISTORIES = "histories"
+HISTORIES, STEPS = "histories", "steps"
+UNTOLD_STEPS = 4096
+"""Most steps that a killed process leaves in no book: those of its last second, which credit limits to two buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,8 @@ class _Conductor:
         run_file = write_run(processes.folder, {CARTPOLE: SETTINGS, MATCH: PLAYED}, **settings)
         self._scraper = Scraper(f"127.0.0.1:{self._ports.control}", f"127.0.0.1:{self._ports.http}")
         seen = self._scraper.seen
-        environment = {**clock.environment, HISTORY: str(processes.folder / HISTORIES)}
+        folder = processes.folder
+        environment = {**clock.environment, HISTORY: str(folder / HISTORIES), COUNTED: str(folder / STEPS)}
         generator = random.Random(plan.seed)
         self._fleet = Fleet(
             processes, run_file, self._ports, generator, looks=lambda: seen.statuses, environment=environment
@@ -187,7 +192,10 @@ class _Conductor:
         assert not self._memory.faults(), f"memory grew to {self._memory.faults()}"
         codes = [code for _, code in fleet.learners]
         summary = json.loads((fleet.learner.folder / "summary.json").read_text())
-        check_summary(summary)
+        for books in summary["behaviors"].values():
+            check_summary(books)
+        counted = counted_steps(fleet.learner.folder.parent.parent / STEPS)
+        check_taken(summary["behaviors"][CARTPOLE], counted, killed=fleet.kills)
         injected = dict(Counter(map(str, fleet.injected())))
         memory = self._memory.shown()
         return Report(self._done, injected, codes, len(fleet.actors), scraper.seen, memory, self._descriptors, summary)
@@ -326,6 +334,18 @@ class _Conductor:
             return scraper.seen.connected == names
 
         wait_until(all_here, f"these actors come back: {names}", seconds=START_SECONDS, said=lambda: str(scraper.seen))
+
+
+def check_taken(summary: dict[str, Any], counted: int, *, killed: int) -> None:
+    """Compares the steps in the last books of a behavior with those that its environments have counted.
+
+    Raises:
+        AssertionError: Steps were invented, more are missing than killed processes may leave, or some are outstanding
+            although all actors have ended.
+    """
+    missing = counted - summary["env_steps_taken"]
+    assert 0 <= missing <= UNTOLD_STEPS * killed, f"{counted} steps were taken, {killed} processes killed: {summary}"
+    assert summary["actor_books"]["outstanding"] == 0, summary
 
 
 def check_summary(summary: dict[str, Any]) -> None:

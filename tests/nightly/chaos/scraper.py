@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import threading
 import time
 import urllib.request
@@ -48,7 +49,7 @@ class Scraper:
     def __init__(self, control: str, page: str) -> None:
         self.seen = Seen()
         self._operator = Operator(control)
-        self._url = f"http://{page}/metrics"
+        self._page = f"http://{page}"
         self._status_counters = Counters()
         self._scraped_counters = Counters()
         self._lock = threading.Lock()
@@ -99,9 +100,14 @@ class Scraper:
         self._status_counters.check(status.generation, counters_of(status))
         return status
 
+    def _read(self, path: str) -> bytes:
+        with urllib.request.urlopen(self._page + path, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - our own
+            return bytes(answer.read())
+
     def _scrape(self) -> None:
-        with urllib.request.urlopen(self._url, timeout=ANSWER_SECONDS) as answer:  # noqa: S310 - our own
-            text = answer.read()
+        for row in json.loads(self._read("/api/status"))["behaviors"]:
+            assert row["books"]["balanced"], f"the books of {row['name']} do not account for all steps taken: {row}"
+        text = self._read("/metrics")
         if text:
             self.seen.scrapes += 1
             scraped = parsed(text)

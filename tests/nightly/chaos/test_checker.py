@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.nightly.chaos.checker.check import check, check_folder
 from tests.nightly.chaos.checker.reading import Histories, Line
 from tests.nightly.chaos.checker.violations import Invariant
+from tests.nightly.chaos.run import UNTOLD_STEPS, check_taken
 
 Fields = dict[str, Any]
 NOTHING_LOST: Fields = {"discarded": {}, "dropped": {}}
@@ -237,3 +239,12 @@ def test_the_limit_of_the_lag_counts() -> None:
     """Rows that are as old as the limit allows are accepted."""
     first = changed(first_start(), "update_begin", version=1)
     assert found(actor(), first, second_start(), lag=1) == {}
+
+
+@pytest.mark.parametrize(("taken", "outstanding"), [(1001, 0), (1000 - UNTOLD_STEPS - 1, 0), (1000, 1)])
+def test_steps_that_no_environment_took_are_found(taken: int, outstanding: int) -> None:
+    """Books with invented steps, with too many missing, or with steps at actors that have ended are refused."""
+    for steps, left, is_right in ((1000, 0, True), (1000 - UNTOLD_STEPS, 0, True), (taken, outstanding, False)):
+        summary = {"env_steps_taken": steps, "actor_books": {"outstanding": left}}
+        with contextlib.nullcontext() if is_right else pytest.raises(AssertionError):
+            check_taken(summary, 1000, killed=1)

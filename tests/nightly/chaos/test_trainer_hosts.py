@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,11 +17,6 @@ from tests.nightly.chaos.namespaces import Namespace, namespaces
 from tests.ports import reserve_ports
 
 NAME = "CartPole"
-_RENAMED = """
-import os, sys
-os.execvp("unshare", ["unshare", "--uts", "sh", "-c", 'hostname a && exec "$@"', "sh", sys.executable, *sys.argv[1:]])
-"""
-"""Gives the other machine a name that comes first: torchrun's rendezvous c10d numbers machines by their names."""
 
 
 @pytest.fixture
@@ -32,28 +26,21 @@ def machine() -> Iterator[Namespace]:
         yield made
 
 
-def node(processes: Processes, machine: Namespace, number: int, front: int, meeting: int) -> Child:
-    """Starts torchrun with one rank on this machine (node 0) or on the other one."""
-    address = f"{machine.host}:{front}"
-    launch = (
-        *("--nnodes", "2", "--node-rank", str(number), "--nproc-per-node", "1", "--max-restarts", "3"),
-        *("--master-addr", machine.host, "--master-port", str(meeting), "--log-dir", os.devnull),
-    )
-    line = ("-m", "torch.distributed.run", *launch, "-m", "learner", "trainer", "--front", address, "--insecure")
-    inside = ("-c", _RENAMED, *machine.inside) if number else ()
-    device = "eth0" if number else machine.cable
-    environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": device, "TP_SOCKET_IFNAME": device}
-    return processes.python(f"node-{number}", *inside, *line, environment=environment)
+def node(processes: Processes, machine: Namespace, number: int, front: int) -> Child:
+    """Starts a rank on this machine (number 0) or on the other one."""
+    place = ("--trainers", "2", "--rank", str(number), "--restarts", "3")
+    line = ("-m", "learner", "trainer", "--front", f"{machine.host}:{front}", "--insecure", *place)
+    return processes.python(f"node-{number}", *(machine.inside if number else ()), *line)
 
 
 def test_two_machines_train_together(processes: Processes, machine: Namespace) -> None:
     """Ranks on two machines train; while their link is cut nothing is trained, and afterwards the run goes on."""
-    front, meeting = reserve_ports(), reserve_ports()
+    front = reserve_ports()
     settings = {"checkpoint_seconds": 1.0, "lease_seconds": 15.0, "collective_seconds": 10.0}
     run_file = write_run(processes.folder, {NAME: cartpole()}, **settings)
     options = ("--trainer-address", f"{machine.host}:{front}", "--trainers", "2", "--insecure")
     learner = processes.learner(run_file, *options)
-    nodes = [node(processes, machine, number, front, meeting) for number in range(2)]
+    nodes = [node(processes, machine, number, front) for number in range(2)]
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4")
     learner.wait_for((learner.folder / "run_state.pt").exists, "a run state", actor, *nodes)
     assert all(f"rank {number} of 2" in each.said() for number, each in enumerate(nodes))

@@ -21,9 +21,9 @@ def test_reward_and_end_come_with_the_next_record(tmp_path: Path) -> None:
         [
             record(10, axes=[0.1], reward=77),
             record(11, axes=[0.2], reward=1, group_reward=5),
-            record(12, True, axes=[0.9], reward=2, group_reward=6),
+            record(12, True, reward=2, group_reward=6),
             record(20, axes=[0.3], reward=88),
-            record(21, True, axes=[0.8], reward=3, max_step_reached=True),
+            record(21, True, reward=3, max_step_reached=True),
         ],
     )
     found = read_demonstration(path, AXIS)
@@ -36,7 +36,7 @@ def test_reward_and_end_come_with_the_next_record(tmp_path: Path) -> None:
     assert found.group_rewards.tolist() == [5, 6, 0]
     assert found.terminated.tolist() == [False, True, False]
     assert found.truncated.tolist() == [False, False, True]
-    assert (found.episodes, found.unfinished, found.delayed) == (2, 0, False)
+    assert (found.episodes, found.unfinished, found.paired.late) == (2, 0, False)
 
 
 def test_unitys_recorder_is_one_decision_late(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_unitys_recorder_is_one_decision_late(tmp_path: Path) -> None:
         ],
     )
     found = read_demonstration(path, BRANCH)
-    assert found.delayed
+    assert found.paired.late
     assert found.discrete is not None
     assert found.discrete.ravel().tolist() == [3, 4, 2]
     assert found.rewards.tolist() == [1, 2, 3]
@@ -66,7 +66,7 @@ def test_what_nothing_follows_is_no_step(tmp_path: Path) -> None:
         BRANCH,
         [record(1, choices=[1]), record(2, choices=[2], reward=4), record(3, choices=[3])],
     )
-    found = read_demonstration(path, BRANCH)
+    found = read_demonstration(path, BRANCH, pairing="same_record")
     assert found.discrete is not None
     assert found.discrete.ravel().tolist() == [1, 2]
     assert found.rewards.tolist() == [4, 0]
@@ -91,9 +91,3 @@ def test_agents_may_take_turns(tmp_path: Path) -> None:
     assert seen[found.rows].ravel().tolist() == [10, 20]
     assert seen[found.next_rows].ravel().tolist() == [11, 21]
     assert found.rewards.tolist() == [5, 6]
-
-
-def test_an_agent_that_never_moves_is_not_late(tmp_path: Path) -> None:
-    """Both layouts give equal steps for a file with zero actions."""
-    path = demonstration(tmp_path / "still.demo", BRANCH, [record(1, choices=[0]), record(2, True, choices=[0])])
-    assert not read_demonstration(path, BRANCH).delayed

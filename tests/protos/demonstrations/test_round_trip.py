@@ -86,7 +86,7 @@ def test_every_kind(tmp_path: Path) -> None:
     assert found.group_rewards.tolist() == [0.5, 0.0, 0.0]
     assert found.terminated.tolist() == [False, True, False]
     assert found.truncated.tolist() == [False, False, True]
-    assert (found.clipped, found.delayed, found.unfinished) == (0, False, 0)
+    assert (found.clipped, found.paired.late, found.unfinished) == (0, False, 0)
 
 
 def test_the_bytes_are_where_unity_has_them(tmp_path: Path) -> None:
@@ -198,7 +198,6 @@ def test_a_record_beyond_the_bound(tmp_path: Path) -> None:
             "the record has 0 continuous and 2 discrete actions; the run's behavior has 0 and 1",
         ),
         (record(1, axes=[0.5]), "the record has 1 continuous and 0 discrete actions"),
-        (record(1), "the record has no action"),
         (AgentInfoActionPairProto(), "the record has 0 observations; the run's behavior has 1"),
         (record(ObservationProto(shape=[2]), choices=[1]), "observation state has shape [2]"),
         (record(ObservationProto(shape=[1]), choices=[1]), "observation state has 0 values; its shape [1] needs 1"),

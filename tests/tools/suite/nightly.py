@@ -82,6 +82,12 @@ PARTS = {
         (".ci/with-engine", *_alone("tests/nightly/stack")),
     ),
     "browser": Part("the status page", "Chromium", _alone("tests/nightly/browser")),
+    "stock": Part("run files beside ML-Agents' own code", "a package index once", (*SUITE, "tests/nightly/stock")),
+    "simulators": Part(
+        "environment packages with processes of their own",
+        "Linux, Python 3.11, a package index",
+        (*SUITE, "tests/nightly/simulators"),
+    ),
     "wheels": Part("the wheel on each Python on the path or in pyenv", "a package index", (*SUITE, WHEELS)),
     "types": Part("types for Linux, macOS and Windows", "nothing", (PYTHON, "tasks.py", "types"), of_tests=False),
     "soak": Part(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -32,6 +34,8 @@ class Driver:
     masked: bool = False
     now: float = 100.0
     step_number: int = 0
+    bad: Mapping[str, float] = field(default_factory=dict)
+    """Values of environment 0 that replace what it gives in the last step that is asked for, by place."""
     recorder: Recorder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,20 +58,26 @@ class Driver:
         """Steps; the given environments end their episodes at the last step."""
         for left in reversed(range(steps)):
             before, masks = self.observed(), self.masks()
+            bad = self.bad if left == 0 else {}
+            before[0][0] = bad.get("observation", before[0][0])
             self.step_number += 1
             now_ended = list(ended) if left == 0 else []
+            rewards, log_prob = np.ones(self.agents, np.float32), np.full((self.agents, 1), -0.5, np.float32)
+            finals = np.full((len(now_ended), 1), 1000 + self.step_number, np.float32)
+            rewards[0], log_prob[0] = bad.get("reward", 1.0), bad.get("action", -0.5)
+            finals[:1] = bad.get("last observation", 1000 + self.step_number)
             result = StepResult(
                 observations=self.observed(),
-                rewards=np.ones(self.agents, np.float32),
+                rewards=rewards,
                 ended=now_ended,
                 ends=np.full(len(now_ended), end, np.uint8),
-                final_observations=[np.full((len(now_ended), 1), 1000 + self.step_number, np.float32)],
+                final_observations=[finals],
                 final_masks=np.ones((len(now_ended), 2), np.uint8) if self.masked else None,
                 infos=[{}] * len(now_ended),
                 ignored=None,
             )
             chosen = np.ones((self.agents, 1), np.int32)
-            actions = Actions(None, chosen, np.full((self.agents, 1), -0.5, np.float32), None)
+            actions = Actions(None, chosen, log_prob, None)
             self.recorder.record(before, masks, actions, result, self.masks())
 
     def swap(self, version: int, generation: int = 1) -> None:
@@ -195,6 +205,35 @@ def test_episode_records_ride_with_their_last_segment() -> None:
     assert [columns["episode/last_version"].tolist() for columns in records] == [[6], [9]]
     assert [columns["episode/seed"].tolist() for columns in records] == [[7], [7]]
     assert [columns["episode/agent"].tolist() for columns in records] == [[1], [1]]
+
+
+@pytest.mark.parametrize("place", ["observation", "reward", "last observation", "action"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_value_that_is_not_finite_costs_its_segment(place: str, value: float) -> None:
+    """Of two episodes in a chunk, the one with NaN or infinity is discarded in the books, and the other one sent."""
+    driver = Driver(KeepingLink(SPEC))
+    driver.bad = {place: value}
+    driver.step(0, 1, steps=4)
+    driver.recorder.flush()
+    (piece,) = driver.pieces()
+    assert piece.env == 1
+    books = driver.link.books.view()
+    assert (dict(books.discarded), books.produced) == ({"not_finite": 4}, 8)
+    driver.bad = {}
+    driver.step(0, 1, steps=4)
+    driver.recorder.flush()
+    assert len(driver.pieces()) == 3
+
+
+def test_a_chunk_of_nothing_but_nan_is_sent() -> None:
+    """The learner's refusals of everything end the actor, so that an environment that is broken does not run for ever."""
+    driver = Driver(KeepingLink(SPEC), agents=1)
+    driver.bad = {"reward": np.nan}
+    driver.step(0, steps=4)
+    with pytest.raises(
+        AssertionError, match="column reward, row 3: a value is NaN or infinite"
+    ):  # of the link's checks
+        driver.recorder.flush()
 
 
 def test_masks_are_recorded_with_the_choice_they_allowed() -> None:

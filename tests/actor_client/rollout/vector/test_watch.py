@@ -29,6 +29,7 @@ class Calls:
     call: str = ""
     active: int | None = None
     num_envs: int = 1
+    ending: str = ""
 
     def begin(self, call: str, active: int | None = None) -> None:
         """Starts a call."""
@@ -103,19 +104,30 @@ def test_progress_from_one_environment_to_the_next_is_no_hang() -> None:
     assert scene.counts.hanging is None
 
 
-@pytest.mark.parametrize(("call", "ends"), [(STEP, True), (RESET, True), (CLOSE, False)])
-def test_a_time_limit_ends_the_actor(call: str, *, ends: bool) -> None:
-    """--step-timeout limits steps and resets, not closing."""
+@pytest.mark.parametrize("call", [STEP, RESET, CLOSE])
+def test_a_time_limit_ends_the_actor(call: str) -> None:
+    """--step-timeout limits each step, reset and close."""
     scene = Scene(timeout_seconds=2.0)
     scene.calls.begin(call, 1)
     scene.watch.look()
     assert scene.after(1.9) is None
     error = scene.after(0.2)
-    assert (error is not None) == ends
-    if error is not None:
-        assert error.exit_code is ExitCode.ENVIRONMENT_HANGS
-        assert f"environment 1 has been in {call}" in error.message
-        assert "--step-timeout allows 2 s" in error.message
+    assert error is not None
+    assert error.exit_code is ExitCode.ENVIRONMENT_HANGS
+    assert f"environment 1 has been in {call}" in error.message
+    assert "--step-timeout allows 2 s" in error.message
+
+
+def test_an_actor_that_ends_does_not_wait_for_close() -> None:
+    """A close that does not return after an error, without a request to stop, is left, and the message names the error."""
+    scene = Scene()
+    scene.calls.begin(CLOSE)
+    scene.calls.ending = "the learner refused the actor"
+    scene.watch.look()
+    assert scene.after(CLOSE_SECONDS - 1.0) is None
+    error = scene.after(2.0)
+    assert error is not None
+    assert "it is the actor's end (the learner refused the actor)" in error.message
 
 
 @pytest.mark.parametrize(

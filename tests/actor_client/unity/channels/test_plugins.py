@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from actor_client.exits import ActorError, ExitCode
-from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
+from actor_client.unity.channels.plugins import PAGE, ChannelPlugin, load_plugins
 
 CHANNELS = """
 import uuid
@@ -25,6 +25,21 @@ class Engine(Echo):
 
 class Text(Echo):
     channel_id = "621f0a70-4f87-11ea-a6bf-784f4387d1f7"
+
+class SideChannel:
+    def on_message_received(self, msg): ...
+    def queue_message_to_send(self, msg): ...
+
+class Theirs(SideChannel):
+    def __init__(self, channel_id): ...
+
+def made():
+    return Theirs(1)
+
+def imports():
+    from mlagents_envs.side_channel.side_channel import SideChannel
+
+SideChannel.__module__ = "mlagents_envs.side_channel.side_channel"
 
 def nothing():
     return None
@@ -89,3 +104,15 @@ def test_installed_packages_declare_plugins(tmp_path: Path, monkeypatch: pytest.
     (info / "entry_points.txt").write_text("[rollcast.side_channels]\necho = their_channels:Echo\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert [str(plugin.channel_id) for plugin in load_plugins()] == ["621f0a70-4f87-11ea-a6bf-784f4387d1f7"]
+
+
+@pytest.mark.parametrize("name", ["Theirs", "made", "imports"])
+def test_a_side_channel_of_mlagents_is_told_the_difference(channels: str, name: str) -> None:
+    """ML-Agents' class, an object of it, or code that needs its package: one line has the difference and the page."""
+    with pytest.raises(ActorError) as caught:
+        load_plugins([f"{channels}:{name}"])
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert "ML-Agents' SideChannel" in caught.value.message
+    page, _, heading = PAGE.partition("#")
+    text = (Path(__file__).parents[4] / page).read_text(encoding="utf-8")
+    assert f"## {heading.replace('-', ' ').capitalize()}" in text

@@ -48,7 +48,7 @@ RUN_FILE = run_info(
 
 def test_the_run_file_rules_where_nothing_else_is_said() -> None:
     """The run file's values apply, including zero."""
-    rules = resolve_rules(load(UnitySettings, {"env": "B"}, {}), RUN_FILE)
+    rules = resolve_rules(load(UnitySettings, {"env": "B", "allow_env_args": "--a"}, {}), RUN_FILE)
     assert (rules.timeout_seconds, rules.max_lifetime_restarts, rules.rate_limit) == (30.0, 0, -1)
     assert (rules.period_seconds, rules.env_args) == (5.0, ("--a",))
     assert (rules.no_graphics, rules.no_graphics_monitor) == (True, True)
@@ -60,7 +60,9 @@ def test_flags_win() -> None:
     rules = resolve_rules(load(UnitySettings, flags, {}), RUN_FILE)
     assert (rules.timeout_seconds, rules.max_lifetime_restarts, rules.rate_limit) == (2.0, 3, -1)
     assert rules.env_args == ("--b", "c d")
-    rules = resolve_rules(load(UnitySettings, {"env": "B", "restarts_rate_limit_n": "0"}, {}), RUN_FILE)
+    rules = resolve_rules(
+        load(UnitySettings, {"env": "B", "restarts_rate_limit_n": "0", "allow_env_args": "--a"}, {}), RUN_FILE
+    )
     assert (rules.rate_limit, rules.period_seconds) == (0, 5.0)
 
 
@@ -103,6 +105,33 @@ def test_a_period_has_so_many_restarts() -> None:
     assert RestartQuota(NO_LIMIT, 0, 60.0).refusal() is not None
 
 
+@pytest.mark.parametrize(
+    ("words", "allowed", "foreign"),
+    [
+        (("--level", "2", "--seed=7"), "--level,--SEED", None),
+        ((), "", None),
+        (("-logFile", "../profile"), "", "-logFile"),
+        (("--level", "2", "-LOGFILE=../profile"), "--level", "-LOGFILE"),
+        (("--level", "-batchmode", "-executeMethod", "X"), "--level", "-batchmode, -executeMethod"),
+        (("../profile",), "--level", "../profile"),
+        (("--levels", "2"), "--level", "--levels"),
+    ],
+)
+def test_a_learner_gives_builds_only_allowed_flags(words: tuple[str, ...], allowed: str, foreign: str | None) -> None:
+    """Flags that this machine's user has not allowed end the actor with one line that names them; own ones need no leave."""
+    run = dataclasses.replace(run_info(), environment_settings=session_pb2.EnvironmentSettings(env_args=words))
+    settings = load(UnitySettings, {"env": "B", "allow_env_args": allowed}, {})
+    if foreign is None:
+        assert resolve_rules(settings, run).env_args == words
+        return
+    with pytest.raises(ActorError) as caught:
+        resolve_rules(settings, run)
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert f"starts the build with {foreign}, which" in caught.value.message
+    own = load(UnitySettings, {"env": "B", "env_args": list(words)}, {})
+    assert resolve_rules(own, run).env_args == words
+
+
 def test_logs_lie_where_ml_agents_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first actor's logs have ML-Agents' names; those of other actors have the actor's name."""
     monkeypatch.chdir(tmp_path)
@@ -113,7 +142,7 @@ def test_logs_lie_where_ml_agents_has_them(tmp_path: Path, monkeypatch: pytest.M
     assert log_place(None, dataclasses.replace(run_info(), actor_index=2)).prefix == "2-"
 
 
-@pytest.mark.parametrize("run_id", ["..", "../../etc", "/etc", "", "a/b", ".hidden"])
+@pytest.mark.parametrize("run_id", ["..", "../../etc", "/etc", "", "a/../../b", ".hidden"])
 def test_a_learner_does_not_choose_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_id: str) -> None:
     """A run name that is not a plain word gives no folder."""
     monkeypatch.chdir(tmp_path)
@@ -126,7 +155,7 @@ def test_a_folder_that_was_asked_for_must_be_had(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").write_text("a file in the way")
     assert log_place(None, run_info()).folder is None
-    with pytest.raises(ActorError, match="--log-dir results/x cannot be written to") as failure:
+    with pytest.raises(ActorError, match="logs cannot be written to results/x") as failure:
         log_place(Path("results/x"), run_info())
     assert failure.value.exit_code is ExitCode.USAGE
     assert log_place(Path("mine"), run_info()).folder == tmp_path / "mine"

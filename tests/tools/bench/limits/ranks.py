@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -19,11 +20,12 @@ import numpy as np
 import torch
 from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from torch._C._distributed_c10d import FileStore
 
+from learner.link.mesh import Mesh
 from learner.optimizers.ranks import RankGroup, end_rank, join_ranks
 from learner.optimizers.reduce import Reduce, SingleLearner
 from learner.trainers.registry import build
+from tests.learner.optimizers.rank_updates import pairs
 from tests.learner.trainers.in_process import CARTPOLE, make_bench
 from tests.learner.trainers.synthetic import SyntheticActor
 
@@ -80,14 +82,14 @@ def rows_per_second(reduce: Reduce, kind: str, seconds: float) -> dict[str, floa
     return {"rows_per_second": updates * rows * EPOCHS / spent, "wait_share": waited / spent}
 
 
-def _run(folder: Path, rank: int, ranks: int, kind: str, seconds: float) -> None:
+def _run(folder: Path, rank: int, peers: dict[int, socket.socket], kind: str, seconds: float) -> None:
+    ranks = len(peers) + 1
     os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[rank]])
     torch.set_num_threads(1)
     if ranks == 1:
         reduce: Reduce = SingleLearner()
     else:
-        store = FileStore(str(folder / "store"), ranks)
-        reduce = join_ranks(torch.device("cpu"), _COLLECTIVE_SECONDS, rank, ranks, store)
+        reduce = join_ranks(torch.device("cpu"), _COLLECTIVE_SECONDS, Mesh(rank, peers))
     found = rows_per_second(reduce, kind, seconds)
     if not rank:
         (folder / "found.json").write_text(json.dumps(found), encoding="utf-8")
@@ -100,7 +102,10 @@ def main(kind: str, ranks: int, seconds: float) -> None:
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        processes = [context.Process(target=_run, args=(folder, rank, ranks, kind, seconds)) for rank in range(ranks)]
+        peers = pairs(ranks)
+        processes = [
+            context.Process(target=_run, args=(folder, rank, peers[rank], kind, seconds)) for rank in range(ranks)
+        ]
         for process in processes:
             process.start()
         for process in processes:

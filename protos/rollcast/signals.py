@@ -1,0 +1,61 @@
+"""Signals that ask a process to end, and what processes that are forked from one of Rollcast's do with them.
+
+Environments fork: `multiprocessing` and its pools, Gymnasium's AsyncVectorEnv, wrappers of simulators. They end such
+processes by SIGTERM and wait for them. A handler that counts signals would keep a forked process alive for ever, and a
+descriptor for signals would report those of the forked process to its parent.
+"""
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any, Final
+
+_OURS: Final = frozenset({"rollcast", "learner", "actor_client"})
+_STOP: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+_HELD_BACK: Final = tuple(
+    signal.Signals[name] for name in (*_STOP, "SIGUSR1", "SIGUSR2") if name in signal.Signals.__members__
+)
+_signals: Any = signal
+_mask: Any = getattr(_signals, "pthread_sigmask", None)  # Windows has none
+_before_fork: Final = threading.local()
+
+
+def stop_signal_numbers() -> tuple[signal.Signals, ...]:
+    """Returns the signals that ask a process to end: Ctrl+C, SIGTERM, a closed terminal, Windows' Ctrl+Break.
+
+    Under nohup the terminal's signal is ignored, and stays ignored.
+    """
+    there = [signal.Signals[name] for name in _STOP if name in signal.Signals.__members__]
+    return tuple(each for each in there if each.name != "SIGHUP" or signal.getsignal(each) is not signal.SIG_IGN)
+
+
+def python_handler(number: signal.Signals) -> Any:
+    """Returns what a new interpreter does with a signal."""
+    return signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+
+
+def ignored(_number: int, _frame: FrameType | None) -> None:
+    """Ignores a signal in this process only: `SIG_IGN` also reaches the processes that it starts."""
+
+
+def _hold_back() -> None:
+    """Blocks the signals until a forked process has its own handlers: one to the child would count as its parent's."""
+    _before_fork.mask = _mask(_signals.SIG_BLOCK, _HELD_BACK)
+
+
+def _let_through() -> None:
+    _mask(_signals.SIG_SETMASK, _before_fork.mask)
+
+
+def _handle_as_python_does() -> None:
+    """Removes Rollcast's handlers from a forked process; those of users stay."""
+    signal.set_wakeup_fd(-1)
+    for number in _HELD_BACK:
+        if str(getattr(signal.getsignal(number), "__module__", "")).partition(".")[0] in _OURS:
+            signal.signal(number, python_handler(number))
+    _let_through()
+
+
+if hasattr(os, "register_at_fork") and _mask is not None:
+    os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_handle_as_python_does)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 from actor_client.unity.dropin.addresses import LearnerAddress
 from actor_client.unity.dropin.exits import DropInError, ExitCode
 from actor_client.unity.dropin.flags import Given
+from actor_client.unity.players.launch import flags_of
 
 LEARNER_MODULE = "learner"
 _CHECK_SECONDS = 120.0
@@ -193,7 +194,9 @@ def another_machine(plan: Plan, address: LearnerAddress) -> str:
         rest = "" if plan.has_tls else f" {security}"
         return f"to let other machines join, start the run with --address 0.0.0.0:{address.port}{rest}"
     build = "BUILD" if plan.env_path is None else shlex.quote(plan.env_path)
+    flags = ",".join(dict.fromkeys(flags_of(plan.env_args)))
+    allowing = f" {shlex.quote(f'--allow-env-args={flags}')}" if flags else ""
     return (
         f"other machines join with: rollcast-actor unity --env {build} --num-envs {plan.num_envs} --learner "
-        f"{socket.gethostname()}:{address.port} {security}"
+        f"{socket.gethostname()}:{address.port} {security}{allowing}"
     )

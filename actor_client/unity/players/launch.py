@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,6 +53,11 @@ class Launch:
         if log_path is not None:
             words += ["-logFile", str(log_path)]
         return [*words, *self.env_args]
+
+
+def flags_of(words: Sequence[str]) -> list[str]:
+    """Returns the flags among a build's arguments: words that begin with a dash, and the first one, up to "="."""
+    return [word.partition("=")[0] for place, word in enumerate(words) if not place or word.startswith("-")]
 
 
 def find_build(env: str, system: str = sys.platform) -> Path:

@@ -18,7 +18,7 @@ from actor_client.connection.errors import one_line
 from actor_client.connection.session import RunInfo
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.commands import UnitySettings
-from actor_client.unity.players.launch import Launch
+from actor_client.unity.players.launch import Launch, flags_of
 
 Value = TypeVar("Value")
 
@@ -147,7 +147,7 @@ def resolve_rules(settings: UnitySettings, run: RunInfo) -> PlayerRules:
 def _allowed(words: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
     """Returns arguments that come from the learner, which decides nothing about this machine, such as a log's path.
 
-    A word that begins with a dash, or the first one, is a flag, up to "="; Unity reads flags in any case.
+    Unity reads flags in any case.
 
     Args:
         words: The arguments.
@@ -157,8 +157,7 @@ def _allowed(words: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
         ActorError: They have another one (USAGE).
     """
     known = {flag.lower() for flag in allowed}
-    flags = [word.partition("=")[0] for place, word in enumerate(words) if not place or word.startswith("-")]
-    foreign = dict.fromkeys(one_line(flag) for flag in flags if flag.lower() not in known)
+    foreign = dict.fromkeys(one_line(flag) for flag in flags_of(words) if flag.lower() not in known)
     if foreign:
         raise ActorError(
             ExitCode.USAGE,

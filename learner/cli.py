@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rollcast.console import add_completion, report_old_package
-from rollcast.extras import install
 from rollcast.signals import stop_signal_numbers
 
 from learner.commands.certs_flags import add_certs
@@ -27,7 +26,7 @@ from learner.commands.compare import add_compare
 from learner.commands.early_end import EarlyEnd
 from learner.commands.evaluate import add_evaluate
 from learner.commands.remote_trainer import add_trainer
-from learner.commands.run_flags import add_address
+from learner.commands.run_flags import add_address, needing_extra
 from learner.commands.runs import add_backup, add_runs
 from learner.commands.tournament import add_tournament
 from learner.common.exits import ExitCode, UserError
@@ -259,7 +258,7 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
 
 
 def _init(parsed: argparse.Namespace) -> int:
-    with _learner_extra("init"):
+    with needing_extra("init"):
         from learner.commands.init import examples, write_run_file
 
     if parsed.list:
@@ -384,18 +383,6 @@ def _written_out() -> Iterator[None]:
         ) from None
 
 
-@contextmanager
-def _learner_extra(command: str) -> Iterator[None]:
-    """Reports a missing module in one line that says how to install it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise UserError(
-            ExitCode.MISSING_EXTRA,
-            f"{command} needs the module {error.name!r}; {install('learner')}",
-        ) from None
-
-
 def _flags(parsed: argparse.Namespace) -> dict[str, object]:
     return {name: value for name, value in vars(parsed).items() if name not in _NOT_SETTINGS and value is not None}
 
@@ -408,7 +395,7 @@ def _serve(parsed: argparse.Namespace) -> int:
 
         words = _RESUME_WORDS
         return supervise(parsed.arguments, parsed.restarts, resume_words=words, stopped_code=parsed.stopped_code)
-    with _learner_extra("serve"):
+    with needing_extra("serve"):
         from learner.settings.load import load_run_options
 
         if find_spec("torch") is None:  # loading it takes seconds, and only the process of the trainers needs it
@@ -423,7 +410,7 @@ def _serve(parsed: argparse.Namespace) -> int:
 
             # They load torch while this process loads the service.
             started = stack.enter_context(early_end.start(lambda: StartedTrainers(service.trainers)))
-        with _learner_extra("serve"):
+        with needing_extra("serve"):
             from learner.app import serve
         return serve(loaded, started=started, stopped_code=parsed.stopped_code, early_end=early_end)
 
@@ -431,12 +418,12 @@ def _serve(parsed: argparse.Namespace) -> int:
 def _trainer(parsed: argparse.Namespace) -> int:
     from learner.commands.remote_trainer import train_for
 
-    with _learner_extra("trainer"):
+    with needing_extra("trainer"):
         return train_for(parsed, lambda line: print(f"rollcast-learner trainer: {line}", file=sys.stderr, flush=True))
 
 
 def _check_config(parsed: argparse.Namespace) -> int:
-    with _learner_extra("check-config"):
+    with needing_extra("check-config"):
         from learner.commands.init import schema_text
         from learner.commands.preflight import check_start, missing_parts
         from learner.settings.check import check_config
@@ -556,12 +543,8 @@ def _healthcheck(parsed: argparse.Namespace) -> int:
 
 
 def _certs(parsed: argparse.Namespace) -> int:
-    try:
+    with needing_extra("certs", "learner,certs"):
         from learner.commands import certs
-    except ModuleNotFoundError as error:
-        raise UserError(
-            ExitCode.MISSING_EXTRA, f"certs needs the module {error.name!r}; {install('learner,certs')}"
-        ) from None
     command = {"init": certs.init, "client": certs.client, "renew": certs.renew, "token": certs.token}
     run: Callable[[argparse.Namespace], int] = command[parsed.certs_command]
     return run(parsed)

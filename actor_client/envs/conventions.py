@@ -119,7 +119,7 @@ def warn(
                     action=instead,
                 )
     size = batch.spec.action.mask_size
-    _warn_of_precision(getattr(first, "single_observation_space", None) or first.observation_space)
+    _warn_of_precision(first)
     if size:
         _warn_of_masks(first, size)
     copies = batch.num_envs
@@ -138,8 +138,7 @@ def warn(
 
 
 def _warn_of_masks(environment: Any, size: int) -> None:
-    space = getattr(environment, "single_observation_space", None) or environment.observation_space
-    for name, part in (getattr(space, "spaces", None) or {}).items() if hasattr(space, "keys") else ():
+    for name, part in _parts(environment):
         if str(name) in MASK_NAMES and math.prod(getattr(part, "shape", None) or ()) == size:
             warn_of_mask(f"the part {name!r} of the observation, which the policy sees like any other")
     for name in _MASK_METHODS:
@@ -147,10 +146,8 @@ def _warn_of_masks(environment: Any, size: int) -> None:
             warn_of_mask(f"the method {name}()")
 
 
-def _warn_of_precision(space: Any) -> None:
-    for name, part in (
-        (getattr(space, "spaces", None) or {"": space}).items() if hasattr(space, "keys") else [("", space)]
-    ):
+def _warn_of_precision(environment: Any) -> None:
+    for name, part in _parts(environment):
         high = getattr(part, "high", None)
         if high is None or np.dtype(part.dtype).kind not in "iu":
             continue
@@ -161,6 +158,13 @@ def _warn_of_precision(space: Any) -> None:
                 consequence=f"whole numbers beyond {_EXACT} are rounded to float32",
                 action="give numbers that stand for names as Discrete or MultiDiscrete, and scale the others",
             )
+
+
+def _parts(environment: Any) -> list[tuple[Any, Any]]:
+    """Returns the parts of the observations of one environment by their names; without parts all of it, as ""."""
+    space = getattr(environment, "single_observation_space", None) or environment.observation_space
+    parts = getattr(space, "spaces", None) if hasattr(space, "keys") else None
+    return list((parts or {"": space}).items())
 
 
 def _has_agents(made: Any, actions: Any) -> bool:

@@ -63,7 +63,7 @@ class ScalarBatch:
 
     @property
     def conversions(self) -> list[tuple[str, Any]]:
-        """What a spec does not hold: first values, types and shapes."""
+        """First values, types and shapes, which a spec does not describe."""
         leaves = [(leaf.spec.name, leaf) for leaf in self._observations.leaves]
         found = [(f"first value of {name}", leaf.start) for name, leaf in leaves]
         return [*found, *self._actions.conversions]

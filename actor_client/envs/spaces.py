@@ -57,7 +57,7 @@ class ActionPlan:
 
     @property
     def conversions(self) -> list[tuple[str, Any]]:
-        """What the spec does not hold."""
+        """First action, type and shape, which a spec does not describe."""
         return [("first action", self.start), ("type of actions", self._dtype), ("shape of actions", self._shape)]
 
     def batch(self, continuous: FloatArray | None, discrete: IntArray | None) -> NDArray[Any]:

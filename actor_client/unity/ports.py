@@ -1,4 +1,4 @@
-"""Which ports for players can be opened, and what to say of those that cannot."""
+"""Checks which ports for players can be opened, and names those that cannot."""
 
 import errno
 import socket

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from learner.checkpoints.names import GENERATION, PREVIOUS_RUN_STATE, RUN_STATE, SOURCES
+from learner.checkpoints.names import GENERATION, PREVIOUS_RUN_STATE, REPLACED_RUN_STATE, RUN_STATE, SOURCES
 from learner.observe.summary import PROGRESS_FILE, SUMMARY_FILE, read_small_json
 
 _OURS: Final = (
@@ -18,7 +18,7 @@ _OURS: Final = (
     PREVIOUS_RUN_STATE,
     SUMMARY_FILE,
     PROGRESS_FILE,
-    "run_state.replaced.pt",
+    REPLACED_RUN_STATE,
 )
 """Any of these is in every folder in which a learner was started."""
 _STATUS: Final = "run_logs/training_status.json"

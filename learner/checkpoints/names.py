@@ -13,6 +13,8 @@ from learner.settings.names import name_problem
 
 RUN_STATE: Final = "run_state.pt"
 PREVIOUS_RUN_STATE: Final = "run_state.previous.pt"
+REPLACED_RUN_STATE: Final = "run_state.replaced.pt"
+"""The state of a run that ``--force`` has replaced; never resumed."""
 GENERATION: Final = "generation"
 CONFIGURATION: Final = "configuration.yaml"
 SOURCES: Final = "configuration_sources.json"

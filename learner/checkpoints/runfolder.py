@@ -36,6 +36,7 @@ from learner.checkpoints.names import (
     GENERATION,
     NEWEST,
     PREVIOUS_RUN_STATE,
+    REPLACED_RUN_STATE,
     RUN_STATE,
     SOURCES,
     holds_a_run,
@@ -363,7 +364,7 @@ def _clean(path: Path, *, resuming: bool, force: bool) -> None:
     if force:
         (path / PREVIOUS_RUN_STATE).unlink(missing_ok=True)
         if (path / RUN_STATE).exists():
-            (path / RUN_STATE).replace(path / "run_state.replaced.pt")
+            (path / RUN_STATE).replace(path / REPLACED_RUN_STATE)
     elif not resuming:  # a state without training: a later resume must not mistake it for that of the new run
         for name in (RUN_STATE, PREVIOUS_RUN_STATE):
             (path / name).unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from typing import Final
 from learner.checkpoints.lock import LOCK_NAME
 from learner.checkpoints.names import GENERATION, RUN_STATE
 from learner.common.exits import ExitCode, UserError
+from learner.common.files import sync_folder
 from learner.observe.address import ADDRESS_FILE, TRAINERS_FILE
 
 _PASSES: Final = 5
@@ -115,12 +116,10 @@ def _require_readable(partial: Path) -> None:
 def _flush(partial: Path) -> None:
     """Makes a copy survive a power failure."""
     for folder, _, names in os.walk(partial):
-        for path in (*(Path(folder, name) for name in names), Path(folder)):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        for name in names:
+            with Path(folder, name).open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(folder))
 
 
 def _remove_copies(name: str, target: Path, keep: int) -> None:

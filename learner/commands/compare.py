@@ -7,9 +7,8 @@ import math
 import sys
 from pathlib import Path
 
-from rollcast.extras import install
-
-from learner.common.exits import ExitCode, UserError
+from learner.commands.run_flags import needing_extra
+from learner.common.exits import ExitCode
 
 _RETURN = "Environment/Cumulative Reward"
 _EPILOG = """\
@@ -57,14 +56,9 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
-    try:
+    with needing_extra("compare"):
         from learner.commands.compare_runs import Request, compare  # noqa: PLC0415 - help needs none of it
         from learner.commands.comparison_report import report_json, report_text, write_svg  # noqa: PLC0415 - see above
-    except ModuleNotFoundError as error:
-        raise UserError(
-            ExitCode.MISSING_EXTRA,
-            f"compare needs the module {error.name!r}; {install('learner')}",
-        ) from None
     report = compare(
         Request(
             results_dir=Path(parsed.results_dir),

@@ -118,8 +118,12 @@ def load_run(
 
 
 @contextlib.contextmanager
-def needing_extra(command: str) -> Iterator[None]:
-    """Says which packages a command needs if the block cannot import a module.
+def needing_extra(command: str, extras: str = "learner") -> Iterator[None]:
+    """Says how to install what a command needs if the block cannot import a module.
+
+    Args:
+        command: Name of the command.
+        extras: Extras of the distribution that have it.
 
     Raises:
         UserError: A module is missing.
@@ -128,5 +132,5 @@ def needing_extra(command: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise UserError(
-            ExitCode.MISSING_EXTRA, f"{command} needs the module {error.name!r}; {install('learner')}"
+            ExitCode.MISSING_EXTRA, f"{command} needs the module {error.name!r}; {install(extras)}"
         ) from None

@@ -12,7 +12,7 @@ import grpc
 from rollcast.errors import TooManyCalls
 
 from learner.identity.access import CALLER
-from learner.service.guard import Context, Handler
+from learner.service.guard import Context, Handler, rewrapped
 from learner.service.methods import BOUND
 
 Result = TypeVar("Result")
@@ -99,14 +99,7 @@ class CallBudgets(grpc.aio.ServerInterceptor):
     ) -> Handler | None:
         """Wraps the handler of a call."""
         handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):
-            inner = getattr(handler, kind)
-            if inner is not None:
-                make: Callable[..., Handler] = getattr(grpc, f"{kind}_rpc_method_handler")
-                return make(self._paid(inner), handler.request_deserializer, handler.response_serializer)
-        return handler
+        return None if handler is None else rewrapped(handler, lambda _, inner: self._paid(inner))
 
     def _paid(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         async def call(request: Any, context: Context) -> Any:

@@ -26,6 +26,21 @@ _CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in 
 _log = structlog.get_logger(__name__)
 
 
+def rewrapped(handler: Handler, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Handler:
+    """Returns a handler of the same kind and messages with another call.
+
+    Args:
+        handler: The handler of a method.
+        wrap: Returns the other call; gets the kind, such as ``unary_stream``, and the handler's own call.
+    """
+    for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):
+        inner = getattr(handler, kind)
+        if inner is not None:
+            make: Callable[..., Handler] = getattr(grpc, f"{kind}_rpc_method_handler")
+            return make(wrap(kind, inner), handler.request_deserializer, handler.response_serializer)
+    return handler
+
+
 class CallGuard(grpc.aio.ServerInterceptor):
     """Turns a WireError into a rich status and any other error into INTERNAL with an incident id; counts calls.
 
@@ -60,13 +75,12 @@ class CallGuard(grpc.aio.ServerInterceptor):
         if handler is None:
             return None  # gRPC answers UNIMPLEMENTED
         method = handler_call_details.method
-        for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):
-            inner = getattr(handler, kind)
-            if inner is not None:
-                make: Callable[..., Handler] = getattr(grpc, f"{kind}_rpc_method_handler")
-                call = self._wrap(inner, method, reads=kind.startswith("stream"), writes=kind.endswith("stream"))
-                return make(call, handler.request_deserializer, handler.response_serializer)
-        return handler
+        return rewrapped(
+            handler,
+            lambda kind, inner: self._wrap(
+                inner, method, reads=kind.startswith("stream"), writes=kind.endswith("stream")
+            ),
+        )
 
     def _wrap(self, inner: Callable[..., Any], method: str, *, reads: bool, writes: bool) -> Callable[..., Any]:
         def received(request: Any, metrics: CallMetrics) -> Any:

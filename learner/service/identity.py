@@ -12,7 +12,7 @@ from rollcast.errors import Unauthenticated, WireError
 
 from learner.identity.access import CALLER, Access, require
 from learner.identity.audit import grpc_address
-from learner.service.guard import Context, Handler
+from learner.service.guard import Context, Handler, rewrapped
 
 Needs = Callable[[str], Role | None]
 """Returns the role that a method needs, by its path; None if anyone may call it."""
@@ -71,15 +71,11 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
             self._on_accepted(grpc_address(context.peer()))
             CALLER.set(caller)  # each call has a task, and so a context, of its own
 
-        for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):
-            inner = getattr(handler, kind)
-            if inner is not None:
-                make: Callable[..., Handler] = getattr(grpc, f"{kind}_rpc_method_handler")
-                wrap = self._writer if kind.endswith("stream") else _answerer
-                return make(
-                    wrap(inner, enter, token, needed), handler.request_deserializer, handler.response_serializer
-                )
-        return handler
+        def entered(kind: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+            wrap = self._writer if kind.endswith("stream") else _answerer
+            return wrap(inner, enter, token, needed)
+
+        return rewrapped(handler, entered)
 
     def _writer(
         self, inner: Callable[..., Any], enter: Callable[[Context], None], token: str | None, needed: Role

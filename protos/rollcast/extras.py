@@ -1,7 +1,6 @@
 """Says how optional parts are added to this installation, wherever it came from."""
 
 import json
-from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +15,8 @@ def install(extras: str) -> str:
     Args:
         extras: Names of extras, separated by commas.
     """
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - only after an error
+
     try:
         origin = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):

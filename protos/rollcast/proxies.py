@@ -5,7 +5,6 @@ channel is told whether there is a proxy, and which.
 """
 
 import base64
-import http.client
 import ipaddress
 import os
 import socket
@@ -65,6 +64,8 @@ class Proxy:
         Raises:
             OSError: The proxy does not answer, or refuses.
         """
+        import http.client  # noqa: PLC0415 - few connections go through a proxy
+
         tunnel = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
         login = unquote(self.login.removesuffix("@")).encode()
         tunnel.set_tunnel(
@@ -94,7 +95,7 @@ def proxy_of(host: str, *, tls: bool, variables: Mapping[str, str] = os.environ)
     return _parsed(name, url)
 
 
-def channel_options(address: str, *, tls: bool) -> list[tuple[str, Any]]:
+def proxy_options(address: str, *, tls: bool) -> list[tuple[str, Any]]:
     """Returns the options that tell a channel its proxy.
 
     Args:

@@ -123,7 +123,7 @@ class ClientSecurity:
         """Returns the options of a channel, with its proxy and the expected name of the server."""
         is_tls = self.ca is not None
         named = [("grpc.ssl_target_name_override", self.server_name)] if is_tls and self.server_name is not None else []
-        return [*options, *proxies.channel_options(address, tls=is_tls), *named]
+        return [*options, *proxies.proxy_options(address, tls=is_tls), *named]
 
     def proxy_words(self, address: str) -> str:
         """Returns what to know about the proxy when a connection fails; see `rollcast.proxies.proxy_words`."""

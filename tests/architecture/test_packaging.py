@@ -102,13 +102,19 @@ def test_the_changelog_knows_the_version() -> None:
     assert headings[0] == PROJECT["version"]
 
 
+NAMED_EXTRAS = re.compile(
+    r"""(?:\binstall\(|missing_extra\(error, |EXTRA: Final = |needing_extra\("[\w-]+", |extras: str = )["']([\w,]+)["']"""
+)
+
+
 def test_messages_name_extras_that_a_wheel_has() -> None:
     """Install hints name existing extras, and say where this installation came from."""
     named = 0
     for path in sources():
         text = path.read_text(encoding="utf-8")
         assert "pip install 'rollcast[" not in text or path.name == "extras.py", shown(path)
-        for extras in re.findall(r"""\b(?:install\(|missing_extra\(error, |EXTRA: Final = )["']([\w,]+)["']""", text):
+        named += len(re.findall(r'needing_extra\("\w[\w-]*"\)', text))  # of the extras that are its default
+        for extras in re.findall(NAMED_EXTRAS, text):
             assert set(extras.split(",")) <= set(EXTRAS), f"{shown(path)}: {extras}"
             named += 1
     assert named >= 17

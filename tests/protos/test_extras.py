@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -28,5 +29,5 @@ from rollcast import extras
 def test_extras_come_from_where_the_package_came(origin: Any, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package from a folder, a file, an address or a repository is named as such; one of an index by its name."""
     text = origin if origin is None or isinstance(origin, str) else json.dumps(origin)
-    monkeypatch.setattr(extras, "distribution", lambda _: SimpleNamespace(read_text=lambda _: text))
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _: SimpleNamespace(read_text=lambda _: text))
     assert extras.install("learner,certs") == f"pip install {command}"

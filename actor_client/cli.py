@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rollcast.console import add_completion, report_old_package
+from rollcast.text import MAX_ERROR_CHARS, printable
 
 from actor_client.boards import cli as boards_cli
 from actor_client.command_line import StrictParser, add_common, add_recording, flags_of, missing_extra
@@ -179,7 +180,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         if error.exit_code is ExitCode.MISSING_EXTRA and report_old_package():  # too old to have the module
             return ExitCode.SHADOWED
         with suppress(OSError):  # the output is closed or the disk is full; the exit code reports the error too
-            print(f"error: {error.message}", file=sys.stderr)
+            print(f"error: {printable(error.message, MAX_ERROR_CHARS)}", file=sys.stderr)
         return error.exit_code
     finally:
         sys.stdout.flush()  # an exception at exit could not be caught

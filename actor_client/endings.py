@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, NoReturn
 
 import structlog
+from rollcast.text import MAX_ERROR_CHARS, printable
 from rollcast.v1 import session_pb2
 
 from actor_client import logs
@@ -63,7 +64,9 @@ def say_end(error: ActorError, log_format: LogFormat) -> ExitCode:
     else:
         shown_lines = f"{indented(error.traceback)}\n" if error.traceback else ""
         with suppress(OSError):  # the output is closed or the disk is full; the exit code reports the error too
-            sys.stderr.write(f"{shown_lines}error: {error.message} (exit code {error.exit_code.value})\n")
+            sys.stderr.write(
+                f"{shown_lines}error: {printable(error.message, MAX_ERROR_CHARS)} (exit code {error.exit_code.value})\n"
+            )
     return error.exit_code
 
 

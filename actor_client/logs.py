@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal, TextIO, cast
 
 import structlog
+from rollcast.text import printable
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 LogFormat = Literal["auto", "console", "json"]
@@ -76,7 +77,7 @@ def _fit_for_terminals(_logger: WrappedLogger, _method: str, event: EventDict) -
         if isinstance(value, float):
             event[key] = f"{value:.6g}"
         elif isinstance(value, str) and key != "exception" and not value.isprintable():
-            event[key] = "".join(char if char.isprintable() else "?" for char in value)[:MAX_VALUE_CHARS]
+            event[key] = printable(value, MAX_VALUE_CHARS)
     return event
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rollcast.console import add_completion, report_old_package
 from rollcast.signals import stop_signal_numbers
+from rollcast.text import printable
 
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
@@ -31,7 +32,6 @@ from learner.commands.runs import add_backup, add_runs
 from learner.commands.tournament import add_tournament
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import operator_signal_numbers, prepare_streams
-from learner.common.text import printable
 
 if TYPE_CHECKING:
     from learner.commands.operator import Operator

@@ -18,7 +18,7 @@ from actor_client.connection.backoff import Backoff
 from actor_client.connection.declarations import Declarations
 from actor_client.connection.downlink import Downlink, LoadPolicy
 from actor_client.connection.endpoint import CLOSE_SECONDS, Endpoint, call, first_of
-from actor_client.connection.errors import describe, describe_shortly, fatal, least_wait_seconds, superseded
+from actor_client.connection.errors import describe, describe_shortly, fatal, least_wait_seconds, one_line, superseded
 from actor_client.connection.lease import Lease
 from actor_client.connection.session import Opening
 from actor_client.connection.state import ConnectionState
@@ -198,7 +198,7 @@ class Connector:
             epoch=state.session.epoch,
             books=self._declarations.reports(),
             reason=reason,
-            message=message,
+            message=one_line(message),
         )
         try:
             await call(endpoint.sessions.CloseSession, request, CLOSE_SECONDS, metadata=endpoint.metadata)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import grpc
 from rollcast.errors import WireError
+from rollcast.text import printable
 from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.backoff import Clock
@@ -119,8 +120,7 @@ def describe_shortly(error: WireError) -> str:
 
 def one_line(text: str, limit: int = 500) -> str:
     """Returns an external text as one printable line."""
-    flat = " ".join(text.split())
-    return "".join(character if character.isprintable() else "?" for character in flat)[:limit]
+    return printable(" ".join(text.split()), limit)
 
 
 class DataRefusals:

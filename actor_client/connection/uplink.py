@@ -9,7 +9,7 @@ from typing import TypeAlias
 import grpc
 import structlog
 from rollcast import limits
-from rollcast.errors import Draining, WireError
+from rollcast.errors import MAX_RETRY_AFTER_SECONDS, Draining, WireError
 from rollcast.history import session_name
 from rollcast.v1 import trajectory_pb2
 
@@ -220,12 +220,13 @@ class Uplink:
         """
         state = self._state
         message = one_line(drain.message)
+        retry_seconds = min(drain.retry_after_ms / 1000, MAX_RETRY_AFTER_SECONDS)
         state.flowing = False
         if drain.final:
             self._log.info("run_finished", message=message)
             state.stop("the run is over")
             return
-        self._log.info("learner_drains", message=message, retry_after_seconds=drain.retry_after_ms / 1000)
+        self._log.info("learner_drains", message=message, retry_after_seconds=retry_seconds)
         try:
             async with asyncio.timeout(LAST_ACKS_SECONDS):
                 while state.window.in_flight:
@@ -238,4 +239,4 @@ class Uplink:
             self._log.debug(
                 "acks_missing", chunks=state.window.in_flight, reason=type(error).__name__
             )  # sent again later
-        raise Draining(message or "the learner is draining", retry_after_seconds=drain.retry_after_ms / 1000)
+        raise Draining(message or "the learner is draining", retry_after_seconds=retry_seconds)

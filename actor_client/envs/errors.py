@@ -2,7 +2,9 @@
 
 from typing import Any, Final
 
-from actor_client.envs.tracebacks import place_of, printable, traceback_of
+from rollcast.text import printable
+
+from actor_client.envs.tracebacks import place_of, traceback_of
 from actor_client.exits import ActorError, ExitCode
 
 STEP_VALUES: Final = ("observation", "reward", "terminated", "truncated", "info")

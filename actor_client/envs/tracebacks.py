@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from rollcast.text import printable
+
 MOST_LINES: Final = 60
 """Most lines of a traceback; a longer one loses its first lines."""
 _LONGEST_LINE: Final = 400
@@ -31,7 +33,7 @@ def traceback_of(error: BaseException) -> str:
     while first is not None and _module(first.tb_frame) in _OURS:
         first = first.tb_next
     text = "".join(traceback.TracebackException(type(error), error, first).format())
-    lines = [printable(line)[:_LONGEST_LINE] for line in text.rstrip().splitlines()]
+    lines = [printable(line, _LONGEST_LINE) for line in text.rstrip().splitlines()]
     return "\n".join(lines if len(lines) <= MOST_LINES else ["...", *lines[-MOST_LINES:]])
 
 
@@ -82,10 +84,3 @@ def _place(file: str, line: int) -> str:
         path = path.relative_to(Path.cwd())
     place = printable(f"{path}:{line}")
     return place if len(place) <= _LONGEST_PLACE else f"...{place[3 - _LONGEST_PLACE :]}"
-
-
-def printable(text: str) -> str:
-    """Returns a line with control characters as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

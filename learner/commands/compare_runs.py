@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from rollcast.text import printable
 
 from learner.commands.list_runs import read_run
 from learner.commands.run_groups import BY_NAME, BY_RUN, Group, Member, grouped, read_settings
 from learner.common.exits import ExitCode, UserError
 from learner.common.seed_statistics import Interval, Scores, improvement, improvement_interval, iqm, iqm_interval
-from learner.common.text import printable
 from learner.observe.curves import Curve, read_curves
 
 _UNFINISHED = frozenset({"running", "waiting", "paused", "failed", "killed", "stopped"})

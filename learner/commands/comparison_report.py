@@ -8,13 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rollcast.text import printable
+
 from learner.commands.compare_runs import Report, Request, Row, Scored
 from learner.commands.line_chart import Panel, draw, series_of
 from learner.commands.run_groups import Group
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, write_file
 from learner.common.seed_statistics import CONFIDENCE, REPLICATES, Interval
-from learner.common.text import printable
 from learner.observe.curves import RETURN_KEY, Curve
 from learner.observe.text import aligned, number
 

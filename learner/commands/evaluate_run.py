@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import structlog
 from rollcast.enums import AssignmentRole
+from rollcast.text import printable
 from rollcast.v1 import policy_pb2
 
 from learner.checkpoints.snapshots import SnapshotFiles
@@ -23,7 +24,6 @@ from learner.commands.own_actor import ActorRequest, OwnActor
 from learner.commands.tournament_report import SEATS_LEGEND
 from learner.commands.two_sides import play
 from learner.common.exits import ExitCode, UserError
-from learner.common.text import printable
 from learner.evaluation.games import GamesRound
 from learner.evaluation.opponents import EvaluationOpponents
 from learner.evaluation.result import EvaluationResult

@@ -9,9 +9,9 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
+from rollcast.text import printable
 
 from learner.common.seed_statistics import band
-from learner.common.text import printable
 from learner.observe.text import number
 
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]

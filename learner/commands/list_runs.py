@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rollcast.text import MAX_TEXT_CHARS, printable
+
 from learner.checkpoints.lock import FolderLock
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
-from learner.common.text import MAX_TEXT_CHARS, printable
 from learner.observe.journal import JOURNAL_FILE
 from learner.observe.summary import PROGRESS_FILE, SUMMARY_FILE, finite, read_small_json
 from learner.observe.text import aligned, number

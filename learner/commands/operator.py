@@ -15,18 +15,20 @@ from typing import Final, Self
 from urllib.parse import quote, urlsplit
 
 import grpc
-from rollcast.auth import authorization, proof_of, token_hash
+from rollcast.auth import MAX_FILE_BYTES, authorization, proof_of, token_hash
 from rollcast.channels import channel_options
 from rollcast.errors import WireError, from_rpc_error
 from rollcast.limits import MAX_CHUNK_BYTES
-from rollcast.tls import ClientSecurity, IdentityError
+from rollcast.text import printable
+from rollcast.tls import ClientSecurity, IdentityError, parsed_token
 from rollcast.tls import read_token as read_secret
 from rollcast.v1 import control_pb2, control_pb2_grpc
 
 from learner.checkpoints.lock import FolderLock
 from learner.commands.list_runs import list_runs, run_places
 from learner.common.exits import ExitCode, UserError
-from learner.common.text import printable
+from learner.common.files import open_regular
+from learner.common.platform import own_user
 from learner.observe.address import (
     ADDRESS_FILE,
     TRAINERS_FILE,
@@ -66,13 +68,20 @@ class Operator:
     PROTOCOL_MISMATCH if the server is not a learner, NOT_SAVED if there is no checkpoint.
     """
 
-    def __init__(self, address: str, *, page: str = "", security: ClientSecurity | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        page: str = "",
+        security: ClientSecurity | None = None,
+        found: BoundAddresses | None = None,
+    ) -> None:
         self.address = address
         self.page = page
-        self._security = security or ClientSecurity()
+        self._security = _security(found, security or ClientSecurity())
         try:
             file = self._security.token_file
-            self._token = None if file is None else read_secret(file)
+            self._token = _token_of(found) if file is None else read_secret(file)
             self._channel = self._security.sync_channel(address, channel_options(MAX_CHUNK_BYTES))
         except IdentityError as error:
             raise UserError(ExitCode.UNREACHABLE, str(error)) from None
@@ -91,7 +100,7 @@ class Operator:
         """
         asked = given or ClientSecurity()
         if control is not None:
-            return cls(control, security=_security(_at(control, results_dir), asked))
+            return cls(control, security=asked, found=_at(control, results_dir))
         return cls.of(find_running(run, results_dir)[1], asked)
 
     @classmethod
@@ -102,7 +111,7 @@ class Operator:
             UserError: A file of its identity cannot be read.
         """
         url = page_url(addresses.http, tls=addresses.tls)
-        return cls(addresses.control, page=url, security=_security(addresses, given or ClientSecurity()))
+        return cls(addresses.control, page=url, security=given, found=addresses)
 
     def __enter__(self) -> Self:
         """Returns the operator."""
@@ -186,13 +195,35 @@ class Operator:
 
 
 def _security(found: BoundAddresses | None, given: ClientSecurity) -> ClientSecurity:
-    """Returns the given identity, completed by that of a run folder."""
-    ca, token = given.ca, given.token_file
-    if found is not None and ca is None and found.tls:
-        ca = Path(found.ca) if found.ca else None
-    if found is not None and token is None and found.token and os.access(found.token, os.R_OK):
-        token = Path(found.token)
-    return replace(given, ca=ca, token_file=token)
+    """Returns the given identity, completed by the authority of a run folder."""
+    if found is not None and given.ca is None and found.tls and found.ca:
+        return replace(given, ca=Path(found.ca))
+    return given
+
+
+def _token_of(found: BoundAddresses | None) -> str | None:
+    """Returns the token of a run folder; None if it has none, or this user cannot read it.
+
+    Whoever can write to a folder of runs could name a token of this user's there, and an address of their own. So the
+    file of the addresses must be this user's, or the token must be of the same user as that file.
+
+    Raises:
+        UserError: It is of neither (NOT_ALLOWED).
+    """
+    if found is None or not found.token:
+        return None
+    try:
+        stream = open_regular(Path(found.token))
+    except OSError:
+        return None
+    with stream:
+        if found.owner is not None and found.owner not in {os.fstat(stream.fileno()).st_uid, own_user()}:
+            raise UserError(
+                ExitCode.NOT_ALLOWED,
+                f"the run folder, of another user, names the token {printable(found.token)}, which is not that user's and was "
+                "not sent; if you trust the folder, give --token-file FILE",
+            )
+        return parsed_token(stream.read(MAX_FILE_BYTES), Path(found.token))
 
 
 def _at(control: str, results_dir: Path) -> BoundAddresses | None:

@@ -10,9 +10,10 @@ from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import TypeVar
 
+from rollcast.text import printable
+
 from learner.checkpoints.names import CONFIGURATION, safe_name
 from learner.common.exits import ExitCode, UserError
-from learner.common.text import printable
 from learner.observe.curves import Curve
 from learner.settings.base import Path, Value
 from learner.settings.layers import leaves

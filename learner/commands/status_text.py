@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TextIO
 
 from google.protobuf.json_format import MessageToDict
+from rollcast.text import printable
 from rollcast.v1 import control_pb2, session_pb2
 
-from learner.common.text import printable
 from learner.observe import text
 from learner.observe.behavior_state import FIELDS
 

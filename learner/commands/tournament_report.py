@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from rollcast.text import printable
+
 from learner.commands.interval_chart import Value, draw_intervals
-from learner.common.text import printable
 from learner.observe.text import aligned
 from learner.self_play.strength import Results
 from learner.tournament.players import Player

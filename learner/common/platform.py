@@ -204,6 +204,11 @@ def is_private(descriptor: int) -> bool:
     return not _HAS_FILE_MODES or not stat.S_IMODE(os.fstat(descriptor).st_mode) & _MAY_OTHERS
 
 
+def own_user() -> int:
+    """Returns the number of the user of this process, as in the owner of a file; 0 where files have none (Windows)."""
+    return os.geteuid() if hasattr(os, "geteuid") else 0
+
+
 def replace_file(source: Path, target: Path) -> None:
     """Renames a file, replacing a file of the new name.
 

@@ -14,8 +14,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from rollcast.text import printable
+
 from learner.common.exits import ExitCode, UserError
-from learner.common.text import printable
 
 
 def find(setting: str, name: str, group: str, own: Mapping[str, Callable[..., Any] | str]) -> Callable[..., Any]:

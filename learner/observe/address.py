@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from learner.common.files import read_regular
+from learner.common.files import open_regular, read_regular
 from learner.observe.jsonfile import write_json
 
 ADDRESS_FILE = "address.json"
@@ -28,6 +29,7 @@ class BoundAddresses:
         tls: Whether they use TLS.
         ca: File with the authority of the learner's certificate; empty if it is not known.
         token: File with the operators' token; empty without one.
+        owner: User to whom the file with these addresses belongs; None if they are not from a file.
     """
 
     address: str
@@ -36,6 +38,7 @@ class BoundAddresses:
     tls: bool = False
     ca: str = ""
     token: str = ""
+    owner: int | None = field(default=None, compare=False)
 
     @property
     def all(self) -> list[str]:
@@ -62,7 +65,8 @@ def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
 def read_addresses(run_folder: Path) -> BoundAddresses | None:
     """Returns the addresses saved by :func:`write_addresses`, or None if they are missing or invalid."""
     try:
-        content = json.loads(read_regular(run_folder / ADDRESS_FILE, _MAX_BYTES))
+        with open_regular(run_folder / ADDRESS_FILE) as stream:
+            content, owner = json.loads(stream.read(_MAX_BYTES)), os.fstat(stream.fileno()).st_uid
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(content, dict):
@@ -71,7 +75,7 @@ def read_addresses(run_folder: Path) -> BoundAddresses | None:
     if not isinstance(address, str) or not isinstance(control, str) or not isinstance(http, str):
         return None
     ca, token = (value if isinstance(value, str) else "" for value in (content.get("ca"), content.get("token")))
-    return BoundAddresses(address, control, http, "ca" in content, ca, token)
+    return BoundAddresses(address, control, http, "ca" in content, ca, token, owner)
 
 
 def page_url(http: str, *, tls: bool = False) -> str:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-from learner.common.text import printable
+from rollcast.text import printable
+
 from learner.observe.stats import StatSummary
 
 IS_TRAINING = "Is Training"

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from rollcast.text import printable
+
 from learner.common.files import open_regular
-from learner.common.text import printable
 from learner.observe.jsonfile import AppendFile
 from learner.observe.stats import HIDDEN_KEYS, StatSummary
 

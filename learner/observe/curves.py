@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rollcast.text import printable
+
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
-from learner.common.text import printable
 from learner.observe.csvfile import COLUMNS, STATS_FILE
 
 RETURN_KEY = "Environment/Cumulative Reward"

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rollcast.text import printable
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
 from tensorboard.summary.writer import record_writer
 
-from learner.common.text import printable
 from learner.observe.jsonfile import AppendFile
 from learner.observe.stats import Aggregation, StatSummary
 

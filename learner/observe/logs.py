@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Literal, TextIO, cast
 
 import structlog
+from rollcast.text import printable
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from learner.common.plugins import in_one_line
-from learner.common.text import printable
 from learner.observe.jsonfile import AppendFile, as_json
 from learner.observe.rates import Throttle
 

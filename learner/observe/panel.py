@@ -12,8 +12,8 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
+from rollcast.text import printable
 
-from learner.common.text import printable
 from learner.observe import text
 from learner.observe.behavior_state import BehaviorState
 from learner.observe.bottleneck import NOTHING_DECLARED

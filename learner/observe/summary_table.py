@@ -11,8 +11,8 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from rollcast.text import printable
 
-from learner.common.text import printable
 from learner.observe import text
 from learner.observe.summary import BehaviorSummary, Summary
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from learner.common.text import printable
+from rollcast.text import printable
+
 from learner.observe.stats import HIDDEN_KEYS, StatSummary
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 from rollcast.extras import install
+from rollcast.text import printable
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, read_regular, write_file
-from learner.common.text import printable
 from learner.observe.stats import HIDDEN_KEYS, Aggregation, StatSummary
 
 HISTOGRAM_BINS = 30

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import structlog
 from rollcast.errors import Quarantined
+from rollcast.text import printable
 
-from learner.common.text import printable
 from learner.ingest.quarantine import FORM_FAULTS, MAX_FAULTS, Place
 from learner.ingest.session import ActorSession
 from learner.ingest.session_ids import short_id

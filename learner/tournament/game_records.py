@@ -11,10 +11,10 @@ from typing import Final
 import structlog
 from rollcast.chunks import GameRecord
 from rollcast.game_records import SCORES, GameText
+from rollcast.text import printable
 
 from learner.checkpoints.names import safe_name
 from learner.common.files import WriteFailed, write_file
-from learner.common.text import printable
 from learner.link.matches import Match
 from learner.observe.behavior_state import GameView
 from learner.observe.meters import RunMeters

@@ -67,7 +67,16 @@ def read_token(path: Path) -> str:
     Raises:
         IdentityError: The file cannot be read, or holds no token.
     """
-    text = read_file(path).decode("utf-8", "replace").strip()
+    return parsed_token(read_file(path), path)
+
+
+def parsed_token(content: bytes, path: Path) -> str:
+    """Returns the token in the content of a file.
+
+    Raises:
+        IdentityError: It holds no token.
+    """
+    text = content.decode("utf-8", "replace").strip()
     if TOKEN_FORM.fullmatch(text) is None:
         raise IdentityError(f"{path} must hold one token of 16 to 512 printable characters without spaces")
     return text

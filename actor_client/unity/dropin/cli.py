@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rollcast.console import report_old_package
 from rollcast.extras import install
+from rollcast.text import MAX_ERROR_CHARS, printable
 
 from actor_client.exits import ActorError
 from actor_client.platform import plain_interrupts, prepare_streams
@@ -66,6 +67,8 @@ class Console:
     def _say(self, line: str, content: dict[str, object]) -> None:
         if self.as_json:
             line = json.dumps(content | {"timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z")})
+        else:
+            line = printable(line, MAX_ERROR_CHARS)
         with suppress(OSError):  # the reader has gone; the exit code reports the error too
             sys.stderr.write(line + "\n")
             sys.stderr.flush()

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
+from rollcast.text import printable
+
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import describe_exit, end_process, start_process
 from actor_client.unity.players.launch import Launch
@@ -89,7 +91,7 @@ class PlayerProcess:
         for line in reversed(list(self._lines)):
             text = line.decode("utf-8", "replace").strip()
             if text:
-                return "".join(char if char.isprintable() else "?" for char in text)[:_SHOWN_CHARS]
+                return printable(text, _SHOWN_CHARS)
         return ""
 
     def ask_to_end(self) -> None:

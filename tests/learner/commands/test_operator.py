@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from learner.observe.address import (
     STARTS_AGAIN,
     AwaitedAddress,
     BoundAddresses,
+    read_addresses,
     write_addresses,
     write_awaited,
 )
@@ -62,6 +64,31 @@ async def test_every_command_reaches_the_learner() -> None:
         await call(learner, lambda operator: operator.drain(final=False))
         assert learner.hooks.calls == ["pause", "resume", "save", "drain True", "drain False"]
         assert await call(learner, Operator.accepts_actors)
+
+
+def test_a_folder_of_another_user_names_no_token_of_this_one(tmp_path: Path) -> None:
+    """A planted address.json with the attacker's address and authority and this user's token gets no token."""
+    token, own = tmp_path / "token", tmp_path.stat().st_uid
+    token.write_text("t" * 32)
+    planted = BoundAddresses(NOBODY, NOBODY, tls=True, token=str(token), owner=own + 1)
+    with pytest.raises(UserError, match="of another user, names the token") as caught:
+        Operator.of(planted)
+    assert caught.value.exit_code is ExitCode.NOT_ALLOWED
+    for given, addresses in (
+        (ClientSecurity(), replace(planted, owner=own)),
+        (ClientSecurity(token_file=token), planted),  # by the user's own word
+        (ClientSecurity(), replace(planted, token=str(tmp_path / "none"))),
+    ):
+        with Operator.of(addresses, given) as operator:
+            assert operator.address == NOBODY
+
+
+def test_the_owner_of_an_address_file_is_known(tmp_path: Path) -> None:
+    """The owner is the file's, whatever the file says."""
+    write_addresses(tmp_path, BoundAddresses(NOBODY, NOBODY, token=ADDRESS_FILE))
+    found = read_addresses(tmp_path)
+    assert found is not None
+    assert found.owner == tmp_path.stat().st_uid
 
 
 async def test_an_actor_that_is_shut_out_is_shown_and_released(capsys: pytest.CaptureFixture[str]) -> None:

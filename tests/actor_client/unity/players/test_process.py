@@ -46,7 +46,7 @@ def test_last_words_are_kept_however_much_it_writes(tmp_path: Path) -> None:
     )
     process.start()
     eventually(lambda: process.how_it_ended() is not None, "an end")
-    assert process.last_words() == "lib?[31mfoo.so: missing"
+    assert process.last_words() == "lib\\x1b[31mfoo.so: missing"
 
 
 def test_all_that_it_started_goes_with_it(tmp_path: Path) -> None:

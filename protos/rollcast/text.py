@@ -4,6 +4,8 @@ from __future__ import annotations
 
 MAX_TEXT_CHARS = 300
 """Longer untrusted text is truncated: names and errors are shown on one line."""
+MAX_ERROR_CHARS = 2000
+"""Longest message of an error that ends a command; it may hold a list that another machine sent."""
 
 
 def printable(text: str, limit: int = MAX_TEXT_CHARS) -> str:

@@ -1,8 +1,7 @@
 """Tests that untrusted text is made safe and short."""
 
 import pytest
-
-from learner.common import text
+from rollcast import text
 
 
 @pytest.mark.parametrize(

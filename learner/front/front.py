@@ -82,10 +82,12 @@ class Site:
     Attributes:
         folder: Folder of the operator's token.
         falls_back: Whether to take a free port if the page's own is in use.
+        about: Returns the settings and events of the run, and the runs beside it.
     """
 
     folder: Path
     falls_back: bool
+    about: Callable[[], dict[str, Any]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +438,7 @@ class Front:
             is_serving=lambda: server.is_serving,
             history=self.run_status.history,
             version=version("rollcast"),
+            about=self._site.about,
         )
         return StatusSite(self._service, self._token, hooks, self._identity, falls_back=self._site.falls_back)
 

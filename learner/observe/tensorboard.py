@@ -90,14 +90,15 @@ class TensorBoardWriter:
 
 def settings_table(settings: Mapping[str, object]) -> str:
     """Returns a tree of settings as a Markdown table with dotted names, for the text ``Hyperparameters``."""
-    rows = [f"| {printable(name)} | {_cell(value)} |" for name, value in _flat(settings, "")]
+    rows = [f"| {printable(name)} | {_cell(value)} |" for name, value in flat_settings(settings)]
     return "\n".join(["| setting | value |", "|---|---|", *rows])
 
 
-def _flat(settings: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+def flat_settings(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yields the settings of a tree with their dotted names."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat_settings(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -195,6 +195,7 @@ class ActorView:
         wait_share: Share of its time spent waiting, 0 to 1; None if not reported.
         waits_for: Reason of its longest wait, one of `learner.ingest.times.WAIT_REASONS`; empty for none.
         round_trip_seconds: Seconds from sending a chunk to its ack; None if not reported.
+        failures: How often its environments have failed.
         error: Problem of its environments, or why its newest policy does not act; empty if there is none; untrusted.
         books: Counts of its steps.
     """
@@ -209,5 +210,6 @@ class ActorView:
     wait_share: float | None = None
     waits_for: str = ""
     round_trip_seconds: float | None = None
+    failures: int = 0
     error: str = ""
     books: ActorBooksView = field(default_factory=ActorBooksView)

@@ -44,7 +44,9 @@ class AboutRun:
             for name, value in flat_settings(effective_document(loaded))
         ]
         has_curves = "tensorboard" in loaded.options.rollcast.stats_writers
-        self._tensorboard = f"tensorboard --logdir {shlex.quote(str(self._results_dir.absolute()))}" if has_curves else ""
+        self._tensorboard = (
+            f"tensorboard --logdir {shlex.quote(str(self._results_dir.absolute()))}" if has_curves else ""
+        )
 
     def __call__(self) -> dict[str, Any]:
         """Returns the document. Files of any content are read without an error."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from learner.observe.behavior_state import BehaviorState
 
@@ -36,6 +36,9 @@ class Bottleneck:
     learner_busy: float = 0.0
     actor_busy: float = 0.0
     network_share: float = 0.0
+
+
+MAX_TROUBLES: Final = 20
 
 
 class GpuMemory(NamedTuple):
@@ -110,6 +113,15 @@ class QuarantineView:
     fault: str
 
 
+class TroubleView(NamedTuple):
+    """An actor with a problem: its name for itself and its error, both untrusted, its failures and the steps it gave up."""
+
+    actor: str
+    error: str
+    failures: int
+    given_up_steps: int
+
+
 @dataclass(frozen=True, slots=True)
 class RunView:
     """The run at one moment.
@@ -131,6 +143,9 @@ class RunView:
         actors_away: Actors whose lease has run out, and that may still return to their sessions.
         tls: Whether the address uses TLS.
         games: Whether all behaviors of the run file have self-play.
+        page: URL of the status page, without a token; empty for none.
+        troubles: Actors with a problem, at most `MAX_TROUBLES`.
+        troubled: Number of all actors with a problem.
     """
 
     run_id: str
@@ -149,6 +164,9 @@ class RunView:
     actors_away: int = 0
     tls: bool = False
     games: bool = False
+    page: str = ""
+    troubles: tuple[TroubleView, ...] = ()
+    troubled: int = 0
 
     @property
     def actor_command(self) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.session import Account, ActorSession
@@ -15,9 +15,6 @@ from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import ActorBooksView, ActorView
 from learner.service.control_calls import ActorRates, ControlHooks
 from learner.web.hooks import StatusView
-
-FAILURE_SHOWN_SECONDS: Final = 300.0
-"""Seconds for which the page shows a failure of an actor's environments."""
 
 
 class RunHooks:
@@ -116,15 +113,9 @@ class RunHooks:
             waits_for=session.times.waits_for,
             round_trip_seconds=session.times.round_trip_seconds,
             failures=0 if session.environments.state is None else session.environments.state.failures,
-            error=next((said for said in _complaints(session, self._sessions.clock()) if said), ""),
+            error=session.complaint(self._sessions.clock()),
             books=_books(accounts),
         )
-
-
-def _complaints(session: ActorSession, now: float) -> Iterator[str]:
-    """Yields the problems of an actor, the worst first."""
-    yield session.environments.complaint(now, FAILURE_SHOWN_SECONDS)
-    yield from (policy.error for policy in session.policies)
 
 
 def _curves(behavior: BehaviorState) -> dict[str, float | None]:

@@ -50,7 +50,12 @@ class FailingHooks(Hooks):
 
     def status(self) -> StatusView:
         """Returns it."""
-        numbers = {"evaluation_return_mean": 470.5, "best_return": 480.25, "best_step": 1234567, "episode_length_mean": 31.5}
+        numbers = {
+            "evaluation_return_mean": 470.5,
+            "best_return": 480.25,
+            "best_step": 1234567,
+            "episode_length_mean": 31.5,
+        }
         behavior = BehaviorState(NAME, env_steps_trained=500, max_steps=1000, episodes=3, numbers=numbers)
         run = RunView("walk", RunState.TRAINING, 1, 1.0, "127.0.0.1:1", 3, "", (behavior,))
         books = ActorBooksView(produced=3705, discarded={"environment_failed": 3705})
@@ -102,6 +107,16 @@ def test_settings_events_and_other_runs(browser: Browser) -> None:
         browser.click("#all-settings")
         assert len(browser.texts("#setting-rows tr")) == 2
         assert "actor left actor worker-9" in browser.text("#event-rows")
-        assert browser.text("#run-rows").split() == "earlier finished: max_steps 5,000 12.5 13.5 60 s ago".split()
+        assert browser.text("#run-rows").split() == [
+            "earlier",
+            "finished:",
+            "max_steps",
+            "5,000",
+            "12.5",
+            "13.5",
+            "60",
+            "s",
+            "ago",
+        ]
         assert browser.text("#tensorboard") == ABOUT["tensorboard"]
         assert browser.complaints() == []

@@ -42,11 +42,15 @@ MAX_TROUBLES: Final = 20
 
 
 class GpuMemory(NamedTuple):
-    """Memory of the training device, in bytes: of tensors, of torch, and all of it."""
+    """Memory of the training device in bytes, of tensors, of torch, and all of it; and how busy it is.
+
+    ``busy`` is the share of the last moments in which it computed, as NVML reports it; None without NVML.
+    """
 
     allocated: int
     reserved: int
     total: int
+    busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

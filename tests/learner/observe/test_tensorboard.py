@@ -111,7 +111,8 @@ def test_the_table_of_hyperparameters(
     multiplexer.AddRunsFromDirectory(str(tmp_path)).Reload()
     provider: Any = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))  # type: ignore[no-untyped-call]
     context: Any = backend_context.Context(base_plugin.TBContext(data_provider=provider))  # type: ignore[no-untyped-call]
-    request = api_pb2.ListSessionGroupsRequest(start_index=0, slice_size=10, allowed_statuses=[0, 1, 2, 3])
+    messages: Any = api_pb2
+    request = messages.ListSessionGroupsRequest(start_index=0, slice_size=10, allowed_statuses=[0, 1, 2, 3])
     handler: Any = list_session_groups.Handler(RequestContext(), context, "", request)  # type: ignore[no-untyped-call]
     (row,) = handler.run().session_groups
     assert row.name == f"run-1/{behavior}"

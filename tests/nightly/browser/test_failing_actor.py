@@ -61,9 +61,9 @@ class FailingHooks(Hooks):
         books = ActorBooksView(produced=3705, discarded={"environment_failed": 3705})
         error = "environment 2 failed: ConnectionError: the simulator closed its socket"
         actors = (
-            ActorView("good-0", 0, connected=True, last_seen_seconds=0.1),
-            ActorView("good-1", 1, connected=True, last_seen_seconds=0.1),
-            ActorView("bad", 2, connected=True, last_seen_seconds=0.1, failures=18, error=error, books=books),
+            ActorView("good-0", 0, connected=True, last_seen_seconds=2.0),
+            ActorView("good-1", 1, connected=True, last_seen_seconds=2.0),
+            ActorView("bad", 2, connected=True, last_seen_seconds=2.0, failures=18, error=error, books=books),
         )
         return StatusView(run, actors, "1.2.3")
 

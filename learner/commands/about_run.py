@@ -8,9 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from rollcast.text import printable
+
 from learner.commands.list_runs import list_runs
 from learner.common.exits import UserError
-from learner.common.text import printable
 from learner.observe.journal import newest_events
 from learner.observe.tensorboard import flat_settings
 from learner.settings.load import MASK, LoadedRun, effective_document

@@ -76,8 +76,7 @@ def serve(
         initialize_from=checkpoints.initialize_from,
     )
     with opened as folder, log_file.opened(folder.path):
-        # It listens once torch is loaded, which takes from seconds to minutes.
-        log.info("learner_starts", run=folder.run_id, resumed=folder.resuming)
+        log.info("learner_starts", run=folder.run_id, resumed=folder.resuming, next=_next_step(loaded, folder))
         # With a process of trainers, this one works without torch.
         if checkpoints.inference:
             from learner.commands.inference import serve_inference  # noqa: PLC0415
@@ -97,6 +96,17 @@ def serve(
         if not ending.is_complete:
             return ExitCode.NOT_SAVED
         return stopped_code if ending.reason == SIGNAL else ExitCode.OK
+
+
+def _next_step(loaded: LoadedRun, folder: RunFolder) -> str:
+    """Returns what the learner does before it listens, during which it logs nothing."""
+    reads = " and reads the checkpoint" if folder.resuming else ""
+    service = loaded.options.rollcast
+    if service.trainer_address is not None:
+        return "waits for its trainer processes, then listens for actors"
+    if service.has_ranks:
+        return f"starts {service.trainers} trainer processes, which load torch{reads}, then listens for actors"
+    return f"loads torch{reads}, which takes seconds, on a slow disk up to a minute; then listens for actors"
 
 
 class Deaths:

@@ -27,6 +27,8 @@ from actor_client.counts import count
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.addresses import split_address
 
+PATIENT_SECONDS: Final = 60.0
+"""Seconds without an answer of the learner from which on the actor warns."""
 _START: Final = "start the learner with rollcast-learner serve RUN.yaml, or give its address with --learner"
 _WAIT: Final = "the actor waits until the learner is back; Ctrl-C ends the actor"
 
@@ -75,6 +77,7 @@ class Connector:
         self._fenced = 0
         self._opening = True
         self._has_advised = False
+        self._silent_since: float | None = None
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -151,6 +154,7 @@ class Connector:
         dropped_steps = self._declarations.opened(opening, run)
         self._opening = False
         self._has_advised = False
+        self._silent_since = None
         self._refused_since = None
         log = self._log.warning if opening is Opening.LOST else self._log.info
         log(
@@ -232,7 +236,9 @@ class Connector:
         if next_step:  # an earlier line of this outage, such as that of a cancelled call, had no advice
             state.notices.reset("unreachable")
         if not isinstance(error, Draining) and (left_out := state.notices.due("unreachable")) is not None:
-            self._log.warning(
+            # To wait for a learner that starts or restarts is the normal course; only a long wait is a problem.
+            say = self._log.info if self._is_brief_silence(error) else self._log.warning
+            say(
                 _event(error, is_opening=self._opening),
                 address=state.address,
                 reason=f"{state.last_failure}; trying again in {wait_seconds:.2g} s{self._until(error)}",
@@ -282,6 +288,14 @@ class Connector:
             return {}
         self._has_advised = True
         return {"action": _START if self._state.run is None else _WAIT}
+
+    def _is_brief_silence(self, error: WireError) -> bool:
+        """Returns whether no learner has answered for less than `PATIENT_SECONDS`."""
+        if not _is_silent(error):
+            return False
+        now = time.monotonic()
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        return now - self._silent_since < PATIENT_SECONDS
 
     def _is_early(self, error: WireError) -> bool:
         """Returns whether the learner, perhaps still starting, has never answered."""

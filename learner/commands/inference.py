@@ -14,6 +14,7 @@ from learner.checkpoints.choice import load_chosen
 from learner.checkpoints.names import LAST
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.store import CheckpointStore, last_states
+from learner.commands.about_run import AboutRun
 from learner.commands.announcing import announce
 from learner.commands.finished_run import restore_behaviors, without_training_limits
 from learner.commands.two_sides import play
@@ -144,7 +145,7 @@ def serve_inference(loaded: LoadedRun, folder: RunFolder, transport: Transport =
             role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.LEARN), purpose=Purpose.EVALUATE
         ),
         trains=False,
-        site=Site(folder.path, falls_back=http_address_is_default(loaded)),
+        site=Site(folder.path, http_address_is_default(loaded), AboutRun(folder.path, loaded)),
     )
     if state is not None:
         restore_behaviors(front, state.behaviors_table)

@@ -16,7 +16,7 @@ from rollcast.text import MAX_TEXT_CHARS, printable
 from learner.checkpoints.lock import FolderLock
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
-from learner.observe.journal import JOURNAL_FILE
+from learner.observe.journal import JOURNAL_FILE, newest_events
 from learner.observe.summary import PROGRESS_FILE, SUMMARY_FILE, finite, read_small_json
 from learner.observe.text import aligned, number
 
@@ -148,21 +148,7 @@ def _state(folder: Path, generation: int, summary: Mapping[str, Any], progress: 
 
 def _last_event(folder: Path) -> dict[str, Any]:
     """Returns the last complete event of the journal."""
-    try:
-        with open_regular(folder / JOURNAL_FILE) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).splitlines()
-    except OSError:
-        return {}
-    for line in reversed(lines):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            return event
-    return {}
+    return next(newest_events(folder, _TAIL_BYTES), {})
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -13,6 +13,7 @@ from learner.checkpoints.received import ReceivedSteps
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
+from learner.commands.about_run import AboutRun
 from learner.commands.announcing import announce
 from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_start import StartedTrainers
@@ -84,7 +85,7 @@ class TrainingRun:
                 run_id=folder.run_id,
                 generation=opened.generation,
                 seed=opened.seed,
-                site=Site(folder.path, falls_back=http_address_is_default(loaded)),
+                site=Site(folder.path, http_address_is_default(loaded), AboutRun(folder.path, loaded)),
                 snapshots=SnapshotFiles(folder.path),
                 session_key=session_key(folder.path),
                 history=open_learner_history(opened.generation),

@@ -82,10 +82,12 @@ class Site:
     Attributes:
         folder: Folder of the operator's token.
         falls_back: Whether to take a free port if the page's own is in use.
+        about: Returns the settings and events of the run, and the runs beside it.
     """
 
     folder: Path
     falls_back: bool
+    about: Callable[[], dict[str, Any]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ class Front:
         audited = None if site is None or task is not None else site.folder
         self._identity = identity_of(options.rollcast, own, audited)
         self._address = self._service.address
+        self._page = ""
         self._shown: RunView | None = None
         self._show_at = 0.0
         self._has_stopped = asyncio.Event()
@@ -234,7 +237,7 @@ class Front:
     def view(self) -> RunView:
         """Returns the current status; callable from any thread."""
         tls, games = self._identity.security is not None, self._options.plays_games
-        return self.run_status.run_view(self.state, self._address, tls=tls, games=games)
+        return self.run_status.run_view(self.state, self._address, tls=tls, games=games, page=self._page)
 
     async def run(self, assignment: policy_pb2.Assignment | None, begin: Begin, display: Display) -> Served:
         """Serves until the run is asked to end, and returns how it ended.
@@ -280,7 +283,7 @@ class Front:
     def _bound(self, server: LearnerServer, site: StatusSite | None) -> tuple[BoundAddresses, str]:
         self._address = with_port(self._service.address, server.port)
         control = with_port(self._service.control_address, server.control_port)
-        http, url = ("", "") if site is None else (site.address, site.url)
+        http, self._page = ("", "") if site is None else (site.address, site.url)
         ca = self._service.identity_files.ca
         bound = BoundAddresses(
             self._address,
@@ -290,7 +293,7 @@ class Front:
             ca="" if ca is None else str(ca.absolute()),
             token=self._token_path,
         )
-        return bound, url
+        return bound, self._page
 
     @property
     def _token_path(self) -> str:
@@ -436,6 +439,7 @@ class Front:
             is_serving=lambda: server.is_serving,
             history=self.run_status.history,
             version=version("rollcast"),
+            about=self._site.about,
         )
         return StatusSite(self._service, self._token, hooks, self._identity, falls_back=self._site.falls_back)
 

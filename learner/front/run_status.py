@@ -16,7 +16,7 @@ from learner.observe.behavior_state import ActorNumbers, BehaviorState, LedgerNu
 from learner.observe.history import History
 from learner.observe.milestones import Milestones
 from learner.observe.rates import WindowedRate
-from learner.observe.view import Bottleneck, RunState, RunView
+from learner.observe.view import MAX_TROUBLES, Bottleneck, RunState, RunView, TroubleView
 from learner.publish.store import PolicyStore
 from learner.settings.service import ServiceSettings
 
@@ -151,9 +151,11 @@ class RunStatus:
         """Seconds since the first start of the command."""
         return self._clock() - self.since
 
-    def run_view(self, state: RunState, address: str, *, tls: bool = False, games: bool = False) -> RunView:
+    def run_view(
+        self, state: RunState, address: str, *, tls: bool = False, games: bool = False, page: str = ""
+    ) -> RunView:
         """Returns the current status. Its error is the trainers', or that of the last actor while none is left."""
-        actors = len(self._sessions.live())
+        actors, troubles = len(self._sessions.live()), self._troubles()
         return RunView(
             run_id=self._run_id,
             state=state,
@@ -171,7 +173,24 @@ class RunStatus:
             bottleneck=self.bottleneck,
             lessons=self.stats.lessons,
             lockstep=self.stats.lockstep,
+            page=page,
+            troubles=troubles[:MAX_TROUBLES],
+            troubled=len(troubles),
         )
+
+    def _troubles(self) -> tuple[TroubleView, ...]:
+        """Returns the actors with a problem, by place."""
+        now, troubles = self._sessions.clock(), []
+        for session in sorted(self._sessions.live(), key=lambda session: session.actor_index):
+            error = session.complaint(now)
+            if error:
+                with self._sessions.lock:
+                    given_up = sum(account.given_up.total for account in session.accounts.values())
+                state = session.environments.state
+                troubles.append(
+                    TroubleView(session.actor_name, error, 0 if state is None else state.failures, given_up)
+                )
+        return tuple(troubles)
 
     def behavior_state(self, behavior: Behavior) -> BehaviorState:
         """Returns the state of one behavior."""

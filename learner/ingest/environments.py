@@ -17,6 +17,8 @@ from learner.observe.rates import Throttle
 MAX_ERROR_CHARACTERS: Final = 512
 FIRST_HANG_SECONDS: Final = 30.0
 """A call that lasts this long causes a warning, and another each time its duration doubles."""
+FAILURE_SHOWN_SECONDS: Final = 300.0
+"""Seconds for which the panel and the page show a failure of an actor's environments."""
 
 _log = structlog.get_logger(__name__)
 
@@ -102,7 +104,7 @@ class EnvironmentNotes:
             self._next_hang_seconds = 2 * state.hanging_seconds
             _log.warning("environment_hangs", actor=actor, call=f"{state.hanging} for {state.hanging_seconds:.0f} s")
 
-    def complaint(self, now: float, within_seconds: float) -> str:
+    def complaint(self, now: float, within_seconds: float = FAILURE_SHOWN_SECONDS) -> str:
         """Describes the current problem: a call that does not return, or a recent failure. Empty if there is none.
 
         Args:

@@ -499,6 +499,10 @@ class ActorSession:
             produced_steps=sum(report.produced for report in reports),
         )
 
+    def complaint(self, now: float) -> str:
+        """Returns the worst current problem of the actor, its environments' or its policies'; empty if there is none."""
+        return self.environments.complaint(now) or next((each.error for each in self.policies if each.error), "")
+
     def note_policies(
         self, policies: Iterable[PolicyState], newest: Callable[[str], int | None], generation: int
     ) -> None:

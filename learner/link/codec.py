@@ -63,7 +63,16 @@ from learner.observe.address import BoundAddresses
 from learner.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
 from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
 from learner.observe.summary import BehaviorSummary
-from learner.observe.view import Bottleneck, GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
+from learner.observe.view import (
+    Bottleneck,
+    GpuMemory,
+    LessonView,
+    LockstepView,
+    QuarantineView,
+    RunState,
+    RunView,
+    TroubleView,
+)
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
 from learner.settings.trainer import TrainerSettings
@@ -116,6 +125,7 @@ _PARTS: Final = (
         Seat,
         StoredPolicy,
         TrainerStats,
+        TroubleView,
     ),
 )
 _ENUMS: Final[tuple[type[enum.Enum], ...]] = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+import structlog
 import torch
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
@@ -13,13 +14,20 @@ from torch import Tensor, nn
 from learner.common.exits import ExitCode, UserError
 from learner.common.plugins import make
 from learner.networks.initializers import Initializer
-from learner.networks.observations import ObservationError, is_channels_first, picture_size
+from learner.networks.observations import ObservationError, is_channels_first, is_picture, picture_size
 from learner.settings.extensions import ENCODERS, load
+from learner.settings.network import NetworkSettings
+
+log = structlog.get_logger(__name__)
 
 MIN_SIDE_PIXELS: Final[Mapping[str, int]] = MappingProxyType(
     {"simple": 20, "nature_cnn": 36, "resnet": 15, "match3": 5, "fully_connected": 1}
 )
 """The smallest height and width each tower accepts."""
+
+DEFAULT_TOWER: Final = "simple"
+SMALLER: Final = ("match3", "fully_connected")
+"""Towers that take the default's place on images that are too small for it, such as boards."""
 
 CONVOLUTIONS: Final[Mapping[str, tuple[tuple[int, int, int], ...]]] = MappingProxyType(
     {
@@ -49,15 +57,39 @@ def encoded_size(spec: ObservationSpec, kind: str) -> int:
     return height * width * channels
 
 
-def _require_size(spec: ObservationSpec, kind: str) -> None:
-    """Raises ObservationError if an image is smaller than a tower accepts."""
+def fitting_tower(spec: ObservationSpec, kind: str) -> str:
+    """Returns the tower for an image: the named one, or in place of the default the first of `SMALLER` that fits.
+
+    Raises:
+        ObservationError: The image is smaller than the named tower accepts.
+    """
     height, width, _ = picture_size(spec)
-    least = MIN_SIDE_PIXELS[kind]
-    if min(height, width) < least:
-        raise ObservationError(
-            f"observation {spec.name!r} is {height}x{width} pixels; vis_encode_type {kind} needs at least {least} "
-            "pixels on each side: choose a smaller encoder (fully_connected accepts any size)",
-            spec.name,
+    side = min(height, width)
+    if side >= MIN_SIDE_PIXELS[kind]:
+        return kind
+    if kind == DEFAULT_TOWER:
+        return next(smaller for smaller in SMALLER if side >= MIN_SIDE_PIXELS[smaller])
+    fitting = ", ".join(name for name, least in MIN_SIDE_PIXELS.items() if side >= least)
+    raise ObservationError(
+        f"observation {spec.name!r} is {height}x{width} pixels; vis_encode_type {kind} needs at least "
+        f"{MIN_SIDE_PIXELS[kind]} pixels on each side: choose one that fits ({fitting}), or remove the key",
+        spec.name,
+    )
+
+
+def log_fitting_towers(behavior: str, specs: Iterable[ObservationSpec], settings: NetworkSettings) -> None:
+    """Logs in one line which images get a smaller tower than the default."""
+    if settings.tower is not None or settings.vis_encode_type != DEFAULT_TOWER:
+        return
+    fitted = {spec.name: fitting_tower(spec, DEFAULT_TOWER) for spec in specs if is_picture(spec)}
+    smaller = {name: tower for name, tower in fitted.items() if tower != DEFAULT_TOWER}
+    if smaller:
+        least = MIN_SIDE_PIXELS[DEFAULT_TOWER]
+        log.info(
+            "image_encoder_chosen",
+            behavior=behavior,
+            encoders=", ".join(f"{name}: {tower}" for name, tower in smaller.items()),
+            reason=f"{DEFAULT_TOWER} needs {least} pixels on each side; network_settings.vis_encode_type chooses another",
         )
 
 
@@ -71,14 +103,14 @@ class ImageEncoder(nn.Module):
         initializer: Draws the initial weights.
 
     Raises:
-        ObservationError: The image is smaller than the tower accepts.
+        ObservationError: See `fitting_tower`.
     """
 
     def __init__(self, spec: ObservationSpec, kind: str, size: int, initializer: Initializer) -> None:
         super().__init__()
         self._channels_first = is_channels_first(spec)
         _, _, channels = picture_size(spec)
-        _require_size(spec, kind)
+        kind = fitting_tower(spec, kind)
         self.size = size
         self._factor = 1.0 / spec.scale if spec.scale else 1.0
         self.tower = _tower(kind, channels, initializer)

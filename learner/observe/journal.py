@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import structlog
 
+from learner.common.files import open_regular
 from learner.observe.jsonfile import AppendFile, as_json
 from learner.observe.rates import Throttle
 
@@ -99,3 +102,26 @@ class Journal:
     def close(self) -> None:
         """Closes the file; a later event reopens it."""
         self._lines.close()
+
+
+def newest_events(run_folder: Path, max_bytes: int) -> Iterator[dict[str, Any]]:
+    """Yields the complete events at the end of a journal, the newest first; none if it is missing or unreadable.
+
+    Args:
+        run_folder: ``results/<run_id>``.
+        max_bytes: Bytes to read from the end of the file.
+    """
+    try:
+        with open_regular(run_folder / JOURNAL_FILE) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - max_bytes))
+            lines = file.read(max_bytes).splitlines()
+    except OSError:
+        return
+    for line in reversed(lines):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            yield event

@@ -7,6 +7,8 @@ import itertools
 import json
 import logging
 import os
+import re
+import shutil
 import sys
 import threading
 import traceback
@@ -104,6 +106,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 MAX_LOG_VALUE_CHARS = 2000
 EVENT_COLUMN_CHARS = 18
+FOLD_INDENT = "    "
 
 
 def configure(
@@ -130,6 +133,8 @@ def configure(
         structlog.processors.TimeStamper("iso" if for_machines else "%H:%M:%S", utc=for_machines),
     ]
     rendering = _for_machines() if for_machines else _for_people(colors=sink.isatty())
+    if not for_machines and sink.isatty():
+        rendering = [*rendering, _folded_to_terminal]
     if file is not None:
         rendering = [_kept_in(file), *rendering]
     _set_up(sink, level, shared, rendering)
@@ -241,6 +246,39 @@ def _for_people(*, colors: bool) -> list[Processor]:
         colors=colors, pad_event_to=EVENT_COLUMN_CHARS, sort_keys=False, exception_formatter=_write_traceback
     )
     return [_indented_traceback, _printable_values, renderer]
+
+
+def _folded_to_terminal(_logger: WrappedLogger, _method: str, line: object) -> str:
+    return folded(str(line), shutil.get_terminal_size().columns)
+
+
+_PARTS = re.compile(r"(?:\x1b\[[0-9;]*m)*(?:[^ \x1b]|\x1b\[[0-9;]*m)+| +")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def folded(line: str, columns: int) -> str:
+    """Returns a log line that is broken between words, with later lines indented. A traceback below it is unchanged.
+
+    Args:
+        line: The line, which may be coloured.
+        columns: Width of the terminal.
+    """
+    first, newline, rest = line.partition("\n")
+    room = columns - 1  # some terminals break a full line
+    if room <= 2 * len(FOLD_INDENT) or len(_COLOR.sub("", first)) <= room:
+        return line
+    out, used, gap = "", 0, ""
+    for part in _PARTS.findall(first):
+        if part.isspace():
+            gap = part
+            continue
+        width = len(_COLOR.sub("", part))
+        if used and width and used + len(gap) + width > room:
+            out, used = f"{out}\n{FOLD_INDENT}", len(FOLD_INDENT)
+        else:
+            out, used = out + gap, used + len(gap)
+        out, used, gap = out + part, used + width, ""
+    return f"{out}{newline}{rest}"
 
 
 def _for_machines() -> list[Processor]:

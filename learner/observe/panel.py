@@ -76,8 +76,9 @@ def _mean(values: list[float]) -> float:
 
 MAX_PANEL_CHARS = 110
 BAR_CHARS = 24
-FRAME_LINES = 8
+FRAME_LINES = 9
 BLOCK_LINES = 6
+SHOWN_TROUBLES = 3
 FULL_QUEUE = 0.95
 """From this share on the queue is shown as full: the trainer is the bottleneck."""
 
@@ -131,6 +132,9 @@ class PanelPicture:
         parts: list[RenderableType] = [_head(view)]
         if not view.behaviors:
             parts += [Text(), _invitation(view)]
+        if view.page:
+            parts.append(_line(("page        ", "dim"), (view.page, "")))
+        parts += _troubles(view)
         if view.behaviors:
             parts.append(_bottleneck(view.bottleneck))
         curricula = [lesson for lesson in view.lessons if lesson.lessons > 1]
@@ -138,7 +142,7 @@ class PanelPicture:
             parts.append(_lessons(curricula))
         if view.lockstep is not None:
             parts.append(_lockstep(view.lockstep))
-        roomy = FRAME_LINES + BLOCK_LINES * len(view.behaviors) <= height_lines
+        roomy = FRAME_LINES + len(_troubles(view)) + BLOCK_LINES * len(view.behaviors) <= height_lines
         for behavior in view.behaviors:
             parts += [Text(), _block(behavior, self._note(behavior))] if roomy else [_brief(behavior)]
         if view.last_error:
@@ -204,6 +208,26 @@ def _bottleneck(bottleneck: Bottleneck) -> Text:
     return _line(("bottleneck  ", "dim"), (bottleneck.name, "bold"), *figures)
 
 
+def _troubles(view: RunView) -> list[Text]:
+    """Returns a line for each of the first actors with a problem, and one for the others."""
+    lines = []
+    for trouble in view.troubles[:SHOWN_TROUBLES]:
+        figures = []
+        if trouble.failures:
+            figures.append(f"{trouble.failures:,} failure{'' if trouble.failures == 1 else 's'}")
+        if trouble.given_up_steps:
+            figures.append(f"{trouble.given_up_steps:,} steps given up")
+        told = "".join(f"  {figure}" for figure in figures)
+        error = printable(trouble.error)
+        lines.append(
+            _line(("failing     ", "yellow"), (printable(trouble.actor, 24), "bold"), (told, ""), (f"  {error}", "dim"))
+        )
+    if view.troubled > SHOWN_TROUBLES:
+        more = f"and {view.troubled - SHOWN_TROUBLES:,} more actors"
+        lines.append(_line(("            ", ""), (more, "yellow"), ("; rollcast-learner status shows them", "dim")))
+    return lines
+
+
 def _lockstep(view: LockstepView) -> Text:
     """Returns the progress of lock-step, and whether the run is still reproducible."""
     said = ("reproducible", "green") if view.is_reproducible else (printable(view.reason), "yellow")
@@ -246,7 +270,11 @@ def _steps(behavior: BehaviorState) -> RenderableType:
         (_time_left(behavior), "dim"),
     )
     bar = ProgressBar(
-        total=max(behavior.max_steps, 1), completed=min(behavior.env_steps_trained, behavior.max_steps), width=BAR_CHARS
+        total=max(behavior.max_steps, 1),
+        completed=min(behavior.env_steps_trained, behavior.max_steps),
+        width=BAR_CHARS,
+        complete_style="cyan",
+        finished_style="green",  # rich's own color of an unfinished bar is that of an error
     )
     grid.add_row(bar, done)
     return grid

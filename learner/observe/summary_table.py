@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 import structlog
 from rich.box import SIMPLE_HEAD
@@ -16,7 +18,7 @@ from rollcast.text import printable
 from learner.observe import text
 from learner.observe.summary import BehaviorSummary, Summary
 
-_FOLDS = frozenset({"model"})
+_FOLDS = frozenset({"model", "not trained", "target reached"})
 """Rows that remain readable in a narrow column."""
 _MEANINGS = {"not_training": ": left over at the end of training"}
 """What is said of reasons that look like a loss in the middle of a run."""
@@ -28,14 +30,21 @@ _STOPPED = frozenset({"signal", "operator"})
 log = structlog.get_logger(__name__)
 
 
-def print_summary(summary: Summary, console: Console | None = None) -> None:
-    """Prints the summary to standard output: a row per number, a column per behavior. A closed output is no error.
+def print_summary(summary: Summary, console: Console | None = None, file: Path | None = None) -> None:
+    """Prints the main numbers to standard output: a row per number, a column per behavior. A closed output is no error.
 
     If the columns are too narrow for their numbers, it prints a block per behavior.
+
+    Args:
+        summary: Summary of the run.
+        console: Console to print on; None for standard output.
+        file: File with every number, which the last line names; None for none.
     """
     try:
         console = console or Console()
         console.print(summary_table(summary, console.width))
+        if file is not None:
+            console.print(Text(f"every number: {printable(str(file))}", "dim"), soft_wrap=True)
         sys.stdout.flush()
     except (
         OSError,
@@ -89,32 +98,41 @@ def _block(name: str, cells: Mapping[str, str]) -> RenderableType:
 
 
 def _cells(behavior: BehaviorSummary) -> dict[str, str]:
-    ledger, actors = behavior.ledger, behavior.actor_books
+    """Returns the rows of a behavior; ``summary.json`` has every number."""
     return {
-        "steps taken": f"{behavior.env_steps_taken:,}",
         "steps trained": f"{behavior.env_steps_trained:,}",
-        "steps per second": text.speed(behavior.env_steps_per_second),
-        "while active": text.speed(behavior.env_steps_per_active_second),
-        "time": _seconds(behavior.wall_seconds),
-        "active time": _seconds(behavior.active_seconds),
-        "target return": text.number(behavior.target_return),
-        "time to target": _seconds(behavior.seconds_to_target),
-        "steps to target": "-" if behavior.env_steps_to_target is None else f"{behavior.env_steps_to_target:,}",
+        "not trained": _not_trained(behavior),
         "episodes": f"{behavior.episodes:,}",
-        "mean return": text.number(behavior.mean_return_100),
-        "policy version": f"{behavior.policy_version:,}",
-        "actors discarded": _by_reason(actors["discarded"]),
-        "actors dropped": _by_reason(actors["dropped"]),
-        "not received": f"{actors['outstanding']:,}",
-        "received": f"{ledger['received']:,}",
-        "trained": f"{ledger['trained']:,}",
-        "dropped": _by_reason(ledger["dropped"]),
-        "queued": f"{ledger['queued']:,}",
-        "lost": _by_reason(ledger["lost"]),
-        "received twice": f"{ledger['duplicate']:,}",
-        "sessions unknown": f"{ledger['unknown']:,}",
+        "mean return": _of_target(behavior),
+        "target reached": _target_reached(behavior),
+        "time": _seconds(behavior.wall_seconds),
+        "steps per second": text.speed(behavior.env_steps_per_second),
         "model": "-" if behavior.onnx_path is None else printable(behavior.onnx_path),
     }
+
+
+def _of_target(behavior: BehaviorSummary) -> str:
+    target = "" if behavior.target_return is None else f" of {text.number(behavior.target_return)}"
+    return f"{text.number(behavior.mean_return_100)}{target}"
+
+
+def _target_reached(behavior: BehaviorSummary) -> str:
+    if behavior.seconds_to_target is None or behavior.env_steps_to_target is None:
+        return "-"
+    return f"after {_seconds(behavior.seconds_to_target)}, {behavior.env_steps_to_target:,} steps"
+
+
+def _not_trained(behavior: BehaviorSummary) -> str:
+    """Returns the steps that were taken and not trained, with reasons."""
+    ledger, actors = behavior.ledger, behavior.actor_books
+    fates = {
+        "dropped": _by_reason(ledger["dropped"]),
+        "lost": _by_reason(ledger["lost"]),
+        "queued": f"{ledger['queued']:,}",
+        "given up by actors": _by_reason(Counter(actors["discarded"]) + Counter(actors["dropped"])),
+        "not received": f"{actors['outstanding']:,}",
+    }
+    return ", ".join(f"{fate} {count}" for fate, count in fates.items() if count != "0") or "0"
 
 
 def _seconds(seconds: float | None) -> str:
@@ -123,7 +141,7 @@ def _seconds(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else text.duration(seconds)
 
 
-def _by_reason(counts: dict[str, int]) -> str:
+def _by_reason(counts: Mapping[str, int]) -> str:
     total = f"{sum(counts.values()):,}"
     reasons = ", ".join(
         f"{printable(reason)} {count:,}{_MEANINGS.get(reason, '')}" for reason, count in counts.items() if count

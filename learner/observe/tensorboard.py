@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rollcast.text import printable
 
@@ -25,16 +25,24 @@ class TensorBoardWriter:
     Args:
         run_folder: ``results/<run_id>``.
         folder_name: Returns the name of a behavior's folder in it; pass that of its checkpoints.
+        settings: The resolved settings of the run, of which TensorBoard's table of hyperparameters shows those of each
+            behavior; None for none.
     """
 
-    def __init__(self, run_folder: Path, folder_name: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        run_folder: Path,
+        folder_name: Callable[[str], str] = str,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._settings = settings or {}
         self._run_folder = run_folder
         self._folder_name = folder_name
         self._files: dict[str, EventFile] = {}
         self._restarts: dict[str, int] = {}
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
-        """Writes a scalar for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM.
+        """Writes a scalar for each summary, and now and then the values of a HISTOGRAM as ``Histograms/<key>``.
 
         Raises:
             OSError: The file cannot be written.
@@ -45,13 +53,17 @@ class TensorBoardWriter:
             self._file(category).add_summaries(shown, step)
 
     def write_text(self, category: str, title: str, text: str, step: int = 0) -> None:
-        """Writes a Markdown text.
+        """Writes a Markdown text; with that of `HYPERPARAMETERS` also the row of the table.
 
         Raises:
             OSError: The file cannot be written.
             ValueError: The category is not a folder name.
         """
-        self._file(category).add_text(title, text, step)
+        file = self._file(category)
+        file.add_text(title, text, step)
+        hyperparameters = self._hyperparameters(category)
+        if title == HYPERPARAMETERS and hyperparameters:
+            file.add_hyperparameters(hyperparameters, f"{self._run_folder.name}/{category}")
 
     def restart(self, category: str, step: int) -> None:
         """Records that a run resumes from a checkpoint: values written at later steps are not part of it.
@@ -70,6 +82,13 @@ class TensorBoardWriter:
         files, self._files = self._files, {}
         for file in files.values():
             file.close()
+
+    def _hyperparameters(self, category: str) -> dict[str, object]:
+        """Returns the settings of a behavior and the seed, by dotted names."""
+        behaviors = self._settings.get("behaviors") or {}
+        own = behaviors.get(category) or self._settings.get("default_settings") or {}
+        seed = (self._settings.get("env_settings") or {}).get("seed")
+        return {**dict(flat_settings(own)), **({} if seed is None or not own else {"seed": seed})}
 
     def _file(self, category: str) -> EventFile:
         file = self._files.get(category)
@@ -90,14 +109,15 @@ class TensorBoardWriter:
 
 def settings_table(settings: Mapping[str, object]) -> str:
     """Returns a tree of settings as a Markdown table with dotted names, for the text ``Hyperparameters``."""
-    rows = [f"| {printable(name)} | {_cell(value)} |" for name, value in _flat(settings, "")]
+    rows = [f"| {printable(name)} | {_cell(value)} |" for name, value in flat_settings(settings)]
     return "\n".join(["| setting | value |", "|---|---|", *rows])
 
 
-def _flat(settings: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+def flat_settings(settings: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yields the settings of a tree with their dotted names."""
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat_settings(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

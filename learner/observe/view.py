@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from learner.observe.behavior_state import BehaviorState
 
@@ -38,12 +38,19 @@ class Bottleneck:
     network_share: float = 0.0
 
 
+MAX_TROUBLES: Final = 20
+
+
 class GpuMemory(NamedTuple):
-    """Memory of the training device, in bytes: of tensors, of torch, and all of it."""
+    """Memory of the training device in bytes, of tensors, of torch, and all of it; and how busy it is.
+
+    ``busy`` is the share of the last moments in which it computed, as NVML reports it; None without NVML.
+    """
 
     allocated: int
     reserved: int
     total: int
+    busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,15 @@ class QuarantineView:
     fault: str
 
 
+class TroubleView(NamedTuple):
+    """An actor with a problem: its name for itself and its error, both untrusted, its failures and the steps it gave up."""
+
+    actor: str
+    error: str
+    failures: int
+    given_up_steps: int
+
+
 @dataclass(frozen=True, slots=True)
 class RunView:
     """The run at one moment.
@@ -131,6 +147,9 @@ class RunView:
         actors_away: Actors whose lease has run out, and that may still return to their sessions.
         tls: Whether the address uses TLS.
         games: Whether all behaviors of the run file have self-play.
+        page: URL of the status page, without a token; empty for none.
+        troubles: Actors with a problem, at most `MAX_TROUBLES`.
+        troubled: Number of all actors with a problem.
     """
 
     run_id: str
@@ -149,6 +168,9 @@ class RunView:
     actors_away: int = 0
     tls: bool = False
     games: bool = False
+    page: str = ""
+    troubles: tuple[TroubleView, ...] = ()
+    troubled: int = 0
 
     @property
     def actor_command(self) -> str:
@@ -195,6 +217,7 @@ class ActorView:
         wait_share: Share of its time spent waiting, 0 to 1; None if not reported.
         waits_for: Reason of its longest wait, one of `learner.ingest.times.WAIT_REASONS`; empty for none.
         round_trip_seconds: Seconds from sending a chunk to its ack; None if not reported.
+        failures: How often its environments have failed.
         error: Problem of its environments, or why its newest policy does not act; empty if there is none; untrusted.
         books: Counts of its steps.
     """
@@ -209,5 +232,6 @@ class ActorView:
     wait_share: float | None = None
     waits_for: str = ""
     round_trip_seconds: float | None = None
+    failures: int = 0
     error: str = ""
     books: ActorBooksView = field(default_factory=ActorBooksView)

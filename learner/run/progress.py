@@ -118,11 +118,10 @@ class SummaryWriter(RunPart):
             lockstep=self._lockstep(),
             actors_opened=self._actors_opened(),
         )
-        is_written = True
+        file = None
         try:
-            write_summary(self._folder.path, summary)
+            file = write_summary(self._folder.path, summary)
         except WriteFailed as failure:
             log.error("summary_failed", error=str(failure))
-            is_written = False
-        print_summary(summary)
-        return is_written
+        print_summary(summary, file=file)
+        return file is not None

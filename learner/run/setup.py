@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -97,11 +98,26 @@ class Configuration(RunPart):
 
 
 def gpu_memory(device: torch.device) -> Callable[[], GpuMemory] | None:
-    """Returns a function that reads the memory of the training device; None if it is not a GPU."""
+    """Returns a function that reads the memory and the use of the training device; None if it is not a GPU."""
     if device.type != "cuda":
         return None
     total = torch.cuda.get_device_properties(device).total_memory
-    return lambda: GpuMemory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device), total)
+    has_nvml = importlib.util.find_spec("pynvml") is not None  # of the package nvidia-ml-py
+
+    def read() -> GpuMemory:
+        busy = _gpu_busy(device) if has_nvml else None
+        return GpuMemory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device), total, busy)
+
+    return read
+
+
+def _gpu_busy(device: torch.device) -> float | None:
+    """Returns the share of time in which the device computed; None if NVML does not say, as on a part of a device."""
+    try:
+        return torch.cuda.utilization(device) / 100.0
+    except Exception as error:  # noqa: BLE001 - pynvml's errors are its own
+        log.debug("gpu_use_unknown", error=str(error))
+        return None
 
 
 def usable_device(options: RunOptions) -> torch.device:

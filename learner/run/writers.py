@@ -45,7 +45,7 @@ class WriterContext:
 
 
 _OWN: Mapping[str, Callable[[WriterContext], StatsWriter]] = {
-    "tensorboard": lambda context: TensorBoardWriter(context.run_folder, context.folder_name),
+    "tensorboard": lambda context: TensorBoardWriter(context.run_folder, context.folder_name, context.settings),
     "csv": lambda context: CsvWriter(context.run_folder, context.folder_name),
     "wandb": lambda context: WandbWriter(
         context.run_folder, context.run_id, context.settings, is_resumed=context.is_resumed

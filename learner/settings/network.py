@@ -89,7 +89,7 @@ class NetworkSettings(LenientSettings):
     num_layers: PositiveWhole = Field(default=2, le=MAX_LAYERS)
     """layers of the body; with a list of hidden_units its length"""
     vis_encode_type: str = "simple"
-    """encoder of visual observations: simple, nature_cnn, resnet, match3, fully_connected, or an entry point's name"""
+    """encoder of images: simple (small images: one that fits), nature_cnn, resnet, match3, fully_connected, or yours"""
     memory: MemorySettings | None = None
     """recurrent memory; null disables it"""
     tower: TowerSettings | None = None

@@ -26,6 +26,7 @@ from learner.link.control import Answer, Request, RequestKind, Seen, StopTurns
 from learner.link.to_front import Cut, Done
 from learner.link.to_trainers import Actors, Books, Declared, Experience, QueueFull, ToTrainers
 from learner.link.turns import TurnKind
+from learner.networks.visual import log_fitting_towers
 from learner.trainers.base import Trainer
 from learner.trainers.experience_history import ExperienceHistory
 from learner.trainers.parts import RunPart
@@ -335,6 +336,7 @@ class TrainerLoop:
         trainer.share_state()
         trainer.start()
         self._trainers[declared.name] = trainer
+        log_fitting_towers(declared.name, declared.spec.observations, declared.settings.network_settings)
         started = "trainer_started" if trainer.is_training else "policy_loaded"
         log.info(started, behavior=declared.name, version=trainer.version, step=trainer.get_step)
         self._finish_if_done(declared.name, trainer, is_new=True)

@@ -117,7 +117,7 @@ class EpisodeTally:
         kept_episodes: Number of returns in the mean.
         strength: Strength of the extrinsic reward signal; 0 without it.
         metrics: Also receives returns and lengths of training episodes.
-        numbers: Numbers reported by the trainer, to which the environments' statistics are added.
+        numbers: Numbers reported by the trainer, to which the mean length and the environments' statistics are added.
         lessons: Receives each training episode.
         evaluations: Receives each evaluation episode; nothing else here counts these. Demonstrations and episodes of
             opponents count nowhere.
@@ -150,8 +150,10 @@ class EpisodeTally:
         self._evaluations = evaluations or NoEvaluation()
         self._lessons = lessons or no_lessons()
         self._since_revision = self._lessons.since_revision
-        self._records = RecordTally(stats, {} if numbers is None else numbers, self._lessons)
+        self._numbers = {} if numbers is None else numbers
+        self._records = RecordTally(stats, self._numbers, self._lessons)
         self.returns: deque[float] = deque(maxlen=kept_episodes)
+        self._lengths: deque[float] = deque(maxlen=kept_episodes)
         self.episodes = 0
         self._stats = stats
         self._strength = strength
@@ -240,7 +242,10 @@ class EpisodeTally:
         if self._strength:
             self._stats.add_stats("Policy/Extrinsic Reward", total * self._strength)
         self._metrics.episode_return.observe(total)
-        self._metrics.episode_steps.observe(columns["episode/length"][is_training])
+        lengths = columns["episode/length"][is_training]
+        self._metrics.episode_steps.observe(lengths)
+        self._lengths.extend(lengths.tolist())
+        self._numbers["episode_length_mean"] = sum(self._lengths) / len(self._lengths)
         self.episodes += len(finished)
         self._update_episodes += len(finished)
         self._update_returns += float(total.sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from learner.observe.history import HistoryView
 from learner.observe.view import ActorView, RunView
@@ -32,6 +32,9 @@ class WebHooks(Protocol):
 
     def history(self, behavior: str, since: float) -> HistoryView | None:
         """Returns the curves of a behavior after a time; None if there is no such behavior."""
+
+    def about(self) -> dict[str, Any]:
+        """Returns the settings and events of the run, and the runs beside it."""
 
     def metrics(self) -> bytes:
         """Returns the metrics in Prometheus' text format."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable
+from typing import Any
 
 from learner.ingest.behaviors import BehaviorTable
 from learner.ingest.session import Account, ActorSession
@@ -15,9 +15,6 @@ from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import ActorBooksView, ActorView
 from learner.service.control_calls import ActorRates, ControlHooks
 from learner.web.hooks import StatusView
-
-FAILURE_SHOWN_SECONDS: Final = 300.0
-"""Seconds for which the page shows a failure of an actor's environments."""
 
 
 class RunHooks:
@@ -31,6 +28,7 @@ class RunHooks:
         is_serving: Returns the state reported by the gRPC health service; callable from any thread.
         history: The curves.
         version: Version of Rollcast.
+        about: Returns the settings and events of the run, and the runs beside it.
     """
 
     def __init__(
@@ -43,6 +41,7 @@ class RunHooks:
         is_serving: Callable[[], bool],
         history: History,
         version: str,
+        about: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         self._control = control
         self._behaviors = behaviors
@@ -50,6 +49,7 @@ class RunHooks:
         self._metrics = metrics
         self._is_serving = is_serving
         self._version = version
+        self._about = about
         self._rates = ActorRates(sessions)
         self._history = history
 
@@ -69,6 +69,10 @@ class RunHooks:
     def history(self, behavior: str, since: float) -> HistoryView | None:
         """Returns the curves of a behavior after a time."""
         return self._history.view(behavior, since)
+
+    def about(self) -> dict[str, Any]:
+        """Returns the settings and events of the run, and the runs beside it."""
+        return self._about()
 
     def metrics(self) -> bytes:
         """Returns the metrics."""
@@ -108,15 +112,10 @@ class RunHooks:
             wait_share=session.times.wait_share,
             waits_for=session.times.waits_for,
             round_trip_seconds=session.times.round_trip_seconds,
-            error=next((said for said in _complaints(session, self._sessions.clock()) if said), ""),
+            failures=0 if session.environments.state is None else session.environments.state.failures,
+            error=session.complaint(self._sessions.clock()),
             books=_books(accounts),
         )
-
-
-def _complaints(session: ActorSession, now: float) -> Iterator[str]:
-    """Yields the problems of an actor, the worst first."""
-    yield session.environments.complaint(now, FAILURE_SHOWN_SECONDS)
-    yield from (policy.error for policy in session.policies)
 
 
 def _curves(behavior: BehaviorState) -> dict[str, float | None]:

@@ -34,6 +34,8 @@ from learner.web.operator_token import OperatorToken
 
 FRESH_SECONDS: Final = 0.5
 """Seconds for which all callers share an answer."""
+ABOUT_SECONDS: Final = 5.0
+"""The same for the settings, events and other runs, which are read from files."""
 
 
 class SharedAnswer:
@@ -43,24 +45,30 @@ class SharedAnswer:
         make: Returns the answer; called in a thread of the executor.
         executor: A separate executor, because the loop's own serves the learner.
         clock: Returns monotonic seconds.
+        fresh_seconds: Largest age of an answer, in seconds.
     """
 
     def __init__(
-        self, make: Callable[[], bytes], executor: Executor, clock: Callable[[], float] = time.monotonic
+        self,
+        make: Callable[[], bytes],
+        executor: Executor,
+        clock: Callable[[], float] = time.monotonic,
+        fresh_seconds: float = FRESH_SECONDS,
     ) -> None:
         self._make = make
         self._executor = executor
         self._clock = clock
+        self._fresh_seconds = fresh_seconds
         self._making = asyncio.Lock()
         self._answer = b""
         self._fresh_until = -math.inf
 
     async def get(self) -> bytes:
-        """Returns an answer that is at most `FRESH_SECONDS` old."""
+        """Returns an answer that is fresh."""
         async with self._making:
             if self._clock() >= self._fresh_until:
                 self._answer = await asyncio.get_running_loop().run_in_executor(self._executor, self._make)
-                self._fresh_until = self._clock() + FRESH_SECONDS
+                self._fresh_until = self._clock() + self._fresh_seconds
         return self._answer
 
     def expire(self) -> None:
@@ -233,6 +241,7 @@ class Routes:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
         self._metrics = SharedAnswer(hooks.metrics, self._threads)
         self._status = SharedAnswer(lambda: to_json(status_document(hooks.status())), self._threads)
+        self._about = SharedAnswer(lambda: to_json(hooks.about()), self._threads, fresh_seconds=ABOUT_SECONDS)
         self._refused = Throttle()
         self._acting = asyncio.Lock()
         self._viewer, self._scraper = LastLook(), LastLook()
@@ -264,6 +273,7 @@ class Routes:
         app.router.add_get("/healthz", self.healthz)
         app.router.add_get("/api/status", self.status)
         app.router.add_get("/api/history", self.history)
+        app.router.add_get("/api/run", self.about)
         app.router.add_post("/api/operator", self.operator)
         app.router.add_post("/api/pause", self.pause)
         app.router.add_post("/api/resume", self.resume)
@@ -309,6 +319,11 @@ class Routes:
         self._draws_curves = True  # a page asks for the status before the curves
         self._viewer.note_answered()
         return json_answer(history_document(view))
+
+    async def about(self, request: web.Request) -> web.Response:
+        """Returns the settings and the newest events of the run, and the runs of the same folder."""
+        self._require_viewer(request)
+        return web.Response(body=await self._about.get(), content_type="application/json")
 
     async def operator(self, request: web.Request) -> web.Response:
         """Returns whether the caller is an operator."""

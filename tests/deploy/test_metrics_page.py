@@ -82,7 +82,7 @@ def learner_text() -> bytes:
             run,
             step_shares=Spread(0, 1, 2),
             policy_lags=Spread(0, 1, 2),
-            gpu=GpuMemory(1, 2, 3),
+            gpu=GpuMemory(1, 2, 3, 0.5),
             disk=Disk(1, 2),
             counts=meters.counts(),
         )

@@ -366,5 +366,12 @@ GPU_STATE: Final[tuple[StateMetric, ...]] = (
         "Memory that torch holds on the training device.",
         lambda now: now.gpu.reserved if now.gpu else 0,
     ),
+    StateMetric(
+        "gpu_busy_ratio",
+        "gauge",
+        "Share of the time in which the training device computed.",
+        (),
+        lambda now: [] if now.gpu is None or now.gpu.busy is None else [((), now.gpu.busy)],
+    ),
 )
 """Only if the training device is a GPU."""

@@ -111,6 +111,16 @@ def test_the_quiet_ends_with_its_time() -> None:
         wait_until(lambda: any(entry["event"] == "learner_unreachable" for entry in logs))
 
 
+def test_only_a_long_silence_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor that waits for its learner says so as information, and warns after a minute."""
+    for seconds, level in ((600.0, "info"), (0.0, "warning")):
+        monkeypatch.setattr(connector, "PATIENT_SECONDS", seconds)
+        with capture_logs() as logs, linked(ScriptedLearner(1)):
+            wait_until(lambda logs=logs: any(each["event"] == "learner_unreachable" for each in logs))  # type: ignore[misc]
+        levels = {entry["log_level"] for entry in logs if entry["event"] == "learner_unreachable"}
+        assert levels == {level}
+
+
 def test_an_unreachable_learner_is_found_once_it_is_there() -> None:
     """An actor that starts first connects once the learner listens, and says once in each outage what to do."""
     learner = ScriptedLearner()

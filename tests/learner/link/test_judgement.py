@@ -58,7 +58,9 @@ def test_an_answer_names_the_ranks() -> None:
 def test_a_refusal_is_told_as_it_would_be_told_here() -> None:
     """Message and metadata of a refusal cross the link."""
     small = ObservationSpec("pixels", np.dtype(np.uint8), (3, 3, 3), ObservationKind.IMAGE)
-    spec, settings = BehaviorSpec(NAME, (small,), ActionSpec(discrete_branches=(2,))), SETTINGS
+    spec = BehaviorSpec(NAME, (small,), ActionSpec(discrete_branches=(2,)))
+    network = SETTINGS.network_settings.model_copy(update={"vis_encode_type": "resnet"})
+    settings = SETTINGS.model_copy(update={"network_settings": network})
     with asked() as asking:
         with pytest.raises(Untrainable) as here:
             judge(spec, settings, SERVICE)

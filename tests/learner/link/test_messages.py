@@ -86,7 +86,7 @@ def stats() -> Stats:
         (LessonView("mass", 1, 2, "heavy"),),
         LockstepView(2, round=7),
         last_error="the disk is full",
-        gpu=GpuMemory(1, 2, 3),
+        gpu=GpuMemory(1, 2, 3, 0.5),
     )
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ import pytest
 import structlog
 
 from learner.observe import logs
-from learner.observe.logs import LOG_FILE, MAX_OLD_FILES, LogFile, LogFormat, is_terminal
+from learner.observe.logs import LOG_FILE, MAX_OLD_FILES, LogFile, LogFormat, folded, is_terminal
 from learner.observe.rates import Throttle
 from tests.learner.observe.disk import no_larger_than
 from tests.learner.process import process_as_before
@@ -214,3 +215,22 @@ def test_lines_of_another_process_are_written_like_the_own_ones(capsys: pytest.C
     assert "rate=None" in lines[0]
     assert any(line.startswith("  ValueError: x") for line in lines)
     assert not [line for line in lines if line.startswith("08:00:00 [info     ] forged")]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_long_line_is_broken_between_words(columns: int) -> None:
+    """On a terminal no line is longer than it, later lines are indented, and nothing but spaces is lost."""
+    line = "12:00:00 \x1b[32mprogress\x1b[0m           " + " ".join(
+        f"\x1b[36mkey{n}\x1b[0m=value{n}" for n in range(30)
+    )
+    shown = folded(line, columns)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert all(len(part) < columns for part in plain.splitlines())
+    assert all(part.startswith("    key") for part in plain.splitlines()[1:])
+    assert "".join(shown.split()) == "".join(line.split())
+
+
+@pytest.mark.parametrize("line", ["short", "", "x" * 500, "short\n  a traceback " + "y" * 500, "é" * 79])
+def test_what_cannot_be_broken_stays(line: str) -> None:
+    """Short lines, words longer than the terminal and tracebacks are unchanged."""
+    assert folded(line, 80) == line

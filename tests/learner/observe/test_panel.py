@@ -2,13 +2,15 @@
 
 import io
 import math
+import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from learner.observe.behavior_state import BehaviorState
 from learner.observe.panel import BARS, MAX_PANEL_CHARS, History, PanelPicture, sparkline
-from learner.observe.view import RunState, RunView
+from learner.observe.view import RunState, RunView, TroubleView
 from tests.learner.observe.views import behavior, run_view
 
 
@@ -90,3 +92,32 @@ def test_odd_states_draw() -> None:
         shown = draw(run_view(over, BehaviorState("Empty", steps_per_second=math.nan), state=state))
         assert all(part in shown for part in (state.value, "11 / 10", "225%"))
         assert state.value in draw(run_view(state=state))
+
+
+def test_failing_actors_and_the_page_stay_in_view() -> None:
+    """The panel names the page, and the first failing actors with what they cost; the others are counted."""
+    troubles = tuple(TroubleView(f"flaky-{n}", "environment 0 failed:\x1b[2J [bold]no", 18, 3705) for n in range(5))
+    view = replace(run_view(behavior()), page="http://127.0.0.1:9464/", troubles=troubles, troubled=40)
+    shown = draw(view)
+    assert "page        http://127.0.0.1:9464/" in shown
+    assert "failing     flaky-0  18 failures  3,705 steps given up  environment 0 failed:\\x1b[2J [bold]no" in shown
+    assert ("flaky-2" in shown, "flaky-3" in shown) == (True, False)
+    assert "and 37 more actors" in shown
+    for width in (20, 60, 80):
+        lines = draw(view, width=width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert any("flaky-0" in line for line in lines) or width == 20
+    assert "failing" not in draw(run_view(behavior()))
+    one = replace(view, troubles=(TroubleView("a" * 200, "its policy does not load", 0, 0),), troubled=1)
+    assert "failure" not in draw(one)
+    assert "its policy does not load" in draw(one)
+
+
+def test_an_unfinished_bar_is_not_red() -> None:
+    """Progress has the color of progress: rich's own is that of an error."""
+    console = Console(file=io.StringIO(), width=120, force_terminal=True, color_system="truecolor", no_color=False)
+    with console.capture() as capture:
+        console.print(PanelPicture().draw(run_view(behavior())))
+    bar = re.search(r"\x1b\[([0-9;]*)m━+", capture.get())
+    assert bar is not None
+    assert bar[1] == "36"

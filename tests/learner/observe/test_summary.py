@@ -164,4 +164,23 @@ def test_many_behaviors_are_blocks_on_a_narrow_screen() -> None:
     lines = printed(Summary("run", 2, "max_steps", {name: summary_of(name) for name in names}), 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert [line for line in lines if line in names] == names
-    assert sum("98,304" in line for line in lines) == 2 * len(names), "steps trained, and the books' trained"
+    assert sum("98,304" in line for line in lines) == len(names)
+
+
+def test_the_table_is_short_and_names_the_rest(tmp_path: Path) -> None:
+    """The table has the numbers that matter, with the reasons of steps that were not trained, and names the file."""
+    summary = Summary("run", 2, "target_return", {"CartPole": summary_of("CartPole")})
+    out = io.StringIO()
+    print_summary(summary, Console(file=out, width=80, color_system=None), tmp_path / "summary.json")
+    lines = out.getvalue().splitlines()
+    assert len(lines) <= 16, out.getvalue()
+    shown = " ".join(out.getvalue().split())
+    for part in (
+        "steps trained 98,304",
+        "dropped 96 (stale 90, bad_action 6), given up by actors 60 (generation 60), not received 40",
+        "mean return 312.4 of 475.0",
+        "target reached after 30.0 s, 90,000 steps",
+        "model results/CartPole.onnx",
+    ):
+        assert part in shown, f"{part} is missing in\n{out.getvalue()}"
+    assert out.getvalue().replace("\n", "").endswith(f"every number: {tmp_path / 'summary.json'}")

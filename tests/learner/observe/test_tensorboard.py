@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
-from tensorboard.backend.event_processing import plugin_event_accumulator
+from tensorboard.backend.event_processing import data_provider, plugin_event_accumulator, plugin_event_multiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins import base_plugin
+from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 
 from learner.observe.stats import Aggregation, StatsReporter
 from learner.observe.tensorboard import HYPERPARAMETERS, TensorBoardWriter, settings_table
@@ -42,7 +45,7 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     tags = set(read(tmp_path / "CartPole").Tags()["tensors"])
     assert tags == {
         "Environment/Cumulative Reward",
-        "Environment/Cumulative Reward_hist",
+        "Histograms/Environment/Cumulative Reward",
         "Losses/Policy Loss",
         HYPERPARAMETERS,
     }
@@ -55,6 +58,71 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     assert [path.name.startswith("events.out.tfevents.") for path in (tmp_path / "CartPole").iterdir()] == [True]
 
 
+def test_histograms_do_not_bury_the_curves(tmp_path: Path) -> None:
+    """Histograms have a group of their own, and only the first and every tenth summary has one."""
+    writer = TensorBoardWriter(tmp_path)
+    stats = StatsReporter("A", [writer])
+    for step in range(25):
+        stats.add_stats("Environment/Cumulative Reward", np.arange(4.0), Aggregation.HISTOGRAM)
+        stats.write_stats(step)
+    writer.close()
+    reader = read(tmp_path / "A")
+    assert [event.step for event in reader.Tensors("Histograms/Environment/Cumulative Reward")] == [0, 10, 20]
+    assert len(reader.Tensors("Environment/Cumulative Reward")) == 25
+
+
+SETTINGS: dict[str, Any] = {
+    "behaviors": {"A": {"trainer_type": "ppo", "hyperparameters": {"learning_rate": 0.5, "flag": True}, "none": None}},
+    "default_settings": {"trainer_type": "sac"},
+    "env_settings": {"seed": 7},
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "behavior", "expected"),
+    [
+        (
+            SETTINGS,
+            "A",
+            {
+                "trainer_type": "ppo",
+                "hyperparameters.learning_rate": 0.5,
+                "hyperparameters.flag": True,
+                "none": "",
+                "seed": 7.0,
+            },
+        ),
+        (SETTINGS, "Other", {"trainer_type": "sac", "seed": 7.0}),
+        ({**SETTINGS, "behaviors": {"A": {"x\x1b[2J|": "<b>\n", "list": [1, 2]}}}, "A", None),
+    ],
+)
+def test_the_table_of_hyperparameters(
+    tmp_path: Path, settings: dict[str, Any], behavior: str, expected: dict[str, object] | None
+) -> None:
+    """TensorBoard's own table has a row with the settings of the behavior and the last values of its curves."""
+    writer = TensorBoardWriter(tmp_path / "run-1", settings=settings)
+    stats = StatsReporter(behavior, [writer])
+    stats.write_text(HYPERPARAMETERS, settings_table({}))
+    for value in (1.0, 7.0):
+        stats.add_stat("Environment/Cumulative Reward", value)
+        stats.write_stats(int(value))
+    writer.close()
+    multiplexer: Any = plugin_event_multiplexer.EventMultiplexer()  # type: ignore[no-untyped-call]
+    multiplexer.AddRunsFromDirectory(str(tmp_path)).Reload()
+    provider: Any = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))  # type: ignore[no-untyped-call]
+    context: Any = backend_context.Context(base_plugin.TBContext(data_provider=provider))  # type: ignore[no-untyped-call]
+    messages: Any = api_pb2
+    request = messages.ListSessionGroupsRequest(start_index=0, slice_size=10, allowed_statuses=[0, 1, 2, 3])
+    handler: Any = list_session_groups.Handler(RequestContext(), context, "", request)  # type: ignore[no-untyped-call]
+    (row,) = handler.run().session_groups
+    assert row.name == f"run-1/{behavior}"
+    metrics = {value.name.tag: value.value for value in row.metric_values}
+    assert metrics["Environment/Cumulative Reward"] == 7.0
+    shown = {name: getattr(each, each.WhichOneof("kind") or "string_value") for name, each in row.hparams.items()}
+    assert expected is None or shown == expected
+    assert len(shown) == (3 if expected is None else len(expected))
+
+
 @pytest.mark.parametrize("values", [[3.0], [3.0, 3.0], [1.0, 2.0, 2.5], [-1e308, 1e308]])
 def test_histograms_of_any_values_are_readable(tmp_path: Path, values: list[float]) -> None:
     """Histograms of single, equal and overflowing values count all of them."""
@@ -63,7 +131,7 @@ def test_histograms_of_any_values_are_readable(tmp_path: Path, values: list[floa
     stats.add_stats("key", np.array(values), Aggregation.HISTOGRAM)
     stats.write_stats(1)
     writer.close()
-    tensor = read(tmp_path / "A").Tensors("key_hist")[0].tensor_proto
+    tensor = read(tmp_path / "A").Tensors("Histograms/key")[0].tensor_proto
     buckets = np.frombuffer(tensor.tensor_content, dtype=np.float32).reshape(-1, 3)
     assert buckets[:, 2].sum() == len(values)
 

@@ -156,6 +156,7 @@ def test_a_run_folder_tells_the_whole_life(processes: Processes) -> None:
     lines = log_lines(folder)
     starts = [line["event"] for line in lines if line["event"] in ("learner_starts", "learner_started")]
     assert starts == ["learner_starts", "learner_started"] * 2, "a line before the wait for torch"
+    assert all("torch" in line["next"] for line in lines if line["event"] == "learner_starts"), "what it waits for"
     assert [line["generation"] for line in lines if line["event"] == "learner_started"] == [1, 2]
     failures = [line for line in lines if line["event"] == "callback_failed"]
     assert 1 <= len(failures) <= 2, "once a start"

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from learner.common.exits import ExitCode, UserError
-from learner.run.setup import WORKSPACE_VARIABLE, choose_device, choose_seed, make_deterministic
+from learner.run.setup import WORKSPACE_VARIABLE, choose_device, choose_seed, gpu_memory, make_deterministic
 from learner.settings.options import RunOptions
 from tests.learner.process import process_as_before
 
@@ -102,3 +103,24 @@ def test_freed_memory_is_kept(thread: bool) -> None:
     program += "thread = threading.Thread(target=run)\nthread.start()\nthread.join()\n" if thread else "run()\n"
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert int(found.stdout) < 2_000
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_how_busy_the_gpu_is(monkeypatch: pytest.MonkeyPatch, is_there: bool) -> None:
+    """With NVML's package the use of the device is read; without it, or if NVML fails, it is unknown."""
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=3))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 1)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 2)
+    monkeypatch.setattr(torch.cuda, "utilization", lambda _: 37)
+    monkeypatch.setattr("learner.run.setup.importlib.util.find_spec", lambda _: object() if is_there else None)
+    read = gpu_memory(device)
+    assert read is not None
+    assert read() == (1, 2, 3, 0.37 if is_there else None)
+
+    def fail(_: torch.device) -> int:
+        raise RuntimeError("NVML: not supported")
+
+    monkeypatch.setattr(torch.cuda, "utilization", fail)
+    assert read() == (1, 2, 3, None)
+    assert gpu_memory(torch.device("cpu")) is None

@@ -239,8 +239,8 @@ def test_what_a_signal_cannot_see_is_refused() -> None:
     with pytest.raises(Untrainable, match="goal_conditioning_type: none"):
         declared(named(lists), options(signal={}))
     declared(named(lists), options(signal={"goal_conditioning_type": "none"}))
-    with pytest.raises(Untrainable, match="vis_encode_type simple needs at least 20"):
-        declared(named(image(shape=(10, 10, 3))), options(signal={}))
+    with pytest.raises(Untrainable, match="vis_encode_type resnet needs at least 15"):
+        declared(named(image(shape=(10, 10, 3))), options(signal={"vis_encode_type": "resnet"}))
     declared(named(image(shape=(10, 10, 3))), options(signal={"vis_encode_type": "match3"}))
 
 

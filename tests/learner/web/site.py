@@ -31,6 +31,7 @@ class Hooks:
 
     calls: list[str] = field(default_factory=list)
     history_: History = field(default_factory=History)
+    about_: dict[str, Any] = field(default_factory=dict)
     views: int = 0
     scrapes: int = 0
     scrape_threads: set[str] = field(default_factory=set)
@@ -50,6 +51,10 @@ class Hooks:
     def history(self, behavior: str, since: float) -> HistoryView | None:
         """Returns the curves."""
         return self.history_.view(behavior, since)
+
+    def about(self) -> dict[str, Any]:
+        """Returns the value set by the test."""
+        return self.about_
 
     def metrics(self) -> bytes:
         """Returns one metric."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from unittest.mock import Mock, call
 
 from learner.front.run_status import RunStatus
-from learner.ingest.environments import EnvironmentState
+from learner.ingest.environments import FAILURE_SHOWN_SECONDS, EnvironmentState
 from learner.ingest.session import PolicyState
 from learner.link.to_front import Stats
 from learner.observe.behavior_state import TrainerStats
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.view import Bottleneck, RunState
 from learner.publish.store import PolicyStore
-from learner.web.learner_hooks import FAILURE_SHOWN_SECONDS, RunHooks
+from learner.web.learner_hooks import RunHooks
 from tests.learner.ingest.parts import NAME, Parts, make_options, report
 
 

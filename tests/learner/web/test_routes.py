@@ -45,11 +45,20 @@ def test_what_can_be_read() -> None:
         assert status["verdict"]["name"] == "none"
 
 
+def test_about_the_run() -> None:
+    """The settings, events and other runs are sent as the learner returns them, without NaN."""
+    about = {"settings": [{"name": "a.b", "value": math.nan, "is_default": True}], "events": [], "runs": []}
+    with serving(Hooks(about_=about)) as site:
+        answer = site.ask("/api/run")
+        assert answer.status == 200
+        assert answer.json == {**about, "settings": [{"name": "a.b", "value": None, "is_default": True}]}
+
+
 def test_nothing_that_can_be_read_holds_the_token() -> None:
     """No readable response contains the token."""
     with serving() as site:
         site.hooks.history_.add(NAME, 1.0, {})
-        for path in ("/", "/metrics", "/healthz", "/api/status", f"/api/history?behavior={NAME}"):
+        for path in ("/", "/metrics", "/healthz", "/api/status", "/api/run", f"/api/history?behavior={NAME}"):
             answer = site.ask(path)
             assert answer.status == 200
             assert TOKEN not in answer.body.decode() + str(answer.headers)

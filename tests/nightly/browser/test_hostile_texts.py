@@ -29,9 +29,28 @@ class EvilHooks(Hooks):
         return StatusView(run, (actor,), EVIL)
 
 
+ABOUT = {
+    "folder": EVIL,
+    "tensorboard": EVIL,
+    "settings": [{"name": EVIL, "value": {EVIL: EVIL}, "is_default": False}],
+    "events": [{"time": EVIL, "event": EVIL, EVIL: {EVIL: EVIL}}, {"event": None}],
+    "runs": [
+        {
+            "run_id": EVIL,
+            "state": EVIL,
+            "reason": EVIL,
+            "env_steps_trained": None,
+            "mean_return": None,
+            "best_return": None,
+            "age_seconds": None,
+        }
+    ],
+}
+
+
 def test_no_text_becomes_markup(browser: Browser) -> None:
     """All texts are shown as written; nothing is run or fetched."""
-    hooks = EvilHooks()
+    hooks = EvilHooks(about_=ABOUT)
     for behavior in hooks.status().run.behaviors:
         for second in range(3):
             hooks.history_.add(behavior.name, float(second), {"mean_return": 1.0, "env_steps_trained": second})
@@ -41,6 +60,9 @@ def test_no_text_becomes_markup(browser: Browser) -> None:
         for selector in ("#run", "#verdict", "#verdict-text", "#notes", "#rows", "#behavior-switch", "#facts"):
             assert "onerror" in browser.text(selector), selector
         assert "onerror" in browser.text("#ledger")
+        browser.wait_for(lambda: browser.texts("#setting-rows tr"), "the settings")
+        for selector in ("#setting-rows", "#setting-count", "#event-rows", "#run-rows", "#tensorboard"):
+            assert "onerror" in browser.text(selector), selector
         assert browser.texts("#notes b") == ["Last error", f"Actor {EVIL}"], "what fails stands above everything"
         browser.click("#behavior-switch label:nth-child(2)")
         browser.wait_for(lambda: browser.run("return document.querySelectorAll('path.curve').length") > 0, "its curves")

@@ -50,8 +50,11 @@ def test_ratings_have_curves_and_rows(browser: Browser) -> None:
     hooks = Playing()
     for second in range(60):
         elo = 1200.0 + 50 * math.sin(second / 20)
-        hooks.history_.add("Duel", float(second), {"mean_return": 0.1, "elo": elo, "self_play_rating": elo + 10})
-        hooks.history_.add("Duel", second + 0.5, {"evaluation_rating": float(second)})
+        steps = {"env_steps_trained": 100.0 * second}
+        hooks.history_.add(
+            "Duel", float(second), {**steps, "mean_return": 0.1, "elo": elo, "self_play_rating": elo + 10}
+        )
+        hooks.history_.add("Duel", second + 0.5, {**steps, "evaluation_rating": float(second)})
         hooks.history_.add("Walker", float(second), {"mean_return": 1.0})
     curve = "return document.querySelectorAll('.chart[aria-label=\"ELO\"] path.curve').length"
     visible = "return document.querySelector('.chart[aria-label=\"ELO\"]').offsetParent !== null"

@@ -36,11 +36,11 @@ CURVES = {
     "Environment/Episode Length",
 }
 GROUP_CURVES = {
-    "Environment/Cumulative Reward_hist",
+    "Histograms/Environment/Cumulative Reward",
     "Environment/Group Cumulative Reward",
-    "Environment/Group Cumulative Reward_hist",
+    "Histograms/Environment/Group Cumulative Reward",
 }
-OF_THE_PLAYER = {"Goals/Blue", "Distance", "Distance_hist"}
+OF_THE_PLAYER = {"Goals/Blue", "Distance", "Histograms/Distance"}
 
 
 def weights(trainer: PPOTrainer) -> dict[str, torch.Tensor]:
@@ -240,7 +240,11 @@ def test_curves_have_the_known_names(tmp_path: Path) -> None:
     tags = set(reader.Reload().Tags()["tensors"])
     assert {tag for tag in tags if not tag.startswith("Rollcast/")} == CURVES | GROUP_CURVES | OF_THE_PLAYER
     assert {event.step for event in reader.Tensors("Losses/Policy Loss")} == {100}
-    points = {tag: float(reader.Tensors(tag)[0].tensor_proto.float_val[0]) for tag in tags if "_hist" not in tag}
+    points = {
+        tag: float(reader.Tensors(tag)[0].tensor_proto.float_val[0])
+        for tag in tags
+        if not tag.startswith("Histograms/")
+    }
     assert (points["Environment/Cumulative Reward"], points["Environment/Group Cumulative Reward"]) == (4.0, 2.0)
     assert (points["Policy/Extrinsic Reward"], points["Goals/Blue"], points["Distance"]) == (6.0, 5.0, 3.0)
 

@@ -99,11 +99,15 @@ def _check_place(message: spec_pb2.ObservationSpec, kind: ObservationKind, what:
         raise BadSpec(f"{what}: a path of {len(message.path)} keys; at most {limits.MAX_PATH} are allowed")
     for key in message.path:
         if key.WhichOneof("key") is None or len(key.name) > limits.MAX_DESCRIPTION_LENGTH:
-            raise BadSpec(f"{what}: a key of its path is empty or has more than {limits.MAX_DESCRIPTION_LENGTH} characters")
+            raise BadSpec(
+                f"{what}: a key of its path is empty or has more than {limits.MAX_DESCRIPTION_LENGTH} characters"
+            )
     if message.first_categories and (kind is not ObservationKind.CATEGORICAL):
         raise BadSpec(f"{what}: only categorical observations have a first category")
     if len(message.first_categories) not in (0, len(message.categories)):
-        raise BadSpec(f"{what}: {len(message.first_categories)} first categories for {len(message.categories)} elements")
+        raise BadSpec(
+            f"{what}: {len(message.first_categories)} first categories for {len(message.categories)} elements"
+        )
     if message.HasField("low") != message.HasField("high"):
         raise BadSpec(f"{what}: it has only one of low and high; it needs both or neither")
     if not (math.isfinite(message.low) and math.isfinite(message.high) and message.low <= message.high):

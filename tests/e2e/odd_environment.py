@@ -23,7 +23,9 @@ class Odd(gymnasium.Env[Any, Any]):
             {
                 "camera/front\n\"'é": spaces.Box(0, 255, (24, 24, 3), np.uint8),
                 "0": spaces.Discrete(4, start=3),
-                "pair": spaces.Tuple([spaces.Box(-1.0, 5.0, (2, 2), np.float32), spaces.MultiDiscrete([2, 3], start=[1, -2])]),
+                "pair": spaces.Tuple(
+                    [spaces.Box(-1.0, 5.0, (2, 2), np.float32), spaces.MultiDiscrete([2, 3], start=[1, -2])]
+                ),
                 "bits": spaces.MultiBinary(3),
             }
         )

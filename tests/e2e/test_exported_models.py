@@ -62,7 +62,9 @@ def model_of(run: LearnerProcess, name: str) -> Path:
 def test_the_lines_of_the_page_play_a_model(run: LearnerProcess, name: str, tmp_path: Path) -> None:
     """They get the return that Rollcast's own player of models gets, to the last digits, and load nothing of Rollcast."""
     (lines,) = blocks(section(PAGE, "Play one without Rollcast"), "python")
-    loaded = "print(sorted(name for name in sys.modules if name.split('.')[0] in ('rollcast', 'learner', 'actor_client')))\n"
+    loaded = (
+        "print(sorted(name for name in sys.modules if name.split('.')[0] in ('rollcast', 'learner', 'actor_client')))\n"
+    )
     (tmp_path / "play.py").write_text(lines + loaded, encoding="utf-8")
     shutil.copy(odd_environment.__file__, tmp_path)
     known = ENVIRONMENTS[name].replace("tests.e2e.", "")
@@ -78,7 +80,9 @@ def test_the_lines_of_the_page_play_a_model(run: LearnerProcess, name: str, tmp_
     assert played.returncode == 0, played.stderr
     told, modules = played.stdout.splitlines()
     assert modules == "[]"
-    assert float(told.removeprefix("return ")) == pytest.approx(return_with_rollcast(model_of(run, name), name), rel=1e-5)
+    assert float(told.removeprefix("return ")) == pytest.approx(
+        return_with_rollcast(model_of(run, name), name), rel=1e-5
+    )
 
 
 def return_with_rollcast(model: Path, name: str) -> float:

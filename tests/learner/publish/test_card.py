@@ -30,7 +30,7 @@ def told(action: ActionSpec, squash: Squash = Squash.CLIP3_DIV3, name: str = "B"
 
 
 @pytest.mark.parametrize(
-    ("squash", "scale"), [(Squash.CLIP3_DIV3, 3.0), (Squash.NONE, 1.0), (Squash.TANH, None)], ids=lambda part: str(part)
+    ("squash", "scale"), [(Squash.CLIP3_DIV3, 3.0), (Squash.NONE, 1.0), (Squash.TANH, None)], ids=str
 )
 def test_an_axis_without_bounds_gives_back_the_draw(squash: Squash, scale: float | None) -> None:
     """Its bounds and, where no number does it, its scale are null; the range of float32 does not overflow."""
@@ -47,7 +47,7 @@ def test_an_environment_that_takes_the_output_has_scale_1() -> None:
     assert (axes["scale"], axes["offset"], axes["low"]) == ([1.0, 1.0], [0.0, 0.0], [-1.0, -1.0])
 
 
-@pytest.mark.parametrize("name", ["\N{SNOWMAN}", "quote\"d", "back\u202eward"])
+@pytest.mark.parametrize("name", ["\N{SNOWMAN}", 'quote"d', "back\u202eward"])
 def test_odd_names_stay_ascii_in_the_file(name: str) -> None:
     """Names are escaped, and read back unchanged."""
     card = told(ActionSpec(1, (), (0.0,), (1.0,), (name,)), name=name)

@@ -17,10 +17,10 @@ from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
 from learner.networks.policy import PolicyNetwork
+from learner.publish.card import CARD_PROPERTY
 from learner.publish.check import open_session, random_inputs, random_state
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
-from learner.publish.card import CARD_PROPERTY
 from learner.publish.unity import render_unity
 from learner.settings.network import NetworkSettings
 

@@ -158,7 +158,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             behavior=parsed.behavior,
             video=None if parsed.video is None else Path(parsed.video),
             video_every=parsed.video_every or 1,
-            log_format="auto" if (chosen := loaded.options.rollcast.log_format) == "mlagents" else chosen,
+            log_format=loaded.options.rollcast.log_format,
             arguments=tuple(parsed.actor_args or ()),
             kind="pettingzoo" if parsed.pettingzoo else "boards" if parsed.boards else "gym",
             opponent=next((each.removeprefix(ACTOR) for each in parsed.against if each.startswith(ACTOR)), ""),

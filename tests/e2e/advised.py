@@ -64,17 +64,18 @@ class Desk:
         self.write("other/old/configuration.yaml", RUN)
         self.write("other/old/generation", "1")
 
-    def write(self, name: str, text: str) -> None:
-        """Writes a file."""
+    def write(self, name: str, text: str) -> Path:
+        """Writes a file and returns its path."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        return path
 
-    def edit(self, name: str, old: str, new: str) -> None:
-        """Replaces what a file has exactly once."""
+    def edit(self, name: str, old: str, new: str) -> Path:
+        """Replaces what a file has exactly once, and returns its path."""
         text = (self.folder / name).read_text(encoding="utf-8")
         assert text.count(old) == 1, (old, text)
-        self.write(name, text.replace(old, new))
+        return self.write(name, text.replace(old, new))
 
     def run(self, line: str, stdin: str = "") -> tuple[int, str, str]:
         """Runs a command line; returns its exit code, its output and its errors."""

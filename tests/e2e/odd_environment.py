@@ -32,7 +32,7 @@ class Odd(gymnasium.Env[Any, Any]):
         low = np.array([[-2.0], [1.0]], np.float32)
         high = np.array([[6.0], [1.5]], np.float32)
         self.action_space: Any = (
-            spaces.Box(low, high) if continuous else spaces.MultiDiscrete([[3, 2]], start=[[-1, 5]])  # type: ignore[arg-type]
+            spaces.Box(low, high) if continuous else spaces.MultiDiscrete(np.array([[3, 2]]), start=np.array([[-1, 5]]))
         )
         self._steps = 0
 
@@ -52,5 +52,5 @@ class Odd(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), reward, False, self._steps >= STEPS, {}
 
 
-gymnasium.register("OddNumbers-v0", lambda: Odd(continuous=True))
-gymnasium.register("OddChoices-v0", lambda: Odd(continuous=False))
+gymnasium.register("OddNumbers-v0", f"{__name__}:Odd", kwargs={"continuous": True})
+gymnasium.register("OddChoices-v0", f"{__name__}:Odd", kwargs={"continuous": False})

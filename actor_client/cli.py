@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rollcast.console import add_completion, report_old_package
+from rollcast.console import StrictParser, add_completion, report_old_package
 from rollcast.text import MAX_ERROR_CHARS, printable
 
 from actor_client.boards import cli as boards_cli
-from actor_client.command_line import StrictParser, add_common, add_recording, flags_of, missing_extra
+from actor_client.command_line import add_common, add_recording, flags_of, missing_extra
 from actor_client.exits import WORKER_THREADS, ActorError, ExitCode
 from actor_client.pettingzoo import cli as pettingzoo_cli
 from actor_client.platform import exit_at_once, plain_interrupts, prepare_streams

@@ -1,31 +1,10 @@
-"""The parser of a command, which reports unknown words itself, and the flags that all actors have."""
+"""The flags that all actors have."""
 
 import argparse
-import difflib
-from typing import Any
 
 from rollcast.extras import install
 
 from actor_client.exits import ActorError, ExitCode
-
-
-class StrictParser(argparse.ArgumentParser):
-    """A parser that refuses unknown arguments itself; argparse would report them with the help of the top parser."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parses a command line; unknown words are an error."""
-        parsed, words = super().parse_known_args(args, namespace)
-        if words:
-            self.error(self._unrecognized(words))
-        return parsed, words
-
-    def _unrecognized(self, words: list[str]) -> str:
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        said = f"unrecognized arguments: {' '.join(words)}"
-        for word in words:
-            if word.startswith("--") and (near := difflib.get_close_matches(word.partition("=")[0], flags, n=1)):
-                return f"{said}; did you mean {near[0]}?"
-        return said
 
 
 def add_recording(parser: argparse.ArgumentParser) -> None:

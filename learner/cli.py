@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from rollcast.console import add_completion, report_old_package
+from rollcast.console import StrictParser, add_completion, report_old_package
 from rollcast.signals import stop_signal_numbers
 from rollcast.text import printable
 
@@ -78,7 +78,7 @@ def add_mlagents_flags(parser: argparse.ArgumentParser) -> None:
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(StrictParser):
     """A parser that ends with the learner's own exit code on an invalid command line."""
 
     def error(self, message: str) -> None:  # type: ignore[override]

@@ -37,7 +37,7 @@ def make_game(name: str, max_plies: int | None = None) -> Game:
     names = pyspiel.registered_names()
     if short not in names:
         near = difflib.get_close_matches(short, names, n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        hint = f"; did you mean {' or '.join(near)}?" if near else f"; it has {', '.join(sorted(names))}"
         raise UnknownEnvironment(f"OpenSpiel has no game {short!r}{hint}")
     try:
         spiel = pyspiel.load_game(name)

@@ -33,6 +33,14 @@ _NO_ENDS.setflags(write=False)
 _NO_RESULT: Final[Any] = (None,) * len(STEP_VALUES)
 
 
+def _end_fault(result: Any) -> str | None:
+    """Returns one line if `terminated` or `truncated` is an array of several values, or None."""
+    for name, value in zip(STEP_VALUES[2:4], result[2:4], strict=True):
+        if np.size(value) != 1:
+            return f"{name} must be one truth value; got {type(value).__name__} of shape {list(np.shape(value))}; return bool({name}.any())"
+    return None
+
+
 class ScalarBatch:
     """E objects with the interface of `gymnasium.Env` and equal spaces.
 
@@ -111,7 +119,7 @@ class ScalarBatch:
                     ended.append(index)
                     ends.append(SegmentEnd.TERMINATED if terminated else SegmentEnd.TRUNCATED)
         except Exception as error:
-            fault = count_fault("step", result, STEP_VALUES) or error
+            fault = count_fault("step", result, STEP_VALUES) or _end_fault(result) or error
             raise EnvironmentFailed(index, fault, place_of_code(self._steps[index])) from error
         try:
             reward_array = read_rewards(rewards, self.num_envs)

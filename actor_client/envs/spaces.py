@@ -4,13 +4,14 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 from rollcast.enums import ImageLayout, ObservationKind
+from rollcast.limits import MAX_DESCRIPTION_LENGTH, MAX_PATH
 from rollcast.specs import ActionSpec, ObservationSpec
 
 from actor_client.envs.base import FloatArray, IntArray, Observations
@@ -104,11 +105,13 @@ def plan_actions(space: Any) -> ActionPlan:
 
     if isinstance(space, spaces.Discrete):
         start = np.full((), int(space.start), np.int64)
-        return ActionPlan(ActionSpec(discrete_branches=(int(space.n),)), (), np.dtype(np.int64), start=start)
+        spec = ActionSpec(discrete_branches=(int(space.n),), first_choices=_numbers(start))
+        return ActionPlan(spec, (), np.dtype(np.int64), start=start)
     if isinstance(space, spaces.MultiDiscrete):
         branches = tuple(map(int, space.nvec.ravel()))
         start = np.asarray(space.start, np.int64)
-        return ActionPlan(ActionSpec(discrete_branches=branches), space.shape, space.dtype, start=start)
+        spec = ActionSpec(discrete_branches=branches, first_choices=_numbers(start))
+        return ActionPlan(spec, space.shape, space.dtype, start=start)
     if isinstance(space, spaces.MultiBinary):
         branches = (2,) * math.prod(space.shape)
         return ActionPlan(ActionSpec(discrete_branches=branches), space.shape, space.dtype)
@@ -118,6 +121,11 @@ def plan_actions(space: Any) -> ActionPlan:
         f"the action space is {space}; supported are {SUPPORTED_ACTIONS}. Wrap the environment, for example in "
         f"gymnasium.wrappers.TransformAction"
     )
+
+
+def _numbers(start: NDArray[np.int64]) -> tuple[int, ...]:
+    """Returns the first number of each choice for a spec: none if all are 0."""
+    return tuple(start.ravel().tolist()) if start.any() else ()
 
 
 def _plan_box(space: Any) -> ActionPlan:
@@ -282,7 +290,8 @@ class ObservationPlan:
         for path, part in _parts(space, ()):
             name = _name(path, taken)
             taken.add(name)
-            leaves.append(_leaf(name, path, part))
+            leaf = _leaf(name, path, part)
+            leaves.append(replace(leaf, spec=replace(leaf.spec, path=_declared(path))))
         self.leaves = tuple(leaves)
         self.specs = tuple(leaf.spec for leaf in leaves)
 
@@ -309,6 +318,20 @@ def _parts(space: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...],
         yield path, space
 
 
+def _declared(path: tuple[Any, ...]) -> tuple[str | int, ...]:
+    """Returns a path as a spec declares it; empty if it has a key that a spec cannot hold."""
+    keys = tuple(int(key) if isinstance(key, int | np.integer) else key for key in path)
+    fits = len(keys) <= MAX_PATH and all(
+        0 <= key < 2**32 if isinstance(key, int) else isinstance(key, str) and _is_text(key) for key in keys
+    )
+    return keys if fits else ()
+
+
+def _is_text(key: str) -> bool:
+    surrogates = any("\ud800" <= character <= "\udfff" for character in key)  # which UTF-8 cannot hold
+    return len(key) <= MAX_DESCRIPTION_LENGTH and not surrogates
+
+
 def _name(path: tuple[Any, ...], taken: set[str]) -> str:
     """Returns a valid name that no other leaf has."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(map(str, path)))[:MAX_NAME_LENGTH] or ROOT_NAME
@@ -325,12 +348,14 @@ def _leaf(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
         return _box(name, path, space)
     if isinstance(space, spaces.Discrete):
         start = np.full((), int(space.start), np.int64)
-        return Leaf(_categorical(name, (int(space.n),)), path, (), start)
+        return Leaf(_categorical(name, (int(space.n),), start), path, (), start)
     if isinstance(space, spaces.MultiDiscrete):
         start = np.asarray(space.start, np.int64)
-        return Leaf(_categorical(name, tuple(map(int, space.nvec.ravel()))), path, space.shape, start)
+        return Leaf(_categorical(name, tuple(map(int, space.nvec.ravel())), start), path, space.shape, start)
     if isinstance(space, spaces.MultiBinary):
-        spec = ObservationSpec(name, np.dtype(np.float32), (math.prod(space.shape),), ObservationKind.VECTOR)
+        spec = ObservationSpec(
+            name, np.dtype(np.float32), (math.prod(space.shape),), ObservationKind.VECTOR, bounds=(0.0, 1.0)
+        )
         return Leaf(spec, path, space.shape)
     if isinstance(space, spaces.Sequence):
         spec = entities_spec(name, space)
@@ -341,9 +366,15 @@ def _leaf(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
     )
 
 
-def _categorical(name: str, categories: tuple[int, ...]) -> ObservationSpec:
-    kind = ObservationKind.CATEGORICAL
-    return ObservationSpec(name, np.dtype(np.int32), (len(categories),), kind, categories=categories)
+def _categorical(name: str, categories: tuple[int, ...], start: NDArray[np.int64]) -> ObservationSpec:
+    return ObservationSpec(
+        name,
+        np.dtype(np.int32),
+        (len(categories),),
+        ObservationKind.CATEGORICAL,
+        categories=categories,
+        first_categories=_numbers(start),
+    )
 
 
 def _box(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
@@ -354,12 +385,22 @@ def _box(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
     order: tuple[int, ...] = ()
     if image is None and len(shape) == 4 and (frame := _image_shape(shape[1:])) is not None:
         image, order = _in_channels(shape[0], *frame)
+    bounds = _bounds(space)
     if image is None:
-        spec = ObservationSpec(name, np.dtype(np.float32), (math.prod(shape),), ObservationKind.VECTOR, scale=scale)
+        spec = ObservationSpec(
+            name, np.dtype(np.float32), (math.prod(shape),), ObservationKind.VECTOR, scale=scale, bounds=bounds
+        )
         return Leaf(spec, path, shape)
     dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
-    spec = ObservationSpec(name, dtype, image[0], ObservationKind.IMAGE, layout=image[1], scale=scale)
+    spec = ObservationSpec(name, dtype, image[0], ObservationKind.IMAGE, layout=image[1], scale=scale, bounds=bounds)
     return Leaf(spec, path, shape, order=order)
+
+
+def _bounds(space: Any) -> tuple[float, float] | None:
+    """Returns the least and the largest value of a Box; None if one is infinite as float32."""
+    with np.errstate(over="ignore"):
+        low, high = float(np.float32(np.min(space.low))), float(np.float32(np.max(space.high)))
+    return (low, high) if math.isfinite(low) and math.isfinite(high) and low <= high else None
 
 
 def _in_channels(

@@ -3,7 +3,8 @@
 import difflib
 import importlib.util
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from rollcast.extras import install
@@ -114,9 +115,16 @@ def _nearest(env: str) -> str:
     if near:
         return f"; did you mean {' or '.join(short[each] for each in near)}?"
     particles = (
-        "" if importlib.util.find_spec(PARTICLES) else f" The particle environments need pip install {PARTICLES}."
+        "" if importlib.util.find_spec(PARTICLES) else f"; the particle environments need pip install {PARTICLES}"
     )
-    return f"; for your own code, write module:callable.{particles}"
+    if env in _gymnasium_ids():
+        return f"; it is one of Gymnasium, with one agent: use rollcast-actor gym --env {env}"
+    return f"; for your own code, write module:callable{particles}"
+
+
+def _gymnasium_ids() -> Collection[str]:
+    gymnasium = sys.modules.get("gymnasium")  # which PettingZoo loads
+    return () if gymnasium is None else gymnasium.registry.keys()
 
 
 def _missing(error: Exception) -> str:

@@ -15,10 +15,15 @@ from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import GymSettings, UnitySettings
 
-_EXAMPLES = {
-    "env": f"give --env CartPole-v1 or --env module:callable, or set {PREFIX}ENV",
-    "game": f"give --game shogi or another game of OpenSpiel, or set {PREFIX}GAME",
+_ENV = f"give --env {{}} or --env module:callable, or set {PREFIX}ENV"
+_GAME = f"give --game shogi or another game of OpenSpiel, or set {PREFIX}GAME"
+_EXAMPLES: Mapping[type[BaseSettings], str] = {
+    GymSettings: _ENV.format("CartPole-v1"),
+    PettingZooSettings: _ENV.format("simple_spread_v3"),
+    BoardsSettings: _GAME,
+    PlaySettings: _GAME,
 }
+"""What to give in place of the missing name of an environment, by command."""
 
 _OF_COMPOSE = frozenset({PREFIX + "IMAGE", PREFIX + "MEMORY"})
 """Variables that docker-compose.yml reads, and not the actor."""
@@ -43,7 +48,9 @@ def load(kind: type[Settings], flags: Mapping[str, object], environ: Mapping[str
     try:
         return kind(**dict(flags))  # type: ignore[arg-type]
     except ValidationError as error:
-        raise ActorError(ExitCode.USAGE, "; ".join(_explain(problem, flags) for problem in error.errors())) from None
+        raise ActorError(
+            ExitCode.USAGE, "; ".join(_explain(problem, flags, kind) for problem in error.errors())
+        ) from None
     except SettingsError as error:  # a variable that must hold JSON and does not
         raise ActorError(ExitCode.USAGE, f"a {PREFIX} variable cannot be read: {error}") from None
 
@@ -65,7 +72,7 @@ def _refuse_strangers(kind: type[BaseSettings], environ: Mapping[str, str]) -> N
             raise ActorError(ExitCode.USAGE, f"{variable} is not a setting of the actor; {hint}")
 
 
-def _explain(problem: ErrorDetails, flags: Mapping[str, object]) -> str:
+def _explain(problem: ErrorDetails, flags: Mapping[str, object], kind: type[BaseSettings]) -> str:
     """Returns a problem as text with its flag or variable."""
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:
@@ -73,7 +80,7 @@ def _explain(problem: ErrorDetails, flags: Mapping[str, object]) -> str:
     name = str(problem["loc"][0])
     flag = "--" + name.replace("_", "-")
     if problem["type"] == "missing":
-        example = _EXAMPLES.get(name)
+        example = _EXAMPLES.get(kind) if name in {"env", "game"} else None
         return f"{flag} is missing" if example is None else f"{flag} is missing: {example}"
     source = flag if name in flags else PREFIX + name.upper()
     return f"{source} {problem['input']!r}: {message[:1].lower()}{message[1:]}"

@@ -313,7 +313,10 @@ def _named(
             ExitCode.USAGE, "--force (start over) and --resume (continue) exclude each other: give only one"
         )
     if resume is True and not path.is_dir():
-        raise UserError(ExitCode.NOTHING_TO_RESUME, f"there is no run {run_id!r} in {root}{_runs_there(root)}")
+        raise UserError(
+            ExitCode.NOTHING_TO_RESUME,
+            f"there is no run {run_id!r} in {root}{_runs_there(root)}; to start it, leave --resume out",
+        )
     if not force:
         _refuse_foreign(path, resume=resume)
     return path, None if initialize_from is None else _source_run(root, initialize_from)

@@ -16,6 +16,7 @@ from learner.checkpoints.lock import LOCK_NAME
 from learner.checkpoints.names import GENERATION, RUN_STATE
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import sync_folder
+from learner.common.results import listing
 from learner.observe.address import ADDRESS_FILE, TRAINERS_FILE
 
 _PASSES: Final = 5
@@ -41,7 +42,7 @@ def back_up(run: Path, target: Path, *, keep: int | None = None) -> Path:
         UserError: There is no such run, it is saved faster than it can be copied, or the copy cannot be written or read.
     """
     if not (run / GENERATION).is_file():
-        raise UserError(ExitCode.USAGE, f"{run} holds no run; rollcast-learner runs lists those of a folder")
+        raise UserError(ExitCode.USAGE, f"{run} holds no run; {listing(run.parent)} lists those of its folder")
     name = f"{run.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     partial, whole = target / f".{name}.partial", target / name
     try:

@@ -6,6 +6,7 @@ import contextlib
 import hmac
 import os
 import secrets
+import shlex
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,6 +30,7 @@ from learner.commands.list_runs import list_runs, run_places
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
 from learner.common.platform import own_user
+from learner.common.results import in_results
 from learner.observe.address import (
     ADDRESS_FILE,
     TRAINERS_FILE,
@@ -37,6 +39,7 @@ from learner.observe.address import (
     read_addresses,
     read_awaited,
 )
+from learner.settings.addresses import split_address
 from learner.web.operator_token import TOKEN_FILE, read_token
 
 CALL_SECONDS = 5.0
@@ -100,6 +103,10 @@ class Operator:
         """
         asked = given or ClientSecurity()
         if control is not None:
+            try:
+                split_address(control)
+            except ValueError as error:
+                raise UserError(ExitCode.USAGE, f"--control {error}, got {control!r}") from None
             return cls(control, security=asked, found=_at(control, results_dir))
         return cls.of(find_running(run, results_dir)[1], asked)
 
@@ -130,7 +137,7 @@ class Operator:
                     ExitCode.NOT_ALLOWED, f"the learner at {self.address} refused this command: {cause}"
                 ) from None
             if cause.code is grpc.StatusCode.UNAVAILABLE and not cause.reason:  # from gRPC itself, not from a learner
-                text = f"no learner answers at {self.address}; if it was killed, start it again with --resume"
+                text = f"no learner answers at {self.address}; if it was killed, start it again with the learner's --resume"
                 host, _, port = self.address.rpartition(":")
                 text = self._security.proxy_words(self.address) or text
                 text = self._security.problem(host.strip("[]"), int(port)) or text
@@ -153,8 +160,8 @@ class Operator:
         if not hmac.compare_digest(found, proof_of("learner", hashed, nonce, port)):
             raise UserError(
                 ExitCode.UNREACHABLE,
-                f"whoever answers at {self.address} is not the learner: it does not know the token, which was not sent; if the "
-                "learner was killed, start it again with --resume",
+                f"whoever answers at {self.address} is not the learner: it does not know the token, which was not sent; if that "
+                "was killed, start it again with the learner's --resume",
             )
 
     def _authorized(self) -> tuple[tuple[str, str], ...]:
@@ -265,7 +272,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
             raise UserError(
                 ExitCode.UNREACHABLE,
                 f"no running learner found in {results_dir}{_newest(results_dir)}: start one with rollcast-learner serve "
-                "RUN.yaml, or name a run elsewhere (its folder or its id), or give --control HOST:PORT",
+                f"RUN.yaml{in_results(results_dir)}, or name a run elsewhere (its folder or its id), or give --control HOST:PORT",
             )
         if len(found) > 1:
             raise UserError(
@@ -284,7 +291,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         raise UserError(
             ExitCode.UNREACHABLE,
             f"{folder / ADDRESS_FILE} does not exist: no learner runs in that folder; start one with "
-            f"rollcast-learner serve RUN.yaml --run-id {folder.name} --resume=auto",
+            f"rollcast-learner serve RUN.yaml --run-id {shlex.quote(folder.name)}{in_results(folder.parent)} --resume=auto",
         )
     return folder, addresses
 
@@ -344,5 +351,6 @@ def _require_answer(url: str) -> None:
         socket.create_connection((parts.hostname or "", parts.port or 0), CONNECT_SECONDS).close()
     except OSError:
         raise UserError(
-            ExitCode.UNREACHABLE, f"no learner answers at {url}; if it was killed, start it again with --resume"
+            ExitCode.UNREACHABLE,
+            f"no learner answers at {url}; if it was killed, start it again with the learner's --resume",
         ) from None

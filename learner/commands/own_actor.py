@@ -67,7 +67,8 @@ class ActorRequest:
         command = [sys.executable, "-m", _PACKAGE, self.kind, "--game" if self.kind == "boards" else "--env", self.env]
         command += ["--learner", f"{_EVERYWHERE.get(host, host)}:{port}", "--name", "evaluation"]
         command += ["--metrics-address", "off", "--connect-timeout", str(CONNECT_SECONDS)]
-        command += ["--log-format", self.log_format, "--log-level", "warning"]
+        log_format = "auto" if self.log_format == "mlagents" else self.log_format  # which only learners have
+        command += ["--log-format", log_format, "--log-level", "warning"]
         if self.behavior is not None and self.kind != "pettingzoo":
             command += ["--behavior", self.behavior]
         if self.opponent:

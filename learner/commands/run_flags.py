@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rollcast.extras import install
 
 from learner.common.exits import ExitCode, UserError
+from learner.common.results import listing
 
 if TYPE_CHECKING:
     from learner.settings.load import LoadedRun
@@ -58,7 +59,7 @@ def run_folder(which: str, results_dir: Path) -> Path:
     raise UserError(
         ExitCode.NOTHING_TO_RESUME,
         f"there is no run {which!r}: neither {Path(which)} nor {results_dir / which} has a configuration.yaml; "
-        "rollcast-learner runs lists the runs",
+        f"{listing(results_dir)} lists the runs",
     )
 
 

@@ -15,6 +15,7 @@ import structlog
 from learner.checkpoints.documents import CheckpointFailed
 from learner.checkpoints.store import CheckpointStore, Export, encode_behavior
 from learner.curriculum.lessons import Lessons
+from learner.publish.card import Origin
 from learner.trainers.base import Trainer
 
 log = structlog.get_logger(__name__)
@@ -54,11 +55,12 @@ class Candidate:
         """
         name, step = trainer.brain_name, trainer.get_step
         policy = copy.deepcopy(trainer.get_policy(name))
+        origin = Origin(trainer.context.run_id, step)
 
         def export(path: Path) -> None:
             from learner.publish.unity import export_unity  # noqa: PLC0415 - onnx takes half a second to import
 
-            export_unity(policy, path)
+            export_unity(policy, path, origin=origin)
 
         return cls(name, step, encode_behavior(name, step, trainer.state_dict()), export)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -72,7 +73,11 @@ class Access:
                 self._content = read_file(token_file)
                 self._table = _parse(token_file, self._content)
             except IdentityError as error:
-                raise UserError(ExitCode.RUN_FILE, f"rollcast.token_file: {error}") from None
+                raise UserError(
+                    ExitCode.RUN_FILE,
+                    f"rollcast.token_file: {error}; rollcast-learner certs init {shlex.quote(str(token_file.parent))} makes it, if "
+                    "that is the folder of the learner's --certs",
+                ) from None
 
     @property
     def identifies_actors(self) -> bool:

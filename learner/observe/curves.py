@@ -13,6 +13,7 @@ from rollcast.text import printable
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
+from learner.common.results import listing
 from learner.observe.csvfile import COLUMNS, STATS_FILE
 
 RETURN_KEY = "Environment/Cumulative Reward"
@@ -73,7 +74,7 @@ def read_curves(run: Path, key: str, episodes: int = 1) -> list[Curve]:
     if not run.is_dir():
         raise UserError(
             ExitCode.USAGE,
-            f"there is no run {printable(run.name)!r} in {printable(str(run.parent))}; rollcast-learner runs lists the runs",
+            f"there is no run {printable(run.name)!r} in {printable(str(run.parent))}; {printable(listing(run.parent))} lists them",
         )
     window = episodes if _EPISODE_KEYS.match(key) else 1
     curves, keys, files = [], set[str](), sorted(run.glob(f"*/{STATS_FILE}"))

@@ -4,7 +4,8 @@ Unlike the policy that actors run, this model takes every observation as float32
 only old operators (opset 9, IR version 4), which Unity's importers can read.
 
 Its outputs follow Unity's convention: continuous actions in [-1, 1], ``clip(draw, -3, 3) / 3`` or ``tanh(draw)``. For
-an environment with its own bounds (a gymnasium ``Box``), the code that loads the model maps [-1, 1] onto them.
+an environment with its own bounds (a gymnasium ``Box``), the code that loads the model maps [-1, 1] onto them: its metadata
+has names, bounds and scales (`learner.publish.card`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from learner.common.files import write_file
 from learner.networks.policy import PolicyNetwork
 from learner.networks.squashed import squash_of, squashed
+from learner.publish.card import CARD_PROPERTY, Origin, card_of
 from learner.publish.describe import input_names
 from learner.publish.graph import declare, trace
 
@@ -40,24 +42,27 @@ class ExportFailed(Exception):  # noqa: N818 - it says what happened
     """The model could not be exported or written; training can continue."""
 
 
-def export_unity(network: PolicyNetwork, path: Path, *, squash: Squash | None = None) -> None:
+def export_unity(
+    network: PolicyNetwork, path: Path, *, squash: Squash | None = None, origin: Origin | None = None
+) -> None:
     """Writes the model, whole or not at all.
 
     Args:
         network: The acting network, on any device; not changed.
         path: The file.
         squash: How a continuous draw becomes an action in [-1, 1]; NONE leaves it unchanged, None follows the network.
+        origin: Run and step, for the metadata.
 
     Raises:
         ExportFailed: An operator cannot be expressed, the disk is full, or similar. No other exception is raised.
     """
     try:
-        write_file(path, render_unity(network, squash))
+        write_file(path, render_unity(network, squash, origin))
     except Exception as error:
         raise ExportFailed(f"cannot write a model for Unity to {path}: {type(error).__name__}: {error}") from error
 
 
-def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
+def render_unity(network: PolicyNetwork, squash: Squash | None = None, origin: Origin | None = None) -> bytes:
     """Returns the bytes of the model; see `export_unity`.
 
     Inputs: ``obs_i`` ``[batch, *shape]`` of the i-th observation that the policy reads, ``action_masks`` ``[batch, sum(branches)]`` with discrete actions,
@@ -68,7 +73,8 @@ def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
     import onnx  # noqa: PLC0415 - takes a third of a second, and only a checkpoint needs it
 
     network = copy.deepcopy(network).cpu().eval()
-    wrapper = _UnityModel(network, squash_of(network) if squash is None else squash)
+    squash = squash_of(network) if squash is None else squash
+    wrapper = _UnityModel(network, squash)
     values = wrapper.example()
     outputs = wrapper.output_names()
     batched = {*values, *(name for name in outputs if name.endswith(("_actions", DISCRETE_LOG_PROBS, RECURRENT_OUT)))}
@@ -81,9 +87,11 @@ def render_unity(network: PolicyNetwork, squash: Squash | None = None) -> bytes:
     _hide(model.graph, DISCRETE_LOG_PROBS)
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "rollcast", ""
+    properties = {CARD_PROPERTY: card_of(network, squash, origin or Origin())}
     if len(network.reads) < len(network.spec.observations):
         names = [network.spec.observations[index].name for index in network.reads]
-        onnx.helper.set_model_props(model, {OBSERVATIONS_PROPERTY: json.dumps(names)})
+        properties[OBSERVATIONS_PROPERTY] = json.dumps(names)
+    onnx.helper.set_model_props(model, properties)
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
 

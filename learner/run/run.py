@@ -298,6 +298,7 @@ class Run:
             lessons=context.lessons,
             evaluations=self._evaluations,
             roster=context.roster,
+            run_id=context.run_id,
         )
 
     def _save_all(self) -> Path:

@@ -240,7 +240,7 @@ class SelfPlayManager(RunPart):
             self._on_elo(name, league.elo.current)
             if league.pool.saved > 1 and len(self._ids) == 1 and not self._has_warned:
                 self._has_warned = True
-                action = "give each actor's agents two teams, as --team 'player_1=1' does"
+                action = "give each actor's agents two teams, as the actor's --team 'player_1=1' does"
                 log.warning("self_play_without_opponents", behavior=name, team=min(self._ids)[1], action=action)
             log.debug("snapshot_saved", behavior=name, version=key.version, step=steps, elo=league.elo.current)
 

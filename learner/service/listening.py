@@ -15,7 +15,7 @@ from learner.common.platform import reuse_address
 from learner.settings.addresses import split_address
 
 ADDRESS: Final = "--address (rollcast.address in the run file)"
-CONTROL_ADDRESS: Final = "--control-address (rollcast.control_address in the run file)"
+CONTROL_ADDRESS: Final = "rollcast.control_address in the run file, or the learner's --control-address"
 
 
 def require_free(address: str, setting: str) -> None:

@@ -298,7 +298,7 @@ class ServiceSettings(SettingsModel):
             if files.cert is None:
                 raise invalid_as_told(
                     f"{name} {address} can be reached from other machines, and the connection is plain text: make "
-                    "certificates with rollcast-learner certs init and give --certs DIR, or give --insecure "
+                    "certificates with rollcast-learner certs init certs and give --certs certs, or give --insecure "
                     "(rollcast.insecure: true) on a network you trust, or listen on 127.0.0.1"
                 )
             if not files.identifies_clients:

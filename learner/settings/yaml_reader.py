@@ -158,7 +158,9 @@ def read_document(path: FilePath) -> Document:
         tree = builder.build(node, ())
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else None
-        raise _refusal(path, line, f"is not YAML: {error.problem or error.context}") from None
+        found = str(error.problem or error.context)
+        hint = "; indent with spaces" if r"'\t'" in found else ""
+        raise _refusal(path, line, f"is not YAML: {found}{hint}") from None
     except yaml.YAMLError as error:
         raise _refusal(path, None, f"is not YAML: {str(error).partition(chr(10))[0]}") from None
     except RecursionError:

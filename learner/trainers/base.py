@@ -86,6 +86,7 @@ class TrainerContext:
         lessons: Lessons of the run, shared by all trainers.
         evaluations: Receives evaluation episodes, which trainers ignore.
         roster: The present actors.
+        run_id: Name of the run.
     """
 
     behavior: Declared
@@ -104,6 +105,7 @@ class TrainerContext:
     lessons: Lessons = field(default_factory=no_lessons)
     evaluations: EvaluationSink = field(default_factory=NoEvaluation)
     roster: Roster = field(default_factory=Roster)
+    run_id: str = ""
 
     @property
     def settlement(self) -> Settlement:

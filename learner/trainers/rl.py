@@ -25,6 +25,7 @@ from learner.networks.fit import CRITIC_ONLY, require_critic_only
 from learner.networks.observations import is_entities
 from learner.observe.meters import BehaviorMeters
 from learner.observe.stats import StatsReporter
+from learner.publish.card import Origin
 from learner.publish.describe import Progress
 from learner.settings.hyperparameters import HyperparameterSettings
 from learner.trainers.base import Trainer, TrainerContext
@@ -363,7 +364,7 @@ class RLTrainer(Trainer):
         """Writes the model that Unity loads."""
         from learner.publish.unity import export_unity  # noqa: PLC0415 - onnx takes half a second to import
 
-        export_unity(self.policy, path)
+        export_unity(self.policy, path, origin=Origin(self.context.run_id, self.get_step))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns everything that training depends on, except steps in an unfinished buffer."""

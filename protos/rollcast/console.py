@@ -5,6 +5,7 @@ package before it runs it.
 """
 
 import argparse
+import difflib
 import importlib
 import importlib.util
 import re
@@ -60,6 +61,25 @@ class _PrintCompletion(argparse.Action):
 
         sys.stdout.write(shtab.complete(parser, str(values)) + "\n")
         parser.exit()
+
+
+class StrictParser(argparse.ArgumentParser):
+    """A parser that refuses unknown arguments itself; argparse would report them with the help of the top parser."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parses a command line; unknown words are an error."""
+        parsed, words = super().parse_known_args(args, namespace)
+        if words:
+            self.error(self._unrecognized(words))
+        return parsed, words
+
+    def _unrecognized(self, words: list[str]) -> str:
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        said = f"unrecognized arguments: {' '.join(words)}"
+        for word in words:
+            if word.startswith("--") and (near := difflib.get_close_matches(word.partition("=")[0], flags, n=1)):
+                return f"{said}; did you mean {near[0]}?"
+        return said
 
 
 def _run(module: str, packages: Sequence[str]) -> int:

@@ -76,7 +76,11 @@ MAX_BRANCHES: Final = 256
 MAX_CATEGORIES: Final = 65536
 """Sum of the choices of all branches, and of the categories of an observation; each becomes a network unit."""
 MAX_DESCRIPTION_LENGTH: Final = 128
-"""Characters of the description of an action."""
+"""Characters of the description of an action, and of a key on the way to an observation."""
+MAX_PATH: Final = 16
+"""Dicts and Tuples around an observation in its environment."""
+MAX_MODEL_CARD_BYTES: Final = MIB
+"""What an exported model says about itself, in its metadata; with 4,096 axes it takes 300 kB."""
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """Names of observations, and the part after the slash in a column name. Use with `fullmatch`."""

@@ -58,6 +58,7 @@ def _check_observation(message: spec_pb2.ObservationSpec) -> None:
         raise BadSpec(f"{what}: kind {message.kind} is unknown")
     _check_form(message, kind, what)
     _check_categories(message, kind, dtype.kind, what)
+    _check_place(message, kind, what)
     properties = message.dimension_properties
     if properties and len(properties) != len(message.shape):
         raise BadSpec(f"{what}: {len(properties)} dimension properties for {len(message.shape)} axes")
@@ -92,6 +93,27 @@ def _check_categories(message: spec_pb2.ObservationSpec, kind: ObservationKind, 
         raise BadSpec(f"{what}: categories must be at least 1 each and at most {limits.MAX_CATEGORIES} together")
 
 
+def _check_place(message: spec_pb2.ObservationSpec, kind: ObservationKind, what: str) -> None:
+    """Checks what the declaration says about the environment, for readers of exported models."""
+    if len(message.path) > limits.MAX_PATH:
+        raise BadSpec(f"{what}: a path of {len(message.path)} keys; at most {limits.MAX_PATH} are allowed")
+    for key in message.path:
+        if key.WhichOneof("key") is None or len(key.name) > limits.MAX_DESCRIPTION_LENGTH:
+            raise BadSpec(
+                f"{what}: a key of its path is empty or has more than {limits.MAX_DESCRIPTION_LENGTH} characters"
+            )
+    if message.first_categories and (kind is not ObservationKind.CATEGORICAL):
+        raise BadSpec(f"{what}: only categorical observations have a first category")
+    if len(message.first_categories) not in (0, len(message.categories)):
+        raise BadSpec(
+            f"{what}: {len(message.first_categories)} first categories for {len(message.categories)} elements"
+        )
+    if message.HasField("low") != message.HasField("high"):
+        raise BadSpec(f"{what}: it has only one of low and high; it needs both or neither")
+    if not (math.isfinite(message.low) and math.isfinite(message.high) and message.low <= message.high):
+        raise BadSpec(f"{what}: bounds [{message.low}, {message.high}] are not a finite interval")
+
+
 def _check_action(message: spec_pb2.ActionSpec) -> None:
     size, branches = message.continuous_size, message.discrete_branches
     if not size and not branches:
@@ -111,5 +133,7 @@ def _check_action(message: spec_pb2.ActionSpec) -> None:
             raise BadSpec(f"continuous action {axis}: bounds [{bottom}, {top}] are not an interval")
     if len(message.descriptions) not in (0, size + len(branches)):
         raise BadSpec(f"{len(message.descriptions)} descriptions for {size + len(branches)} actions")
+    if len(message.first_choices) not in (0, len(branches)):
+        raise BadSpec(f"{len(message.first_choices)} first choices for {len(branches)} branches")
     if any(len(entry) > limits.MAX_DESCRIPTION_LENGTH for entry in message.descriptions):
         raise BadSpec(f"descriptions may have at most {limits.MAX_DESCRIPTION_LENGTH} characters")

@@ -1,6 +1,7 @@
 """Observations and actions of a behavior: values, their messages, and all checks of an untrusted declaration."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,9 @@ class ObservationSpec:
         categories: Number of categories of each element, CATEGORICAL only.
         scale: The value that the network sees as 1.0; 0 leaves values unchanged.
         dimension_properties: One per axis, or none.
+        path: Keys of the Dicts and Tuples around it in the environment, from the outside.
+        first_categories: The environment's number of category 0 of each element, or none for 0; CATEGORICAL only.
+        bounds: Least and largest value in the environment; None where they are unknown or infinite.
     """
 
     name: str
@@ -57,6 +61,9 @@ class ObservationSpec:
     categories: tuple[int, ...] = ()
     scale: float = 0.0
     dimension_properties: tuple[DimensionProperty, ...] = ()
+    path: tuple[str | int, ...] = ()
+    first_categories: tuple[int, ...] = ()
+    bounds: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         """Brings values to the form that they have after encoding and decoding, so that equal specs compare equal."""
@@ -64,6 +71,10 @@ class ObservationSpec:
         object.__setattr__(self, "shape", tuple(int(axis) for axis in self.shape))
         object.__setattr__(self, "categories", tuple(int(count) for count in self.categories))
         object.__setattr__(self, "scale", float(np.float32(self.scale)))
+        object.__setattr__(self, "path", tuple(self.path))
+        object.__setattr__(self, "first_categories", tuple(int(number) for number in self.first_categories))
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", _float32s(self.bounds))
 
     @property
     def size(self) -> int:
@@ -87,6 +98,13 @@ class ObservationSpec:
             layout=self.layout,  # type: ignore[arg-type]
             categories=self.categories,
             scale=self.scale,
+            path=[
+                spec_pb2.ObservationKey(name=key) if isinstance(key, str) else spec_pb2.ObservationKey(index=key)
+                for key in self.path
+            ],
+            first_categories=self.first_categories,
+            low=None if self.bounds is None else self.bounds[0],
+            high=None if self.bounds is None else self.bounds[1],
         )
 
 
@@ -100,6 +118,7 @@ class ActionSpec:
         continuous_low: Lower bound of each continuous axis, or none for an environment that takes [-1, 1].
         continuous_high: See continuous_low.
         descriptions: Readable names, axes first, or none.
+        first_choices: The environment's number of choice 0 of each branch, or none for 0.
     """
 
     continuous_size: int = 0
@@ -107,6 +126,7 @@ class ActionSpec:
     continuous_low: tuple[float, ...] = ()
     continuous_high: tuple[float, ...] = ()
     descriptions: tuple[str, ...] = ()
+    first_choices: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Brings values to the form that they have after encoding and decoding."""
@@ -114,6 +134,7 @@ class ActionSpec:
         object.__setattr__(self, "continuous_low", _float32s(self.continuous_low))
         object.__setattr__(self, "continuous_high", _float32s(self.continuous_high))
         object.__setattr__(self, "descriptions", tuple(self.descriptions))
+        object.__setattr__(self, "first_choices", tuple(int(number) for number in self.first_choices))
 
     @property
     def factors(self) -> int:
@@ -133,6 +154,7 @@ class ActionSpec:
             continuous_low=self.continuous_low,
             continuous_high=self.continuous_high,
             descriptions=self.descriptions,
+            first_choices=self.first_choices,
         )
 
 
@@ -211,6 +233,7 @@ class BehaviorSpec:
                 continuous_low=tuple(action.continuous_low),
                 continuous_high=tuple(action.continuous_high),
                 descriptions=tuple(action.descriptions),
+                first_choices=tuple(action.first_choices),
             ),
             grouped=message.grouped,
         )
@@ -219,8 +242,8 @@ class BehaviorSpec:
 def mismatches(ours: BehaviorSpec, theirs: BehaviorSpec) -> list[str]:
     """Returns the differences of two specs, one line each, with the words "run" (ours) and "actor" (theirs).
 
-    Descriptions and dimension properties are not compared: they serve readers and the choice of an encoder at the first
-    declaration. `grouped` is not compared because a simulator may form its groups later.
+    Descriptions, dimension properties, places, first numbers and bounds of observations are not compared: they serve
+    readers and the choice of an encoder at the first declaration. `grouped` is not compared because a simulator may form its groups later.
     """
     found: list[str] = []
     if ours.name != theirs.name:
@@ -279,8 +302,11 @@ def _observation(message: spec_pb2.ObservationSpec) -> ObservationSpec:
         categories=tuple(message.categories),
         scale=message.scale,
         dimension_properties=tuple(DimensionProperty(entry) for entry in message.dimension_properties),
+        path=tuple(key.name if key.HasField("name") else key.index for key in message.path),
+        first_categories=tuple(message.first_categories),
+        bounds=(message.low, message.high) if message.HasField("low") else None,
     )
 
 
-def _float32s(values: tuple[float, ...]) -> tuple[float, ...]:
+def _float32s(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(float(np.float32(value)) for value in values)

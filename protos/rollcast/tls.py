@@ -269,8 +269,8 @@ def _verification_words(error: ssl.SSLCertVerificationError, name: str) -> str:
         return "the learner's certificate is not valid yet: compare the clocks of both machines"
     if error.verify_code in _WRONG_NAME:
         return (
-            f"the learner's certificate is for other names than {name}: make one with --host {name}, or give one of its "
-            "names with --server-name"
+            f"the learner's certificate is for other names than {name}: make one with rollcast-learner certs renew DIR "
+            f"--host {name}, or give one of its names with --server-name"
         )
     if error.verify_code in _UNKNOWN_AUTHORITY:
         return "the learner's certificate is from an authority that is not in --tls-ca: give the learner's ca.pem"

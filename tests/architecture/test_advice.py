@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actor_client.cli import build_parser as actor_parser
+from actor_client.settings.agents import PettingZooSettings
+from actor_client.settings.boards import BoardsSettings, PlaySettings
+from actor_client.settings.commands import GymSettings, UnitySettings
 from actor_client.unity.dropin.flags import build_parser as unity_parser
 from learner.cli import build_parser as learner_parser
+from learner.settings.service import ServiceSettings
 from tests.architecture.tree import ROOT
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 COMMAND = re.compile(r"rollcast-(?:actor|learner|unity)(?: [a-z][a-z-]+)?")
 CLAUSE = re.compile(r"[,;:()]")
-OTHERS = frozenset({"--mlagents-port", "--config", "--version", "--help"})
-"""Flags of players, and of every command."""
+OTHERS = frozenset({"--mlagents-port", "--config", "--version", "--help", "--standalone", "--rdzv-backend"})
+"""Flags of players, of torchrun, and of every command."""
 
 
 def _flags(parser: argparse.ArgumentParser) -> dict[str, frozenset[str]]:
@@ -33,8 +39,17 @@ def _flags(parser: argparse.ArgumentParser) -> dict[str, frozenset[str]]:
 
 
 FLAGS = {**_flags(actor_parser()), **_flags(learner_parser()), **_flags(unity_parser())}
+FLAGS["rollcast-actor"] = frozenset().union(*(FLAGS[each] for each in FLAGS if each.startswith("rollcast-actor")))
 ACTORS = tuple(f"rollcast-actor {kind}" for kind in ("gym", "unity", "pettingzoo", "boards"))
 SERVERS = ("rollcast-learner serve", "rollcast-unity")
+TRAINER = ("rollcast-learner trainer",)
+COMPARE = ("rollcast-learner compare",)
+TOURNAMENT = ("rollcast-learner tournament",)
+EVALUATE = ("rollcast-learner evaluate",)
+OPERATORS = tuple(f"rollcast-learner {name}" for name in ("status", "pause", "resume", "save", "drain", "release"))
+OWNERS = {"learner": ("rollcast-learner serve",), "actor": ACTORS}
+"""Whose flag it is where a message says so: "the learner's --address"; one of these commands must have it."""
+OWNER = re.compile(r"\b(learner|actor)'s (?:\w+ )?$")
 READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/boards/play", ("rollcast-actor play",)),
     ("actor_client/boards", ("rollcast-actor boards",)),
@@ -54,10 +69,46 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learner/trainers", SERVERS),
     ("learner/rewards", SERVERS),
     ("learner/front", SERVERS),
-    ("learner/observe/curves.py", ("rollcast-learner compare",)),
+    ("learner/observe/curves.py", COMPARE),
     ("learner/commands/preflight.py", SERVERS),
     ("learner/commands/initial.py", SERVERS),
-    ("learner/commands/compare.py", ("rollcast-learner compare",)),
+    ("learner/commands/compare.py", COMPARE),
+    ("learner/commands/compare_runs.py", COMPARE),
+    ("learner/commands/comparison_report.py", COMPARE),
+    ("learner/commands/run_groups.py", COMPARE),
+    ("learner/commands/evaluate_run.py", EVALUATE),
+    ("learner/commands/own_actor.py", EVALUATE),
+    ("learner/commands/finished_run.py", EVALUATE),
+    ("learner/commands/old_runs.py", ("rollcast-learner runs",)),
+    ("learner/commands/introduction.py", TRAINER),
+    ("learner/commands/operator.py", OPERATORS),
+    ("learner/commands/remote_door.py", TRAINER),
+    ("learner/commands/remote_trainer.py", TRAINER),
+    ("learner/commands/tournament_run.py", TOURNAMENT),
+    ("learner/commands", ()),  # help, and whole commands
+    ("learner/evaluation", (*SERVERS, *EVALUATE)),
+    ("learner/tournament", TOURNAMENT),
+    ("learner/self_play", SERVERS),
+    ("learner/ingest", ACTORS),
+    ("learner/service/listening.py", SERVERS),
+    ("learner/service", ACTORS),
+    ("learner/identity/authority.py", ("rollcast-learner certs",)),
+    ("learner/identity/access.py", (*ACTORS, *OPERATORS, *TRAINER)),
+    ("learner/link", TRAINER),
+    ("learner/observe/summary_table.py", SERVERS),
+    ("learner/observe", ()),  # whole commands for others
+    ("learner", ()),
+    ("actor_client/app.py", ("rollcast-actor gym",)),
+    ("actor_client/demos/players.py", ACTORS),
+    ("actor_client/demos", ("rollcast-actor gym",)),
+    ("actor_client/heartbeat.py", ("rollcast-actor healthcheck",)),
+    ("actor_client/joining.py", ACTORS),
+    ("actor_client/settings/agents.py", ("rollcast-actor pettingzoo",)),
+    ("actor_client/settings/boards.py", ("rollcast-actor boards",)),
+    ("actor_client/serving.py", ACTORS),
+    ("actor_client", ()),
+    ("protos/rollcast/tls.py", (*ACTORS, *TRAINER)),
+    ("protos", ()),
 )
 """The commands that print the messages of a module: each flag must exist for all of them."""
 
@@ -86,6 +137,11 @@ def _wrong(text: str, readers: tuple[str, ...]) -> Iterator[str]:
     if " " not in text:  # a flag by itself is one that the module defines or passes on
         return
     for match in FLAG.finditer(text):
+        owner = OWNER.search(text[: match.start()])
+        if owner is not None:
+            if not any(match.group() in FLAGS[command] for command in OWNERS[owner[1]]):
+                yield f"{match.group()} is no flag of an {owner[1]}: {text[:100]!r}"
+            continue
         named = [command for command in COMMAND.findall(CLAUSE.split(text[: match.start()])[-1]) if command in FLAGS]
         for reader in named[-1:] or readers:
             if match.group() not in FLAGS[reader] | OTHERS:
@@ -103,3 +159,86 @@ def test_each_advice_is_for_its_reader(folder: str, readers: tuple[str, ...]) ->
         if readers and nearest == folder and not path.name.endswith(("cli.py", "flags.py")):
             wrong += [f"{relative}:{line}: {each}" for line, text in _texts(path) for each in _wrong(text, readers)]
     assert wrong == []
+
+
+KEY = re.compile(
+    r"(?<![\w`./])(rollcast|[a-z]+_settings|hyperparameters|self_play)\.([a-z][a-z_]*)(?!\.(?:py|json|v1))"
+)
+VARIABLE = re.compile(r"\bROLLCAST_[A-Z_]+")
+DOCUMENT = re.compile(r"\b[\w/.-]+\.md(#[\w-]+)?")
+SYSTEM_VARIABLES = frozenset(
+    {"ROLLCAST_SECRETS_DIR", "ROLLCAST_HISTORY", "ROLLCAST_HISTORY_OWNER", "ROLLCAST_REVISION"}
+)
+
+
+def _messages() -> Iterator[tuple[str, str]]:
+    """Yields the place and text of each message of all commands."""
+    for package in ("learner", "actor_client", "protos/rollcast"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if "_pb2" not in path.name:
+                yield from (
+                    (f"{path.relative_to(ROOT).as_posix()}:{line}", text) for line, text in _texts(path) if " " in text
+                )
+
+
+def _keys(block: str) -> frozenset[str]:
+    """Returns the keys that a block of a run file may have, of all trainers."""
+    schema = json.loads((ROOT / "learner/run_files/rollcast.schema.json").read_text(encoding="utf-8"))
+    found: set[str] = set()
+    pending: list[tuple[str, Any]] = [("", schema)]
+    while pending:
+        name, node = pending.pop()
+        if isinstance(node, dict):
+            reference = str(node.get("$ref", ""))
+            if name == block and reference:
+                pending.append((block, schema["$defs"][reference.rpartition("/")[2]]))
+            if name == block:
+                found |= node.get("properties", {}).keys()
+            nested = ("anyOf", "oneOf", "allOf", "then", "else", "if")
+            pending += [
+                (name if key in nested else key if key != "properties" else "", each) for key, each in node.items()
+            ]
+        elif isinstance(node, list):
+            pending += [(name, each) for each in node]
+    return frozenset(found)
+
+
+def test_each_key_in_a_message_is_one_of_a_run_file() -> None:
+    """A key that a message names with its block is one that run files may have."""
+    blocks = {block: _keys(block) for _, text in _messages() for block, _ in KEY.findall(text)}
+    assert all(blocks.values()), blocks
+    wrong = [
+        (place, f"{block}.{key}")
+        for place, text in _messages()
+        for block, key in KEY.findall(text)
+        if key not in blocks[block]
+    ]
+    assert wrong == []
+
+
+def test_each_variable_in_a_message_is_read() -> None:
+    """A variable is a setting of the learner or of an actor, or the beginning of their names."""
+    actors = {
+        name
+        for kind in (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+        for name in kind.model_fields
+    }
+    known = {f"ROLLCAST_{name.upper()}" for name in ServiceSettings.model_fields} | SYSTEM_VARIABLES
+    known |= {f"ROLLCAST_ACTOR_{name.upper()}" for name in actors} | {"ROLLCAST_", "ROLLCAST_ACTOR_"}
+    assert [(place, name) for place, text in _messages() for name in VARIABLE.findall(text) if name not in known] == []
+
+
+def test_each_document_in_a_message_exists() -> None:
+    """A page that a message names is there, with the section."""
+    for package in ("learner", "actor_client", "protos/rollcast"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for _, text in _texts(path):
+                for match in DOCUMENT.finditer(text):
+                    page = ROOT / match.group().partition("#")[0]
+                    assert page.is_file(), (path, match.group())
+                    assert match[1] is None or match[1][1:] in _anchors(page), (path, match.group())
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}

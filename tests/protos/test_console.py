@@ -88,6 +88,34 @@ def test_a_requirement_that_is_too_old_is_named(
     assert said("")[0] not in {1, SHADOWED}
 
 
+@pytest.mark.slow
+def test_rollcast_unity_names_a_grpcio_that_only_its_processes_refuse(tmp_path: Path) -> None:
+    """An older grpcio can be imported; what was generated for a newer one refuses it: 19, and the line of the other commands."""
+    package = tmp_path / "grpc"
+    package.mkdir()
+    real = Path(importlib.import_module("grpc").__path__[0])
+    (package / "__init__.py").write_text(
+        f"__path__ = [{str(real)!r}]\nwith open({str(real / '__init__.py')!r}) as file:\n    exec(file.read())\n"
+        "__version__ = '1.62.3'\n"
+    )
+    (tmp_path / "run.yaml").write_text("behaviors: {B: {trainer_type: ppo}}\n")
+    build = tmp_path / "Build.x86_64"
+    build.write_text("#!/bin/sh\n")
+    build.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-m", "actor_client.unity.dropin", "run.yaml", "--address=127.0.0.1:0", "--env=Build.x86_64"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert done.returncode == SHADOWED, done.stderr
+    (line,) = set(done.stderr.splitlines())
+    assert line.startswith("error: Rollcast needs grpcio>=1.75.1, and found version 1.62.3")
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_commands_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: str) -> None:
     """The entry points run the commands."""

@@ -40,6 +40,19 @@ def test_equal_specs_compare_equal_before_and_after_the_wire() -> None:
     assert hash(spec) == hash(BehaviorSpec.from_message(spec.to_message()))
 
 
+def test_what_serves_readers_survives_and_is_not_compared() -> None:
+    """Places, first numbers and bounds survive a round trip; an actor that does not declare them still fits the run."""
+    plain = replace(
+        CARTPOLE,
+        observations=(ObservationSpec("o", np.dtype("i4"), (2,), ObservationKind.CATEGORICAL, categories=(2, 3)),),
+    )
+    (observation,) = plain.observations
+    told = replace(observation, path=("a/b\n", 3, "é"), first_categories=(-1, 5), bounds=(-0.1, 1e9))
+    spec = replace(plain, observations=(told,), action=replace(plain.action, first_choices=(-(2**40),)))
+    assert spec == BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(spec.to_message().SerializeToString()))
+    assert mismatches(spec, plain) == mismatches(plain, spec) == []
+
+
 def test_unspecified_role_is_default() -> None:
     """Role 0 compares equal to DEFAULT."""
     message = CARTPOLE.to_message()
@@ -51,6 +64,13 @@ Change = Callable[[spec_pb2.BehaviorSpec], object]
 CAMERA, TILE, OTHERS = 1, 2, 3
 KNOWN = spec_pb2.DIMENSION_PROPERTY_NONE
 STRANGE = spec_pb2.DimensionProperty.ValueType(99)
+KEY = spec_pb2.ObservationKey(index=1)
+
+
+def _bound(message: spec_pb2.BehaviorSpec, low: float, high: float) -> None:
+    message.observations[0].low, message.observations[0].high = low, high
+
+
 FAULTS: list[tuple[Change, str]] = [
     (lambda m: setattr(m, "name", ""), "has 0 characters"),
     (lambda m: setattr(m, "name", "../x"), "separate parts"),
@@ -85,6 +105,16 @@ FAULTS: list[tuple[Change, str]] = [
     (lambda m: m.observations[TILE].categories.__setitem__(0, 0), "at least 1 each"),
     (lambda m: m.observations[TILE].categories.__setitem__(0, 1 << 31), "at most 65536 together"),
     (lambda m: m.observations[OTHERS].shape.append(1), "ENTITIES needs 2 axes"),
+    (lambda m: m.observations[0].path.extend([KEY] * 17), "path of 17 keys; at most 16"),
+    (lambda m: m.observations[0].path.add(), "a key of its path is empty"),
+    (lambda m: m.observations[0].path.add(name="x" * 129), "more than 128 characters"),
+    (lambda m: m.observations[0].first_categories.append(1), "only categorical observations have a first"),
+    (lambda m: m.observations[TILE].first_categories.extend([1] * 9), "9 first categories for"),
+    (lambda m: setattr(m.observations[0], "low", 1.0), "only one of low and high"),
+    (lambda m: _bound(m, 2.0, 1.0), "not a finite interval"),
+    (lambda m: _bound(m, float("nan"), 1.0), "not a finite interval"),
+    (lambda m: _bound(m, 0.0, float("inf")), "not a finite interval"),
+    (lambda m: m.action.first_choices.append(1), "1 first choices for 2 branches"),
     (lambda m: m.ClearField("action"), "neither continuous nor discrete"),
     (lambda m: setattr(m.action, "continuous_size", 1 << 31), "2147483648 continuous actions"),
     (lambda m: m.action.discrete_branches.extend([2] * 300), "302 discrete branches"),

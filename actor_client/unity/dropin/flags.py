@@ -8,9 +8,8 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from rollcast.console import add_completion
+from rollcast.console import StrictParser, add_completion
 
-from actor_client.command_line import StrictParser
 from actor_client.unity.dropin.exits import LEARNERS, DropInError, ExitCode
 
 _VALUES: Final[Mapping[str, tuple[str, str]]] = {

@@ -226,7 +226,9 @@ def _conclusion(gateway: int | None, learner: int | None, end: int, gateway_erro
     if learner == 0:
         return ExitCode.OK
     if gateway:  # later learner errors are only consequences
-        raise DropInError(of_gateway(gateway), gateway_error or _last_words(gateway, "; its lines above say why"))
+        code = of_gateway(gateway)
+        why = "" if code is ExitCode.SHADOWED else "; its lines above say why"  # a package is refused in one line
+        raise DropInError(code, gateway_error or _last_words(gateway, why))
     if end == ExitCode.INTERRUPTED or was_asked_to_end(end):  # the learner was asked to end during its start
         raise DropInError(ExitCode.INTERRUPTED, STOPPED_EARLY)
     if end < 0:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rollcast.v1 import tensor_pb2 as rollcast_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16rollcast/v1/spec.proto\x12\x0brollcast.v1\x1a\x18rollcast/v1/tensor.proto\"\xbc\x02\n\x0fObservationSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x05\x64type\x18\x02 \x01(\x0e\x32\x12.rollcast.v1.Dtype\x12\x11\n\x05shape\x18\x03 \x03(\x04\x42\x02\x10\x01\x12*\n\x04kind\x18\x04 \x01(\x0e\x32\x1c.rollcast.v1.ObservationKind\x12<\n\x14\x64imension_properties\x18\x05 \x03(\x0e\x32\x1e.rollcast.v1.DimensionProperty\x12*\n\x04role\x18\x06 \x01(\x0e\x32\x1c.rollcast.v1.ObservationRole\x12(\n\x06layout\x18\x07 \x01(\x0e\x32\x18.rollcast.v1.ImageLayout\x12\x16\n\ncategories\x18\x08 \x03(\rB\x02\x10\x01\x12\r\n\x05scale\x18\t \x01(\x02\"Y\n\x0f\x41\x63tionTransform\x12#\n\x06squash\x18\x01 \x01(\x0e\x32\x13.rollcast.v1.Squash\x12\x0f\n\x03low\x18\x02 \x03(\x02\x42\x02\x10\x01\x12\x10\n\x04high\x18\x03 \x03(\x02\x42\x02\x10\x01\"\x93\x01\n\nActionSpec\x12\x17\n\x0f\x63ontinuous_size\x18\x01 \x01(\r\x12\x1d\n\x11\x64iscrete_branches\x18\x02 \x03(\rB\x02\x10\x01\x12\x1a\n\x0e\x63ontinuous_low\x18\x03 \x03(\x02\x42\x02\x10\x01\x12\x1b\n\x0f\x63ontinuous_high\x18\x04 \x03(\x02\x42\x02\x10\x01\x12\x14\n\x0c\x64\x65scriptions\x18\x05 \x03(\t\"\x8a\x01\n\x0c\x42\x65haviorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0cobservations\x18\x02 \x03(\x0b\x32\x1c.rollcast.v1.ObservationSpec\x12\'\n\x06\x61\x63tion\x18\x03 \x01(\x0b\x32\x17.rollcast.v1.ActionSpec\x12\x0f\n\x07grouped\x18\x04 \x01(\x08*\xad\x01\n\x0fObservationKind\x12 \n\x1cOBSERVATION_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17OBSERVATION_KIND_VECTOR\x10\x01\x12\x1a\n\x16OBSERVATION_KIND_IMAGE\x10\x02\x12 \n\x1cOBSERVATION_KIND_CATEGORICAL\x10\x03\x12\x1d\n\x19OBSERVATION_KIND_ENTITIES\x10\x04*\xad\x01\n\x11\x44imensionProperty\x12\"\n\x1e\x44IMENSION_PROPERTY_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44IMENSION_PROPERTY_NONE\x10\x01\x12\x31\n-DIMENSION_PROPERTY_TRANSLATIONAL_EQUIVARIANCE\x10\x02\x12$\n DIMENSION_PROPERTY_VARIABLE_SIZE\x10\x03*l\n\x0fObservationRole\x12 \n\x1cOBSERVATION_ROLE_UNSPECIFIED\x10\x00\x12\x1c\n\x18OBSERVATION_ROLE_DEFAULT\x10\x01\x12\x19\n\x15OBSERVATION_ROLE_GOAL\x10\x02*W\n\x0bImageLayout\x12\x1c\n\x18IMAGE_LAYOUT_UNSPECIFIED\x10\x00\x12\x14\n\x10IMAGE_LAYOUT_HWC\x10\x01\x12\x14\n\x10IMAGE_LAYOUT_CHW\x10\x02*Y\n\x06Squash\x12\x16\n\x12SQUASH_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSQUASH_NONE\x10\x01\x12\x15\n\x11SQUASH_CLIP3_DIV3\x10\x02\x12\x0f\n\x0bSQUASH_TANH\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16rollcast/v1/spec.proto\x12\x0brollcast.v1\x1a\x18rollcast/v1/tensor.proto\"8\n\x0eObservationKey\x12\x0e\n\x04name\x18\x01 \x01(\tH\x00\x12\x0f\n\x05index\x18\x02 \x01(\rH\x00\x42\x05\n\x03key\"\xbb\x03\n\x0fObservationSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12!\n\x05\x64type\x18\x02 \x01(\x0e\x32\x12.rollcast.v1.Dtype\x12\x11\n\x05shape\x18\x03 \x03(\x04\x42\x02\x10\x01\x12*\n\x04kind\x18\x04 \x01(\x0e\x32\x1c.rollcast.v1.ObservationKind\x12<\n\x14\x64imension_properties\x18\x05 \x03(\x0e\x32\x1e.rollcast.v1.DimensionProperty\x12*\n\x04role\x18\x06 \x01(\x0e\x32\x1c.rollcast.v1.ObservationRole\x12(\n\x06layout\x18\x07 \x01(\x0e\x32\x18.rollcast.v1.ImageLayout\x12\x16\n\ncategories\x18\x08 \x03(\rB\x02\x10\x01\x12\r\n\x05scale\x18\t \x01(\x02\x12)\n\x04path\x18\n \x03(\x0b\x32\x1b.rollcast.v1.ObservationKey\x12\x1c\n\x10\x66irst_categories\x18\x0b \x03(\x12\x42\x02\x10\x01\x12\x10\n\x03low\x18\x0c \x01(\x02H\x00\x88\x01\x01\x12\x11\n\x04high\x18\r \x01(\x02H\x01\x88\x01\x01\x42\x06\n\x04_lowB\x07\n\x05_high\"Y\n\x0f\x41\x63tionTransform\x12#\n\x06squash\x18\x01 \x01(\x0e\x32\x13.rollcast.v1.Squash\x12\x0f\n\x03low\x18\x02 \x03(\x02\x42\x02\x10\x01\x12\x10\n\x04high\x18\x03 \x03(\x02\x42\x02\x10\x01\"\xae\x01\n\nActionSpec\x12\x17\n\x0f\x63ontinuous_size\x18\x01 \x01(\r\x12\x1d\n\x11\x64iscrete_branches\x18\x02 \x03(\rB\x02\x10\x01\x12\x1a\n\x0e\x63ontinuous_low\x18\x03 \x03(\x02\x42\x02\x10\x01\x12\x1b\n\x0f\x63ontinuous_high\x18\x04 \x03(\x02\x42\x02\x10\x01\x12\x14\n\x0c\x64\x65scriptions\x18\x05 \x03(\t\x12\x19\n\rfirst_choices\x18\x06 \x03(\x12\x42\x02\x10\x01\"\x8a\x01\n\x0c\x42\x65haviorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x32\n\x0cobservations\x18\x02 \x03(\x0b\x32\x1c.rollcast.v1.ObservationSpec\x12\'\n\x06\x61\x63tion\x18\x03 \x01(\x0b\x32\x17.rollcast.v1.ActionSpec\x12\x0f\n\x07grouped\x18\x04 \x01(\x08*\xad\x01\n\x0fObservationKind\x12 \n\x1cOBSERVATION_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17OBSERVATION_KIND_VECTOR\x10\x01\x12\x1a\n\x16OBSERVATION_KIND_IMAGE\x10\x02\x12 \n\x1cOBSERVATION_KIND_CATEGORICAL\x10\x03\x12\x1d\n\x19OBSERVATION_KIND_ENTITIES\x10\x04*\xad\x01\n\x11\x44imensionProperty\x12\"\n\x1e\x44IMENSION_PROPERTY_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44IMENSION_PROPERTY_NONE\x10\x01\x12\x31\n-DIMENSION_PROPERTY_TRANSLATIONAL_EQUIVARIANCE\x10\x02\x12$\n DIMENSION_PROPERTY_VARIABLE_SIZE\x10\x03*l\n\x0fObservationRole\x12 \n\x1cOBSERVATION_ROLE_UNSPECIFIED\x10\x00\x12\x1c\n\x18OBSERVATION_ROLE_DEFAULT\x10\x01\x12\x19\n\x15OBSERVATION_ROLE_GOAL\x10\x02*W\n\x0bImageLayout\x12\x1c\n\x18IMAGE_LAYOUT_UNSPECIFIED\x10\x00\x12\x14\n\x10IMAGE_LAYOUT_HWC\x10\x01\x12\x14\n\x10IMAGE_LAYOUT_CHW\x10\x02*Y\n\x06Squash\x12\x16\n\x12SQUASH_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSQUASH_NONE\x10\x01\x12\x15\n\x11SQUASH_CLIP3_DIV3\x10\x02\x12\x0f\n\x0bSQUASH_TANH\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,6 +36,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OBSERVATIONSPEC'].fields_by_name['shape']._serialized_options = b'\020\001'
   _globals['_OBSERVATIONSPEC'].fields_by_name['categories']._loaded_options = None
   _globals['_OBSERVATIONSPEC'].fields_by_name['categories']._serialized_options = b'\020\001'
+  _globals['_OBSERVATIONSPEC'].fields_by_name['first_categories']._loaded_options = None
+  _globals['_OBSERVATIONSPEC'].fields_by_name['first_categories']._serialized_options = b'\020\001'
   _globals['_ACTIONTRANSFORM'].fields_by_name['low']._loaded_options = None
   _globals['_ACTIONTRANSFORM'].fields_by_name['low']._serialized_options = b'\020\001'
   _globals['_ACTIONTRANSFORM'].fields_by_name['high']._loaded_options = None
@@ -46,22 +48,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ACTIONSPEC'].fields_by_name['continuous_low']._serialized_options = b'\020\001'
   _globals['_ACTIONSPEC'].fields_by_name['continuous_high']._loaded_options = None
   _globals['_ACTIONSPEC'].fields_by_name['continuous_high']._serialized_options = b'\020\001'
-  _globals['_OBSERVATIONKIND']._serialized_start=767
-  _globals['_OBSERVATIONKIND']._serialized_end=940
-  _globals['_DIMENSIONPROPERTY']._serialized_start=943
-  _globals['_DIMENSIONPROPERTY']._serialized_end=1116
-  _globals['_OBSERVATIONROLE']._serialized_start=1118
-  _globals['_OBSERVATIONROLE']._serialized_end=1226
-  _globals['_IMAGELAYOUT']._serialized_start=1228
-  _globals['_IMAGELAYOUT']._serialized_end=1315
-  _globals['_SQUASH']._serialized_start=1317
-  _globals['_SQUASH']._serialized_end=1406
-  _globals['_OBSERVATIONSPEC']._serialized_start=66
-  _globals['_OBSERVATIONSPEC']._serialized_end=382
-  _globals['_ACTIONTRANSFORM']._serialized_start=384
-  _globals['_ACTIONTRANSFORM']._serialized_end=473
-  _globals['_ACTIONSPEC']._serialized_start=476
-  _globals['_ACTIONSPEC']._serialized_end=623
-  _globals['_BEHAVIORSPEC']._serialized_start=626
-  _globals['_BEHAVIORSPEC']._serialized_end=764
+  _globals['_ACTIONSPEC'].fields_by_name['first_choices']._loaded_options = None
+  _globals['_ACTIONSPEC'].fields_by_name['first_choices']._serialized_options = b'\020\001'
+  _globals['_OBSERVATIONKIND']._serialized_start=979
+  _globals['_OBSERVATIONKIND']._serialized_end=1152
+  _globals['_DIMENSIONPROPERTY']._serialized_start=1155
+  _globals['_DIMENSIONPROPERTY']._serialized_end=1328
+  _globals['_OBSERVATIONROLE']._serialized_start=1330
+  _globals['_OBSERVATIONROLE']._serialized_end=1438
+  _globals['_IMAGELAYOUT']._serialized_start=1440
+  _globals['_IMAGELAYOUT']._serialized_end=1527
+  _globals['_SQUASH']._serialized_start=1529
+  _globals['_SQUASH']._serialized_end=1618
+  _globals['_OBSERVATIONKEY']._serialized_start=65
+  _globals['_OBSERVATIONKEY']._serialized_end=121
+  _globals['_OBSERVATIONSPEC']._serialized_start=124
+  _globals['_OBSERVATIONSPEC']._serialized_end=567
+  _globals['_ACTIONTRANSFORM']._serialized_start=569
+  _globals['_ACTIONTRANSFORM']._serialized_end=658
+  _globals['_ACTIONSPEC']._serialized_start=661
+  _globals['_ACTIONSPEC']._serialized_end=835
+  _globals['_BEHAVIORSPEC']._serialized_start=838
+  _globals['_BEHAVIORSPEC']._serialized_end=976
 # @@protoc_insertion_point(module_scope)

@@ -157,6 +157,34 @@ SQUASH_TANH: Squash.ValueType  # 3
 Global___Squash: typing_extensions.TypeAlias = Squash
 
 @typing.final
+class ObservationKey(google.protobuf.message.Message):
+    """One step of the way to an observation inside of what an environment returns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """A key of a Dict."""
+    index: builtins.int
+    """An index of a Tuple, or a key of a Dict that is such a number."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        index: builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["index", b"index", "key", b"key", "name", b"name"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["index", b"index", "key", b"key", "name", b"name"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_key: typing_extensions.TypeAlias = typing.Literal["name", "index"]
+    _WhichOneofArgType_key: typing_extensions.TypeAlias = typing.Literal["key", b"key"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_key) -> _WhichOneofReturnType_key | None: ...
+
+Global___ObservationKey: typing_extensions.TypeAlias = ObservationKey
+
+@typing.final
 class ObservationSpec(google.protobuf.message.Message):
     """One observation of a behavior. It is graph input `obs_<position>` and the columns `obs/<name>`, `final_obs/<name>`."""
 
@@ -171,6 +199,10 @@ class ObservationSpec(google.protobuf.message.Message):
     LAYOUT_FIELD_NUMBER: builtins.int
     CATEGORIES_FIELD_NUMBER: builtins.int
     SCALE_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    FIRST_CATEGORIES_FIELD_NUMBER: builtins.int
+    LOW_FIELD_NUMBER: builtins.int
+    HIGH_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Unique in the behavior, [A-Za-z0-9_.-]{1,64}."""
     dtype: rollcast.v1.tensor_pb2.Dtype.ValueType
@@ -183,6 +215,10 @@ class ObservationSpec(google.protobuf.message.Message):
     """The order of axes; images only."""
     scale: builtins.float
     """The value that the network sees as 1.0 (255 for a picture of bytes). 0 leaves the values unchanged."""
+    low: builtins.float
+    """The least and the largest value in the environment, both or neither; neither where a bound is unknown or infinite."""
+    high: builtins.float
+    """See `low`."""
     @property
     def shape(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """The shape of one agent's observation, without a batch axis."""
@@ -194,6 +230,16 @@ class ObservationSpec(google.protobuf.message.Message):
     @property
     def categories(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """The number of categories of each element; categorical only."""
+
+    @property
+    def path(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ObservationKey]:
+        """Where the environment has it: the keys of the Dicts and Tuples around it, from the outside; none if it is in none. This and
+        the two fields below serve readers of exported models.
+        """
+
+    @property
+    def first_categories(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The environment's number of category 0 of each element, or none for 0; categorical only."""
 
     def __init__(
         self,
@@ -207,9 +253,23 @@ class ObservationSpec(google.protobuf.message.Message):
         layout: Global___ImageLayout.ValueType = ...,
         categories: collections.abc.Iterable[builtins.int] | None = ...,
         scale: builtins.float = ...,
+        path: collections.abc.Iterable[Global___ObservationKey] | None = ...,
+        first_categories: collections.abc.Iterable[builtins.int] | None = ...,
+        low: builtins.float | None = ...,
+        high: builtins.float | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["categories", b"categories", "dimension_properties", b"dimension_properties", "dtype", b"dtype", "kind", b"kind", "layout", b"layout", "name", b"name", "role", b"role", "scale", b"scale", "shape", b"shape"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_high", b"_high", "_low", b"_low", "high", b"high", "low", b"low"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_high", b"_high", "_low", b"_low", "categories", b"categories", "dimension_properties", b"dimension_properties", "dtype", b"dtype", "first_categories", b"first_categories", "high", b"high", "kind", b"kind", "layout", b"layout", "low", b"low", "name", b"name", "path", b"path", "role", b"role", "scale", b"scale", "shape", b"shape"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__high: typing_extensions.TypeAlias = typing.Literal["high"]
+    _WhichOneofArgType__high: typing_extensions.TypeAlias = typing.Literal["_high", b"_high"]
+    _WhichOneofReturnType__low: typing_extensions.TypeAlias = typing.Literal["low"]
+    _WhichOneofArgType__low: typing_extensions.TypeAlias = typing.Literal["_low", b"_low"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__high) -> _WhichOneofReturnType__high | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__low) -> _WhichOneofReturnType__low | None: ...
 
 Global___ObservationSpec: typing_extensions.TypeAlias = ObservationSpec
 
@@ -257,6 +317,7 @@ class ActionSpec(google.protobuf.message.Message):
     CONTINUOUS_LOW_FIELD_NUMBER: builtins.int
     CONTINUOUS_HIGH_FIELD_NUMBER: builtins.int
     DESCRIPTIONS_FIELD_NUMBER: builtins.int
+    FIRST_CHOICES_FIELD_NUMBER: builtins.int
     continuous_size: builtins.int
     """Number of continuous axes (nc)."""
     @property
@@ -275,6 +336,10 @@ class ActionSpec(google.protobuf.message.Message):
     def descriptions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Readable names, one per axis and branch, or none."""
 
+    @property
+    def first_choices(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The environment's number of choice 0 of each branch, or none for 0. It serves readers of exported models."""
+
     def __init__(
         self,
         *,
@@ -283,8 +348,9 @@ class ActionSpec(google.protobuf.message.Message):
         continuous_low: collections.abc.Iterable[builtins.float] | None = ...,
         continuous_high: collections.abc.Iterable[builtins.float] | None = ...,
         descriptions: collections.abc.Iterable[builtins.str] | None = ...,
+        first_choices: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["continuous_high", b"continuous_high", "continuous_low", b"continuous_low", "continuous_size", b"continuous_size", "descriptions", b"descriptions", "discrete_branches", b"discrete_branches"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["continuous_high", b"continuous_high", "continuous_low", b"continuous_low", "continuous_size", b"continuous_size", "descriptions", b"descriptions", "discrete_branches", b"discrete_branches", "first_choices", b"first_choices"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ActionSpec: typing_extensions.TypeAlias = ActionSpec

@@ -80,3 +80,12 @@ def test_the_command_of_an_own_actor(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=re.escape(install("actor,gym"))) as caught:
         OwnActor(request, lambda: False)
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA
+
+
+@pytest.mark.parametrize("log_format", ["auto", "console", "json", "mlagents"])
+def test_the_actor_of_an_evaluation_gets_a_format_that_it_has(log_format: str) -> None:
+    """A run of rollcast-unity has the format of mlagents-learn in its settings, which actors lack."""
+    request = ActorRequest("mine:Maze", None, None, 1, log_format, ())
+    words = request.command("127.0.0.1:1")
+    given = words[words.index("--log-format") + 1]
+    assert given == ("auto" if log_format == "mlagents" else log_format)

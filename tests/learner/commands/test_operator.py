@@ -135,7 +135,7 @@ async def test_a_port_that_is_not_for_operators() -> None:
 
 def test_a_learner_that_is_not_there() -> None:
     """An address without a learner fails soon and is named."""
-    said = f"no learner answers at {NOBODY}; if it was killed, start it again with --resume"
+    said = f"no learner answers at {NOBODY}; if it was killed, start it again with the learner's --resume"
     with pytest.raises(UserError, match=said) as caught, Operator(NOBODY) as operator:
         operator.pause()
     assert caught.value.exit_code is ExitCode.UNREACHABLE

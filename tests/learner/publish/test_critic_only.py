@@ -17,6 +17,7 @@ from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
 from learner.networks.policy import PolicyNetwork
+from learner.publish.card import CARD_PROPERTY
 from learner.publish.check import open_session, random_inputs, random_state
 from learner.publish.describe import describe
 from learner.publish.onnx import PolicyExporter
@@ -106,9 +107,12 @@ def test_unity_counts_the_sensors_that_are_left() -> None:
     payload = render_unity(network)
     model = onnx.load_model_from_string(payload)
     assert [item.name for item in model.graph.input] == ["obs_0", "obs_1", "action_masks", "recurrent_in"]
-    assert {each.key: json.loads(each.value) for each in model.metadata_props} == {
-        OBSERVATIONS_PROPERTY: ["near", "far"]
-    }
+    told = {each.key: json.loads(each.value) for each in model.metadata_props}
+    assert told[OBSERVATIONS_PROPERTY] == ["near", "far"]
+    assert [(each["input"], each["name"]) for each in told[CARD_PROPERTY]["observations"]] == [
+        ("obs_0", "near"),
+        ("obs_1", "far"),
+    ]
     feed = random_inputs(SPEC, 8, 6, np.random.default_rng(3))
     given = {
         "obs_0": feed["obs_1"].astype(np.float32),
@@ -124,7 +128,8 @@ def test_unity_counts_the_sensors_that_are_left() -> None:
     assert (choice[:, 0] == logits.argmax(1).numpy()).all()
 
 
-def test_a_model_of_a_policy_that_reads_all_has_no_property() -> None:
-    """Without ``critic_only``, the model for Unity has no names."""
+def test_a_model_of_a_policy_that_reads_all_names_none() -> None:
+    """Without ``critic_only``, the model for Unity lists no names of its own."""
     plain = PolicyNetwork(SPEC, NetworkSettings(hidden_units=16))
-    assert not onnx.load_model_from_string(render_unity(plain)).metadata_props
+    properties = onnx.load_model_from_string(render_unity(plain)).metadata_props
+    assert [each.key for each in properties] == [CARD_PROPERTY]

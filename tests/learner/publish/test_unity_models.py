@@ -15,6 +15,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec
 from learner.checkpoints.runfolder import open_run_folder
 from learner.checkpoints.store import CheckpointStore
 from learner.networks.policy import PolicyNetwork
+from learner.publish.card import Origin
 from learner.publish.unity import render_unity
 from learner.settings.network import MemorySettings, NetworkSettings
 from learner.trainers.actor_critic.trainer import ActorCriticTrainer
@@ -156,4 +157,4 @@ def test_a_training_leaves_the_model_of_its_policy(kind: str, name: str, tmp_pat
         )
         model = store.finish_behavior(spec.name)
     assert model == folder.path / f"{spec.name}.onnx"
-    assert model.read_bytes() == render_unity(trainer.policy)
+    assert model.read_bytes() == render_unity(trainer.policy, origin=Origin(step=trainer.get_step))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import os
+import platform
 import secrets
 import socket
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ from learner.observe.address import (
     read_addresses,
     read_awaited,
 )
+from learner.settings.addresses import is_loopback
 from learner.web.operator_token import TOKEN_FILE, read_token
 
 CALL_SECONDS = 5.0
@@ -66,6 +68,12 @@ class Operator:
 
     Every method raises UserError: UNREACHABLE if the learner does not answer or cannot carry out the call,
     PROTOCOL_MISMATCH if the server is not a learner, NOT_SAVED if there is no checkpoint.
+
+    Args:
+        address: Control address.
+        page: URL of the status page; empty if unknown.
+        security: Certificates and token.
+        found: Addresses from its run folder, which name its run, authority and token; None for a learner of any run.
     """
 
     def __init__(
@@ -78,6 +86,7 @@ class Operator:
     ) -> None:
         self.address = address
         self.page = page
+        self._run_id = "" if found is None else found.run_id
         self._security = _security(found, security or ClientSecurity())
         try:
             file = self._security.token_file
@@ -158,13 +167,26 @@ class Operator:
             )
 
     def _authorized(self) -> tuple[tuple[str, str], ...]:
-        """Returns the metadata of a call, once whoever answers has proved to be the learner."""
+        """Returns the metadata of a call that changes the run, once whoever answers has proved to be its learner."""
+        if self._run_id:
+            self.status()
+        return self._authorization()
+
+    def _authorization(self) -> tuple[tuple[str, str], ...]:
         self.prove()
         return () if self._token is None else authorization(self._token)
 
     def status(self) -> control_pb2.StatusResponse:
         """Returns the state of the run."""
-        return self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS, metadata=self._authorized())
+        metadata = self._authorization()
+        found = self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS, metadata=metadata)
+        if self._run_id and found.run_id != self._run_id:  # it took the port of a learner that was killed
+            raise UserError(
+                ExitCode.UNREACHABLE,
+                f"the learner at {self.address} has run {printable(found.run_id)}, not {printable(self._run_id)}, whose learner "
+                "no longer runs there: start it again with --resume",
+            )
+        return found
 
     def pause(self) -> None:
         """Pauses the run."""
@@ -228,7 +250,7 @@ def _token_of(found: BoundAddresses | None) -> str | None:
 
 def _at(control: str, results_dir: Path) -> BoundAddresses | None:
     """Returns the addresses of the running learner with a control address; None if it is not in the folder."""
-    found = map(read_addresses, _places(results_dir))
+    found = (read_addresses(place) for place in _places(results_dir) if FolderLock.state(place) is not False)
     return next((each for each in found if each is not None and each.control == control), None)
 
 
@@ -260,7 +282,9 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         if folder is places[-1] and not folder.is_dir():
             folder = next((place for place in places if place.is_dir()), folder)
     else:
-        found = sorted(filter(_has_learner, _places(results_dir)))
+        places = {place: _runs(place) for place in filter(_has_learner, _places(results_dir))}
+        found = sorted(place for place, runs in places.items() if runs)
+        found = found or sorted(place for place, runs in places.items() if runs is None)
         if not found:
             raise UserError(
                 ExitCode.UNREACHABLE,
@@ -274,6 +298,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
                 "--control HOST:PORT",
             )
         folder = found[0]
+    _require_running(folder)
     addresses = read_addresses(folder)
     if addresses is None:
         awaited = read_awaited(folder)
@@ -291,6 +316,46 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
 
 def _has_learner(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (ADDRESS_FILE, TRAINERS_FILE))
+
+
+def _runs(folder: Path) -> bool | None:
+    """Returns whether the learner that left its address in a folder runs; None if unknown, as for one of another machine.
+
+    Its process id would not tell: another process may have it. The lock of the folder ends with the process.
+    """
+    runs, addresses = FolderLock.state(folder), read_addresses(folder)
+    is_of_another = addresses is not None and addresses.host not in {"", platform.node()}
+    return None if runs is False and is_of_another else runs  # some network file systems do not pass locks on
+
+
+def _require_running(folder: Path) -> None:
+    """Checks that the learner that left its address in a folder may run.
+
+    Raises:
+        UserError: It was killed, or only its own machine reaches it.
+    """
+    if not _has_learner(folder) or (runs := _runs(folder)):
+        return
+    addresses = read_addresses(folder)
+    if runs is False:
+        raise UserError(
+            ExitCode.UNREACHABLE,
+            f"the learner of {folder} was killed: no process has the folder, only its address is left. Start it again with "
+            f"rollcast-learner serve RUN.yaml --run-id {folder.name} --resume=auto",
+        )
+    is_elsewhere = addresses is not None and addresses.host not in {"", platform.node()}
+    if addresses is not None and is_elsewhere and _is_loopback(addresses.control):
+        raise UserError(
+            ExitCode.UNREACHABLE,
+            f"the learner of {folder} was started on {printable(addresses.host)} and its control address is reached only there: "
+            "run this command on that machine, or give --control HOST:PORT",
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return is_loopback(address)
+    return False
 
 
 def _newest(results_dir: Path) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import platform
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +22,9 @@ from rollcast.errors import CheckpointFailed, MalformedChunk
 from rollcast.tls import ClientSecurity
 from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
 
-from learner.checkpoints.lock import FolderLock
+from learner.checkpoints.lock import LOCK_NAME, FolderLock
 from learner.cli import build_parser, main
-from learner.commands.operator import Operator, page_link
+from learner.commands.operator import Operator, find_running, page_link
 from learner.commands.status_text import render_status, status_document
 from learner.common.exits import ExitCode, UserError
 from learner.identity.access import Access, own_row
@@ -286,7 +289,87 @@ def test_a_learner_that_starts_its_trainers_again(tmp_path: Path, capsys: pytest
         assert "runs and starts its trainers again" in "".join(capsys.readouterr())
     lock.release()
     assert main(["healthcheck", str(tmp_path)]) == ExitCode.UNREACHABLE
-    assert "no learner runs in that folder" in capsys.readouterr().err
+    assert "was killed: no process has the folder" in capsys.readouterr().err
+
+
+class TwoRuns:
+    """A killed run ``a`` and a run ``b`` in one folder.
+
+    Args:
+        results: Folder of all runs.
+        control: Control address that both had.
+        http: Address of the page that both had.
+        host: Machine of the killed run.
+    """
+
+    def __init__(self, results: Path, control: str, http: str, host: str) -> None:
+        for name in "ab":
+            (results / name).mkdir()
+            where = BoundAddresses(NOBODY, control, http, run_id=name, host=host if name == "a" else platform.node())
+            write_addresses(results / name, where)
+        FolderLock(results / "a").release()  # the system does so for a killed process
+        (results / "a" / LOCK_NAME).write_text(f"\n{os.getpid()}\n")  # its id has another process
+        self.lock = FolderLock(results / "b")
+
+
+async def ended(*words: str) -> tuple[int, str]:
+    """Runs a command in a thread, while the loop serves; returns its exit code and its error."""
+    parsed = build_parser().parse_args(words)
+    try:
+        return await asyncio.to_thread(parsed.run, parsed), ""
+    except UserError as error:
+        return error.exit_code, error.message
+
+
+@asynccontextmanager
+async def second_run(results: Path) -> AsyncIterator[None]:
+    """Serves run ``b`` at the addresses of a killed run ``a``."""
+    async with running() as learner:
+        learner.hooks.view = replace(learner.run_status.run_view(learner.hooks.view.state, NOBODY), run_id="b")
+        control = f"127.0.0.1:{learner.server.control_port}"
+        both = TwoRuns(results, control, control, platform.node())
+        yield
+        both.lock.release()
+
+
+async def test_a_killed_run_is_not_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run whose learner was killed is named as such by all commands, also if another learner has its port."""
+    line = ["--results-dir", str(tmp_path)]
+    async with second_run(tmp_path):
+        for command in ("status", "healthcheck", "page", "pause"):
+            assert await ended(command, *line) == (ExitCode.OK, "")
+        assert "run b" in capsys.readouterr().out
+        for command in ("status", "healthcheck", "page", "pause", "drain"):
+            code, said = await ended(command, "a", *line)
+            assert code == ExitCode.UNREACHABLE
+            assert "was killed: no process has the folder" in said
+
+
+async def test_a_folder_without_locks_is_judged_by_the_run_that_answers(tmp_path: Path) -> None:
+    """Where the lock says nothing, the learner at the port must have the run."""
+    line = ["--results-dir", str(tmp_path)]
+    async with second_run(tmp_path):
+        (tmp_path / "a" / LOCK_NAME).unlink()
+        for command in ("status", "healthcheck", "pause", "drain"):
+            code, said = await ended(command, "a", *line)
+            assert code == ExitCode.UNREACHABLE
+            assert "has run b, not a" in said
+        assert await ended("status", *line) == (ExitCode.OK, "")
+
+
+@pytest.mark.parametrize("has_lock", [True, False], ids=["lock", "no lock"])
+def test_a_run_of_another_machine(tmp_path: Path, has_lock: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """A learner that another machine started in a shared folder is not sought on this one."""
+    both = TwoRuns(tmp_path, "127.0.0.1:11", "127.0.0.1:12", "far-away")
+    if not has_lock:
+        (tmp_path / "a" / LOCK_NAME).unlink()
+    assert find_running(None, tmp_path)[0] == tmp_path / "b", "it is known to run"
+    for command in ("status", "page"):
+        assert main([command, "a", "--results-dir", str(tmp_path)]) == ExitCode.UNREACHABLE
+        assert "was started on far-away and its control address is reached only there" in capsys.readouterr().err
+    write_addresses(tmp_path / "a", BoundAddresses(NOBODY, "far.example:11", run_id="a", host="far-away"))
+    assert find_running("a", tmp_path)[1].control == "far.example:11"
+    both.lock.release()
 
 
 def test_no_address_is_found(results: Path) -> None:

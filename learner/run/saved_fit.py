@@ -23,7 +23,12 @@ from learner.settings.options import RunOptions
 from learner.settings.yaml_reader import read_document
 from learner.trainers.judge import require_resumed_fit
 
-_OF_NETWORKS: Final = (("trainer_type",), ("network_settings",), ("reward_signals",), ("hyperparameters", "shared_critic"))
+_OF_NETWORKS: Final = (
+    ("trainer_type",),
+    ("network_settings",),
+    ("reward_signals",),
+    ("hyperparameters", "shared_critic"),
+)
 """Settings that decide which networks a behavior has."""
 _MAX_NAMED: Final = 5
 

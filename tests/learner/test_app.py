@@ -172,10 +172,15 @@ def test_another_network_does_not_fit(tmp_path: Path, capfd: pytest.CaptureFixtu
         ({"network_settings": {"memory": {"memory_size": 32}}}, "network_settings.memory.memory_size was null, is 32"),
         ({"trainer_type": "sac"}, "trainer_type was ppo, is sac"),
         ({"hyperparameters": {"shared_critic": True}}, "hyperparameters.shared_critic was False, is True"),
-        ({"reward_signals": {"extrinsic": {}, "curiosity": {"strength": 0.1}}}, "reward_signals.curiosity.strength was null"),
+        (
+            {"reward_signals": {"extrinsic": {}, "curiosity": {"strength": 0.1}}},
+            "reward_signals.curiosity.strength was null",
+        ),
     ]
     for change, said in changes:
-        settings = {key: {**SETTINGS.get(key, {}), **part} if isinstance(part, dict) else part for key, part in change.items()}
+        settings = {
+            key: {**SETTINGS.get(key, {}), **part} if isinstance(part, dict) else part for key, part in change.items()
+        }
         if "trainer_type" in change:
             settings["hyperparameters"] = {}
         capfd.readouterr()
@@ -183,7 +188,10 @@ def test_another_network_does_not_fit(tmp_path: Path, capfd: pytest.CaptureFixtu
             serve(load(tmp_path, resume="true", settings=settings, max_wall_seconds=str(SECONDS)))
         assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
         assert said in caught.value.message
-        assert "restore what it was, start a new run with another --run-id, or start over with --force" in caught.value.message
+        assert (
+            "restore what it was, start a new run with another --run-id, or start over with --force"
+            in caught.value.message
+        )
         assert "\n" not in caught.value.message
         logged = "".join(capfd.readouterr())
         assert "does not fit" not in logged, "the command prints it, and it alone"

@@ -281,6 +281,11 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         folder = next((place for place in places if _has_learner(place)), places[-1])
         if folder is places[-1] and not folder.is_dir():
             folder = next((place for place in places if place.is_dir()), folder)
+        if not folder.is_dir():
+            raise UserError(
+                ExitCode.NOTHING_TO_RESUME,
+                f"there is no run {run!r}: neither {places[0]} nor {places[1]} is a folder; rollcast-learner runs lists the runs",
+            )
     else:
         places = {place: _runs(place) for place in filter(_has_learner, _places(results_dir))}
         found = sorted(place for place, runs in places.items() if runs)

@@ -386,7 +386,8 @@ def test_no_address_is_found(results: Path) -> None:
         (None, results, "3 running learners .* name the run", ExitCode.USAGE),
         (None, results / "empty", "no running learner .* rollcast-learner serve RUN.yaml", ExitCode.UNREACHABLE),
         (None, results / "ended", r"\(the newest run, cartpole, is finished: target_return\)", ExitCode.UNREACHABLE),
-        ("third", results, "rollcast-learner serve RUN.yaml --run-id third", ExitCode.UNREACHABLE),
+        ("first", results / "..", "neither first nor .* is a folder", ExitCode.NOTHING_TO_RESUME),
+        ("third", results, "there is no run 'third'", ExitCode.NOTHING_TO_RESUME),
         ("damaged", results, "damaged", ExitCode.UNREACHABLE),
     ):
         with pytest.raises(UserError, match=said) as caught:
@@ -405,6 +406,22 @@ def test_a_command_takes_the_folder_of_a_run(results: Path, command: str, capsys
     assert "first/address.json does not exist" in capsys.readouterr().err
     assert main([command, "second", "--run-id", "second", "--results-dir", str(results)]) == ExitCode.USAGE
     assert "give only one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["status"], ["page"], ["pause"], ["resume"], ["save"], ["drain"], ["healthcheck"]),
+        *(["evaluate"], ["compare"], ["backup"], ["tournament"], ["serve", "--resume", "--run-id"]),
+    ],
+    ids=" ".join,
+)
+def test_an_unknown_run_has_one_code(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command that names a run ends with 13 if there is none of this name."""
+    (tmp_path / "run.yaml").write_text("behaviors: {A: {trainer_type: ppo}}\n")
+    more = {"backup": [str(tmp_path / "copies")], "serve": [str(tmp_path / "run.yaml")]}.get(words[0], [])
+    assert main([*words, "nobody", *more, "--results-dir", str(tmp_path)]) == ExitCode.NOTHING_TO_RESUME
+    assert "no run 'nobody'" in capsys.readouterr().err
 
 
 def make_status(**changes: Any) -> control_pb2.StatusResponse:
@@ -532,8 +549,9 @@ def test_who_cannot_be_found(tmp_path: Path, http: str) -> None:
     """No learner, several, one without a page and a stopped one have distinct messages."""
     with pytest.raises(UserError, match="no running learner"):
         page_link(None, tmp_path)
-    with pytest.raises(UserError, match="no learner runs in that folder"):
+    with pytest.raises(UserError, match="there is no run 'run'") as unknown:
         page_link("run", tmp_path)
+    assert unknown.value.exit_code is ExitCode.NOTHING_TO_RESUME
     folder_of(tmp_path, "", "silent")
     with pytest.raises(UserError, match=r"rollcast\.http: true"):
         page_link(None, tmp_path)

@@ -38,7 +38,7 @@ from learner.observe.address import (
     read_addresses,
     read_awaited,
 )
-from learner.settings.addresses import is_loopback
+from learner.settings.addresses import is_loopback, split_address
 from learner.web.operator_token import TOKEN_FILE, read_token
 
 CALL_SECONDS = 5.0
@@ -140,10 +140,26 @@ class Operator:
                 ) from None
             if cause.code is grpc.StatusCode.UNAVAILABLE and not cause.reason:  # from gRPC itself, not from a learner
                 text = f"no learner answers at {self.address}; if it was killed, start it again with --resume"
-                host, _, port = self.address.rpartition(":")
                 text = self._security.proxy_words(self.address) or text
-                text = self._security.problem(host.strip("[]"), int(port)) or text
+                with contextlib.suppress(ValueError):
+                    text = self._found() or text
+            if cause.code is grpc.StatusCode.UNIMPLEMENTED:
+                text = (
+                    f"{self.address} is no control address of a learner, but perhaps its address for actors: give the one in its "
+                    "line learner_started as --control, or the name of the run"
+                )
             raise UserError(_exit_code(cause), text) from None
+
+    def _found(self) -> str:
+        """Returns why no learner answers, if that can be told; empty otherwise.
+
+        Raises:
+            ValueError: The address has another form.
+        """
+        place = split_address(self.address)
+        found = self._security.problem(*place)
+        other = "" if found else self._security.other_service(*place)
+        return f"no control address of a learner answers at {self.address}: {other}" if other else found
 
     def prove(self) -> None:
         """Checks that whoever answers knows the token, which no stranger may get who has the port of a killed learner.

@@ -303,9 +303,9 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
                 f"there is no run {run!r}: neither {places[0]} nor {places[1]} is a folder; rollcast-learner runs lists the runs",
             )
     else:
-        places = {place: _runs(place) for place in filter(_has_learner, _places(results_dir))}
-        found = sorted(place for place, runs in places.items() if runs)
-        found = found or sorted(place for place, runs in places.items() if runs is None)
+        states = {place: _runs(place) for place in filter(_has_learner, _places(results_dir))}
+        found = sorted(place for place, runs in states.items() if runs)
+        found = found or sorted(place for place, runs in states.items() if runs is None)
         if not found:
             raise UserError(
                 ExitCode.UNREACHABLE,

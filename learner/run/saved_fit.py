@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,5 +88,7 @@ def _changes(folder: Path, name: str, new: Mapping[str, Any]) -> str:
 
 def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     """Returns the value at a path; "null" without one."""
-    found = reduce(lambda block, key: block.get(key) if isinstance(block, Mapping) else None, path, tree)
+    found: Any = tree
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
     return "null" if found is None else found

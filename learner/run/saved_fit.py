@@ -9,6 +9,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from rollcast.errors import WireError
 from rollcast.specs import BehaviorSpec
+from rollcast.text import printable
 from rollcast.v1 import spec_pb2
 
 from learner.checkpoints.choice import load_chosen
@@ -16,7 +17,6 @@ from learner.checkpoints.names import CONFIGURATION, LAST
 from learner.checkpoints.store import CheckpointStore, SavedRunState
 from learner.common.exits import ExitCode, UserError
 from learner.common.saved_values import reason
-from learner.common.text import printable
 from learner.settings.layers import leaves
 from learner.settings.options import RunOptions
 from learner.settings.yaml_reader import read_document

@@ -272,7 +272,7 @@ class Connector:
         """Returns what is wrong with a certificate if that is why no learner answers; empty otherwise.
 
         Raises:
-            ActorError: It is, and the learner has never answered.
+            ActorError: It is, or another service answers, and the learner has never answered.
         """
         if not _is_silent(error) or (self._security.ca is None and self._state.run is not None):
             return ""
@@ -280,6 +280,12 @@ class Connector:
         problem = await asyncio.to_thread(self._security.problem, host, port)
         if problem and self._state.run is None:
             raise ActorError(ExitCode.UNTRUSTED, f"no connection to {self._state.address}: {problem}")
+        if not problem and self._state.run is None:
+            other = await asyncio.to_thread(self._security.other_service, host, port)
+            if other:
+                raise ActorError(
+                    ExitCode.NOT_A_LEARNER, f"no learner answers at {self._state.address} (--learner): {other}"
+                )
         return problem
 
     def _next_step(self, error: WireError) -> dict[str, str]:

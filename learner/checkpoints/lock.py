@@ -55,17 +55,22 @@ class FolderLock:
         # A line break first: on Windows other processes cannot read the first byte while the lock is held.
         os.write(descriptor, f"\n{os.getpid()}\n".encode("ascii"))
 
+    @classmethod
+    def is_held(cls, folder: Path) -> bool:
+        """Returns whether a learner runs in a folder; False if unknown."""
+        return cls.state(folder) is True
+
     @staticmethod
-    def is_held(folder: Path) -> bool:
-        """Returns whether a learner runs in a folder; False if unknown (no locks, not readable)."""
+    def state(folder: Path) -> bool | None:
+        """Returns whether a learner runs in a folder; None if unknown (no lock file, no locks, not readable)."""
         try:
             descriptor = _open_to_look(folder / LOCK_NAME)
         except OSError:
-            return False
+            return None
         try:
             return not _take(descriptor, _LOOKS)
         except OSError:
-            return False
+            return None
         finally:
             os.close(descriptor)
 

@@ -83,21 +83,36 @@ class BestEntry:
         measure: ``evaluation`` (mean return of an evaluation) or ``training`` (mean return of the newest training
             episodes).
         revision: Revision of the lessons under which it was measured: returns of different lessons are not comparable.
+        principals: Number of principals whose actors measured it; 0 if actors were not identified.
     """
 
     entry: CheckpointEntry
     measure: str
     revision: int
+    principals: int = 0
 
-    def is_beaten_by(self, reward: float, measure: str, revision: int) -> bool:
-        """Returns whether another measurement replaces it: it is better, of another kind, or of a later lesson."""
+    def is_beaten_by(self, reward: float, measure: str, revision: int, principals: int = 0) -> bool:
+        """Returns whether another measurement replaces it: it is better, of another kind, or of a later lesson.
+
+        The word of one principal replaces nothing that several measured, and what several measured replaces any such word: a
+        principal that was alone for a minute could otherwise set a return that no policy reaches.
+        """
+        if self.principals > 1 and principals == 1:
+            return False
+        if self.principals == 1 and principals > 1:
+            return True
         if (measure, revision) != (self.measure, self.revision):
             return True
         return self.entry.reward is None or reward > self.entry.reward
 
     def to_json(self) -> dict[str, Any]:
         """Returns the entry as JSON."""
-        return {**self.entry.to_json(), "measure": self.measure, "lesson_revision": self.revision}
+        return {
+            **self.entry.to_json(),
+            "measure": self.measure,
+            "lesson_revision": self.revision,
+            "principals": self.principals,
+        }
 
     @classmethod
     def from_json(cls, value: object) -> Self | None:
@@ -105,8 +120,10 @@ class BestEntry:
         entry = CheckpointEntry.from_json(value)
         if entry is None or not isinstance(value, Mapping):
             return None
-        measure, revision = value.get("measure"), value.get("lesson_revision")
-        return cls(entry, measure, revision) if isinstance(measure, str) and type(revision) is int else None
+        measure, revision, principals = value.get("measure"), value.get("lesson_revision"), value.get("principals", 0)
+        if not isinstance(measure, str) or type(revision) is not int or type(principals) is not int:
+            return None
+        return cls(entry, measure, revision, principals)
 
 
 class TrainingStatus:

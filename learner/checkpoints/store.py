@@ -230,7 +230,16 @@ class CheckpointStore:
         return path
 
     def save_best(
-        self, behavior: str, data: bytes, *, step: int, reward: float, measure: str, revision: int, export: Export
+        self,
+        behavior: str,
+        data: bytes,
+        *,
+        step: int,
+        reward: float,
+        measure: str,
+        revision: int,
+        export: Export,
+        principals: int = 0,
     ) -> Path:
         """Writes ``<Behavior>/best.pt``, its model, and the status. Retention does not delete them.
 
@@ -242,6 +251,7 @@ class CheckpointStore:
             measure: See `BestEntry`.
             revision: See `BestEntry`.
             export: Writes the model to the given path.
+            principals: See `BestEntry`.
 
         Raises:
             CheckpointFailed: The checkpoint cannot be written; the one before it is intact.
@@ -253,7 +263,8 @@ class CheckpointStore:
             write_file(path, data)
             model.unlink(missing_ok=True)
         _export(export, model)
-        self.status.set_best(behavior, BestEntry(self._entry(step, reward, model, path), measure, revision))
+        entry = self._entry(step, reward, model, path)
+        self.status.set_best(behavior, BestEntry(entry, measure, revision, principals))
         self.save_status()
         return path
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+from dataclasses import replace
+
 import structlog
 
 from learner.checkpoints.runfolder import RunFolder
@@ -25,7 +28,7 @@ def announce(
         more: Additional fields of the line.
     """
     try:
-        write_addresses(folder.path, bound)
+        write_addresses(folder.path, replace(bound, run_id=folder.run_id, host=platform.node()))
     except WriteFailed as error:
         log.error("address_not_written", error=str(error), action=f"operators need --control {bound.control}")
     log.info(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import os
+import platform
 import secrets
 import shlex
 import socket
@@ -30,7 +31,7 @@ from learner.commands.list_runs import list_runs, run_places
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
 from learner.common.platform import own_user
-from learner.common.results import in_results
+from learner.common.results import in_results, listing
 from learner.observe.address import (
     ADDRESS_FILE,
     TRAINERS_FILE,
@@ -39,7 +40,7 @@ from learner.observe.address import (
     read_addresses,
     read_awaited,
 )
-from learner.settings.addresses import split_address
+from learner.settings.addresses import is_loopback, split_address
 from learner.web.operator_token import TOKEN_FILE, read_token
 
 CALL_SECONDS = 5.0
@@ -69,6 +70,12 @@ class Operator:
 
     Every method raises UserError: UNREACHABLE if the learner does not answer or cannot carry out the call,
     PROTOCOL_MISMATCH if the server is not a learner, NOT_SAVED if there is no checkpoint.
+
+    Args:
+        address: Control address.
+        page: URL of the status page; empty if unknown.
+        security: Certificates and token.
+        found: Addresses from its run folder, which name its run, authority and token; None for a learner of any run.
     """
 
     def __init__(
@@ -81,6 +88,7 @@ class Operator:
     ) -> None:
         self.address = address
         self.page = page
+        self._run_id = "" if found is None else found.run_id
         self._security = _security(found, security or ClientSecurity())
         try:
             file = self._security.token_file
@@ -138,10 +146,26 @@ class Operator:
                 ) from None
             if cause.code is grpc.StatusCode.UNAVAILABLE and not cause.reason:  # from gRPC itself, not from a learner
                 text = f"no learner answers at {self.address}; if it was killed, start it again with the learner's --resume"
-                host, _, port = self.address.rpartition(":")
                 text = self._security.proxy_words(self.address) or text
-                text = self._security.problem(host.strip("[]"), int(port)) or text
+                with contextlib.suppress(ValueError):
+                    text = self._found() or text
+            if cause.code is grpc.StatusCode.UNIMPLEMENTED:
+                text = (
+                    f"{self.address} is no control address of a learner, but perhaps its address for actors: give the one in its "
+                    "line learner_started as --control, or the name of the run"
+                )
             raise UserError(_exit_code(cause), text) from None
+
+    def _found(self) -> str:
+        """Returns why no learner answers, if that can be told; empty otherwise.
+
+        Raises:
+            ValueError: The address has another form.
+        """
+        place = split_address(self.address)
+        found = self._security.problem(*place)
+        other = "" if found else self._security.other_service(*place)
+        return f"no control address of a learner answers at {self.address}: {other}" if other else found
 
     def prove(self) -> None:
         """Checks that whoever answers knows the token, which no stranger may get who has the port of a killed learner.
@@ -165,13 +189,26 @@ class Operator:
             )
 
     def _authorized(self) -> tuple[tuple[str, str], ...]:
-        """Returns the metadata of a call, once whoever answers has proved to be the learner."""
+        """Returns the metadata of a call that changes the run, once whoever answers has proved to be its learner."""
+        if self._run_id:
+            self.status()
+        return self._authorization()
+
+    def _authorization(self) -> tuple[tuple[str, str], ...]:
         self.prove()
         return () if self._token is None else authorization(self._token)
 
     def status(self) -> control_pb2.StatusResponse:
         """Returns the state of the run."""
-        return self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS, metadata=self._authorized())
+        metadata = self._authorization()
+        found = self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS, metadata=metadata)
+        if self._run_id and found.run_id != self._run_id:  # it took the port of a learner that was killed
+            raise UserError(
+                ExitCode.UNREACHABLE,
+                f"the learner at {self.address} has run {printable(found.run_id)}, not {printable(self._run_id)}, whose learner "
+                "no longer runs there: start it again with --resume",
+            )
+        return found
 
     def pause(self) -> None:
         """Pauses the run."""
@@ -235,7 +272,7 @@ def _token_of(found: BoundAddresses | None) -> str | None:
 
 def _at(control: str, results_dir: Path) -> BoundAddresses | None:
     """Returns the addresses of the running learner with a control address; None if it is not in the folder."""
-    found = map(read_addresses, _places(results_dir))
+    found = (read_addresses(place) for place in _places(results_dir) if FolderLock.state(place) is not False)
     return next((each for each in found if each is not None and each.control == control), None)
 
 
@@ -266,8 +303,15 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         folder = next((place for place in places if _has_learner(place)), places[-1])
         if folder is places[-1] and not folder.is_dir():
             folder = next((place for place in places if place.is_dir()), folder)
+        if not folder.is_dir():
+            raise UserError(
+                ExitCode.NOTHING_TO_RESUME,
+                f"there is no run {run!r}: neither {places[0]} nor {places[1]} is a folder; {listing(results_dir)} lists the runs",
+            )
     else:
-        found = sorted(filter(_has_learner, _places(results_dir)))
+        states = {place: _runs(place) for place in filter(_has_learner, _places(results_dir))}
+        found = sorted(place for place, runs in states.items() if runs)
+        found = found or sorted(place for place, runs in states.items() if runs is None)
         if not found:
             raise UserError(
                 ExitCode.UNREACHABLE,
@@ -281,6 +325,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
                 "--control HOST:PORT",
             )
         folder = found[0]
+    _require_running(folder)
     addresses = read_addresses(folder)
     if addresses is None:
         awaited = read_awaited(folder)
@@ -298,6 +343,46 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
 
 def _has_learner(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (ADDRESS_FILE, TRAINERS_FILE))
+
+
+def _runs(folder: Path) -> bool | None:
+    """Returns whether the learner that left its address in a folder runs; None if unknown, as for one of another machine.
+
+    Its process id would not tell: another process may have it. The lock of the folder ends with the process.
+    """
+    runs, addresses = FolderLock.state(folder), read_addresses(folder)
+    is_of_another = addresses is not None and addresses.host not in {"", platform.node()}
+    return None if runs is False and is_of_another else runs  # some network file systems do not pass locks on
+
+
+def _require_running(folder: Path) -> None:
+    """Checks that the learner that left its address in a folder may run.
+
+    Raises:
+        UserError: It was killed, or only its own machine reaches it.
+    """
+    if not _has_learner(folder) or (runs := _runs(folder)):
+        return
+    addresses = read_addresses(folder)
+    if runs is False:
+        raise UserError(
+            ExitCode.UNREACHABLE,
+            f"the learner of {folder} was killed: no process has the folder, only its address is left. Start it again with "
+            f"rollcast-learner serve RUN.yaml --run-id {shlex.quote(folder.name)}{in_results(folder.parent)} --resume=auto",
+        )
+    is_elsewhere = addresses is not None and addresses.host not in {"", platform.node()}
+    if addresses is not None and is_elsewhere and _is_loopback(addresses.control):
+        raise UserError(
+            ExitCode.UNREACHABLE,
+            f"the learner of {folder} was started on {printable(addresses.host)} and its control address is reached only there: "
+            "run this command on that machine, or give --control HOST:PORT",
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return is_loopback(address)
+    return False
 
 
 def _newest(results_dir: Path) -> str:

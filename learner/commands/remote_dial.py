@@ -55,6 +55,10 @@ def dial_front(
             and does not see the run folder; or the address for the other ranks cannot be used.
     """
     deadline, told = time.monotonic() + seconds, ""
+    if other := security.other_service(
+        *split_address(address), expects_grpc=False
+    ):  # it may wait for ever for the rest of a request
+        raise RefusedError(f"no learner takes trainers at {address}: {other}; give its --trainer-address")
     while True:
         try:
             return _dial(address, security, introduction, listen)

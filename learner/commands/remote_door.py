@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 from rollcast.auth import Principal, Role
 from rollcast.errors import WireError
+from rollcast.other_services import OF_TRAINERS
 
 from learner.commands.introduction import APART, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
 from learner.identity.access import require
@@ -176,7 +177,7 @@ class RemoteDoor:
             connection = StreamConnection(handle, self._context)
             connection.handshake()
             try:
-                introduction = Introduction.decode(connection.recv_bytes(INTRODUCTION_BYTES))
+                introduction = Introduction.decode(_received(connection))
                 principal = self._check(introduction, connection)
             except RefusedError as error:
                 self._tell_refusal(peer, str(error))
@@ -266,3 +267,17 @@ class RemoteDoor:
         left_out = self._throttle.admit(reason[:_KIND_LETTERS])
         if left_out is not None:
             _log.warning("trainer_refused", peer=peer, reason=reason, left_out=left_out)
+
+
+def _received(connection: StreamConnection) -> bytes:
+    """Returns the introduction of a rank; tells whoever sends something else where it is.
+
+    Raises:
+        EOFError, OSError: It sends none.
+    """
+    try:
+        return connection.recv_bytes(INTRODUCTION_BYTES)
+    except OSError:
+        with contextlib.suppress(OSError):
+            connection.send_bytes(json.dumps({"refused": OF_TRAINERS}).encode())
+        raise

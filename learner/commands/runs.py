@@ -40,7 +40,7 @@ def add_backup(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `backup`."""
     parser.add_argument("which", metavar="RUN", help="folder or id of the run")
     parser.add_argument(
-        "target", metavar="DIR", type=Path, help="folder of the copies; each has the run's name and the time"
+        "target", metavar="DIR", type=Path, help="folder of the copies; each has the run's id and the time"
     )
     parser.add_argument("--keep", metavar="N", type=count_of, help="remove all copies of this run but the newest N")
     parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
@@ -50,8 +50,11 @@ def add_backup(parser: argparse.ArgumentParser) -> None:
 def _backup(parsed: argparse.Namespace) -> int:
     from learner.commands.backup import back_up  # noqa: PLC0415 - as above
 
-    folder = run_folder(parsed.which, Path(parsed.results_dir))
-    sys.stdout.write(f"{back_up(folder, parsed.target, keep=parsed.keep)}\n")
+    results_dir = Path(parsed.results_dir)
+    folder = run_folder(parsed.which, results_dir)
+    root, place = results_dir.resolve(), folder.resolve()
+    run_id = place.relative_to(root).as_posix() if root in place.parents else place.name
+    sys.stdout.write(f"{back_up(folder, parsed.target, run_id=run_id, keep=parsed.keep)}\n")
     return ExitCode.OK
 
 

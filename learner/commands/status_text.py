@@ -115,7 +115,12 @@ def _measured(row: control_pb2.BehaviorStatus) -> str:
         f", {row.evaluation_return_mean:.1f} in the last evaluation" if row.HasField("evaluation_return_mean") else ""
     )
     best = f", best checkpoint {row.best_return:.1f} at step {row.best_step}" if row.HasField("best_return") else ""
-    return evaluated + best
+    alone = (
+        " (unconfirmed: measured by actors of one principal)"
+        if best and row.numbers.get("best_principals") == 1
+        else ""
+    )
+    return evaluated + best + alone
 
 
 def _actor_lines(status: control_pb2.StatusResponse) -> list[str]:

@@ -22,7 +22,7 @@ class ExitCode(enum.IntEnum):
     USAGE = 10, "the command line is wrong"
     RUN_FILE = 11, "the run file or a setting is missing or invalid"
     RUN_FOLDER_EXISTS = 12, "the run folder already holds a run: resume it, force a new one, or choose another run id"
-    NOTHING_TO_RESUME = 13, "there is no run of this name to resume"
+    NOTHING_TO_RESUME = 13, "there is no run of this name, or none to resume"
     MISSING_EXTRA = 14, "an optional part of Rollcast that this command needs is not installed"
     BAD_CHECKPOINT = 15, "a checkpoint cannot be read or does not match the run file"
     SUPERSEDED = 16, "another learner was started in the run folder since; this one wrote nothing more"

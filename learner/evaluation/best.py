@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -76,7 +76,8 @@ class BestKeeper:
         store: Writes the files.
         lessons: Lessons that set the environment parameters.
         evaluates: Whether the run evaluates by itself.
-        on_best: Called with the best result: behavior, return, step.
+        on_best: Called with the best result: behavior, return, step, number of principals that measured it (0 if actors are not
+            identified).
         every_seconds: Least time between two checkpoints that training returns cause.
         on_saved: Called for each checkpoint: behavior, step, file.
         on_not_saved: Called with the reason if one cannot be written.
@@ -89,7 +90,7 @@ class BestKeeper:
         lessons: Lessons,
         *,
         evaluates: bool,
-        on_best: Callable[[str, float, int], object],
+        on_best: Callable[[str, float, int, int], object],
         every_seconds: float,
         on_saved: Callable[[str, int, Path], object],
         on_not_saved: Callable[[str], object],
@@ -109,15 +110,20 @@ class BestKeeper:
         """Shows the best result that a resumed run has kept."""
         best = self._store.status.best(trainer.brain_name)
         if best is not None and best.entry.reward is not None:
-            self._show(trainer.brain_name, best.entry.reward, best.entry.steps)
+            self._show(trainer.brain_name, best.entry.reward, best.entry.steps, best.principals)
 
-    def note_evaluation(self, candidate: Candidate, mean_return: float) -> bool:
+    def note_evaluation(self, candidate: Candidate, mean_return: float, principals: Collection[str] = ()) -> bool:
         """Keeps an evaluated policy if it is the best so far; returns whether it is.
 
         In a run that does not evaluate by itself, a requested evaluation decides nothing.
+
+        Args:
+            candidate: The policy.
+            mean_return: Its result.
+            principals: Principals that measured it; empty if actors are not identified.
         """
-        is_best = self._evaluates and self._is_best(candidate.behavior, mean_return, EVALUATION)
-        return is_best and self._keep(candidate, mean_return, EVALUATION)
+        is_best = self._evaluates and self._is_best(candidate.behavior, mean_return, EVALUATION, principals)
+        return is_best and self._keep(candidate, mean_return, EVALUATION, principals)
 
     def after_turn(self, trainers: Mapping[str, Trainer], *, is_last: bool = False) -> None:
         """Checks the training returns.
@@ -131,23 +137,26 @@ class BestKeeper:
         for name, trainer in trainers.items():
             returns = trainer.reward_buffer
             mean = trainer.mean_return()
-            if mean is None or len(returns) != returns.maxlen or not self._is_best(name, mean, TRAINING):
+            said_by = {source.principal for source in trainer.context.roster.sources(name)} - {""}
+            if mean is None or len(returns) != returns.maxlen or not self._is_best(name, mean, TRAINING, said_by):
                 continue
             began = self._clock()
             if is_last or began >= self._due_at.get(name, began):
                 least = trainer.least_mean_return()
-                if least is not None and math.isfinite(least) and self._is_best(name, least, TRAINING):
-                    self._keep(Candidate.of(trainer), least, TRAINING)
+                if least is not None and self._is_best(name, least, TRAINING, said_by):
+                    self._keep(Candidate.of(trainer), least, TRAINING, said_by)
                 self._due_at[name] = began + max(self._every_seconds, REST * (self._clock() - began))
 
-    def _is_best(self, behavior: str, reward: float, measure: str) -> bool:
+    def _is_best(self, behavior: str, reward: float, measure: str, principals: Collection[str]) -> bool:
+        if not math.isfinite(reward):
+            return False
         best = self._store.status.best(behavior)
-        return best is None or best.is_beaten_by(reward, measure, self._lessons.since_revision)
+        return best is None or best.is_beaten_by(reward, measure, self._lessons.since_revision, len(principals))
 
-    def _show(self, behavior: str, reward: float, step: int) -> None:
-        self._on_best(behavior, reward, step)
+    def _show(self, behavior: str, reward: float, step: int, principals: int) -> None:
+        self._on_best(behavior, reward, step, principals)
 
-    def _keep(self, candidate: Candidate, reward: float, measure: str) -> bool:
+    def _keep(self, candidate: Candidate, reward: float, measure: str, principals: Collection[str]) -> bool:
         try:
             path = self._store.save_best(
                 candidate.behavior,
@@ -156,12 +165,13 @@ class BestKeeper:
                 reward=reward,
                 measure=measure,
                 revision=self._lessons.since_revision,
+                principals=len(principals),
                 export=candidate.export,
             )
         except CheckpointFailed as error:
             self._on_not_saved(str(error))
             return False
-        self._show(candidate.behavior, reward, candidate.step)
+        self._show(candidate.behavior, reward, candidate.step, len(principals))
         self._on_saved(candidate.behavior, candidate.step, path)
         log.debug("best_checkpoint", behavior=candidate.behavior, step=candidate.step, reward=reward, measure=measure)
         return True

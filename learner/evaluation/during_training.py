@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from itertools import count
@@ -12,13 +13,14 @@ import structlog
 
 from learner.checkpoints.store import CheckpointStore
 from learner.common.exits import UserError
+from learner.common.leave_one_out import Source
 from learner.curriculum.lessons import Lessons
 from learner.evaluation.best import CHECKPOINT_SHARE, BestKeeper, Candidate
 from learner.evaluation.games import GamesRound
 from learner.evaluation.opponents import EvaluationOpponents, numbers_of, report_games
 from learner.evaluation.result import EvaluationResult
 from learner.evaluation.round import Candidate as Player
-from learner.evaluation.round import EvaluationRound, players
+from learner.evaluation.round import EvaluationRound, evaluators, players
 from learner.link.evaluation import EvaluationSink, Played
 from learner.link.to_front import EndEvaluation, Release, Send, StartEvaluation
 from learner.link.to_trainers import Experience
@@ -142,6 +144,7 @@ class Evaluator:
         self._orders = count(1)
         self._measured: dict[int, str] = {}
         self._is_requested = False
+        self._turn = 0
 
     @property
     def is_running(self) -> bool:
@@ -184,6 +187,7 @@ class Evaluator:
     def _begin(self, trainers: Trainers) -> None:
         training = {name: trainer for name, trainer in trainers.items() if trainer.should_still_train}
         self._measured = {trainer.context.behavior.index: name for name, trainer in training.items()}
+        self._turn = sum(self._intervals.values())  # the same in a repeated or continued run
         opponents, free = self._met(), self._players()
         if not free:  # the evaluation stays due
             if opponents is not None and any(actor.is_connected and actor.teams for actor in self._roster.actors):
@@ -214,18 +218,29 @@ class Evaluator:
         opponents = self._opponents
         return opponents if opponents is not None and opponents.plays(self._measured.values()) else None
 
-    def _players(self) -> list[Player]:
-        """Returns the actors that may play."""
+    def _present(self) -> list[Player]:
+        """Returns the actors that could play."""
         actors, opponents = self._roster.actors, self._met()
         if opponents is not None:
             actors = opponents.fitting(actors)
-        return players(actors, self._measured)[: self._settings.actors]
+        return players(actors, self._measured)
+
+    def _players(self, running: EvaluationRound | GamesRound | None = None) -> list[Player]:
+        """Returns the actors that play."""
+        with_share = frozenset[str]() if running is None else running.principals
+        return evaluators(self._present(), self._settings.actors, turn=self._turn, with_share=with_share)
+
+    def _others(self, running: EvaluationRound | GamesRound, behavior: str) -> set[Source]:
+        """Returns the present actors of principals that did not measure a behavior, without whose word no other decides."""
+        said_by = running.played_by(behavior)
+        present = {each.source for each in self._present() if any(name == behavior for name, _ in each.behavior_ids)}
+        return {source for source in present if source.principal not in said_by}
 
     def _round(self, training: Trainers) -> EvaluationRound | GamesRound:
         if (opponents := self._met()) is not None:
             return opponents.begin(training, self._orders, is_deterministic=self._settings.deterministic)
         return EvaluationRound(
-            self._settings.episodes,
+            max(self._settings.episodes, len({each.source.principal for each in self._players()})),
             {name: (trainer.published.generation, trainer.published.version) for name, trainer in training.items()},
             is_deterministic=self._settings.deterministic,
             numbers=self._orders,
@@ -245,7 +260,7 @@ class Evaluator:
             running.lose(session_id)
         self._ordered &= live
         if running.missing > 0:
-            for order in running.deal(self._players()):
+            for order in running.deal(self._players(running)):
                 self._ordered.add(order.session_id)
                 self._send(StartEvaluation(order))
         self._tell(running)
@@ -316,6 +331,7 @@ class Evaluator:
             version=version,
             is_deterministic=running.is_deterministic,
             is_complete=running.is_done,
+            principals=tuple(sorted(running.played_by(name) - {""})),
         )
         stats = trainer.stats_reporter
         if isinstance(running, GamesRound) and self._opponents is not None:
@@ -326,9 +342,9 @@ class Evaluator:
             stats.add_stat("Evaluation/Episode Length", episode.length)
         stats.set_stat("Evaluation/Step", candidate.step)
         returns = result.returns
-        least_mean = min(returns.mean, running.least_mean_return(name))
+        least_mean = min(returns.mean, running.least_mean_return(name, self._others(running, name)))
         self._meters.behavior(name).note_evaluation(result.episodes, is_complete=result.is_complete)
-        is_best = result.is_complete and self._best.note_evaluation(candidate, least_mean)
+        is_best = result.is_complete and self._best.note_evaluation(candidate, least_mean, result.principals)
         log.info(
             "evaluation",
             behavior=name,
@@ -339,6 +355,8 @@ class Evaluator:
             std=round(returns.std, 3),
             mean_length=round(result.lengths.mean, 1),
             best=is_best,
+            **{"measured_by": ", ".join(result.principals)} if result.principals else {},
+            **{} if math.isfinite(least_mean) else {"unconfirmed": "no actor of another principal played"},
             **{f"score_against_{each.name}": round(each.score, 3) for each in result.opponents},
             **{}
             if result.rating is None
@@ -444,5 +462,5 @@ class EvaluationManager(RunPart, EvaluationSink):
             mean=returns.mean, std=returns.std, step=result.step, length=result.lengths.mean, games=numbers_of(result)
         )
 
-    def _show_best(self, behavior: str, reward: float, step: int) -> None:
-        self._meters.behavior(behavior).show_best(reward, step)
+    def _show_best(self, behavior: str, reward: float, step: int, principals: int) -> None:
+        self._meters.behavior(behavior).show_best(reward, step, principals)

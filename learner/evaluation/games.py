@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from rollcast.enums import AssignmentRole
@@ -154,14 +154,29 @@ class GamesRound:
         del behavior  # there is only one
         return [episode for _, score in self._finished() for episode in score.played]
 
-    def least_mean_return(self, behavior: str) -> float:
-        """Returns the smallest mean return without the episodes of any one source; see `SourcedValues`."""
+    @property
+    def principals(self) -> frozenset[str]:
+        """Principals of the actors that have a match."""
+        return frozenset(part.source.principal for part in self._parts if part.score is not None)
+
+    def played_by(self, behavior: str) -> frozenset[str]:
+        """Returns the principals whose finished matches count."""
+        del behavior  # there is only one
+        return frozenset(part.source.principal for part, _ in self._finished())
+
+    def least_mean_return(self, behavior: str, others: Collection[Source] = ()) -> float:
+        """Returns the smallest mean return without the episodes of any one source; see `SourcedValues`.
+
+        Args:
+            behavior: Name of the behavior.
+            others: Sources that could have played.
+        """
         values = SourcedValues(max(1, len(self.played(behavior))))
         found = self._finished()
         for part, score in found:
             for episode in score.played:
                 values.append(episode.total, part.source)
-        return values.least_mean({part.source for part, _ in found})
+        return values.least_mean({*others, *(part.source for part, _ in found)})
 
     def results(self, names: Sequence[str]) -> tuple[OpponentResult, ...]:
         """Returns the results of finished matches.

@@ -65,6 +65,7 @@ class EvaluationResult:
         opponents: Games against each opponent; empty for an evaluation without opponents.
         rating: Points above the first opponent that the run named, by all evaluations of the run; None without opponents.
         rating_error: Half of the 95 % interval of the rating, in points.
+        principals: Principals whose actors played; empty if actors are not identified.
     """
 
     behavior: str
@@ -78,6 +79,7 @@ class EvaluationResult:
     opponents: tuple[OpponentResult, ...] = ()
     rating: float | None = None
     rating_error: float | None = None
+    principals: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -89,6 +91,7 @@ class EvaluationResult:
         version: int,
         is_deterministic: bool,
         is_complete: bool = True,
+        principals: tuple[str, ...] = (),
     ) -> EvaluationResult:
         """Returns the result of at least one episode."""
         return cls(
@@ -100,11 +103,14 @@ class EvaluationResult:
             returns=Spread.of([episode.total for episode in played]),
             lengths=Spread.of([float(episode.length) for episode in played]),
             is_complete=is_complete,
+            principals=principals,
         )
 
     def document(self) -> dict[str, Any]:
         """Returns the result as a JSON object; without opponents, it has neither them nor a rating."""
         found = asdict(self)
+        if not self.principals:
+            del found["principals"]
         if self.rating is None:
             for name in ("opponents", "rating", "rating_error"):
                 del found[name]

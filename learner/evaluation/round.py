@@ -7,9 +7,9 @@ and short episodes. The actor selects its counted episodes by the same principle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count, zip_longest
 
 from learner.common.leave_one_out import Source, SourcedValues
 from learner.link.evaluation import Order, Played
@@ -144,14 +144,33 @@ class EvaluationRound:
             for episode in played[: share.episodes]
         ]
 
-    def least_mean_return(self, behavior: str) -> float:
-        """Returns the smallest mean return of a behavior without the episodes of any one source; see `SourcedValues`."""
+    @property
+    def principals(self) -> frozenset[str]:
+        """Principals of the actors that have a share."""
+        return frozenset(share.source.principal for share in self._shares if share.episodes)
+
+    def played_by(self, behavior: str) -> frozenset[str]:
+        """Returns the principals whose episodes of a behavior count."""
+        return frozenset(
+            share.source.principal
+            for share in self._shares
+            for (name, _), played in share.played.items()
+            if name == behavior and played[: share.episodes]
+        )
+
+    def least_mean_return(self, behavior: str, others: Collection[Source] = ()) -> float:
+        """Returns the smallest mean return of a behavior without the episodes of any one source; see `SourcedValues`.
+
+        Args:
+            behavior: Name of the behavior.
+            others: Sources that could have played.
+        """
         values = SourcedValues(max(1, len(self.played(behavior))))
         for share in self._shares:
             for (name, _), played in share.played.items():
                 for episode in played[: share.episodes] if name == behavior else ():
                     values.append(episode.total, share.source)
-        return values.least_mean({share.source for share in self._shares if share.episodes})
+        return values.least_mean({*others, *(share.source for share in self._shares if share.episodes)})
 
 
 def players(actors: Iterable[Actor], behaviors: Mapping[int, str]) -> list[Candidate]:
@@ -173,3 +192,26 @@ def players(actors: Iterable[Actor], behaviors: Mapping[int, str]) -> list[Candi
         if actor.is_connected
     ]
     return [candidate for candidate in found if candidate.behavior_ids]
+
+
+def evaluators(
+    candidates: Sequence[Candidate], number: int, *, turn: int, with_share: Collection[str] = ()
+) -> list[Candidate]:
+    """Returns the actors that play an evaluation, so that no principal measures a policy alone if there are several.
+
+    Args:
+        candidates: Actors that may play.
+        number: Number of actors; at least two if there are several principals.
+        turn: Number of the evaluation; which principals play differs from one to the next.
+        with_share: Principals that have a share of the evaluation; a single one leaves the rest to others, if there are any.
+    """
+    by_principal: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        by_principal.setdefault(candidate.source.principal, []).append(candidate)
+    names = sorted(by_principal)
+    if len(with_share) == 1:
+        names = [name for name in names if name not in with_share] or names
+    first = turn % len(names) if names else 0
+    in_turn = zip_longest(*(by_principal[name] for name in names[first:] + names[:first]))
+    found = [candidate for candidate in chain.from_iterable(in_turn) if candidate is not None]
+    return found[: max(number, min(2, len(names)))]

@@ -29,6 +29,8 @@ class BoundAddresses:
         tls: Whether they use TLS.
         ca: File with the authority of the learner's certificate; empty if it is not known.
         token: File with the operators' token; empty without one.
+        run_id: Id of its run; empty if unknown.
+        host: Name of its machine; empty if unknown.
         owner: User to whom the file with these addresses belongs; None if they are not from a file.
     """
 
@@ -38,6 +40,8 @@ class BoundAddresses:
     tls: bool = False
     ca: str = ""
     token: str = ""
+    run_id: str = ""
+    host: str = ""
     owner: int | None = field(default=None, compare=False)
 
     @property
@@ -54,6 +58,7 @@ def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
     """
     path = run_folder / ADDRESS_FILE
     document = {"address": addresses.address, "control": addresses.control, "http": addresses.http}
+    document |= {name: value for name in ("run_id", "host") if (value := getattr(addresses, name))}
     if addresses.token:
         document["token"] = addresses.token
     if addresses.tls:
@@ -74,8 +79,9 @@ def read_addresses(run_folder: Path) -> BoundAddresses | None:
     address, control, http = content.get("address"), content.get("control"), content.get("http", "")
     if not isinstance(address, str) or not isinstance(control, str) or not isinstance(http, str):
         return None
-    ca, token = (value if isinstance(value, str) else "" for value in (content.get("ca"), content.get("token")))
-    return BoundAddresses(address, control, http, "ca" in content, ca, token, owner)
+    values = (content.get(name) for name in ("ca", "token", "run_id", "host"))
+    ca, token, run_id, host = (value if isinstance(value, str) else "" for value in values)
+    return BoundAddresses(address, control, http, "ca" in content, ca, token, run_id, host, owner)
 
 
 def page_url(http: str, *, tls: bool = False) -> str:

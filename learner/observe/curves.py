@@ -73,7 +73,7 @@ def read_curves(run: Path, key: str, episodes: int = 1) -> list[Curve]:
     """
     if not run.is_dir():
         raise UserError(
-            ExitCode.USAGE,
+            ExitCode.NOTHING_TO_RESUME,
             f"there is no run {printable(run.name)!r} in {printable(str(run.parent))}; {printable(listing(run.parent))} lists them",
         )
     window = episodes if _EPISODE_KEYS.match(key) else 1

@@ -216,9 +216,9 @@ class BehaviorMeters:
             **games,
         }
 
-    def show_best(self, reward: float, step: int) -> None:
-        """Stores which checkpoint is the best."""
-        self._measured |= {"best_return": reward, "best_step": step}
+    def show_best(self, reward: float, step: int, principals: int = 0) -> None:
+        """Stores which checkpoint is the best, and how many principals measured it."""
+        self._measured |= {"best_return": reward, "best_step": step, "best_principals": principals}
 
     def show_game(self, game: GameView) -> None:
         """Stores the newest game of an evaluation or a tournament."""

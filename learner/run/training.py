@@ -29,6 +29,7 @@ from learner.run.lockstep.barrier import Lockstep
 from learner.run.progress import Progress, SummaryWriter
 from learner.run.record import RunRecord
 from learner.run.run import Run, Training
+from learner.run.saved_fit import require_resumable
 from learner.run.setup import SEED_PART, Configuration, choose_seed
 from learner.run.statistics import Statistics
 from learner.run.writers import writers_of
@@ -264,6 +265,7 @@ class TrainingSide:
             history=context.history,
         )
         if state is not None:
+            require_resumable(context.options, checkpoints, state)
             with must_fit(self._folder.run_state):
                 keeper.restore(state)
         keeper.restore_lessons()

@@ -50,8 +50,9 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
     ) -> Handler | None:
         """Wraps the handler of a call, or replaces it."""
         needed = self._needs(handler_call_details.method)
-        if needed is None:
-            return await continuation(handler_call_details)
+        handler = await continuation(handler_call_details)
+        if needed is None or handler is None:  # none: of another address, which a token would not change
+            return handler
         metadata = handler_call_details.invocation_metadata or ()
         token = bearer(value for key, value in metadata if key == AUTHORIZATION)
         try:
@@ -60,8 +61,7 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
                 require(principal, needed)
         except WireError as error:
             return _refusal(error)
-        handler = await continuation(handler_call_details)
-        return None if handler is None else self._wrap(handler, token, principal, needed)
+        return self._wrap(handler, token, principal, needed)
 
     def _wrap(self, handler: Handler, token: str | None, principal: Principal | None, needed: Role) -> Handler:
         def enter(context: Context) -> None:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from typing import Final
 
 import yaml
 from pydantic import ValidationError
@@ -36,6 +37,9 @@ MOST_REPEATED = 20
 """Warnings of keys that are written twice."""
 MASK = "**********"
 """Replaces a secret wherever settings are shown or written."""
+
+_ANY: Final = "NAME"
+"""Stands for the name of a behavior."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ def load_run_options(
         for length in range(len(path) + 1)
     )
     settle_start(tree, problems)
+    _check_levels(tree, problems)
     _lint(tree, problems)
     options = _build(tree, problems)
     _check_has_behaviors(path, options, problems)
@@ -116,6 +121,33 @@ def _fill_empty_blocks(tree: Tree) -> None:
         slot = slot_of(field.annotation)
         if key in tree and tree[key] is None and slot.kind != "leaf" and not slot.nullable:
             tree[key] = {}
+
+
+def _check_levels(tree: Tree, problems: Problems) -> None:
+    """Finds sections of a behavior that are indented too little, and would be behaviors or unknown blocks.
+
+    What ML-Agents accepts causes a warning: a behavior may have such a name. A section without settings is an error, as there.
+    """
+    sections = TrainerSettings.model_fields.keys()
+    behaviors = tree.get("behaviors")
+    for key in [key for key in tree if key in sections and (key,) not in problems.beside_file]:
+        problems.error((key,), f"is a setting of a behavior: write it below behaviors.{_ANY}")
+        del tree[key]
+    if not isinstance(behaviors, dict):
+        return
+    above = _ANY
+    for name, block in list(behaviors.items()):
+        if name not in sections and name not in RunOptions.model_fields:
+            above = name
+            continue
+        place = f"below behaviors.{above}" if name in sections else "at the level of behaviors"
+        if isinstance(block, dict) and block.keys() <= sections:
+            problems.warn(
+                ("behaviors", name), f"is read as the name of a behavior; if it is a setting, write it {place}"
+            )
+        else:
+            problems.error(("behaviors", name), f"is a setting, not the name of a behavior: write it {place}")
+            del behaviors[name]
 
 
 def _lay_over_all(

@@ -101,7 +101,7 @@ class EvaluationSettings(SettingsModel):
     deterministic: bool = True
     """act by the mode of the distribution instead of a sample"""
     actors: PositiveWhole = Field(default=1, le=MAX_EPISODES)
-    """actors that play, in equal shares; the others continue to train"""
+    """actors that play, in equal shares, at least two of different principals if there are several; the others continue to train"""
     max_silent_seconds: PositiveReal = Field(default=600.0, le=MAX_SILENT_SECONDS)
     """seconds without a finished episode after which an evaluation is abandoned; must exceed any episode's duration"""
     opponents: tuple[str, ...] = Field(default=(), max_length=MAX_OPPONENTS)

@@ -134,7 +134,11 @@ def opponent(text: str, behavior: str, results_dir: Path, run: Path) -> Player:
     if at and not text.endswith(_MODEL):
         folder = next((each for each in (Path(name), results_dir / name) if name and each.is_dir()), None)
         if name and folder is None:
-            raise _wrong(text, f"there is no run {name!r}, neither {Path(name)} nor {results_dir / name}")
+            raise _wrong(
+                text,
+                f"there is no run {name!r}, neither {Path(name)} nor {results_dir / name}",
+                ExitCode.NOTHING_TO_RESUME,
+            )
         return _checkpoint(text, folder or run, which, behavior)
     path = Path(text)
     if not path.is_file():
@@ -204,5 +208,5 @@ def _model(name: str, path: Path, step: int | None = None) -> Player:
     return Player(name, digest, Kind.MODEL, path, step)
 
 
-def _wrong(text: str, why: str) -> UserError:
-    return UserError(ExitCode.USAGE, f"player {text!r}: {why}")
+def _wrong(text: str, why: str, code: ExitCode = ExitCode.USAGE) -> UserError:
+    return UserError(code, f"player {text!r}: {why}")

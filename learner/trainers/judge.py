@@ -47,6 +47,7 @@ _BEYOND_BYTES: Final = 2**63
 """Reported for networks with a layer of more bytes than a tensor can have."""
 _OVERFLOW: Final = "overflow"
 """Word in torch's message when a tensor would exceed the largest size."""
+_OWN_SIGNALS: Final = frozenset({"curiosity", "rnd", "gail"})
 _Made = TypeVar("_Made")
 
 
@@ -165,7 +166,7 @@ def _counted(spec: BehaviorSpec, settings: TrainerSettings, experience: Footprin
     return replace(
         counted,
         batch_bytes=calls.made("minibatch_bytes", lambda: kind.minibatch_bytes(network, spec, settings).of(rows)),
-        signal_bytes=sum(trained_bytes(found.network) + found.kept.of(rows) for found in signals),
+        signal_bytes=sum(trained_bytes(found.network) + found.kept.of(rows) for found in signals.values()),
     )
 
 
@@ -191,6 +192,24 @@ def require_initial_fit(spec: BehaviorSpec, settings: TrainerSettings, state: Ma
         network = _trainer(settings).build_networks(spec, settings, None)
     model = state["model"]
     require_fit(model["networks" if "networks" in model else "network"], network.state_dict())
+
+
+def require_resumed_fit(spec: BehaviorSpec, settings: TrainerSettings, state: Mapping[str, Any]) -> None:
+    """Compares all networks of a saved state with those of a run that continues from it; allocates nothing.
+
+    Raises as `require_initial_fit`, and ValueError for another trainer or a reward signal that the state lacks.
+    """
+    if state["trainer_type"] != settings.trainer_type:
+        raise ValueError(f"it is of trainer {state['trainer_type']!s:.40}, not of {settings.trainer_type}")
+    if settings.trainer_type not in registry.own_trainers():
+        return
+    require_initial_fit(spec, settings, state)
+    saved = state["model"]["signals"]
+    for name, found in _signals(spec, settings).items():
+        if name not in saved:
+            raise ValueError(f"reward signal {name} is missing from the saved state")
+        if name in _OWN_SIGNALS:  # of a package's, the form is its own
+            require_fit(saved[name]["network"], found.network.state_dict())
 
 
 class _Calls:
@@ -270,8 +289,8 @@ def _trainer(settings: TrainerSettings) -> BuildsNetworks:
     return ActorCriticTrainer
 
 
-def _signals(spec: BehaviorSpec, settings: TrainerSettings) -> list[SignalFootprint]:
-    """Builds and counts the networks of reward signals."""
+def _signals(spec: BehaviorSpec, settings: TrainerSettings) -> dict[str, SignalFootprint]:
+    """Builds and counts the networks of reward signals, by name."""
     squash = Squash.TANH if settings.traits.squashed else Squash.CLIP3_DIV3
     setup = SignalSetup(spec, torch.Generator(), torch.device("meta"), squash=squash)
     learned = {
@@ -279,7 +298,7 @@ def _signals(spec: BehaviorSpec, settings: TrainerSettings) -> list[SignalFootpr
         for name, signal in settings.reward_signals.active().items()
         if isinstance(signal, LearnedSignalSettings)
     }
-    return [signal_footprint(name, signal, setup) for name, signal in learned.items()]
+    return {name: signal_footprint(name, signal, setup) for name, signal in learned.items()}
 
 
 def _experience(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import grpc
 
-from rollcast import proxies
+from rollcast import other_services, proxies
 from rollcast.auth import MAX_FILE_BYTES, TOKEN_FORM, authorization
 
 PROBE_SECONDS: Final = 3.0
@@ -183,6 +183,25 @@ class ClientSecurity:
         except IdentityError as error:
             return str(error)
         except OSError:
+            return ""
+
+    def other_service(self, host: str, port: int, *, expects_grpc: bool = True) -> str:
+        """Returns in words which other service answers at an address; empty if none does, or it cannot be told.
+
+        Blocks for at most some seconds. Call it if connections fail and there is no `problem`.
+        """
+
+        def connect() -> socket.socket:
+            plain = _connection(host, port, tls=self.ca is not None)
+            return (
+                plain
+                if self.ca is None
+                else self.context().wrap_socket(plain, server_hostname=self.server_name or host)
+            )
+
+        try:
+            return other_services.found_at(connect, host, port, expects_grpc=expects_grpc)
+        except (IdentityError, OSError):
             return ""
 
     def context(self) -> ssl.SSLContext:

@@ -138,7 +138,7 @@ def test_mistakes_are_one_line(processes: Processes) -> None:
     model = processes.folder / "no-model.onnx"
     model.write_bytes(b"no model")
     for arguments, code, message in (
-        (("--against", "nobody@5"), ExitCode.USAGE, "there is no run 'nobody'"),
+        (("--against", "nobody@5"), ExitCode.NOTHING_TO_RESUME, "there is no run 'nobody'"),
         (("--against", "random", "--behavior", "Ball"), ExitCode.USAGE, "--behavior 'Ball' is none of them"),
         (("--checkpoints", "1"), ExitCode.USAGE, "this one has 1 different ones"),
         (("--interval", "0"), ExitCode.USAGE, "'0' is not a number from 1 to 1000"),

@@ -165,14 +165,38 @@ def test_another_network_does_not_fit(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert serve(load(tmp_path, resume="true")) == ExitCode.OK
     kept = [state, *(state.parent / name for name in ("summary.json", "configuration.yaml"))]
     before = [path.read_bytes() for path in kept]
-    settings = {"network_settings": {"hidden_units": 24, "num_layers": 1}}
-    with pytest.raises(UserError, match="does not fit the run file") as caught:
-        serve(load(tmp_path, resume="true", settings=settings, max_wall_seconds=str(SECONDS)))
-    assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
-    assert "[16, 4] in the saved state, but has shape [24, 4] in the network" in caught.value.message
-    assert "\n" not in caught.value.message
-    assert "does not fit" not in "".join(capfd.readouterr()), "the command prints it, and it alone"
-    assert [path.read_bytes() for path in kept] == before
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"network_settings": {"hidden_units": 24}}, "network_settings.hidden_units was 16, is 24"),
+        ({"network_settings": {"num_layers": 3}}, "network_settings.num_layers was 1, is 3"),
+        ({"network_settings": {"normalize": True}}, "network_settings.normalize was False, is True"),
+        ({"network_settings": {"memory": {"memory_size": 32}}}, "network_settings.memory.memory_size was null, is 32"),
+        ({"trainer_type": "sac"}, "trainer_type was ppo, is sac"),
+        ({"hyperparameters": {"shared_critic": True}}, "hyperparameters.shared_critic was False, is True"),
+        (
+            {"reward_signals": {"extrinsic": {}, "curiosity": {"strength": 0.1}}},
+            "reward_signals.curiosity.strength was null",
+        ),
+    ]
+    for change, said in changes:
+        settings = {
+            key: {**SETTINGS.get(key, {}), **part} if isinstance(part, dict) else part for key, part in change.items()
+        }
+        if "trainer_type" in change:
+            settings["hyperparameters"] = {}
+        capfd.readouterr()
+        with pytest.raises(UserError, match=f"the saved state of {NAME} does not fit the run file: ") as caught:
+            serve(load(tmp_path, resume="true", settings=settings, max_wall_seconds=str(SECONDS)))
+        assert caught.value.exit_code is ExitCode.BAD_CHECKPOINT
+        assert said in caught.value.message
+        assert (
+            "restore what it was, start a new run with another --run-id, or start over with --force"
+            in caught.value.message
+        )
+        assert "\n" not in caught.value.message
+        logged = "".join(capfd.readouterr())
+        assert "does not fit" not in logged, "the command prints it, and it alone"
+        assert "listening" not in logged, "no actor can be accepted"
+        assert [path.read_bytes() for path in kept] == before
 
 
 def test_a_target_that_was_reached_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

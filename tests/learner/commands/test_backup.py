@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.checkpoints.lock import FolderLock
+from learner.checkpoints.lock import LOCK_NAME, FolderLock
 from learner.checkpoints.runfolder import open_run_folder
 from learner.checkpoints.store import CheckpointStore
 from learner.cli import main
@@ -92,6 +92,47 @@ def test_only_the_newest_copies_stay(run: Path, tmp_path: Path) -> None:
     assert (copies / newest).exists()
     assert main([*command, "0"]) == ExitCode.USAGE
     assert main(["backup", "none", str(copies), "--results-dir", str(run.parent)]) == ExitCode.NOTHING_TO_RESUME
+
+
+def test_runs_of_one_name_in_two_folders_are_distinct(run: Path, tmp_path: Path) -> None:
+    """Copies of `a/walk` and `b/walk` are in folders of their own, so that `--keep` of one leaves the other alone."""
+    copies = tmp_path / "copies"
+    for parent in "ab":
+        shutil.copytree(run, run.parent / parent / "walk", ignore=lambda *_: ["pipe", "link"])
+        for time in ("20250101T000000Z", "20250102T000000Z"):
+            (copies / parent / f"walk-{time}").mkdir(parents=True)
+    command = ["--results-dir", str(run.parent), "--keep", "1"]
+    assert main(["backup", "a/walk", str(copies), *command]) == ExitCode.OK
+    assert main(["backup", str(run), str(copies), *command]) == ExitCode.OK
+    (newest,) = (copies / "a").iterdir()
+    assert (newest / "run_state.pt").exists()
+    assert len(list((copies / "b").iterdir())) == 2
+    assert len([path for path in copies.iterdir() if path.name.startswith("walk-")]) == 1
+
+
+def test_what_a_killed_copy_left_is_removed(run: Path, tmp_path: Path) -> None:
+    """Incomplete copies of killed calls are removed, and those that another call makes, or of other runs, are not."""
+    copies = tmp_path / "copies"
+    killed, made, old, new, other = (
+        copies / f".{name}.partial"
+        for name in (
+            "walk-20250101T000000Z",
+            "walk-20250102T000000Z",
+            "walk-20250103T000000Z",
+            "walk-20250104T000000Z",
+            "walk2-20250101T000000Z",
+        )
+    )
+    for folder in (killed, made, old, new, other):
+        folder.mkdir(parents=True)
+    FolderLock(killed).release()
+    FolderLock(other).release()
+    lock = FolderLock(made)
+    os.utime(old, (1.0, 1.0))
+    copy = back_up(run, copies)
+    lock.release()
+    assert {path.name for path in copies.iterdir()} == {made.name, new.name, other.name, copy.name}
+    assert not (copy / LOCK_NAME).exists()
 
 
 def test_old_runs_are_removed_when_it_is_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

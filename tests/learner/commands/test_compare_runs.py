@@ -159,7 +159,6 @@ def test_curves_are_drawn(results: Path, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nobody"], "there is no run 'nobody'"),
         (["base-1", "--key", "Losses"], "--key takes one of: Environment/Cumulative Reward"),
         (["base-1", "--behavior", "Runner"], "the runs have only Walker"),
         (["base-1", "--by", "trainer"], "did you mean trainer_type?"),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import platform
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +22,9 @@ from rollcast.errors import CheckpointFailed, MalformedChunk
 from rollcast.tls import ClientSecurity
 from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
 
-from learner.checkpoints.lock import FolderLock
+from learner.checkpoints.lock import LOCK_NAME, FolderLock
 from learner.cli import build_parser, main
-from learner.commands.operator import Operator, page_link
+from learner.commands.operator import Operator, find_running, page_link
 from learner.commands.status_text import render_status, status_document
 from learner.common.exits import ExitCode, UserError
 from learner.identity.access import Access, own_row
@@ -286,7 +289,87 @@ def test_a_learner_that_starts_its_trainers_again(tmp_path: Path, capsys: pytest
         assert "runs and starts its trainers again" in "".join(capsys.readouterr())
     lock.release()
     assert main(["healthcheck", str(tmp_path)]) == ExitCode.UNREACHABLE
-    assert "no learner runs in that folder" in capsys.readouterr().err
+    assert "was killed: no process has the folder" in capsys.readouterr().err
+
+
+class TwoRuns:
+    """A killed run ``a`` and a run ``b`` in one folder.
+
+    Args:
+        results: Folder of all runs.
+        control: Control address that both had.
+        http: Address of the page that both had.
+        host: Machine of the killed run.
+    """
+
+    def __init__(self, results: Path, control: str, http: str, host: str) -> None:
+        for name in "ab":
+            (results / name).mkdir()
+            where = BoundAddresses(NOBODY, control, http, run_id=name, host=host if name == "a" else platform.node())
+            write_addresses(results / name, where)
+        FolderLock(results / "a").release()  # the system does so for a killed process
+        (results / "a" / LOCK_NAME).write_text(f"\n{os.getpid()}\n")  # its id has another process
+        self.lock = FolderLock(results / "b")
+
+
+async def ended(*words: str) -> tuple[int, str]:
+    """Runs a command in a thread, while the loop serves; returns its exit code and its error."""
+    parsed = build_parser().parse_args(words)
+    try:
+        return await asyncio.to_thread(parsed.run, parsed), ""
+    except UserError as error:
+        return error.exit_code, error.message
+
+
+@asynccontextmanager
+async def second_run(results: Path) -> AsyncIterator[None]:
+    """Serves run ``b`` at the addresses of a killed run ``a``."""
+    async with running() as learner:
+        learner.hooks.view = replace(learner.run_status.run_view(learner.hooks.view.state, NOBODY), run_id="b")
+        control = f"127.0.0.1:{learner.server.control_port}"
+        both = TwoRuns(results, control, control, platform.node())
+        yield
+        both.lock.release()
+
+
+async def test_a_killed_run_is_not_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run whose learner was killed is named as such by all commands, also if another learner has its port."""
+    line = ["--results-dir", str(tmp_path)]
+    async with second_run(tmp_path):
+        for command in ("status", "healthcheck", "page", "pause"):
+            assert await ended(command, *line) == (ExitCode.OK, "")
+        assert "run b" in capsys.readouterr().out
+        for command in ("status", "healthcheck", "page", "pause", "drain"):
+            code, said = await ended(command, "a", *line)
+            assert code == ExitCode.UNREACHABLE
+            assert "was killed: no process has the folder" in said
+
+
+async def test_a_folder_without_locks_is_judged_by_the_run_that_answers(tmp_path: Path) -> None:
+    """Where the lock says nothing, the learner at the port must have the run."""
+    line = ["--results-dir", str(tmp_path)]
+    async with second_run(tmp_path):
+        (tmp_path / "a" / LOCK_NAME).unlink()
+        for command in ("status", "healthcheck", "pause", "drain"):
+            code, said = await ended(command, "a", *line)
+            assert code == ExitCode.UNREACHABLE
+            assert "has run b, not a" in said
+        assert await ended("status", *line) == (ExitCode.OK, "")
+
+
+@pytest.mark.parametrize("has_lock", [True, False], ids=["lock", "no lock"])
+def test_a_run_of_another_machine(tmp_path: Path, has_lock: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """A learner that another machine started in a shared folder is not sought on this one."""
+    both = TwoRuns(tmp_path, "127.0.0.1:11", "127.0.0.1:12", "far-away")
+    if not has_lock:
+        (tmp_path / "a" / LOCK_NAME).unlink()
+    assert find_running(None, tmp_path)[0] == tmp_path / "b", "it is known to run"
+    for command in ("status", "page"):
+        assert main([command, "a", "--results-dir", str(tmp_path)]) == ExitCode.UNREACHABLE
+        assert "was started on far-away and its control address is reached only there" in capsys.readouterr().err
+    write_addresses(tmp_path / "a", BoundAddresses(NOBODY, "far.example:11", run_id="a", host="far-away"))
+    assert find_running("a", tmp_path)[1].control == "far.example:11"
+    both.lock.release()
 
 
 def test_no_address_is_found(results: Path) -> None:
@@ -303,7 +386,8 @@ def test_no_address_is_found(results: Path) -> None:
         (None, results, "3 running learners .* name the run", ExitCode.USAGE),
         (None, results / "empty", "no running learner .* rollcast-learner serve RUN.yaml", ExitCode.UNREACHABLE),
         (None, results / "ended", r"\(the newest run, cartpole, is finished: target_return\)", ExitCode.UNREACHABLE),
-        ("third", results, "rollcast-learner serve RUN.yaml --run-id third", ExitCode.UNREACHABLE),
+        ("first", results / "..", "neither first nor .* is a folder", ExitCode.NOTHING_TO_RESUME),
+        ("third", results, "there is no run 'third'", ExitCode.NOTHING_TO_RESUME),
         ("damaged", results, "damaged", ExitCode.UNREACHABLE),
     ):
         with pytest.raises(UserError, match=said) as caught:
@@ -322,6 +406,22 @@ def test_a_command_takes_the_folder_of_a_run(results: Path, command: str, capsys
     assert "first/address.json does not exist" in capsys.readouterr().err
     assert main([command, "second", "--run-id", "second", "--results-dir", str(results)]) == ExitCode.USAGE
     assert "give only one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["status"], ["page"], ["pause"], ["resume"], ["save"], ["drain"], ["healthcheck"]),
+        *(["evaluate"], ["compare"], ["backup"], ["tournament"], ["serve", "--resume", "--run-id"]),
+    ],
+    ids=" ".join,
+)
+def test_an_unknown_run_has_one_code(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command that names a run ends with 13 if there is none of this name."""
+    (tmp_path / "run.yaml").write_text("behaviors: {A: {trainer_type: ppo}}\n")
+    more = {"backup": [str(tmp_path / "copies")], "serve": [str(tmp_path / "run.yaml")]}.get(words[0], [])
+    assert main([*words, "nobody", *more, "--results-dir", str(tmp_path)]) == ExitCode.NOTHING_TO_RESUME
+    assert "no run 'nobody'" in capsys.readouterr().err
 
 
 def make_status(**changes: Any) -> control_pb2.StatusResponse:
@@ -449,8 +549,9 @@ def test_who_cannot_be_found(tmp_path: Path, http: str) -> None:
     """No learner, several, one without a page and a stopped one have distinct messages."""
     with pytest.raises(UserError, match="no running learner"):
         page_link(None, tmp_path)
-    with pytest.raises(UserError, match="no learner runs in that folder"):
+    with pytest.raises(UserError, match="there is no run 'run'") as unknown:
         page_link("run", tmp_path)
+    assert unknown.value.exit_code is ExitCode.NOTHING_TO_RESUME
     folder_of(tmp_path, "", "silent")
     with pytest.raises(UserError, match=r"rollcast\.http: true"):
         page_link(None, tmp_path)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import structlog
 from rollcast.auth import Role
+from rollcast.other_services import OF_TRAINERS
 from rollcast.tls import ClientSecurity
 
 from learner.commands import remote_door
@@ -213,7 +214,9 @@ def test_nonsense_is_refused(ranks: Ranks, content: bytes) -> None:
     assert stranger.recv(1) == b""
     large = ranks.raw()
     large.sendall(b"\xff\xff\xff\xff")
-    assert large.recv(1) == b"", "a large announcement is refused at once"
+    length = int.from_bytes(large.recv(4), "big")
+    assert OF_TRAINERS in json.loads(large.recv(length))["refused"], "a large announcement is refused at once"
+    assert large.recv(1) == b""
 
 
 def drip(sockets: list[socket.socket], ended: threading.Event) -> None:

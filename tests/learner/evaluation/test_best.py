@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Watched:
             start.store,
             self.lessons,
             evaluates=evaluates,
-            on_best=lambda name, reward, step: start.meters.behavior(name).show_best(reward, step),
+            on_best=lambda name, *best: start.meters.behavior(name).show_best(*best),
             every_seconds=6.0,
             on_saved=lambda *told: self.saved.append(told),
             on_not_saved=self.failures.append,
@@ -194,3 +195,37 @@ def test_no_actor_makes_the_best_policy_alone(tmp_path: Path) -> None:
         trainer.tally.add(make_chunk([1e6] * 100), hostile)
         watched.keeper.after_turn({NAME: trainer})
         assert best_return(start) == pytest.approx(honest_mean)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_never_the_best(tmp_path: Path, value: float) -> None:
+    """A result that no later one could exceed, or compare with, is not kept."""
+    with begun(tmp_path) as (_, start, trainer):
+        watched = Watched(start, evaluates=True)
+        assert not watched.keeper.note_evaluation(Candidate.of(trainer), value)
+        assert watched.keeper.note_evaluation(Candidate.of(trainer), 1.0)
+
+
+def test_training_returns_of_one_principal_do_not_outlast_those_of_two(tmp_path: Path) -> None:
+    """A principal that was alone at first set an invented return; the first mean that two support replaces it."""
+    with begun(tmp_path) as (folder, start, trainer):
+        roster = trainer.context.roster
+        watched = Watched(start, evaluates=False)
+
+        def looked(*principals: str) -> tuple[int, float | None, str]:
+            roster.newest = Actors(
+                tuple(
+                    Actor(name, "", place, is_connected=True, agents={}, teams={}, principal=name)
+                    for place, name in enumerate(principals)
+                )
+            )
+            for place, name in enumerate(principals):
+                roster.note_sender(NAME, Source(name, place))
+                trainer.tally.add(make_chunk([1e6 if name == "bad" else 5.0] * 100), Source(name, place))
+            watched.now += 7.0
+            watched.keeper.after_turn({NAME: trainer})
+            return best_of(folder.path)
+
+        assert looked("bad")[1] == 1e6
+        assert looked("bad", "good")[1] == 5.0
+        assert looked("bad")[1] == 5.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,13 @@ class FakeService:
 
 
 class Stage:
-    """A trainer with two actors and an evaluator."""
+    """A trainer with two actors, or one of each of some principals, and an evaluator."""
 
-    def __init__(self, start: Start, **settings: Any) -> None:
+    def __init__(self, start: Start, principals: tuple[str, ...] = ("", ""), **settings: Any) -> None:
         self.start = start
         self.now = 0.0
-        self.sessions = [start.parts.open(name).session for name in ("a", "b")]
+        self.principals = principals
+        self.sessions = [start.parts.open(name).session for name in "abcdef"[: len(principals)]]
         for session in self.sessions:
             start.parts.declared(session)
             session.is_connected = True
@@ -62,26 +64,32 @@ class Stage:
         self.trainer: PPOTrainer = start.trainer()
         self.roster = Roster()
         self.results: list[EvaluationResult] = []
+        self.least_means: list[float] = []
         self.saved: list[int] = []
         best = BestKeeper(
             start.store,
             no_lessons(),
             evaluates=True,
-            on_best=lambda name, reward, step: start.meters.behavior(name).show_best(reward, step),
+            on_best=lambda name, *best: start.meters.behavior(name).show_best(*best),
             every_seconds=1.0,
             on_saved=lambda _name, step, _path: self.saved.append(step),
             on_not_saved=self.fail,
         )
         self.evaluator = Evaluator(
-            EvaluationSettings(interval_steps=450, episodes=4, **settings),
+            EvaluationSettings(interval_steps=450, **{"episodes": 4, **settings}),
             self.roster,
             best,
             self.service.send,
             meters=start.meters,
-            on_result=lambda result, _: self.results.append(result),
+            on_result=self.note,
             clock=lambda: self.now,
         )
         self.turn()
+
+    def note(self, result: EvaluationResult, least_mean: float) -> None:
+        """Takes a result, and the mean that lessons get."""
+        self.results.append(result)
+        self.least_means.append(least_mean)
 
     @staticmethod
     def fail(reason: str) -> None:
@@ -92,7 +100,9 @@ class Stage:
         """Trains, and lets the evaluator look at who is here."""
         if updates:
             self.start.train(self.trainer, updates)
-        self.roster.newest = self.start.parts.sessions.actors()
+        found = self.start.parts.sessions.actors()
+        actors = tuple(replace(actor, principal=self.principals[actor.actor_index]) for actor in found.actors)
+        self.roster.newest = replace(found, actors=actors)
         self.evaluator.after_turn({NAME: self.trainer})
 
     def play(self, order: Order, value: float, episodes: int | None = None) -> None:
@@ -265,3 +275,101 @@ def test_episodes_that_nobody_asked_for_count_nowhere(tmp_path: Path) -> None:
         stage.evaluator.add(NAME, 5, 1, Played(1.0, 1))
         stage.turn()
         assert not stage.results
+
+
+def best_of(stage: Stage) -> tuple[float | None, int]:
+    """Returns the return of the best checkpoint, and how many principals measured it."""
+    best = stage.start.store.status.best(NAME)
+    return (None, 0) if best is None else (best.entry.reward, best.principals)
+
+
+def evaluated(stage: Stage, **values: float) -> dict[str, Any]:
+    """Plays an evaluation in which the actors of each principal report a value; returns the line of the log."""
+    done = len(stage.service.orders)
+    with capture_logs() as lines:
+        while not any(line["event"] == "evaluation" for line in lines):
+            stage.turn(0 if stage.evaluator.is_running else 1)
+            for order in stage.service.orders[done:]:
+                place = next(each.actor_index for each in stage.sessions if each.session_id == order.session_id)
+                stage.play(order, values[stage.principals[place]])
+            done = len(stage.service.orders)
+    return next(dict(line) for line in lines if line["event"] == "evaluation")
+
+
+@pytest.mark.parametrize(
+    "principals",
+    [("bad", "good"), ("good", "bad"), ("bad", "bad", "bad", "good"), ("bad", "good", "good")],
+    ids="-".join,
+)
+@pytest.mark.parametrize("settings", [{}, {"actors": 3}, {"episodes": 1}], ids=["default", "three", "one episode"])
+@pytest.mark.parametrize("lie", [500_000.0, 3.4e38])
+def test_no_principal_measures_the_best_policy_alone(
+    tmp_path: Path, principals: tuple[str, ...], settings: dict[str, int], lie: float
+) -> None:
+    """With several principals two of them play, and the smaller of their means decides, for lessons too."""
+    with staged(tmp_path, principals=principals, **settings) as stage:
+        for _ in range(3):
+            line = evaluated(stage, bad=lie, good=7.0)
+            assert line["measured_by"] == "bad, good"
+        assert best_of(stage) == (7.0, 2)
+        assert max(stage.least_means) == 7.0
+
+
+def test_who_leaves_does_not_leave_the_evaluation_to_one_principal(tmp_path: Path) -> None:
+    """The share of a lost actor is played by another principal, or the result decides nothing while one is present."""
+    with staged(tmp_path, principals=("bad", "bad", "good", "late")) as stage:
+        stage.sessions[3].is_connected = False
+        stage.turn(2)
+        orders = {order.session_id: order for order in stage.service.orders}
+        assert set(orders) == {stage.sessions[0].session_id, stage.sessions[2].session_id}
+        stage.play(orders[stage.sessions[0].session_id], 1e6)
+        stage.start.parts.sessions.close(stage.sessions[2], ())
+        stage.sessions[3].is_connected = True
+        stage.turn()
+        again = stage.service.orders[-1]
+        assert again.session_id == stage.sessions[3].session_id
+        stage.start.parts.sessions.close(stage.sessions[3], ())
+        stage.turn()
+        last = stage.service.orders[-1]
+        assert last.session_id in {stage.sessions[0].session_id, stage.sessions[1].session_id}
+        stage.play(last, 1e6)
+        returned = stage.start.parts.open("f").session
+        stage.start.parts.declared(returned)
+        returned.is_connected = True
+        stage.principals = (*stage.principals, "good")
+        with capture_logs() as lines:
+            stage.turn()
+        (line,) = [line for line in lines if line["event"] == "evaluation"]
+        assert (line["best"], line["unconfirmed"]) == (False, "no actor of another principal played")
+        assert best_of(stage) == (None, 0)
+        assert stage.least_means == [float("-inf")]
+
+
+def test_the_word_of_one_principal_lasts_until_several_measure(tmp_path: Path) -> None:
+    """One principal alone decides, which the log says; it then neither keeps nor replaces what several measured."""
+    with staged(tmp_path, principals=("bad", "good")) as stage:
+        stage.sessions[1].is_connected = False
+        assert evaluated(stage, bad=500_000.0)["measured_by"] == "bad"
+        assert best_of(stage) == (500_000.0, 1)
+        stage.sessions[1].is_connected = True
+        assert evaluated(stage, bad=500_000.0, good=7.0)["best"]
+        assert best_of(stage) == (7.0, 2)
+        stage.sessions[1].is_connected = False
+        assert not evaluated(stage, bad=500_000.0)["best"]
+        assert best_of(stage) == (7.0, 2)
+
+
+def test_principals_take_turns(tmp_path: Path) -> None:
+    """Of three principals each misses some evaluations, so one that reports too little does not spoil all of them."""
+    with staged(tmp_path, principals=("bad", "good", "honest")) as stage:
+        pairs = {evaluated(stage, bad=-1e9, good=7.0, honest=8.0)["measured_by"] for _ in range(6)}
+        assert pairs == {"bad, good", "good, honest", "bad, honest"}
+        assert best_of(stage) == (7.0, 2)
+
+
+def test_actors_of_one_principal_keep_their_number(tmp_path: Path) -> None:
+    """With one principal `actors` play as before, and the log names whose word it is."""
+    with staged(tmp_path, principals=("lab", "lab")) as stage:
+        assert evaluated(stage, lab=3.0)["measured_by"] == "lab"
+        assert len(stage.service.orders) == 1
+        assert best_of(stage) == (3.0, 1)

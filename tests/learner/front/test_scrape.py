@@ -50,6 +50,6 @@ async def test_queue_credit_and_policy_are_those_of_the_moment() -> None:
         assert now.policy_lags == (2.0, 2.0, 2.0)  # the other one declared nothing, and is not believed
         bottleneck = now.run.bottleneck
         assert (bottleneck.name, bottleneck.learner_busy, bottleneck.actor_busy) == ("actors", 0.25, 0.75)
-        assert now.gpu == (1, 2, 3)
+        assert now.gpu == GpuMemory(1, 2, 3)
         assert now.disk is not None
         assert 0 < now.disk.free < now.disk.total

@@ -63,3 +63,14 @@ def test_a_warm_up_that_never_ends_is_told_of(write_run: WriteRun, warmup: int, 
     for line in found:
         assert "learning_rate_warmup" in line
         assert line.endswith("is 5000, not below max_steps 5000: the learning rate never reaches its value; lower it")
+
+
+@pytest.mark.parametrize("name", ["hyperparameters", "network_settings", "self_play", "engine_settings", "rollcast"])
+def test_a_section_that_may_be_a_behavior_is_told_of(write_run: WriteRun, name: str) -> None:
+    """ML-Agents accepts a behavior with the name of a section, so that one is accepted with a warning."""
+    for block in ("{}", "{trainer_type: ppo, max_steps: 5}"):
+        found = load_run_options(write_run(BEHAVIOR + f"  {name}: {block}\n"))
+        assert list(found.options.behaviors) == ["Ball", name]
+        assert (
+            f"behaviors.{name}: is read as the name of a behavior; if it is a setting, write it " in found.warnings[0]
+        )

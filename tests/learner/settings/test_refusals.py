@@ -23,6 +23,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     # keys
     "unknown block": ("behaviors: {A: {}}\nfoo: 1\n", "2: foo: unknown key 'foo'; known keys: default_settings, behaviors, env_settings, engine_settings, environment_parameters, checkpoint_settings, torch_settings, debug, rollcast"),
     "a place for anchors": ("x: &x {max_steps: 5}\nbehaviors: {A: *x}\n", "1: x: unknown key 'x'; known keys: default_settings, behaviors, env_settings, engine_settings, environment_parameters, checkpoint_settings, torch_settings, debug, rollcast"),
+    "an empty section at the level of behaviors": (PPO + "  hyperparameters:\n", "4: behaviors.hyperparameters: is a setting, not the name of a behavior: write it below behaviors.A"),
+    "a section at the level of behaviors": (PPO + "  hyperparameters: {batch_size: 64}\n", "4: behaviors.hyperparameters: is a setting, not the name of a behavior: write it below behaviors.A"),
+    "a value at the level of behaviors": (PPO + "  max_steps: 500\n", "4: behaviors.max_steps: is a setting, not the name of a behavior: write it below behaviors.A"),
+    "another block among behaviors": (PPO + "  engine_settings: {time_scale: 1}\n", "4: behaviors.engine_settings: is a setting, not the name of a behavior: write it at the level of behaviors"),
+    "a section at the level of blocks": (PPO + "network_settings: {hidden_units: 8}\n", "4: network_settings: is a setting of a behavior: write it below behaviors.NAME"),
+    "an empty section at the level of blocks": (PPO + "hyperparameters:\n", "4: hyperparameters: is a setting of a behavior: write it below behaviors.NAME"),
     "mistyped": (PPO + "    hyperparameters: {lamda: 1.0}\n", "4: behaviors.A.hyperparameters.lamda: unknown key 'lamda'; did you mean 'lambd'?"),
     "another trainer's": (PPO + "    hyperparameters: {tau: 0.1}\n", "4: behaviors.A.hyperparameters.tau: unknown key 'tau'; it is a hyperparameter of sac"),
     "two other trainers'": ("behaviors: {A: {trainer_type: sac, hyperparameters: {beta: 1}}}\n", "1: behaviors.A.hyperparameters.beta: unknown key 'beta'; it is a hyperparameter of ppo, appo, impala and poca"),

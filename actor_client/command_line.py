@@ -1,31 +1,11 @@
-"""The parser of a command, which reports unknown words itself, and the flags that all actors have."""
+"""The flags that all actors have."""
 
 import argparse
-import difflib
-from typing import Any
 
 from rollcast.extras import install
+from rollcast.parsers import add_old_spelling
 
 from actor_client.exits import ActorError, ExitCode
-
-
-class StrictParser(argparse.ArgumentParser):
-    """A parser that refuses unknown arguments itself; argparse would report them with the help of the top parser."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parses a command line; unknown words are an error."""
-        parsed, words = super().parse_known_args(args, namespace)
-        if words:
-            self.error(self._unrecognized(words))
-        return parsed, words
-
-    def _unrecognized(self, words: list[str]) -> str:
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        said = f"unrecognized arguments: {' '.join(words)}"
-        for word in words:
-            if word.startswith("--") and (near := difflib.get_close_matches(word.partition("=")[0], flags, n=1)):
-                return f"{said}; did you mean {near[0]}?"
-        return said
 
 
 def add_recording(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +47,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "memory, as sac (default: 0, wait)",
     )
     parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
-    parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
+    parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
+    add_old_spelling(parser, "--max-seconds", "--max-wall-seconds")
     parser.add_argument(
         "--metrics-address",
         metavar="HOST:PORT",

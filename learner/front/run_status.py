@@ -151,7 +151,9 @@ class RunStatus:
         """Seconds since the first start of the command."""
         return self._clock() - self.since
 
-    def run_view(self, state: RunState, address: str, *, tls: bool = False, games: bool = False) -> RunView:
+    def run_view(
+        self, state: RunState, address: str, *, tls: bool = False, games: bool = False, has_own_actors: bool = False
+    ) -> RunView:
         """Returns the current status. Its error is the trainers', or that of the last actor while none is left."""
         actors = len(self._sessions.live())
         return RunView(
@@ -162,6 +164,7 @@ class RunStatus:
             address=address,
             tls=tls,
             games=games,
+            has_own_actors=has_own_actors,
             actors=actors,
             quarantined=self._sessions.quarantine.view(),
             actors_opened=self._sessions.opened,

@@ -131,6 +131,7 @@ class RunView:
         actors_away: Actors whose lease has run out, and that may still return to their sessions.
         tls: Whether the address uses TLS.
         games: Whether all behaviors of the run file have self-play.
+        has_own_actors: Whether the learner's command starts actors itself.
     """
 
     run_id: str
@@ -149,12 +150,13 @@ class RunView:
     actors_away: int = 0
     tls: bool = False
     games: bool = False
+    has_own_actors: bool = False
 
     @property
     def actor_command(self) -> str:
         """Command that starts an actor; with TLS it takes the folder that a join code makes."""
         kind = "boards --game NAME" if self.games else "gym --env ENVIRONMENT"
-        return f"rollcast-actor {kind} {'--certs DIR' if self.tls else f'--learner {self.address}'}"
+        return f"rollcast act {kind} {'--certs DIR' if self.tls else f'--learner {self.address}'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from learner.cli import build_parser as learner_parser
 from tests.architecture.tree import ROOT
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-COMMAND = re.compile(r"rollcast-(?:actor|learner|unity)(?: [a-z][a-z-]+)?")
+COMMAND = re.compile(r"rollcast(?: act|-\w+)?(?: [a-z][a-z-]+)?")
 CLAUSE = re.compile(r"[,;:()]")
 OTHERS = frozenset({"--mlagents-port", "--config", "--version", "--help"})
 """Flags of players, and of every command."""
@@ -32,19 +32,28 @@ def _flags(parser: argparse.ArgumentParser) -> dict[str, frozenset[str]]:
     return found
 
 
-FLAGS = {**_flags(actor_parser()), **_flags(learner_parser()), **_flags(unity_parser())}
-ACTORS = tuple(f"rollcast-actor {kind}" for kind in ("gym", "unity", "pettingzoo", "boards"))
-SERVERS = ("rollcast-learner serve", "rollcast-unity")
+FLAGS = {
+    name: flags
+    for build, progs in (
+        (actor_parser, ("rollcast act", "rollcast", "rollcast-actor")),
+        (learner_parser, ("rollcast", "rollcast-learner")),
+        (unity_parser, ("rollcast unity", "rollcast-unity")),
+    )
+    for prog in progs
+    for name, flags in _flags(build(prog)).items()
+}
+ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "boards"))
+SERVERS = ("rollcast serve", "rollcast train", "rollcast unity")
 READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("actor_client/boards/play", ("rollcast-actor play",)),
-    ("actor_client/boards", ("rollcast-actor boards",)),
-    ("actor_client/pettingzoo", ("rollcast-actor pettingzoo",)),
-    ("actor_client/unity/dropin", ("rollcast-unity",)),
-    ("actor_client/unity", ("rollcast-actor unity", "rollcast-unity")),
-    ("actor_client/envs", ("rollcast-actor gym",)),
+    ("actor_client/boards/play", ("rollcast play",)),
+    ("actor_client/boards", ("rollcast act boards",)),
+    ("actor_client/pettingzoo", ("rollcast act pettingzoo",)),
+    ("actor_client/unity/dropin", ("rollcast unity",)),
+    ("actor_client/unity", ("rollcast act unity", "rollcast unity")),
+    ("actor_client/envs", ("rollcast act gym",)),
     ("actor_client/connection", ACTORS),
-    ("actor_client/rollout/agents/scripts.py", ("rollcast-actor boards", "rollcast-actor pettingzoo")),
-    ("actor_client/rollout/vector", ("rollcast-actor gym",)),
+    ("actor_client/rollout/agents/scripts.py", ("rollcast act boards", "rollcast act pettingzoo")),
+    ("actor_client/rollout/vector", ("rollcast act gym",)),
     ("actor_client/rollout", ACTORS),
     ("actor_client/policy", ACTORS),
     ("learner/checkpoints", SERVERS),
@@ -54,10 +63,10 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learner/trainers", SERVERS),
     ("learner/rewards", SERVERS),
     ("learner/front", SERVERS),
-    ("learner/observe/curves.py", ("rollcast-learner compare",)),
+    ("learner/observe/curves.py", ("rollcast compare",)),
     ("learner/commands/preflight.py", SERVERS),
     ("learner/commands/initial.py", SERVERS),
-    ("learner/commands/compare.py", ("rollcast-learner compare",)),
+    ("learner/commands/compare.py", ("rollcast compare",)),
 )
 """The commands that print the messages of a module: each flag must exist for all of them."""
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import json
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -59,8 +61,8 @@ def _act(settings: GymSettings, link: LearnerLink, heartbeat: Heartbeat) -> None
         with watching(settings, link, OneCall(settings.num_envs)):
             batch = wrap(make_batch())
         link.start()
-        if settings.max_seconds is not None:
-            link.stop_after(settings.max_seconds)
+        if settings.max_wall_seconds is not None:
+            link.stop_after(settings.max_wall_seconds)
         with (
             closing(link),
             limited(settings, link, batch.close),
@@ -168,6 +170,23 @@ def _say_progress(stats: RolloutStats) -> None:
     )
 
 
+def describe(settings: GymSettings) -> ExitCode:
+    """Makes one environment, prints its kind of actions in a line of JSON, and returns the exit code.
+
+    `train` chooses settings by it. The error of an environment that cannot be made has been written to standard error.
+    """
+
+    def act() -> None:
+        batch = _batch_maker(settings.model_copy(update={"num_envs": 1, "video": None}))()
+        try:
+            has_continuous = batch.spec.action.continuous_size > 0
+            sys.stdout.write(f"described: {json.dumps({'continuous_actions': has_continuous})}\n")
+        finally:
+            batch.close()
+
+    return run_command(act, settings)
+
+
 LOOK_EVERY_STEPS: Final = 256
 """Steps between two checks of the clock."""
 
@@ -195,7 +214,7 @@ def run_local(settings: GymSettings) -> ExitCode:
                 _step_locally(settings, batch, load_policy(settings.policy or "", batch.spec, batch.num_envs), stops)
             finally:
                 batch.close()
-        structlog.get_logger().info("stopped", reason=stops[0] if stops else "--max-seconds has passed")
+        structlog.get_logger().info("stopped", reason=stops[0] if stops else "--max-wall-seconds has passed")
 
     return run_command(act, settings)
 
@@ -207,7 +226,7 @@ def _step_locally(settings: GymSettings, batch: EnvBatch, policy: LocalPolicy, s
         ActorError: The environments or the policy failed, or the file cannot be written.
     """
     heartbeat = Heartbeat(settings.heartbeat_file)
-    until = None if settings.max_seconds is None else time.monotonic() + settings.max_seconds
+    until = None if settings.max_wall_seconds is None else time.monotonic() + settings.max_wall_seconds
     observations = batch.reset(environment_seeds(settings.seed, 0, batch.num_envs))
     policy.ended(range(batch.num_envs))
     steps = 0

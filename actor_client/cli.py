@@ -1,4 +1,4 @@
-"""The command `rollcast-actor`.
+"""The commands of the actor.
 
 Heavy modules are imported inside the commands that need them, so that `--help` and `--version` answer at once.
 """
@@ -7,12 +7,13 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rollcast.console import StrictParser, add_completion, report_old_package
+from rollcast.console import COMMANDS, add_completion, print_versions, report_old_package
+from rollcast.parsers import StrictParser
 from rollcast.text import MAX_ERROR_CHARS, printable
 
 from actor_client.boards import cli as boards_cli
@@ -22,10 +23,13 @@ from actor_client.pettingzoo import cli as pettingzoo_cli
 from actor_client.platform import exit_at_once, plain_interrupts, prepare_streams
 from actor_client.unity import cli as unity_cli
 
+PROG = "rollcast-actor"
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 _EVALUATIONS = """\
 Evaluations (rollcast-learner evaluate, rollcast.evaluation) need no other actor: this one resets its environments, plays
 whole episodes without training, and then continues to train."""
+_OF_ROLLCAST = frozenset({"play", "join"})
+"""Commands that `rollcast` has itself, and not `rollcast act`."""
 _LOAD_SECONDS = 1.0
 _HEARTBEAT = "ROLLCAST_ACTOR_HEARTBEAT_FILE"
 _VARIABLES = "Each option can also be set by an environment variable: ROLLCAST_ACTOR_NUM_ENVS=8 sets --num-envs 8."
@@ -38,10 +42,15 @@ class _Parser(StrictParser):
         raise ActorError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the parser of all commands; `run` in the parsed arguments is the function of the chosen command."""
+def build_parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """Returns the parser of the commands; `run` in the parsed arguments is the function of the chosen command.
+
+    Args:
+        prog: The name by which the user called the program. `rollcast` has some of the commands itself, and the others as
+            `rollcast act`.
+    """
     parser = _Parser(
-        prog="rollcast-actor",
+        prog=prog,
         description="Steps environments with the newest policy and streams the experience to a learner.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -50,41 +59,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print versions and exit")
     add_completion(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    _add_gym(
-        _add_actor(
-            commands,
-            "gym",
-            "step Gymnasium environments, or your own objects with the same interface",
-            "Steps Gymnasium environments, or your own objects with the same interface.",
-            epilog=f"{_EVALUATIONS}\n\n",
-        )
-    )
-    unity_cli.add_flags(
-        _add_actor(
-            commands, "unity", "serve Unity players: start a build, or wait for the editor", unity_cli.DESCRIPTION
-        )
-    )
-    pettingzoo_cli.add_flags(
-        _add_actor(
-            commands,
-            "pettingzoo",
-            "step PettingZoo environments, in which several agents act",
-            pettingzoo_cli.DESCRIPTION,
-        )
-    )
-    boards_cli.add_flags(
-        _add_actor(commands, "boards", "play board games of two players from OpenSpiel", boards_cli.DESCRIPTION)
-    )
-    boards_cli.add_play_flags(
-        _add_actor(
-            commands,
-            "play",
-            "play a board game against an exported model, or let it be an engine",
-            boards_cli.PLAY_DESCRIPTION,
-        )
-    )
-    _add_join(commands)
-    _add_healthcheck(commands)
+    for name, add in _COMMANDS.items():
+        if prog == PROG or (name in _OF_ROLLCAST) is (prog == "rollcast"):
+            add(commands)
     return parser
 
 
@@ -114,7 +91,7 @@ def _add_healthcheck(commands: Any) -> None:
 def _add_join(commands: Any) -> None:
     join = commands.add_parser(
         "join",
-        help="write the folder for --certs from the join code of a learner",
+        help=COMMANDS["join"].help,
         description="Asks for a join code, which `rollcast-learner certs init` or `certs token --join` prints, without "
         "showing it, and writes the folder that --certs of the other commands names.",
         epilog=_EXIT_CODES,
@@ -139,12 +116,17 @@ def _add_actor(commands: Any, name: str, help_text: str, description: str, *, ep
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code."""
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Runs a command and returns its exit code.
+
+    Args:
+        arguments: The command line; None for that of the process.
+        prog: The name by which the user called the program.
+    """
     prepare_streams()
     try:
         with plain_interrupts():
-            code = _run(arguments)
+            code = _run(arguments, prog)
             _leave_loads(code)
             return code
     except BrokenPipeError:  # the reader of the output has gone, as in `... | head`
@@ -165,12 +147,13 @@ def _leave_loads(code: int) -> None:
         exit_at_once(code)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, prog: str) -> int:
     try:
-        parser = build_parser()
+        parser = build_parser(prog)
         parsed = parser.parse_args(arguments)
         if parsed.version:
-            return _version()
+            print_versions()
+            return ExitCode.OK
         if parsed.command is None:
             parser.print_help()
             return ExitCode.USAGE
@@ -208,6 +191,7 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
         help="act with this policy and without a learner, for --record: module:callable, or a model that a run "
         "exported (FILE.onnx)",
     )
+    parser.add_argument("--describe", action="store_true", help=argparse.SUPPRESS)  # for `train`
     parser.add_argument("--seed", metavar="N", help="seed of the environments; only with --policy (default: 0)")
     _add_wrappers(parser)
     add_recording(parser)
@@ -274,25 +258,49 @@ def _gym(parsed: argparse.Namespace) -> int:
     # gRPC logs each connection that ends; Rollcast logs these itself. gRPC reads the variable when it is loaded.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from actor_client.app import run_gym, run_local
+        from actor_client.app import describe, run_gym, run_local
         from actor_client.settings.commands import GymSettings
         from actor_client.settings.loading import load
     except ModuleNotFoundError as error:
         raise missing_extra(error, "actor,gym") from None
     flags = flags_of(parsed)
+    is_described = flags.pop("describe", False)
     settings = load(GymSettings, flags)
+    if is_described:
+        return describe(settings)
     return run_gym(settings) if settings.policy is None else run_local(settings)
 
 
-def _version() -> int:
-    from importlib.metadata import PackageNotFoundError, version
+def _add_gym_command(commands: Any) -> None:
+    text = "step Gymnasium environments, or your own objects with the same interface"
+    _add_gym(_add_actor(commands, "gym", text, f"S{text[1:]}.", epilog=f"{_EVALUATIONS}\n\n"))
 
-    from rollcast.limits import PROTOCOL_REVISION
 
-    print(f"rollcast {version('rollcast')}, protocol {PROTOCOL_REVISION}, Python {sys.version.split()[0]}")
-    for package in ("grpcio", "protobuf", "numpy", "onnxruntime", "gymnasium", "pettingzoo", "open-spiel"):
-        try:
-            print(f"  {package} {version(package)}")
-        except PackageNotFoundError:
-            print(f"  {package} (not installed)")
-    return ExitCode.OK
+def _add_unity(commands: Any) -> None:
+    text = "serve Unity players: start a build, or wait for the editor"
+    unity_cli.add_flags(_add_actor(commands, "unity", text, unity_cli.DESCRIPTION))
+
+
+def _add_pettingzoo(commands: Any) -> None:
+    text = "step PettingZoo environments, in which several agents act"
+    pettingzoo_cli.add_flags(_add_actor(commands, "pettingzoo", text, pettingzoo_cli.DESCRIPTION))
+
+
+def _add_boards(commands: Any) -> None:
+    text = "play board games of two players from OpenSpiel"
+    boards_cli.add_flags(_add_actor(commands, "boards", text, boards_cli.DESCRIPTION))
+
+
+def _add_play(commands: Any) -> None:
+    boards_cli.add_play_flags(_add_actor(commands, "play", COMMANDS["play"].help, boards_cli.PLAY_DESCRIPTION))
+
+
+_COMMANDS: Mapping[str, Callable[[Any], None]] = {
+    "gym": _add_gym_command,
+    "unity": _add_unity,
+    "pettingzoo": _add_pettingzoo,
+    "boards": _add_boards,
+    "play": _add_play,
+    "join": _add_join,
+    "healthcheck": _add_healthcheck,
+}

@@ -3,6 +3,7 @@
 import argparse
 
 from rollcast.extras import install
+from rollcast.parsers import add_old_spelling
 
 from actor_client.exits import ActorError, ExitCode
 
@@ -46,7 +47,8 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         "memory, as sac (default: 0, wait)",
     )
     parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
-    parser.add_argument("--max-seconds", metavar="S", help="stop after S seconds")
+    parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
+    add_old_spelling(parser, "--max-seconds", "--max-wall-seconds")
     parser.add_argument(
         "--metrics-address",
         metavar="HOST:PORT",

@@ -25,9 +25,9 @@ class CodeWithHelp(enum.IntEnum):
 
 
 class ExitCode(CodeWithHelp):
-    """The exit code of a `rollcast-actor` command; `help` explains it in one line."""
+    """The exit code of a command of the actor; `help` explains it in one line."""
 
-    OK = 0, "normal end: the run is over, --max-seconds has passed, or the actor was asked to stop"
+    OK = 0, "normal end: the run is over, --max-wall-seconds has passed, or the actor was asked to stop"
 
     USAGE = 10, "the command line or a ROLLCAST_ACTOR_ variable is wrong"
     UNKNOWN_ENVIRONMENT = 11, "the environment does not exist, or cannot be imported or created"

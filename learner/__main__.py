@@ -1,4 +1,4 @@
-"""Runs `rollcast-learner` as `python -m learner`."""
+"""`python -m learner` is `rollcast` without the commands of the actor."""
 
 import sys
 

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
+from learner.commands.actors import END_SECONDS, TrainingActors
 from learner.commands.early_end import EarlyEnd
 from learner.commands.preflight import check_folder, check_supported
 from learner.commands.trainer_hosts import AwaitedTrainers
@@ -43,6 +44,8 @@ def serve(
     started: StartedTrainers | None = None,
     stopped_code: int = ExitCode.OK,
     early_end: EarlyEnd | None = None,
+    *,
+    actors: TrainingActors | None = None,
 ) -> int:
     """Runs a learner until its run ends, and returns the exit code.
 
@@ -52,6 +55,7 @@ def serve(
         started: The process of the trainers; None if they are threads of this one.
         stopped_code: Exit code if a signal ended the run before its end and everything was saved.
         early_end: Handles signals while no run does; None if nothing handles them.
+        actors: The actors to start once the learner listens; None for none.
 
     Raises:
         UserError: The run cannot start, or a trainer failed.
@@ -59,12 +63,15 @@ def serve(
     options = loaded.options
     log_file = LogFile()
     logs.configure(options.rollcast.log_format, "debug" if options.debug else "info", file=log_file)
+    if actors is not None and actors.chosen:
+        log.info("settings", note=actors.chosen)
     for warning in loaded.warnings:
         log.warning("settings", note=warning)
     check_supported(loaded)
     service, checkpoints = options.rollcast, options.checkpoint_settings
     require_descriptors(service)
-    require_free(service.address, ADDRESS)
+    if actors is None or not actors.may_move:
+        require_free(service.address, ADDRESS)
     require_free(service.control_address, CONTROL_ADDRESS)
     check_http(loaded)
     check_folder(loaded)
@@ -88,11 +95,15 @@ def serve(
             if is_over(options, folder):
                 return ExitCode.OK
         try:
-            ending = _train(loaded, folder, transport, started, early_end or EarlyEnd(ExitCode.INTERRUPTED))
+            ending = _train(
+                loaded, folder, transport, started, early_end or EarlyEnd(ExitCode.INTERRUPTED), actors=actors
+            )
         finally:
             with contextlib.suppress(UserError):  # the files may be another learner's
                 folder.require_newest()
                 remove_addresses(folder.path)
+        if actors is not None:
+            actors.close(END_SECONDS if ending.is_final else 0.0)
         if not ending.is_complete:
             return ExitCode.NOT_SAVED
         return stopped_code if ending.reason == SIGNAL else ExitCode.OK
@@ -133,7 +144,13 @@ class Deaths:
 
 
 def _train(
-    loaded: LoadedRun, folder: RunFolder, transport: Transport, started: StartedTrainers | None, early_end: EarlyEnd
+    loaded: LoadedRun,
+    folder: RunFolder,
+    transport: Transport,
+    started: StartedTrainers | None,
+    early_end: EarlyEnd,
+    *,
+    actors: TrainingActors | None,
 ) -> Served:
     """Trains until the run ends.
 
@@ -160,7 +177,7 @@ def _train(
             processes.push(trainers)
         while True:
             try:
-                run = TrainingRun(loaded, folder, transport, trainers, run)
+                run = TrainingRun(loaded, folder, transport, trainers, run, actors=actors)
                 held.close()  # the service listens next
                 return run.serve()
             except UserError as error:

@@ -1,4 +1,4 @@
-"""The command `rollcast-learner`.
+"""The commands of the learner.
 
 Heavy modules are imported inside the commands that need them, so that `--help`, `check-config` and the operator's
 commands answer at once and work without torch.
@@ -12,13 +12,14 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from rollcast.console import StrictParser, add_completion, report_old_package
+from rollcast.console import COMMANDS, add_completion, print_versions, report_old_package
+from rollcast.parsers import StrictParser
 from rollcast.signals import stop_signal_numbers
 from rollcast.text import printable
 
@@ -27,54 +28,20 @@ from learner.commands.compare import add_compare
 from learner.commands.early_end import EarlyEnd
 from learner.commands.evaluate import add_evaluate
 from learner.commands.remote_trainer import add_trainer
-from learner.commands.run_flags import add_address, needing_extra
+from learner.commands.run_flags import needing_extra
 from learner.commands.runs import add_backup, add_runs
+from learner.commands.serve_flags import RESUME_WORDS, add_settings, add_stopped_code
 from learner.commands.tournament import add_tournament
+from learner.commands.train_flags import add_train
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import operator_signal_numbers, prepare_streams
 
 if TYPE_CHECKING:
+    from learner.commands.actors import TrainingActors
     from learner.commands.operator import Operator
+    from learner.settings.load import LoadedRun
 
-_VALUES: Sequence[tuple[str, str, str]] = (
-    ("env", "BUILD", "Unity player that gateways start; without it they wait for the editor"),
-    ("base-port", "N", "port of a gateway's first player (default: 5005)"),
-    ("num-envs", "N", "players that each gateway starts (default: 1)"),
-    ("num-areas", "N", "training areas in each player (default: 1)"),
-    ("timeout-wait", "S", "seconds to wait for an answer of a player (default: 60)"),
-    ("max-lifetime-restarts", "N", "limit of restarts of a player; -1 for no limit (default: 10)"),
-    ("restarts-rate-limit-n", "N", "limit of restarts of a player within the period; -1 for no limit (default: 1)"),
-    ("restarts-rate-limit-period-s", "S", "length of the period in seconds (default: 60)"),
-    ("width", "N", "width of a player's window in pixels (default: 84)"),
-    ("height", "N", "height of a player's window in pixels (default: 84)"),
-    ("quality-level", "N", "Unity's quality level (default: 5)"),
-    ("time-scale", "X", "speed of game time relative to real time (default: 20)"),
-    ("target-frame-rate", "N", "Unity's target frame rate, -1 for the fastest (default: -1)"),
-    ("capture-frame-rate", "N", "Unity's capture frame rate (default: 60)"),
-)
-_SWITCHES: Sequence[tuple[str, str]] = (
-    ("no-graphics", "start players without graphics"),
-    ("no-graphics-monitor", "start all players but the first without graphics"),
-    ("inference", "act without training"),
-    ("debug", "log more"),
-)
-
-
-def add_mlagents_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that a learner only passes to its gateways and saves in the run folder."""
-    group = parser.add_argument_group("Unity, as in mlagents-learn")
-    for name, shown, text in _VALUES:
-        group.add_argument(f"--{name}", metavar=shown, help=text)
-    for name, text in _SWITCHES:
-        group.add_argument(f"--{name}", action="store_const", const="true", help=text)
-    group.add_argument(
-        "--env-args",
-        nargs=argparse.REMAINDER,
-        metavar="...",
-        help="arguments for the player; takes all that follow, so it must be last",
-    )
-
-
+PROG = "rollcast-learner"
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 
 
@@ -85,10 +52,14 @@ class _Parser(StrictParser):
         raise UserError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the parser of all commands; the parsed `run` is the function of the chosen command."""
+def build_parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """Returns the parser of all commands; the parsed `run` is the function of the chosen command.
+
+    Args:
+        prog: The name by which the user called the program.
+    """
     parser = _Parser(
-        prog="rollcast-learner",
+        prog=prog,
         description="Trains policies from experience that actors send over gRPC.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -96,39 +67,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print versions and exit")
     add_completion(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    _add_init(commands.add_parser("init", help="write a commented run file to start from"))
-    _add_serve(commands.add_parser("serve", help="train: listen for actors, learn, broadcast policies"))
-    _add_check_config(commands.add_parser("check-config", help="show the settings a run file resolves to"))
-    for name, text, function in (
-        ("status", "show the state, books and actors of a running learner", _status),
-        ("page", "print the link to the status page, with the operator's token", _page),
-        ("pause", "pause training and hold the actors", _pause),
-        ("resume", "end a pause", _resume),
-        ("save", "save a checkpoint now", _save),
-        ("drain", "save and end a run; its actors exit", _drain),
-        ("release", "let an actor that is shut out for faults of form in again", _release),
-        ("healthcheck", "exit with 0 if the learner accepts actors, or waits for its trainers", _healthcheck),
-    ):
-        _add_operator_command(commands.add_parser(name, help=text), function)
-    add_certs(
-        commands.add_parser("certs", help="make certificates and tokens, so that actors can join over a network"),
-        _certs,
-    )
-    add_evaluate(commands.add_parser("evaluate", help="measure a run's policy over whole episodes, without training"))
-    add_tournament(
-        commands.add_parser("tournament", help="play checkpoints and models against each other, with ratings")
-    )
-    add_trainer(commands.add_parser("trainer", help="train for a learner on another machine"), _trainer)
-    add_runs(commands.add_parser("runs", help="list runs with their state, steps and best return"))
-    add_backup(commands.add_parser("backup", help="copy a run, while it trains too"))
-    add_compare(
-        commands.add_parser("compare", help="compare groups of runs over their seeds, with intervals and curves")
-    )
+    for name, add in _COMMANDS.items():
+        add(commands.add_parser(name, help=COMMANDS[name].help))
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code. Call it once, in the main thread, because it configures the process."""
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Runs a command and returns its exit code. Call it once, in the main thread, because it configures the process.
+
+    Args:
+        arguments: The command line; None for that of the process.
+        prog: The name by which the user called the program.
+    """
     for number in operator_signal_numbers():  # a signal sent too early must not end the process; see operator_signals
         signal.signal(number, signal.SIG_IGN)
     ending = stop_signal_numbers()
@@ -137,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     prepare_streams()
     try:
-        return _run(arguments)
+        return _run(arguments, prog)
     except BrokenPipeError:  # the reader of the output has closed it, as in `... | head`
         return ExitCode.OK
     except Exception:
@@ -160,19 +110,20 @@ def _flush_or_forget(stream: TextIO) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, prog: str) -> int:
     try:
-        parser = build_parser()
+        parser = build_parser(prog)
         parsed = parser.parse_args(arguments)
         parsed.arguments = sys.argv[1:] if arguments is None else list(arguments)
         if parsed.version:
             with _written_out():
-                return _version()
+                print_versions()
+            return ExitCode.OK
         if parsed.command is None:
             parser.print_help()
             return ExitCode.USAGE
         run: Callable[[argparse.Namespace], int] = parsed.run
-        if parsed.command == "serve":  # a lost console does not stop training; the log is in the run folder
+        if parsed.command in {"serve", "train"}:  # a lost console does not stop training; the log is in the run folder
             return run(parsed)
         with _written_out():
             return run(parsed)
@@ -183,69 +134,17 @@ def _run(arguments: Sequence[str] | None) -> int:
             for line in error.details:
                 print(f"  {printable(line, len(line))}", file=sys.stderr)
             print(f"error: {printable(error.message, len(error.message))}", file=sys.stderr)
-        return error.exit_code
-
-
-def _add_settings_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_file", nargs="?", type=Path, metavar="RUN.yaml", help="the run file")
-    parser.add_argument("--run-id", metavar="ID", help="name of the run and of its folder in --results-dir")
-    parser.add_argument("--results-dir", metavar="DIR", help="folder of all runs (default: results)")
-    parser.add_argument(
-        "--resume", nargs="?", const="true", metavar="auto", type=_resume_word,
-        help="resume the run; auto: if it exists",
-    )  # fmt: skip
-    parser.add_argument(
-        "--checkpoint", metavar="WHICH",
-        help="checkpoint that --resume loads: last (default), best, a step, or a .pt file",
-    )  # fmt: skip
-    parser.add_argument(
-        "--force", action="store_const", const="true", help="start over although the folder holds a run"
-    )
-    parser.add_argument("--initialize-from", metavar="ID", help="start from the weights of another run")
-    parser.add_argument("--seed", metavar="N", help="seed of networks, minibatches, actors and environments")
-    parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
-    parser.add_argument("--trainers", metavar="N", help="processes that train together (default: 1)")
-    parser.add_argument(
-        "--trainer-address",
-        metavar="HOST:PORT",
-        help="wait here for trainers on other machines (rollcast-learner trainer)",
-    )
-    parser.add_argument(
-        "--deterministic", action="store_const", const="true", help="actors take the most likely action"
-    )
-    add_address(parser, "127.0.0.1:50051")
-    parser.add_argument("--certs", metavar="DIR", help="folder of `certs init`: TLS, and tokens for all clients")
-    parser.add_argument("--tls-cert", metavar="FILE", help="the learner's certificate, in place of that of --certs")
-    parser.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert")
-    parser.add_argument("--tls-ca", metavar="FILE", help="authority of --tls-cert, for commands on this machine")
-    parser.add_argument("--tls-client-ca", metavar="FILE", help="require client certificates of this authority")
-    parser.add_argument("--token-file", metavar="FILE", help="hashes of the clients' tokens")
-    parser.add_argument("--control-address", metavar="HOST:PORT", help="address for operators' commands; loopback only")
-    parser.add_argument(
-        "--http-address", metavar="HOST:PORT",
-        help="address of status page and metrics (default: 127.0.0.1:9464, or a free port if it is taken)",
-    )  # fmt: skip
-    parser.add_argument("--target-return", metavar="R", help="stop once the mean return reaches R")
-    parser.add_argument("--target-rating", metavar="R", help="stop once the ELO of a behavior with self-play reaches R")
-    parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
-    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console, json or mlagents")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="set_items",
-        help="set any value of the run file, such as behaviors.CartPole.max_steps=1e5",
-    )  # fmt: skip
-    add_mlagents_flags(parser)
+        return error.code
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
-    _add_settings_arguments(parser)
+    parser.epilog, parser.formatter_class = _EXIT_CODES, argparse.RawDescriptionHelpFormatter
+    add_settings(parser)
     parser.add_argument(
         "--restarts", metavar="N", type=_restarts, default=0,
         help="start the learner again, up to N times, if its device fails or memory runs out (default: 0)",
     )  # fmt: skip
-    parser.add_argument(
-        "--stopped-code", metavar="CODE", type=int, choices=range(256), default=0,
-        help="exit code if a signal ended the run early, for schedulers that take code 0 for the end of the work (default: 0)",
-    )  # fmt: skip
+    add_stopped_code(parser)
     parser.set_defaults(run=_serve)
 
 
@@ -272,7 +171,7 @@ def _init(parsed: argparse.Namespace) -> int:
 
 
 def _add_check_config(parser: argparse.ArgumentParser) -> None:
-    _add_settings_arguments(parser)
+    add_settings(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print only the settings, as JSON")
     form.add_argument("--schema", action="store_true", help="print the JSON schema of run files")
@@ -305,7 +204,7 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
         parser.add_argument("--control", metavar="HOST:PORT", help="the learner's control address")
         for flag, name, text in _IDENTITY:
             parser.add_argument(flag, metavar=name, help=text)
-    parser.add_argument("--run-id", metavar="ID", help="the same as RUN")
+    parser.add_argument("--run-id", metavar="ID", help=argparse.SUPPRESS)  # the same as RUN
     parser.add_argument("--results-dir", metavar="DIR", default="results", help="folder of all runs (default: results)")
     if function is _status:
         parser.add_argument("--json", action="store_true", help="print JSON")
@@ -336,7 +235,6 @@ _NOT_SETTINGS = frozenset(
         "version",
     }
 )
-_RESUME_WORDS = frozenset({"auto", "true", "false"})
 
 
 def _restarts(text: str) -> int:
@@ -355,15 +253,6 @@ def _seconds(text: str) -> float:
     if not 0.1 <= seconds <= 3600.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
     return seconds
-
-
-def _resume_word(text: str) -> str:
-    """Refuses a run file after --resume, which argparse would take for its value."""
-    if text.lower() not in _RESUME_WORDS:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not auto, true or false; write the run file before --resume, or use --resume=auto"
-        )
-    return text
 
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -393,14 +282,39 @@ def _serve(parsed: argparse.Namespace) -> int:
     if parsed.restarts:
         from learner.commands.restarting import supervise
 
-        words = _RESUME_WORDS
+        words = RESUME_WORDS
         return supervise(parsed.arguments, parsed.restarts, resume_words=words, stopped_code=parsed.stopped_code)
     with needing_extra("serve"):
         from learner.settings.load import load_run_options
 
-        if find_spec("torch") is None:  # loading it takes seconds, and only the process of the trainers needs it
-            raise ModuleNotFoundError(name="torch")
+        _require_torch()
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
+    return _learn(loaded, parsed.stopped_code, early_end)
+
+
+def _train(parsed: argparse.Namespace) -> int:
+    early_end = EarlyEnd(parsed.stopped_code or ExitCode.INTERRUPTED)
+    early_end.listen()
+    with needing_extra("train"):
+        from learner.commands.actors import TrainingActors
+        from learner.commands.train import prepare
+
+        _require_torch()
+    loaded, request = prepare(parsed)
+    with TrainingActors(request) as actors:
+        code = _learn(loaded, parsed.stopped_code, early_end, actors)
+    if actors.error is not None:
+        raise actors.error
+    return code
+
+
+def _require_torch() -> None:
+    """Checks that torch is installed; loading it takes seconds, and only the process of the trainers needs it."""
+    if find_spec("torch") is None:
+        raise ModuleNotFoundError(name="torch")
+
+
+def _learn(loaded: LoadedRun, stopped_code: int, early_end: EarlyEnd, actors: TrainingActors | None = None) -> int:
     with ExitStack() as stack:
         started = None
         service = loaded.options.rollcast
@@ -412,14 +326,14 @@ def _serve(parsed: argparse.Namespace) -> int:
             started = stack.enter_context(early_end.start(lambda: StartedTrainers(service.trainers)))
         with needing_extra("serve"):
             from learner.app import serve
-        return serve(loaded, started=started, stopped_code=parsed.stopped_code, early_end=early_end)
+        return serve(loaded, started=started, stopped_code=stopped_code, early_end=early_end, actors=actors)
 
 
 def _trainer(parsed: argparse.Namespace) -> int:
     from learner.commands.remote_trainer import train_for
 
     with needing_extra("trainer"):
-        return train_for(parsed, lambda line: print(f"rollcast-learner trainer: {line}", file=sys.stderr, flush=True))
+        return train_for(parsed, lambda line: print(f"trainer: {line}", file=sys.stderr, flush=True))
 
 
 def _check_config(parsed: argparse.Namespace) -> int:
@@ -550,15 +464,24 @@ def _certs(parsed: argparse.Namespace) -> int:
     return run(parsed)
 
 
-def _version() -> int:
-    from importlib.metadata import PackageNotFoundError, version
-
-    from rollcast.limits import PROTOCOL_REVISION
-
-    print(f"rollcast {version('rollcast')}, protocol {PROTOCOL_REVISION}, Python {sys.version.split()[0]}")
-    for package in ("grpcio", "protobuf", "numpy", "torch", "onnx", "onnxruntime"):
-        try:
-            print(f"  {package} {version(package)}")
-        except PackageNotFoundError:
-            print(f"  {package} (not installed)")
-    return ExitCode.OK
+_COMMANDS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
+    "init": _add_init,
+    "train": lambda parser: add_train(parser, _train),
+    "serve": _add_serve,
+    "check-config": _add_check_config,
+    "status": lambda parser: _add_operator_command(parser, _status),
+    "page": lambda parser: _add_operator_command(parser, _page),
+    "pause": lambda parser: _add_operator_command(parser, _pause),
+    "resume": lambda parser: _add_operator_command(parser, _resume),
+    "save": lambda parser: _add_operator_command(parser, _save),
+    "drain": lambda parser: _add_operator_command(parser, _drain),
+    "release": lambda parser: _add_operator_command(parser, _release),
+    "healthcheck": lambda parser: _add_operator_command(parser, _healthcheck),
+    "certs": lambda parser: add_certs(parser, _certs),
+    "evaluate": add_evaluate,
+    "tournament": add_tournament,
+    "trainer": lambda parser: add_trainer(parser, _trainer),
+    "runs": add_runs,
+    "backup": add_backup,
+    "compare": add_compare,
+}

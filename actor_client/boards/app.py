@@ -59,8 +59,8 @@ class BoardsActor:
         settings, link = self._settings, self._link
         with stop_signals(link.request_stop), recorded_players(settings, link) as demos:
             link.start()
-            if settings.max_seconds is not None:
-                link.stop_after(settings.max_seconds)
+            if settings.max_wall_seconds is not None:
+                link.stop_after(settings.max_wall_seconds)
             with closing(link), served_metrics(settings, link, self._heartbeat, settings.game):
                 self._play(demos)
 
@@ -73,13 +73,13 @@ class BoardsActor:
         settings, link = self._settings, self._link
         if settings.connect_timeout is None:
             structlog.get_logger().info(
-                "connecting", address=settings.learner, game=settings.game, num_games=settings.num_games
+                "connecting", address=settings.learner, game=settings.game, num_envs=settings.num_envs
             )
         run = link.open(settings.connect_timeout)
         refuse_lockstep(run, "games of two players do not support; remove rollcast.lockstep from the run file")
         table = Table(
             self._game,
-            settings.num_games,
+            settings.num_envs,
             random_plies=settings.random_plies,
             random_numbers=random.Random(environment_seed(link.run_seed, link.actor_index, 0)),
             finished=self._finished,

@@ -4,6 +4,8 @@ import argparse
 import os
 from typing import Final
 
+from rollcast.parsers import add_old_spelling
+
 from actor_client.command_line import add_common, add_opponent, add_recording, flags_of, missing_extra
 
 DESCRIPTION: Final = """\
@@ -11,7 +13,7 @@ Plays board games of two players from OpenSpiel, many games at once. Both player
 and 1, which move first in turn.
 
   rollcast-actor boards --game shogi
-  rollcast-actor boards --game connect_four --num-games 128
+  rollcast-actor boards --game connect_four --num-envs 128
   rollcast-actor boards --game 'go(board_size=9)' --records games
 """
 PLAY_DESCRIPTION: Final = """\
@@ -27,7 +29,7 @@ an engine for shogi programs.
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `rollcast-actor boards`; `actor_client.settings.boards` checks their values."""
     _add_game(parser)
-    parser.add_argument("--num-games", metavar="N", help="games played together (default: 64)")
+    parser.add_argument("--num-envs", metavar="N", help="games played together (default: 64)")
     parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the only one of the run)")
     parser.add_argument(
         "--random-plies",
@@ -38,6 +40,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records-every", metavar="N", help="write every Nth game, beginning with the first (default: 1000)"
     )
+    add_old_spelling(parser, "--num-games", "--num-envs")
     add_opponent(parser)
     add_recording(parser)
     add_common(parser)
@@ -59,8 +62,9 @@ def add_play_flags(parser: argparse.ArgumentParser) -> None:
         "--search", metavar="PLIES", help="look so many plies ahead for wins and losses; 0 does not (default: 0)"
     )
     parser.add_argument(
-        "--width", metavar="N", help="likeliest moves of each position that --search looks at (default: 8)"
+        "--search-width", metavar="N", help="likeliest moves of each position that --search looks at (default: 8)"
     )
+    add_old_spelling(parser, "--width", "--search-width")
     parser.add_argument("--records", metavar="DIR", help="write the games that end, or that you resign, to this folder")
     parser.add_argument("--seed", metavar="N", help="seed of drawn moves and of a random side (default: none)")
     parser.set_defaults(run=_play)

@@ -73,8 +73,8 @@ class PettingZooActor:
                     made.extend(self._make() for _ in range(settings.num_envs))
                     self._check(made[0])
                 link.start()
-                if settings.max_seconds is not None:
-                    link.stop_after(settings.max_seconds)
+                if settings.max_wall_seconds is not None:
+                    link.stop_after(settings.max_wall_seconds)
                 with closing(link), served_metrics(settings, link, self._heartbeat, settings.env):
                     self._step(made, demos)
 

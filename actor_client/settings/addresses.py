@@ -92,7 +92,7 @@ def early_ports(flags: Mapping[str, object], environ: Mapping[str, str]) -> Port
         value = flags.get(name, variables.get(PREFIX + name.upper()))
         return None if value is None else str(value)
 
-    hosts = split_hosts(told("listen") or DEFAULT_LISTEN)
+    hosts = split_hosts(told("player_address") or told("listen") or DEFAULT_LISTEN)
     is_insecure = (told("insecure") or "").lower() in _TRUE
     try:
         first = int(told("base_port") or (BUILD_PORT if told("env") else EDITOR_PORT))

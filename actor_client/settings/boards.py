@@ -18,7 +18,7 @@ class BoardsSettings(CommonSettings):
     """Settings of `rollcast-actor boards`; the flags of the same names explain them."""
 
     game: str = Field(pattern=GAME_PATTERN)
-    num_games: int = Field(default=64, ge=1, le=MAX_GAMES)
+    num_envs: int = Field(default=64, ge=1, le=MAX_GAMES)
     behavior: str | None = Field(default=None, min_length=1)
     max_plies: int | None = Field(default=None, ge=1)
     random_plies: int = Field(default=0, ge=0, le=1000)
@@ -44,7 +44,7 @@ class PlaySettings(BaseSettings):
     side: Literal["first", "second", "random"] = "first"
     temperature: float = Field(default=0.0, ge=0, le=100, allow_inf_nan=False)
     search: int = Field(default=0, ge=0, le=64)
-    width: int = Field(default=8, ge=1, le=1024)
+    search_width: int = Field(default=8, ge=1, le=1024)
     max_plies: int | None = Field(default=None, ge=1)
     records: Path | None = None
     seed: int | None = Field(default=None, ge=0)

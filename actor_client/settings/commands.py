@@ -49,7 +49,7 @@ class CommonSettings(BaseSettings):
     name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$")
     outage_bytes: int = Field(default=0, ge=0, le=2**40)
     connect_timeout: Seconds | None = None
-    max_seconds: Seconds | None = None
+    max_wall_seconds: Seconds | None = None
     metrics_address: str = DEFAULT_METRICS_ADDRESS
     metrics_token_file: Path | None = None
     heartbeat_file: Path | None = None
@@ -260,7 +260,7 @@ class UnitySettings(CommonSettings):
     env: str | None = Field(default=None, min_length=1)
     num_envs: int = Field(default=1, ge=1, le=MAX_PLAYERS)
     base_port: int | None = Field(default=None, ge=1, le=_LARGEST_PORT)
-    listen: str = DEFAULT_LISTEN
+    player_address: str = DEFAULT_LISTEN
     env_args: Annotated[tuple[str, ...] | None, NoDecode] = None
     allow_env_args: Annotated[tuple[str, ...], NoDecode] = ()
     no_graphics: bool | None = None
@@ -299,7 +299,7 @@ class UnitySettings(CommonSettings):
     def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return check_callables(value)
 
-    @field_validator("listen")
+    @field_validator("player_address")
     @classmethod
     def _check_hosts(cls, value: str) -> str:
         if not split_hosts(value):
@@ -322,8 +322,8 @@ class UnitySettings(CommonSettings):
         open_hosts = [host for host in self.hosts if not is_loopback(host)]
         if open_hosts and not self.insecure:
             raise ValueError(
-                f"listen {open_hosts[0]} can be reached from other machines, in plain text and without a "
-                "password, but Unity players connect only to localhost; leave --listen out, or pass --insecure "
+                f"player_address {open_hosts[0]} can be reached from other machines, in plain text and without a "
+                "password, but Unity players connect only to localhost; leave --player-address out, or pass --insecure "
                 "if you trust the network"
             )
         return self
@@ -331,7 +331,7 @@ class UnitySettings(CommonSettings):
     @property
     def hosts(self) -> tuple[str, ...]:
         """Addresses to listen on for players."""
-        return split_hosts(self.listen)
+        return split_hosts(self.player_address)
 
     @property
     def first_port(self) -> int:

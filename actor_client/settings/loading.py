@@ -28,6 +28,14 @@ _EXAMPLES: Mapping[type[BaseSettings], str] = {
 _OF_COMPOSE = frozenset({PREFIX + "IMAGE", PREFIX + "MEMORY"})
 """Variables that docker-compose.yml reads, and not the actor."""
 
+_OLD_NAMES = {
+    "LISTEN": "player_address",
+    "MAX_SECONDS": "max_wall_seconds",
+    "NUM_GAMES": "num_envs",
+    "WIDTH": "search_width",
+}
+"""Older names of variables, which may still be set, and the settings that they set."""
+
 _COMMANDS = (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
 
 Settings = TypeVar("Settings", bound=BaseSettings)
@@ -44,7 +52,9 @@ def load(kind: type[Settings], flags: Mapping[str, object], environ: Mapping[str
     Raises:
         ActorError: A value is wrong (USAGE); the message names the flag or variable.
     """
-    _refuse_strangers(kind, os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
+    _refuse_strangers(kind, environ)
+    flags = {**_from_old_names(kind, environ), **flags}
     try:
         return kind(**dict(flags))  # type: ignore[arg-type]
     except ValidationError as error:
@@ -53,6 +63,15 @@ def load(kind: type[Settings], flags: Mapping[str, object], environ: Mapping[str
         ) from None
     except SettingsError as error:  # a variable that must hold JSON and does not
         raise ActorError(ExitCode.USAGE, f"a {PREFIX} variable cannot be read: {error}") from None
+
+
+def _from_old_names(kind: type[BaseSettings], environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings of a command that variables with older names set."""
+    return {
+        name: value
+        for old, name in _OLD_NAMES.items()
+        if name in kind.model_fields and (value := environ.get(PREFIX + old)) and not environ.get(PREFIX + name.upper())
+    }
 
 
 def _refuse_strangers(kind: type[BaseSettings], environ: Mapping[str, str]) -> None:
@@ -64,7 +83,12 @@ def _refuse_strangers(kind: type[BaseSettings], environ: Mapping[str, str]) -> N
         ActorError: A variable is unknown (USAGE).
     """
     mine = {PREFIX + name.upper() for name in kind.model_fields}
-    known = mine | _OF_COMPOSE | {PREFIX + name.upper() for other in _COMMANDS for name in other.model_fields}
+    known = (
+        mine
+        | _OF_COMPOSE
+        | {PREFIX + old for old in _OLD_NAMES}
+        | {PREFIX + name.upper() for other in _COMMANDS for name in other.model_fields}
+    )
     for variable in sorted(environ):
         if variable.upper().startswith(PREFIX) and variable.upper() not in known:
             near = difflib.get_close_matches(variable.upper(), mine, n=1)

@@ -129,8 +129,8 @@ class UnityActor:
             link.start()
             if self._stops:
                 link.request_stop(self._stops[0])
-            if settings.max_seconds is not None:
-                link.stop_after(settings.max_seconds)
+            if settings.max_wall_seconds is not None:
+                link.stop_after(settings.max_wall_seconds)
             try:
                 with closing(link), self._served_metrics():
                     self._serve()

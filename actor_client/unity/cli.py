@@ -4,6 +4,7 @@ import argparse
 import os
 from typing import Final
 
+from rollcast.parsers import add_old_spelling
 from rollcast.proxies import spare_loopback
 
 from actor_client.command_line import add_common, add_opponent, add_recording, flags_of
@@ -44,10 +45,15 @@ def _add_players(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-envs", metavar="N", help="players of the build to start (default: 1)")
     parser.add_argument(
         "--base-port",
-        metavar="P",
+        metavar="N",
         help="port of the first player; the others use the next ones (default: 5005; editor: 5004)",
     )
-    parser.add_argument("--listen", metavar="ADDR,...", help="addresses where players connect (default: 127.0.0.1,::1)")
+    parser.add_argument(
+        "--player-address",
+        metavar="ADDR,...",
+        help="addresses where players connect (default: 127.0.0.1,::1)",
+    )
+    add_old_spelling(parser, "--listen", "--player-address")
     parser.add_argument(
         "--allow-env-args",
         metavar="FLAG,...",

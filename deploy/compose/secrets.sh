@@ -6,7 +6,7 @@
 # HOST    the name by which other machines know this one, in the certificate next to `learner` and localhost
 # FOLDER  a new folder in place of deploy/secrets, as ROLLCAST_SECRETS
 #
-# It needs `rollcast-learner` with the extra `certs`, which LEARNER names because sudo does not search a virtual environment, or
+# It needs `rollcast` with the extra `certs`, which LEARNER names because sudo does not search a virtual environment, or
 # LEARNER='docker run ...' that runs it; and root for the owners: each file can be read by the user of one container only. Run it
 # again to add what is missing, and after `certs renew` and `certs token`, whose files belong to root and which need authority/.
 set -eu
@@ -22,7 +22,7 @@ for service in actor prometheus; do
     [ "$service" = actor ] || role=viewer
     mkdir -p "$folder/$service"
     [ -e "$folder/$service/token" ] ||
-        $learner certs token "$folder/learner" "$service" --role "$role" --out "$folder/$service/token"
+        $learner certs token "$folder/learner" "$service" --role "$role" --output "$folder/$service/token"
     cp "$folder/learner/ca.pem" "$folder/$service/ca.pem"
 done
 # What actors require of Prometheus, and of nobody else; it opens nothing but their metrics.

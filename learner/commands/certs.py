@@ -42,7 +42,7 @@ def init(parsed: argparse.Namespace) -> int:
     if (folder / AUTHORITY).exists():
         raise UserError(
             ExitCode.USAGE,
-            f"{folder} already has an authority, which clients trust: renew certificates with rollcast-learner certs renew "
+            f"{folder} already has an authority, which clients trust: renew certificates with rollcast certs renew "
             f"{folder}, or choose another folder",
         )
     hosts = all_hosts(parsed.host)
@@ -56,8 +56,8 @@ def init(parsed: argparse.Namespace) -> int:
     authority.save(folder)  # the last one: without it, this command can be repeated
     _say(f"wrote {folder}: a certificate for {', '.join(hosts)}, valid for {CERTIFICATE_DAYS} days")
     _say(f"keep {folder / 'authority'} elsewhere: only `certs client` and `certs renew` need it")
-    _say(f"1. here:              rollcast-learner serve RUN.yaml --certs {folder} --address 0.0.0.0:{parsed.port}")
-    _say("2. on other machines: rollcast-actor join certs, then rollcast-actor gym --env ID --certs certs")
+    _say(f"1. here:              rollcast serve RUN.yaml --certs {folder} --address 0.0.0.0:{parsed.port}")
+    _say("2. on other machines: rollcast join certs, then rollcast act gym --env ID --certs certs")
     _say("The join code of actors contains their token; treat it like a password:")
     _say(_join_code(folder, hosts[0], parsed.port, token))
     return ExitCode.OK
@@ -74,7 +74,7 @@ def client(parsed: argparse.Namespace) -> int:
     write(target / "client.pem", cert)
     write(target / AUTHORITY, _authority(folder))
     _say(f"wrote {target}: certificate of {principal.role} {principal.name}, valid for {parsed.days:g} days")
-    _say(f"require client certificates with: rollcast-learner serve RUN.yaml --tls-client-ca {folder / AUTHORITY}")
+    _say(f"require client certificates with: rollcast serve RUN.yaml --tls-client-ca {folder / AUTHORITY}")
     return ExitCode.OK
 
 
@@ -96,16 +96,16 @@ def token(parsed: argparse.Namespace) -> int:
     if parsed.join and principal.role is not Role.ACTOR:
         raise UserError(
             ExitCode.USAGE,
-            f"--join is for actors, and --role is {principal.role}: give --out FILE, or neither to print the token",
+            f"--join is for actors, and --role is {principal.role}: give --output FILE, or neither to print the token",
         )
     made = make_token()
     row = _row(principal, made, parsed.not_after)
     said = _join_code(folder, hosts_of(folder)[0], parsed.port or _port(folder), made) if parsed.join else made
     with locked_folder(folder):  # of two commands side by side, one would lose the line of the other
         content = _with_row(folder, row)
-        if parsed.out is not None:  # before the line: a token that nobody has got must not be valid
-            write(parsed.out, made.encode() + b"\n", private=True)
-            said = f"wrote the token of {principal.role} {principal.name} to {parsed.out}"
+        if parsed.output is not None:  # before the line: a token that nobody has got must not be valid
+            write(parsed.output, made.encode() + b"\n", private=True)
+            said = f"wrote the token of {principal.role} {principal.name} to {parsed.output}"
         write(folder / TOKENS, content, private=True)
     _say(said)
     sys.stderr.write(
@@ -153,7 +153,7 @@ def _port(folder: Path) -> int:
 def _missing(path: Path, folder: Path, error: OSError) -> UserError:
     return UserError(
         ExitCode.USAGE,
-        f"{path} cannot be read: {error.strerror}; make it with rollcast-learner certs init {folder}",
+        f"{path} cannot be read: {error.strerror}; make it with rollcast certs init {folder}",
     )
 
 

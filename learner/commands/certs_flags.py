@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rollcast.auth import Role
+from rollcast.parsers import add_old_spelling
 
 _DAYS = 365.0
 DEFAULT_PORT: Final = 50051
@@ -43,7 +44,8 @@ def add_certs(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     token.add_argument("--behaviors", metavar="A,B", help="behaviors that it may play (default: all)")
     token.add_argument("--not-after", metavar="DATE", help="when it expires, as in 2027-01-31 (default: never)")
     form = token.add_mutually_exclusive_group()
-    form.add_argument("--out", metavar="FILE", type=Path, help="write it to this file instead")
+    form.add_argument("--output", metavar="FILE", type=Path, help="write it to this file instead")
+    add_old_spelling(token, "--out", "--output")
     form.add_argument("--join", action="store_true", help="print a join code of an actor that contains it")
     for each in (init, client, renew, token):
         each.set_defaults(run=run)

@@ -1,4 +1,4 @@
-"""Parses the command line of ``rollcast-learner compare``; loads numpy only after the arguments are checked."""
+"""Parses the command line of ``rollcast compare``; loads numpy only after the arguments are checked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import math
 import sys
 from pathlib import Path
+
+from rollcast.parsers import add_old_spelling
 
 from learner.commands.run_flags import needing_extra
 from learner.common.exits import ExitCode
@@ -16,9 +18,9 @@ Runs whose settings differ only in the seed form a group. For each group, the ta
 seeds (IQM, the mean of the middle half) with a 95 % bootstrap interval, and the probability that a run of the group
 scores more than a run of the first group.
 
-  rollcast-learner compare base-1 base-2 base-3 wide-1 wide-2 wide-3 --svg wide.svg
-  rollcast-learner compare results/* --by hyperparameters.learning_rate --at 500000
-  rollcast-learner compare results/* --by trainer_type --scale CartPole=22,500 --scale Pendulum=-1200,-150
+  rollcast compare base-1 base-2 base-3 wide-1 wide-2 wide-3 --svg wide.svg
+  rollcast compare results/* --by hyperparameters.learning_rate --at 500000
+  rollcast compare results/* --by trainer_type --scale CartPole=22,500 --scale Pendulum=-1200,-150
 """
 
 
@@ -39,9 +41,10 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         help=f"statistic (default: {_RETURN}); of runs that evaluate themselves: Evaluation/Cumulative Reward",
     )  # fmt: skip
     parser.add_argument(
-        "--episodes", metavar="N", type=_episodes, default=20,
+        "--window", metavar="N", type=_episodes, default=20,
         help="a point of a curve is the mean of the newest N episodes or more (default: 20)",
     )  # fmt: skip
+    add_old_spelling(parser, "--episodes", "--window")
     parser.add_argument(
         "--at", metavar="STEPS", type=_steps, help="compare at this environment step (default: at each run's end)"
     )
@@ -66,7 +69,7 @@ def _compare(parsed: argparse.Namespace) -> int:
             key=parsed.key,
             by=parsed.by,
             behavior=parsed.behavior,
-            episodes=parsed.episodes,
+            episodes=parsed.window,
             at_steps=parsed.at,
             scales=dict(parsed.scale),
         )

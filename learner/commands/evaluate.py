@@ -22,7 +22,7 @@ _EPILOG = """\
 The learner serves the policy at the run's own address, or at --address. Actors that connect play it: start them as for
 training. The episodes are divided equally among the actors connected once --actors of them have joined. The first
 episodes of each actor to begin count, so that short ones are not favoured. Nothing is written into the run's folder.
-The results are printed; --json FILE also writes them as JSON, and --json - prints JSON instead.
+The results are printed; --json prints them as JSON, for `> FILE`.
 
 With --env, evaluate itself starts an actor and ends it afterwards. It then listens on a free port of this machine alone, in
 plain text also for a run with --certs. With --address, certificates and tokens are the run's: --actor-args --certs DIR.
@@ -73,7 +73,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     )
     way.add_argument("--stochastic", action="store_true", help="sample actions, as in training")
     parser.add_argument("--seed", metavar="N", type=seed_of, help="seed of the environments (default: the run's)")
-    parser.add_argument("--json", metavar="FILE", help="write the results to FILE as JSON; - prints them")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     add_address(parser, "the run's")
     parser.add_argument("--torch-device", metavar="DEVICE", help="cpu, cuda, cuda:1 (default: cuda if available)")
     parser.add_argument("--max-wall-seconds", metavar="S", help="give up after S seconds")
@@ -175,4 +175,4 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         own_actor=own,
         against=tuple(parsed.against),
     )
-    return evaluate(request, json_file=parsed.json)
+    return evaluate(request, as_json=parsed.json)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -222,18 +221,18 @@ class OfflineEvaluation(RunPart, EvaluationSink):
             self._context.link.to_front.send(StartEvaluation(order))
 
 
-def evaluate(request: EvaluationRequest, *, json_file: str | None, transport: Transport = as_it_is) -> int:
+def evaluate(request: EvaluationRequest, *, as_json: bool = False, transport: Transport = as_it_is) -> int:
     """Runs an evaluation, prints its results, and returns the exit code.
 
     Args:
         request: Arguments of the evaluation.
-        json_file: File for the results as JSON; ``-`` writes them to standard output, in place of the table.
+        as_json: Print JSON in place of the table.
         transport: Function through which messages between the service and the trainers pass.
 
     Raises:
-        UserError: The run, its checkpoint, the file or an address cannot be used.
+        UserError: The run, its checkpoint or an address cannot be used.
     """
-    prepare(request.loaded, json_file)
+    prepare(request.loaded)
     with TemporaryDirectory() if request.against else nullcontext() as folder:
         results, is_complete, named = _play(request, transport, None if folder is None else Path(folder))
     document = {
@@ -244,15 +243,9 @@ def evaluate(request: EvaluationRequest, *, json_file: str | None, transport: Tr
         "is_complete": is_complete,
         "behaviors": [result.document() for result in results],
     }
-    text = json.dumps(document, indent=2)
     if request.own_actor is not None and request.own_actor.video is not None:
         log.info("videos", folder=str(request.own_actor.video))
-    if json_file == "-":
-        sys.stdout.write(f"{text}\n")
-    else:
-        sys.stdout.write(f"{table(results, named)}\n")
-        if json_file is not None:
-            _write(Path(json_file), text)
+    sys.stdout.write(f"{json.dumps(document, indent=2) if as_json else table(results, named)}\n")
     return ExitCode.OK if is_complete else ExitCode.EVALUATION_CUT_SHORT
 
 
@@ -397,46 +390,16 @@ def _announce(request: EvaluationRequest, bound: BoundAddresses, *, games: bool)
     )
 
 
-def prepare(loaded: LoadedRun, json_file: str | None) -> None:
-    """Begins the log, and checks that the service can start and the results can be written.
+def prepare(loaded: LoadedRun) -> None:
+    """Begins the log, and checks that the service can start.
 
     Args:
         loaded: The settings.
-        json_file: File for the results; ``-`` or None writes none.
 
     Raises:
-        UserError: The file or the address cannot be used.
+        UserError: The address cannot be used.
     """
-    if json_file not in {None, "-"}:
-        _check_target(json_file)
     service = loaded.options.rollcast
     logs.configure(service.log_format, "info")
     require_descriptors(service)
     require_free(service.address, "--address")
-
-
-def _check_target(json_file: str) -> None:
-    """Checks that a file is writable before hours of episodes are played for it.
-
-    Raises:
-        UserError: The file is not writable.
-    """
-    path = Path(json_file)
-    if not json_file or path.is_dir():
-        reason = "is a folder" if json_file else "names no file"
-    elif not path.parent.is_dir():
-        reason = f"is in a folder that does not exist, {path.parent}"
-    elif not os.access(path if path.exists() else path.parent, os.W_OK):
-        reason = "is not writable"
-    else:
-        return
-    raise UserError(ExitCode.USAGE, f"--json {json_file!r} {reason}; name a file that can be written, or - to print it")
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            ExitCode.NOT_SAVED, f"{path} cannot be written: {error.strerror}; the results are above", ()
-        ) from None

@@ -25,6 +25,16 @@ def examples() -> dict[str, str]:
     return {name: _first_sentence(_text(name)) for name in names}
 
 
+def example_texts() -> dict[str, str]:
+    """Returns the text of each example, by name."""
+    return {name: _text(name) for name in examples()}
+
+
+def example_path(name: str) -> Path:
+    """Returns the file of an example, which is part of this package."""
+    return Path(str(_EXAMPLES / f"{name}{_SUFFIX}"))
+
+
 def schema_text() -> str:
     """Returns the JSON schema of run files as text."""
     return json.dumps(run_file_schema(), indent=2) + "\n"

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from rollcast.extras import install
-
+from learner.commands.actors import (
+    ABORT_SECONDS,
+    END_SECONDS,
+    actor_program,
+    dialed,
+    end_actor,
+    require_actors,
+    start_actor,
+)
 from learner.common.exits import ExitCode, UserError
 from learner.trainers.parts import RunPart, Trainers
 
-END_SECONDS: Final = 30.0
-"""Longest wait for an actor that has played all episodes; it may still write a video."""
-ABORT_SECONDS: Final = 5.0
-"""Longest wait after an interrupted evaluation, and after a request to end."""
 CONNECT_SECONDS: Final = 60
 """Seconds after which the actor gives up if it cannot reach the learner."""
-
-_PACKAGE: Final = "actor_client"
-"""Run as a program and never imported, because the learner works without it."""
-_INSTALLED_BY: Final = {
-    "gym": "actor,gym",
-    "pettingzoo": "actor,pettingzoo",
-    "boards": "actor,boards",
-}
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +54,8 @@ class ActorRequest:
         Args:
             address: Address of the learner, ``host:port``.
         """
-        host, _, port = address.rpartition(":")
-        command = [sys.executable, "-m", _PACKAGE, self.kind, "--game" if self.kind == "boards" else "--env", self.env]
-        command += ["--learner", f"{_EVERYWHERE.get(host, host)}:{port}", "--name", "evaluation"]
+        command = actor_program(self.kind, "--game" if self.kind == "boards" else "--env", self.env)
+        command += ["--learner", dialed(address), "--name", "evaluation"]
         command += ["--metrics-address", "off", "--connect-timeout", str(CONNECT_SECONDS)]
         log_format = "auto" if self.log_format == "mlagents" else self.log_format  # which only learners have
         command += ["--log-format", log_format, "--log-level", "warning"]
@@ -90,12 +80,7 @@ class OwnActor(RunPart):
     """
 
     def __init__(self, request: ActorRequest, is_done: Callable[[], bool]) -> None:
-        if importlib.util.find_spec(_PACKAGE) is None:
-            raise UserError(
-                ExitCode.MISSING_EXTRA,
-                f"--env {request.env} starts an actor, which is not installed here: {install(_INSTALLED_BY[request.kind])}, or leave "
-                "--env out and start rollcast-actor elsewhere",
-            )
+        require_actors(request.env, request.kind, "leave --env out and start rollcast-actor elsewhere")
         self._request = request
         self._is_done = is_done
         self._process: subprocess.Popen[bytes] | None = None
@@ -106,8 +91,7 @@ class OwnActor(RunPart):
         Args:
             address: Address of the learner, ``host:port``.
         """
-        command: Sequence[str] = self._request.command(address)
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)  # noqa: S603 - this interpreter
+        self._process = start_actor(self._request.command(address), 2)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Ends the evaluation if its actor has ended early.
@@ -131,12 +115,4 @@ class OwnActor(RunPart):
         process, self._process = self._process, None
         if process is None:
             return
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(END_SECONDS if self._is_done() else ABORT_SECONDS)
-            return
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(ABORT_SECONDS)
-            return
-        process.kill()
-        process.wait()
+        end_actor(process, END_SECONDS if self._is_done() else ABORT_SECONDS)

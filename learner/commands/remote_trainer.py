@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from rollcast.parsers import add_old_spelling
 from rollcast.signals import stop_signal_numbers
 
 from learner.commands.introduction import Introduction, RefusedError
@@ -44,7 +45,8 @@ def add_trainer(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
         parser: Its parser.
         run: Runs the parsed command.
     """
-    parser.add_argument("--front", metavar="HOST:PORT", required=True, help="the learner's --trainer-address")
+    parser.add_argument("--learner", metavar="HOST:PORT", required=True, help="the learner's --trainer-address")
+    add_old_spelling(parser, "--front", "--learner")
     parser.add_argument("--certs", metavar="DIR", type=Path, help=f"folder with {AUTHORITY} and {TOKEN_FILE}")
     for flag, text in _FILES:
         parser.add_argument(flag, metavar="FILE", type=Path, help=text)
@@ -58,9 +60,10 @@ def add_trainer(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
     )
     parser.add_argument("--rank", metavar="K", type=int, help="number of this one, from 0 to N - 1; 0 saves the run")
     parser.add_argument(
-        "--listen", metavar="IP",
+        "--address", metavar="IP",
         help="address of this machine for the other trainers (default: the one from which it reaches the learner)",
     )  # fmt: skip
+    add_old_spelling(parser, "--listen", "--address")
     parser.add_argument(
         "--restarts", metavar="N", type=int, default=0,
         help="start again, up to N times, if the learner or another trainer was lost (default: 0)",
@@ -98,10 +101,10 @@ def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
             signal.signal(number, _end)
     introduction = Introduction(rank, ranks, version("rollcast"))
     try:
-        connection, meet = dial_front(parsed.front, security, introduction, REACH_SECONDS, say, listen=parsed.listen)
+        connection, meet = dial_front(parsed.learner, security, introduction, REACH_SECONDS, say, listen=parsed.address)
     except RefusedError as error:
         raise UserError(ExitCode.UNREACHABLE, str(error)) from None
-    say(f"trains as rank {rank} of {ranks} for the learner at {parsed.front}, whose log has what happens")
+    say(f"trains as rank {rank} of {ranks} for the learner at {parsed.learner}, whose log has what happens")
     return TrainerProgram(connection, None, place, meet, is_awaited=True, say=say).run()
 
 
@@ -118,7 +121,7 @@ def _place(parsed: argparse.Namespace) -> tuple[int, int]:
 
 def _end(number: int, _frame: FrameType | None) -> None:
     """Ends the process at once, as a kill would: each file of the run folder is written whole or not at all."""
-    line = f"rollcast-learner trainer: {signal.Signals(number).name} received: the learner continues with another trainer\n"
+    line = f"trainer: {signal.Signals(number).name} received: the learner continues with another trainer\n"
     with contextlib.suppress(OSError):
         os.write(2, line.encode())
     os._exit(ExitCode.INTERRUPTED)
@@ -133,16 +136,16 @@ def _security(parsed: argparse.Namespace) -> ClientSecurity:
     from rollcast.tls import ClientSecurity, IdentityError  # noqa: PLC0415 - heavy
 
     try:
-        split_address(parsed.front)
+        split_address(parsed.learner)
     except ValueError as error:
-        raise UserError(ExitCode.USAGE, f"--front {parsed.front!r} {error}") from None
+        raise UserError(ExitCode.USAGE, f"--learner {parsed.learner!r} {error}") from None
     folder: Path | None = parsed.certs
     ca = parsed.tls_ca or (None if folder is None else folder / AUTHORITY)
     token = parsed.token_file or (None if folder is None else folder / TOKEN_FILE)
-    if ca is None and not parsed.insecure and not is_loopback(parsed.front):
+    if ca is None and not parsed.insecure and not is_loopback(parsed.learner):
         raise UserError(
             ExitCode.USAGE,
-            f"the connection to {parsed.front} is plain text: give --certs DIR or --tls-ca FILE, or --insecure on a network "
+            f"the connection to {parsed.learner} is plain text: give --certs DIR or --tls-ca FILE, or --insecure on a network "
             "you trust",
         )
     if (parsed.tls_cert is None) is not (parsed.tls_key is None):

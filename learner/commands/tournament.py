@@ -46,9 +46,7 @@ def add_tournament(parser: argparse.ArgumentParser) -> None:
     _add_games(parser)
     parser.add_argument("--output", metavar="DIR", help="folder of the tournament (default: RUN/tournament)")
     parser.add_argument("--force", action="store_true", help="drop the games in this folder and start over")
-    parser.add_argument(
-        "--json", metavar="FILE", help="also write the ratings to FILE; - prints them instead of the table"
-    )
+    parser.add_argument("--json", action="store_true", help="print the ratings as JSON")
     add_actors(parser)
     parser.add_argument("--seed", metavar="N", type=seed_of, help="seed of the environments (default: the run's)")
     add_address(parser, "the run's")
@@ -146,4 +144,4 @@ def _tournament(parsed: argparse.Namespace) -> int:
         output=Path(parsed.output) if parsed.output else folder / "tournament",
         starts_over=parsed.force,
     )
-    return hold(request, json_file=parsed.json)
+    return hold(request, as_json=parsed.json)

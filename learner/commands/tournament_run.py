@@ -86,18 +86,18 @@ class TournamentRequest:
     starts_over: bool
 
 
-def hold(request: TournamentRequest, *, json_file: str | None, transport: Transport = as_it_is) -> int:
+def hold(request: TournamentRequest, *, as_json: bool = False, transport: Transport = as_it_is) -> int:
     """Plays a tournament, prints and writes its ratings, and returns the exit code.
 
     Args:
         request: Arguments of the tournament.
-        json_file: Another file for the ratings as JSON; ``-`` writes them to standard output, in place of the table.
+        as_json: Print JSON in place of the table.
         transport: Function through which messages between the service and the trainers pass.
 
     Raises:
         UserError: The run, a player, a folder or an address cannot be used.
     """
-    prepare(request.loaded, json_file)
+    prepare(request.loaded)
     behaviors = _behaviors(request)
     plan = _plan(request, list(behaviors))
     with ExitStack() as stack:
@@ -114,12 +114,7 @@ def hold(request: TournamentRequest, *, json_file: str | None, transport: Transp
     for script in missing_scripts(plan, tournament.results):
         log.warning("script_did_not_play", opponent=script, start=f"rollcast-actor ... --opponent {script}")
     _tell_end(request, plan, tournament)
-    if json_file == "-":
-        sys.stdout.write(f"{text}\n")
-    else:
-        sys.stdout.write(f"{table(standing)}\n")
-        if json_file is not None:
-            _write(Path(json_file), f"{text}\n")
+    sys.stdout.write(f"{text if as_json else table(standing)}\n")
     return ExitCode.OK if is_done else ExitCode.EVALUATION_CUT_SHORT
 
 

@@ -14,10 +14,12 @@ from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.session_key import session_key
 from learner.checkpoints.snapshots import SnapshotFiles
 from learner.commands.about_run import AboutRun
+from learner.commands.actors import TrainingActors
 from learner.commands.announcing import announce
 from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_start import StartedTrainers
 from learner.front.front import Front, Served, Site
+from learner.front.stopping import ACTORS_ENDED
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.opening import Begin, GiveUp, Opened
 from learner.observe.address import BoundAddresses
@@ -48,6 +50,7 @@ class TrainingRun:
         folder: The run folder, open.
         transport: Function through which messages between the service and the trainers pass.
         started: The process of the trainers; None if they are threads of this one.
+        actors: The actors to start once the learner listens; None for none.
         before: The start whose trainers died: this one listens where it did, so that its actors find it, counts its time
             and stays paused; None for the first.
 
@@ -67,7 +70,10 @@ class TrainingRun:
         transport: Transport = as_it_is,
         started: StartedTrainers | AwaitedTrainers | None = None,
         before: TrainingRun | None = None,
+        *,
+        actors: TrainingActors | None = None,
     ) -> None:
+        self._actors = actors
         bound = None if before is None else before.bound
         self.bound: BoundAddresses | None = bound
         self._is_paused = before is not None and before.front.control.is_paused
@@ -89,6 +95,8 @@ class TrainingRun:
                 snapshots=SnapshotFiles(folder.path),
                 session_key=session_key(folder.path),
                 history=open_learner_history(opened.generation),
+                has_own_actors=actors is not None,
+                falls_back=bound is None and actors is not None and actors.may_move,
             )
             if before is not None:
                 self.front.run_status.since = before.front.run_status.since
@@ -134,6 +142,8 @@ class TrainingRun:
             seed=opened.seed,
             device=opened.device,
         )
+        if self._actors is not None:
+            self._actors.start(bound.address, lambda: self.front.stopping.ask_anywhere(ACTORS_ENDED, final=False))
 
 
 def _listening_at(bound: BoundAddresses, options: RunOptions) -> RunOptions:

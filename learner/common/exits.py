@@ -13,7 +13,7 @@ from typing import Self
 
 
 class ExitCode(enum.IntEnum):
-    """Exit code of a ``rollcast-learner`` command; ``help`` describes it in one line."""
+    """Exit code of a command of the learner; ``help`` describes it in one line."""
 
     help: str
 
@@ -45,6 +45,8 @@ class ExitCode(enum.IntEnum):
 
     TRAINER_DIED = 46, "the process of the trainers was killed or crashed; the last checkpoint is kept"
 
+    ACTORS_FAILED = 47, "the actors of train were killed; if they ended with a code of their own, that is the code"
+
     INTERRUPTED = (
         130,
         "a signal ended it at once: a learner at its start (without --stopped-code) or at the third, a trainer on another machine",
@@ -65,10 +67,14 @@ class UserError(Exception):
         exit_code: Exit code of the process.
         message: One line that states the value, the limit and the next step.
         details: Every problem found, one line each, if there are several.
+        code: Exit code of a program that this one started, in place of `exit_code`.
     """
 
-    def __init__(self, exit_code: ExitCode, message: str, details: Sequence[str] = ()) -> None:
+    def __init__(
+        self, exit_code: ExitCode, message: str, details: Sequence[str] = (), *, code: int | None = None
+    ) -> None:
         super().__init__(message)
         self.exit_code = exit_code
         self.message = message
         self.details = tuple(details)
+        self.code: int = exit_code if code is None else code

@@ -120,6 +120,8 @@ class Front:
         snapshots: Policies that are kept for matches; None for a run without a folder.
         session_key: Secret with which the ids of sessions are made; None makes one for this start alone.
         history: Records what happens to each chunk; None without a history.
+        falls_back: Whether to take a free port if that for actors is in use.
+        has_own_actors: Whether the command itself starts actors, so that nobody has to be told how to.
 
     Attributes:
         ledger, behaviors, sessions: The ledger, the declared behaviors and the actors.
@@ -143,7 +145,10 @@ class Front:
         snapshots: SnapshotFiles | None = None,
         session_key: bytes | None = None,
         history: History | None = None,
+        falls_back: bool = False,
+        has_own_actors: bool = False,
     ) -> None:
+        self._falls_back, self._has_own_actors = falls_back, has_own_actors
         self._snapshots = snapshots
         self._options = options
         self._service = options.rollcast
@@ -237,7 +242,10 @@ class Front:
     def view(self) -> RunView:
         """Returns the current status; callable from any thread."""
         tls, games = self._identity.security is not None, self._options.plays_games
-        return self.run_status.run_view(self.state, self._address, tls=tls, games=games, page=self._page)
+        own = self._has_own_actors
+        return self.run_status.run_view(
+            self.state, self._address, tls=tls, games=games, page=self._page, has_own_actors=own
+        )
 
     async def run(self, assignment: policy_pb2.Assignment | None, begin: Begin, display: Display) -> Served:
         """Serves until the run is asked to end, and returns how it ended.
@@ -254,7 +262,7 @@ class Front:
         server = self._make_server(assignment)
         site = self._make_site(server)
         with self.stopping.listening(), OperatorSignals(self.control, self._identity.audit).listening():
-            await server.start()
+            await server.start(falls_back=self._falls_back)
             try:
                 if site is not None:
                     await site.start()

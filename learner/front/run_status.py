@@ -152,7 +152,14 @@ class RunStatus:
         return self._clock() - self.since
 
     def run_view(
-        self, state: RunState, address: str, *, tls: bool = False, games: bool = False, page: str = ""
+        self,
+        state: RunState,
+        address: str,
+        *,
+        tls: bool = False,
+        games: bool = False,
+        page: str = "",
+        has_own_actors: bool = False,
     ) -> RunView:
         """Returns the current status. Its error is the trainers', or that of the last actor while none is left."""
         actors, troubles = len(self._sessions.live()), self._troubles()
@@ -164,6 +171,7 @@ class RunStatus:
             address=address,
             tls=tls,
             games=games,
+            has_own_actors=has_own_actors,
             actors=actors,
             quarantined=self._sessions.quarantine.view(),
             actors_opened=self._sessions.opened,

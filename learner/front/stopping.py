@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 OPERATOR: Final = "operator"
 """Reason of a stop that an operator requested."""
+ACTORS_ENDED: Final = "actors_ended"
+"""Reason of a stop because all actors that the command itself started have ended."""
 SIGNAL: Final = "signal"
 """Reason of a stop by a signal."""
 ECHO_SECONDS: Final = 1.0
@@ -40,7 +42,7 @@ class Stop:
 
     Attributes:
         reason: ``target_return``, ``target_rating``, ``max_steps``, ``max_wall_seconds``, ``signal``, ``operator``,
-            ``trainer_failed``, or ``error`` of a run that does not train.
+            ``actors_ended``, ``trainer_failed``, or ``error`` of a run that does not train.
         final: True if actors exit, False if they wait to come back.
         error: Why the trainers failed, or why the service could not carry out one of their messages.
     """

@@ -145,7 +145,7 @@ def check_private(host: str) -> None:
     address = getattr(address, "ipv4_mapped", None) or address
     if address.is_global or address.is_unspecified or address.is_multicast:
         raise NotPrivateError(
-            f"ranks exchange gradients in plain text, and {host} is no address of a private network: give one with --listen"
+            f"ranks exchange gradients in plain text, and {host} is no address of a private network: give one with --address"
         )
 
 

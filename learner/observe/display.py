@@ -34,12 +34,12 @@ def how_to_start(address: str, *, tls: bool, games: bool = False) -> str:
     Args:
         address: The learner's address.
         tls: Whether it uses TLS.
-        games: Whether all behaviors have self-play, which the single agent of `rollcast-actor gym` cannot take part in.
+        games: Whether all behaviors have self-play, which the single agent of `rollcast act gym` cannot take part in.
     """
-    command = "rollcast-actor boards --game NAME" if games else "rollcast-actor gym --env ID"
-    others = f"{'rollcast-actor pettingzoo --env ID ..., ' if games else ''}rollcast-actor unity --env BUILD ..."
+    command = "rollcast act boards --game NAME" if games else "rollcast act gym --env ID"
+    others = f"{'rollcast act pettingzoo --env ID ..., ' if games else ''}rollcast act unity --env BUILD ..."
     if tls:
-        return f"{command} --certs DIR   (DIR: made by rollcast-actor join DIR; or: {others})"
+        return f"{command} --certs DIR   (DIR: made by rollcast join DIR; or: {others})"
     return f"{command} --learner {address}   (or: {others})"
 
 
@@ -76,7 +76,8 @@ class LineSurface:
         self._preparing.restart()
         is_first = self._waiting.is_first
         if self._waiting.passed():
-            how = {"start": how_to_start(view.address, tls=view.tls, games=view.games)} if is_first else {}
+            invites = is_first and not view.has_own_actors
+            how = {"start": how_to_start(view.address, tls=view.tls, games=view.games)} if invites else {}
             log.info("waiting_for_actors", **state, **how)
 
     def close(self) -> None:

@@ -255,8 +255,10 @@ def _lessons(lessons: Sequence[LessonView]) -> Text:
 def _invitation(view: RunView) -> Text:
     if view.actors:
         return _line((NOTHING_DECLARED, "dim"))
+    if view.has_own_actors:
+        return _line(("the actors of this command have not connected yet", "dim"))
     # The command has a separate line, so that it can be copied.
-    made = " (DIR: made by rollcast-actor join DIR)" if view.tls else ""
+    made = " (DIR: made by rollcast join DIR)" if view.tls else ""
     return _line((f"no actor has connected yet; start one{made}:\n", "dim"), (printable(view.actor_command), ""))
 
 

@@ -24,7 +24,7 @@ _MEANINGS = {"not_training": ": left over at the end of training"}
 """What is said of reasons that look like a loss in the middle of a run."""
 _NOTHING = frozenset({"-", "0"})
 _INDENT_COLUMNS = 2
-_STOPPED = frozenset({"signal", "operator"})
+_STOPPED = frozenset({"signal", "operator", "actors_ended"})
 """Reasons after which the run can go further."""
 
 log = structlog.get_logger(__name__)

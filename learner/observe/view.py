@@ -150,6 +150,7 @@ class RunView:
         page: URL of the status page, without a token; empty for none.
         troubles: Actors with a problem, at most `MAX_TROUBLES`.
         troubled: Number of all actors with a problem.
+        has_own_actors: Whether the learner's command starts actors itself.
     """
 
     run_id: str
@@ -171,12 +172,13 @@ class RunView:
     page: str = ""
     troubles: tuple[TroubleView, ...] = ()
     troubled: int = 0
+    has_own_actors: bool = False
 
     @property
     def actor_command(self) -> str:
         """Command that starts an actor; with TLS it takes the folder that a join code makes."""
         kind = "boards --game NAME" if self.games else "gym --env ENVIRONMENT"
-        return f"rollcast-actor {kind} {'--certs DIR' if self.tls else f'--learner {self.address}'}"
+        return f"rollcast act {kind} {'--certs DIR' if self.tls else f'--learner {self.address}'}"
 
 
 @dataclass(frozen=True, slots=True)

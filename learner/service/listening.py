@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from typing import Final
 
 import grpc
+import structlog
 from rollcast.server_tls import ServerSecurity
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import reuse_address
 from learner.settings.addresses import split_address
+
+log = structlog.get_logger(__name__)
 
 ADDRESS: Final = "--address (rollcast.address in the run file)"
 CONTROL_ADDRESS: Final = "rollcast.control_address in the run file, or the learner's --control-address"
@@ -71,7 +74,9 @@ def hold(addresses: Iterable[str]) -> HeldPorts:
     return held
 
 
-def listen(server: grpc.aio.Server, address: str, setting: str, security: ServerSecurity | None) -> int:
+def listen(
+    server: grpc.aio.Server, address: str, setting: str, security: ServerSecurity | None, *, falls_back: bool = False
+) -> int:
     """Lets a server listen on an address, and returns its port.
 
     Args:
@@ -79,6 +84,7 @@ def listen(server: grpc.aio.Server, address: str, setting: str, security: Server
         address: Its address; port 0 takes any free port.
         setting: How to choose another one, for the message.
         security: Certificate of the learner; None for plain text.
+        falls_back: Whether to take a free port if the address is unavailable.
 
     Raises:
         UserError: The address is unavailable (PORT_IN_USE).
@@ -90,6 +96,11 @@ def listen(server: grpc.aio.Server, address: str, setting: str, security: Server
             port = server.add_secure_port(address, security.credentials())
     except RuntimeError:
         port = 0
+    if port == 0 and falls_back:
+        host = address.rpartition(":")[0]
+        moved = listen(server, f"{host}:0", setting, security)
+        log.warning("port_taken", address=address, taken_instead=f"{host}:{moved}", setting=setting)
+        return moved
     if port == 0:
         raise _cannot_listen(address, setting)
     return port

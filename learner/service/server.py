@@ -250,7 +250,7 @@ class LearnerServer:
         """Number of actors that are uploading."""
         return self._hub.connected
 
-    async def start(self) -> None:
+    async def start(self, *, falls_back: bool = False) -> None:
         """Listens on both addresses.
 
         Raises:
@@ -270,7 +270,7 @@ class LearnerServer:
             reflection.enable_server_reflection(names, self._server)  # type: ignore[no-untyped-call]
         try:
             security = self._identity.security
-            self.port = listen(self._server, self._address, ADDRESS, security)
+            self.port = listen(self._server, self._address, ADDRESS, security, falls_back=falls_back)
             self.control_port = listen(self._control_server, self._control_address, CONTROL_ADDRESS, security)
         except UserError:
             await self._server.stop(None)  # frees the port that was bound

@@ -178,8 +178,8 @@ def test_a_run_with_several_behaviors_asks_which(capsys: pytest.CaptureFixture[s
 
 
 def test_a_time_limit_ends_the_actor_well(capsys: pytest.CaptureFixture[str]) -> None:
-    """--max-seconds ends the actor with 0."""
-    arguments = ["gym", "--env", "CartPole-v1", "--learner", "127.0.0.1:1", "--max-seconds", "0.1"]
+    """--max-wall-seconds ends the actor with 0."""
+    arguments = ["gym", "--env", "CartPole-v1", "--learner", "127.0.0.1:1", "--max-wall-seconds", "0.1"]
     assert main(arguments) == ExitCode.OK
     assert "0.1 s have passed" in capsys.readouterr().err
 

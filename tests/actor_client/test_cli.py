@@ -58,7 +58,7 @@ def test_an_error_without_a_reader(reader: str) -> None:
 @pytest.mark.slow
 def test_a_run_whose_output_is_closed() -> None:
     """An actor without standard output runs."""
-    arguments = "--env CartPole-v1 --learner 127.0.0.1:1 --max-seconds 0.5"
+    arguments = "--env CartPole-v1 --learner 127.0.0.1:1 --max-wall-seconds 0.5"
     result = shell(f"$ACTOR gym {arguments} >&-")
     assert result.returncode == ExitCode.OK
     assert "Traceback" not in result.stderr

@@ -210,7 +210,7 @@ def test_a_model_that_has_diverged_never_acts(tmp_path: Path, capsys: pytest.Cap
     """A non-finite action ends the recording before it reaches the environment; a NaN observation does not."""
     for factor, shown, code in ((float("inf"), -1, ExitCode.POLICY_FAILED), (1.0, 2, ExitCode.OK)):
         file = str(model(tmp_path / "m.onnx", factor=factor))
-        more = ("--env-kwargs", f'{{"nan_at": {shown}}}', "--max-seconds", "0.5")
+        more = ("--env-kwargs", f'{{"nan_at": {shown}}}', "--max-wall-seconds", "0.5")
         assert record(tmp_path / f"{code}.demo", "--policy", file, *more) == code
         said = capsys.readouterr().err
         assert ("deterministic_continuous_actions is not finite although the observations are" in said) == (code != 0)

@@ -137,7 +137,7 @@ def test_a_signal_during_the_start_ends_a_command_with_130(command: str, number:
 import time, sys
 import {command}.cli as cli
 
-def _run(arguments):
+def _run(*_):
     print("ready", flush=True)
     time.sleep(600)
 

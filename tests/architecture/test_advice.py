@@ -22,7 +22,7 @@ from learner.settings.service import ServiceSettings
 from tests.architecture.tree import ROOT
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
-COMMAND = re.compile(r"rollcast-(?:actor|learner|unity)(?: [a-z][a-z-]+)?")
+COMMAND = re.compile(r"rollcast(?: act|-\w+)?(?: [a-z][a-z-]+)?")
 CLAUSE = re.compile(r"[,;:()]")
 OTHERS = frozenset({"--mlagents-port", "--config", "--version", "--help", "--standalone", "--rdzv-backend"})
 """Flags of players, of torchrun, and of every command."""
@@ -38,28 +38,37 @@ def _flags(parser: argparse.ArgumentParser) -> dict[str, frozenset[str]]:
     return found
 
 
-FLAGS = {**_flags(actor_parser()), **_flags(learner_parser()), **_flags(unity_parser())}
-FLAGS["rollcast-actor"] = frozenset().union(*(FLAGS[each] for each in FLAGS if each.startswith("rollcast-actor")))
-ACTORS = tuple(f"rollcast-actor {kind}" for kind in ("gym", "unity", "pettingzoo", "boards"))
-SERVERS = ("rollcast-learner serve", "rollcast-unity")
-TRAINER = ("rollcast-learner trainer",)
-COMPARE = ("rollcast-learner compare",)
-TOURNAMENT = ("rollcast-learner tournament",)
-EVALUATE = ("rollcast-learner evaluate",)
-OPERATORS = tuple(f"rollcast-learner {name}" for name in ("status", "pause", "resume", "save", "drain", "release"))
-OWNERS = {"learner": ("rollcast-learner serve",), "actor": ACTORS}
+FLAGS = {
+    name: flags
+    for build, progs in (
+        (actor_parser, ("rollcast act", "rollcast", "rollcast-actor")),
+        (learner_parser, ("rollcast", "rollcast-learner")),
+        (unity_parser, ("rollcast unity", "rollcast-unity")),
+    )
+    for prog in progs
+    for name, flags in _flags(build(prog)).items()
+}
+FLAGS["rollcast act"] = frozenset().union(*(FLAGS[each] for each in FLAGS if each.startswith("rollcast act")))
+ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "boards"))
+SERVERS = ("rollcast serve", "rollcast train", "rollcast unity")
+TRAINER = ("rollcast trainer",)
+COMPARE = ("rollcast compare",)
+TOURNAMENT = ("rollcast tournament",)
+EVALUATE = ("rollcast evaluate",)
+OPERATORS = tuple(f"rollcast {name}" for name in ("status", "pause", "resume", "save", "drain", "release"))
+OWNERS = {"learner": ("rollcast serve",), "actor": ACTORS}
 """Whose flag it is where a message says so: "the learner's --address"; one of these commands must have it."""
 OWNER = re.compile(r"\b(learner|actor)'s (?:\w+ )?$")
 READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("actor_client/boards/play", ("rollcast-actor play",)),
-    ("actor_client/boards", ("rollcast-actor boards",)),
-    ("actor_client/pettingzoo", ("rollcast-actor pettingzoo",)),
-    ("actor_client/unity/dropin", ("rollcast-unity",)),
-    ("actor_client/unity", ("rollcast-actor unity", "rollcast-unity")),
-    ("actor_client/envs", ("rollcast-actor gym",)),
+    ("actor_client/boards/play", ("rollcast play",)),
+    ("actor_client/boards", ("rollcast act boards",)),
+    ("actor_client/pettingzoo", ("rollcast act pettingzoo",)),
+    ("actor_client/unity/dropin", ("rollcast unity",)),
+    ("actor_client/unity", ("rollcast act unity", "rollcast unity")),
+    ("actor_client/envs", ("rollcast act gym",)),
     ("actor_client/connection", ACTORS),
-    ("actor_client/rollout/agents/scripts.py", ("rollcast-actor boards", "rollcast-actor pettingzoo")),
-    ("actor_client/rollout/vector", ("rollcast-actor gym",)),
+    ("actor_client/rollout/agents/scripts.py", ("rollcast act boards", "rollcast act pettingzoo")),
+    ("actor_client/rollout/vector", ("rollcast act gym",)),
     ("actor_client/rollout", ACTORS),
     ("actor_client/policy", ACTORS),
     ("learner/checkpoints", SERVERS),

@@ -38,7 +38,7 @@ class Reader:
 
         Args:
             commands: Words of each.
-            changes: Arguments appended to the first `serve` or `rollcast-unity`, to the second, and so on.
+            changes: Arguments appended to the first `serve`, `train` or `unity`, to the second, and so on.
         """
         left = list(changes)
         return [self._type(words, left) for words in commands]
@@ -62,17 +62,17 @@ class Reader:
         return found
 
     def _type(self, words: list[str], changes: list[tuple[str, ...]]) -> Child:
-        program, verb, *rest = words
-        if (program, verb) == ("rollcast-learner", "serve"):
+        verb, *rest = words[1:]
+        if verb == "serve":
             self.wait()
             return self._serve(Path(rest[0]), rest[1:], changes.pop(0) if changes else ())
-        if program == "rollcast-actor" and "--policy" not in rest:
+        if verb == "act" and "--policy" not in rest:
             actor = self._start([*words, "--learner", self.learners[-1].address])
             self._running.append(actor)
             return actor
         if verb not in DURING:
             self.wait()
-        if program == "rollcast-unity":
+        if verb in {"train", "unity"}:
             words = [*words, *LOOPBACK, *(changes.pop(0) if changes else ())]
         child = self._start(words)
         assert child.wait() == 0, child.said()

@@ -118,4 +118,4 @@ def test_a_learner_that_cannot_start_ends_the_demo(tmp_path: Path) -> None:
     """A wrong setting ends the demo with the learner's code before any actor starts."""
     with demo(tmp_path, "--set", "rollcast.addres=1") as run:
         assert run.process.wait(WAIT_SECONDS) == 11, run.said()
-        assert "rollcast-actor" not in run.said()
+        assert "rollcast act" not in run.said()

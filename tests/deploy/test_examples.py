@@ -43,10 +43,19 @@ def reaches(reader: Reader, target: float) -> None:
     assert (summary["stop_reason"], summary["mean_return_100"] >= target) == ("target_return", True)
 
 
+def test_the_one_command_of_the_first_page(processes: Processes) -> None:
+    """It reaches a target by itself."""
+    reader = reader_of(processes)
+    train, *_ = commands(section(FIRST_PAGE, "Train in one command"))
+    reader.types([train], ("--target-return", "100"))
+    summary = json.loads((processes.folder / "results" / "cartpole" / "summary.json").read_text())
+    assert (summary["stop_reason"], summary["mean_return_100"] >= 100) == ("target_return", True)
+
+
 def test_the_two_terminals_of_the_first_page(processes: Processes) -> None:
     """A run is watched, interrupted, resumed until it reaches its target, and evaluated."""
     reader = reader_of(processes)
-    init, serve, actor, status, page, evaluate = commands(section(FIRST_PAGE, "Train in two terminals"))
+    _, init, serve, actor, status, page, evaluate = commands(section(FIRST_PAGE, "Train in one command"))
     # It learns only after it was resumed: otherwise a fast machine reaches the target before that.
     behavior = "behaviors.CartPole."
     endless = ("--set", f"{behavior}max_steps=1e8", "--set", f"{behavior}hyperparameters.learning_rate=1e-9")
@@ -71,14 +80,15 @@ def test_the_own_environment_of_the_first_page(processes: Processes) -> None:
         (processes.folder / name).write_text(printed, encoding="utf-8")
     reader = reader_of(processes)
     reader.types(commands(text))
-    reaches(reader, -1.1)
+    summary = json.loads((processes.folder / "results" / "corridor" / "summary.json").read_text())
+    assert (summary["stop_reason"], summary["mean_return_100"] >= -1.1) == ("target_return", True)
 
 
 def test_several_machines_on_the_first_page(processes: Processes) -> None:
     """A learner and an actor on different addresses train."""
     reader = reader_of(processes)
     serve, actor, *_ = commands(section(FIRST_PAGE, "Several machines, and a service"))
-    reader.types([["rollcast-learner", "init", "cartpole"]])
+    reader.types([["rollcast", "init", "cartpole"]])
     (processes.folder / "cartpole.yaml").rename(processes.folder / serve[2])
     reader.types([[*serve, "--run-id", "RUN"], actor], ("--target-return", "60"))
     reaches(reader, 60)
@@ -130,8 +140,8 @@ def test_demonstrations_suffice(processes: Processes) -> None:
     *training, evaluate = commands(section(INDEX, "Demonstrations"))
     reader = reader_of(processes)
     reader.types(training, ("--target-return", "150"), ("--set", "behaviors.CartPole.max_steps=10000"))
-    reader.types([[*evaluate, "--episodes", "10", "--json", "copy.json"]])
-    (found,) = json.loads((processes.folder / "copy.json").read_text())["behaviors"]
+    (measured,) = reader.types([[*evaluate, "--episodes", "10", "--json"]])
+    (found,) = json.loads(measured.out())["behaviors"]
     assert found["returns"]["mean"] > 100
 
 

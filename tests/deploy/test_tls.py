@@ -100,7 +100,7 @@ def done_by_shell(tmp_path: Path, commands: str) -> str:
     programs = {
         tools / "chown": 'echo "$@" >>"$CHOWNED"',
         tools / "sudo": f'exec env PATH="{tools}:/usr/bin:/bin" "$@"',
-        venv / "rollcast-learner": f'exec "{sys.executable}" -m learner "$@"',
+        venv / "rollcast": f'exec "{sys.executable}" -m rollcast "$@"',
     }
     for path, text in programs.items():
         path.parent.mkdir(exist_ok=True)

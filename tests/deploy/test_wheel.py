@@ -129,16 +129,16 @@ class Installed:
 def train(learner: Installed, actor: Installed, folder: Path) -> None:
     """Trains CartPole for some thousand steps, from the run file that `init` writes."""
     folder.mkdir()
-    run([learner.bin / "rollcast-learner", "init", "cartpole"], folder)
+    run([learner.bin / "rollcast", "init", "cartpole"], folder)
     arguments = ["--address=127.0.0.1:0", "--control-address=127.0.0.1:0", "--set", "behaviors.CartPole.max_steps=6000"]
-    processes = [learner.start("rollcast-learner", "serve", "cartpole.yaml", *arguments, folder=folder)]
+    processes = [learner.start("rollcast", "serve", "cartpole.yaml", *arguments, folder=folder)]
     try:
         found = wait_until(
             lambda: read_addresses(folder / "results" / "cartpole"), "the learner listens", said=lambda: said(folder)
         )
         assert found is not None
         gym = ["gym", "--env", "CartPole-v1", "--num-envs", "8", "--learner", found.address]
-        processes.append(actor.start("rollcast-actor", *gym, folder=folder))
+        processes.append(actor.start("rollcast", "act", *gym, folder=folder))
         assert [process.wait(100) for process in processes] == [0, 0], said(folder)
     finally:
         for process in processes:

@@ -78,6 +78,8 @@ _KINDS: Final = {
     "torch.distributed.run": "trainers",
     "actor_client": "actors",
     "actor_client.unity.dropin": "actors",
+    "rollcast": "service",
+    "rollcast.watched": "actors",
     "tests.tools.players": "actors",
 }
 _IS_READ_LATE: Final = (

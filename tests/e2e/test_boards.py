@@ -25,7 +25,7 @@ def train(processes: Processes, game: str, network: dict[str, Any], *arguments: 
     settings = small(max_steps=STEPS, self_play=SELF_PLAY)
     settings["network_settings"] = network
     learner = processes.learner(write_run(processes.folder, {"Board": settings}))
-    options = ["--game", game, "--num-games", "16", "--learner", learner.address, "--log-format", "json"]
+    options = ["--game", game, "--num-envs", "16", "--learner", learner.address, "--log-format", "json"]
     actor = processes.python("actor", "-m", "actor_client", "boards", *options, *arguments)
     codes = [learner.wait(), actor.wait()]
     assert not any(codes), learner.said() + actor.said()
@@ -89,7 +89,7 @@ def test_shogi_trains_and_the_engine_plays(tmp_path: Path) -> None:
         (("--game", "shoggi"), 11, "OpenSpiel has no game 'shoggi'; did you mean shogi"),
         (("--game", "kuhn_poker"), 11, "kuhn_poker has chance"),
         ((), 10, "--game is missing: give --game shogi"),
-        (("--game", "hex", "--num-games", "0"), 10, "--num-games '0'"),
+        (("--game", "hex", "--num-envs", "0"), 10, "--num-envs '0'"),
         (("--game", "hex", "--records-every", "5"), 10, "needs a folder for the games: add --records DIR"),
     ],
 )

@@ -17,7 +17,7 @@ def test_real_runs_are_compared(processes: Processes, tmp_path: Path) -> None:
         learner = processes.learner(run_file, "--seed", seed, *settings, run=run)
         actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4")
         assert (learner.wait(), actor.wait()) == (0, 0), learner.said()
-    program = Path(sys.executable).with_name("rollcast-learner")
+    program = Path(sys.executable).with_name("rollcast")
     arguments = ["compare", "fast-1", "fast-2", "slow-1", "--results-dir", str(processes.folder / "results")]
     done = subprocess.run(
         [program, *arguments, "--svg", str(tmp_path / "a.svg")],

@@ -193,10 +193,10 @@ def test_environments_of_gymnasium_take_lessons(processes: Processes) -> None:
     assert [line["lesson"] for line in learner.events("lesson_begun")] == ["six", "nine", "twelve"]
     summary = json.loads((learner.folder / "summary.json").read_text())
     assert (summary["stop_reason"], summary["mean_return_100"] >= 0.8) == ("target_return", True)
-    arguments = ("--env", COMBINATION, "--episodes", "5", "--json", str(processes.folder / "measured.json"))
+    arguments = ("--env", COMBINATION, "--episodes", "5", "--json")
     evaluate = processes.python("evaluate", "-m", "learner", "evaluate", str(learner.folder), *arguments)
     assert evaluate.wait() == 0, evaluate.said()
-    (found,) = json.loads((processes.folder / "measured.json").read_text())["behaviors"]
+    (found,) = json.loads(evaluate.out())["behaviors"]
     assert found["lengths"]["max"] > 9, "it is measured in the last lesson"
 
 

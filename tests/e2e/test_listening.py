@@ -151,7 +151,7 @@ def test_trainers_of_an_address_listen_for_a_moment(processes: Processes) -> Non
     """Ranks that dial the learner listen for each other until all have met, on the interface that reaches it, for who knows the key."""
     front = f"127.0.0.1:{reserve_ports()}"
     learner = serve(processes, "--trainer-address", front, trainers=2)
-    line = ("-m", "learner", "trainer", "--front", front, "--trainers", "2", "--restarts", "1")
+    line = ("-m", "learner", "trainer", "--learner", front, "--trainers", "2", "--restarts", "1")
     trainers = [processes.python(f"trainer-{rank}", *line, "--rank", str(rank)) for rank in range(2)]
     with Watch(*trainers) as watch:
         actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
@@ -160,7 +160,7 @@ def test_trainers_of_an_address_listen_for_a_moment(processes: Processes) -> Non
         assert listening(learner.pid) == set(told.values())
         assert [listening(each.pid) for each in trainers] == [set(), set()]
     assert all(each.startswith("0100007F:") for each in watch.seen)
-    assert {*told, "--listen"} <= named()
+    assert {*told, "--address"} <= named()
 
 
 @pytest.mark.parametrize("listen", ["8.8.8.8", "::"])
@@ -168,7 +168,7 @@ def test_trainers_do_not_listen_on_public_addresses(processes: Processes, listen
     """An address that is not private is refused with one line, and the learner waits on."""
     front = f"127.0.0.1:{reserve_ports()}"
     learner = serve(processes, "--trainer-address", front, trainers=2)
-    line = ("-m", "learner", "trainer", "--front", front, "--trainers", "2", "--rank", "0", "--listen", listen)
+    line = ("-m", "learner", "trainer", "--learner", front, "--trainers", "2", "--rank", "0", "--address", listen)
     learner.wait_for(lambda: learner.events("waiting_for_trainers"), "it waits")
     trainer = processes.python("trainer", *line)
     assert "is no address of a private network" in trainer.fails_with(ExitCode.UNREACHABLE)

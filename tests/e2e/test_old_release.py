@@ -183,14 +183,14 @@ def test_an_old_learner_trains_with_old_and_new_actors(run: OldRun) -> None:
 
 def test_an_old_run_is_evaluated(run: OldRun, tmp_path: Path) -> None:
     """`rollcast-learner evaluate` plays the last policy of the old folder."""
-    options = ["--episodes", "4", "--address", "127.0.0.1:0", "--log-format", "json", "--json", str(tmp_path / "found")]
+    options = ["--episodes", "4", "--address", "127.0.0.1:0", "--log-format", "json", "--json"]
     child = run.processes.python("evaluate", "-m", "learner", "evaluate", str(run.folder), *options)
     wait_until(lambda: child.events("waiting_for_actors") or not child.is_running, "it waits", said=child.said)
     (waiting,) = child.events("waiting_for_actors")
     player = run.processes.actor(waiting["address"], ENVS[run.trainer_type], "--behavior", NAME, name="player")
     assert child.wait() == ExitCode.OK, child.said()
     assert player.wait() == 0, player.said()
-    (found,) = json.loads((tmp_path / "found").read_text())["behaviors"]
+    (found,) = json.loads(child.out())["behaviors"]
     assert (found["behavior"], found["episodes"], found["is_complete"]) == (NAME, 4, True)
     if run.trainer_type == "ppo":
         assert found["lengths"]["mean"] == found["returns"]["mean"] > 5
@@ -271,7 +271,7 @@ def test_actors_without_tournaments_play_them(processes: Processes, tmp_path: Pa
     assert {line["episodes"] for line in whole} == {6}
     (books,) = player.events("books")
     assert books["produced"] == books["acked"] + sum(books["discarded"].values()) + sum(books["dropped"].values())
-    rated = ["--against", "random", "--checkpoints", "1", "--games", "24", "--interval", "1", "--json", "-"]
+    rated = ["--against", "random", "--checkpoints", "1", "--games", "24", "--interval", "1", "--json"]
     command = ["-m", "learner", "tournament", str(learner.folder), *rated, "--address", "127.0.0.1:0"]
     tournament = processes.python("tournament", *command, "--log-format", "json")
     wait_until(lambda: tournament.events("waiting_for_actors"), "it waits", said=tournament.said)

@@ -74,7 +74,7 @@ def _evaluates(processes: Processes, learner: LearnerProcess) -> None:
     """Plays the finished run against a random player, and against the script of the actor that evaluate starts."""
     before = digests(learner.folder)
     command = ["-m", "learner", "evaluate", str(learner.folder), "--against", "random", "--against", f"actor:{SCRIPT}"]
-    options = ["--env", "tic_tac_toe", "--boards", "--episodes", "20", "--stochastic", "--json", "-"]
+    options = ["--env", "tic_tac_toe", "--boards", "--episodes", "20", "--stochastic", "--json"]
     child = processes.python("evaluate", *command, *options)
     assert child.wait() == ExitCode.OK, child.said()
     (result,) = json.loads(child.out())["behaviors"]

@@ -62,7 +62,7 @@ def test_evaluations_reach_their_actors(proxied: tuple[Processes, LearnerProcess
     processes, learner = proxied
     learner.wait_for_version("gym", 1, _actor(processes, learner.address, "gym", "--name", "another"))
     learner.operator.save_checkpoint()
-    arguments = ["--behavior", "gym", "--env", "CartPole-v1", "--episodes", "3", "--json", "-"]
+    arguments = ["--behavior", "gym", "--env", "CartPole-v1", "--episodes", "3", "--json"]
     child = processes.python("evaluate", "-m", "learner", "evaluate", str(learner.folder), *arguments)
     assert child.wait() == 0, child.said()
 

@@ -38,7 +38,7 @@ def train(processes: Processes) -> Path:
 
 def actor(processes: Processes, address: str, name: str, *arguments: str) -> Child:
     """Starts an actor of eight games."""
-    options = ["--game", "tic_tac_toe", "--num-games", "8", "--learner", address, "--name", name]
+    options = ["--game", "tic_tac_toe", "--num-envs", "8", "--learner", address, "--name", name]
     return processes.python(name, "-m", "actor_client", "boards", *options, "--log-format", "json", *arguments)
 
 
@@ -74,7 +74,7 @@ def test_a_tournament_is_killed_and_continues(processes: Processes) -> None:
     killed.kill()
     kept = matches(folder)
     port = int(address.rpartition(":")[2])
-    again = tournament(processes, folder, *against, "--json", "-", port=port)
+    again = tournament(processes, folder, *against, "--json", port=port)
     assert again.wait() == ExitCode.OK, again.said()
     assert [player.wait() for player in players] == [0, 0], "".join(player.said() for player in players)
     found = matches(folder)

@@ -28,7 +28,7 @@ NAME = "CartPole"
 def trainer(processes: Processes, rank: int, ranks: int, front: str, *options: str) -> Child:
     """Starts a rank that trains for a learner, and starts again."""
     place = ("--trainers", str(ranks), "--rank", str(rank), "--restarts", "3")
-    line = ("-m", "learner", "trainer", "--front", front, *place, *options)
+    line = ("-m", "learner", "trainer", "--learner", front, *place, *options)
     return processes.python(f"trainer-{len(processes._children)}", *line)
 
 
@@ -111,7 +111,7 @@ def test_a_lone_trainer_in_another_folder(processes: Processes, tmp_path: Path) 
         (tmp_path / "results").symlink_to(tmp_path / "learner" / "results")
         learner = there.learner(run_file, "--trainer-address", front, "--results-dir", "results")
         waits(learner)
-        line = ("-m", "learner", "trainer", "--front", front)
+        line = ("-m", "learner", "trainer", "--learner", front)
         first = processes.python("first", *line)
         actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
         learner.wait_for_version(NAME, 1, first, actor)
@@ -132,7 +132,7 @@ def test_a_rank_without_the_run_folder_says_so(processes: Processes) -> None:
     learner = started(processes, 1, front)
     waits(learner)
     (learner.folder / ".trainers").unlink()
-    child = processes.python("trainer", "-m", "learner", "trainer", "--front", front)
+    child = processes.python("trainer", "-m", "learner", "trainer", "--learner", front)
     said = f"rank 0 does not see the run folder {learner.folder}, into which it saves"
     assert said in child.fails_with(ExitCode.UNREACHABLE)
     learner.wait_for(lambda: learner.events("trainer_refused"), "it says so")
@@ -155,7 +155,7 @@ def test_a_death_at_the_first_start_is_one_of_three(processes: Processes) -> Non
     (line,) = learner.events("trainers_start_again")
     assert (line["deaths"], line["ends_at"]) == (1, 3)
     launch = ("--standalone", "--nproc-per-node", "1", "--log-dir", os.devnull)
-    program = ("-m", "torch.distributed.run", *launch, "-m", "learner", "trainer", "--front", front)
+    program = ("-m", "torch.distributed.run", *launch, "-m", "learner", "trainer", "--learner", front)
     trainers = processes.python("torchrun", *program, environment={"OMP_NUM_THREADS": "1"})
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     learner.wait_for_version(NAME, 2, actor, trainers)
@@ -178,7 +178,7 @@ def test_a_revoked_token_ends_its_trainer(processes: Processes, tmp_path: Path) 
     front = f"127.0.0.1:{reserve_ports()}"
     learner = started(processes, 1, front, "--certs", str(folder.path))
     identity = ("--tls-ca", str(folder.ca), "--token-file", str(folder.path / "farm.token"))
-    line = ("-m", "learner", "trainer", "--front", front, *identity)
+    line = ("-m", "learner", "trainer", "--learner", front, *identity)
     child = processes.python("trainer", *line)
     learner.wait_for(lambda: learner.events("listening"), "it serves", child)
     folder.write_tokens(lab=Role.ACTOR)
@@ -206,7 +206,7 @@ def test_strangers_are_sent_away(processes: Processes, tmp_path: Path) -> None:
         ((*ca, *farm), "the learner waits for 2 trainers"),
         (("--tls-ca", str(other.ca), *farm), "the learner's certificate is refused"),
     ):
-        line = ("-m", "learner", "trainer", "--front", front, *options)
+        line = ("-m", "learner", "trainer", "--learner", front, *options)
         child = processes.python(f"stranger-{len(processes._children)}", *line)
         assert words in child.fails_with(ExitCode.UNREACHABLE)
     assert len(learner.events("trainer_refused")) == 3, "a failed handshake has no line: anyone could fill the log"

@@ -13,7 +13,7 @@ from learner.common.exits import ExitCode
 from tests.e2e.processes import command_environment
 from tests.e2e.runs import small, write_run
 
-PROGRAM = Path(sys.executable).with_name("rollcast-learner")
+PROGRAM = Path(sys.executable).with_name("rollcast")
 
 
 @pytest.mark.parametrize(("trainers", "restarts"), [(1, 0), (2, 0), (1, 1)])

@@ -260,7 +260,7 @@ def test_an_error_while_acting_has_the_code_that_it_has_in_training(
         seed=1,
     )
     with pytest.raises(UserError, match="RuntimeError: a fault for this test") as caught:
-        serve(loaded) if command == "inference" else evaluate(request, json_file=None)
+        serve(loaded) if command == "inference" else evaluate(request)
     assert caught.value.exit_code is ExitCode.TRAINER_FAILED
 
 

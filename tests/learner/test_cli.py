@@ -172,7 +172,7 @@ def test_operators_signals_end_nothing_from_the_first_moment() -> None:
     """SIGUSR1 and SIGUSR2 are ignored from the start of the process."""
     result = _python(
         "import os, signal, sys, learner.cli\n"
-        "def early():\n"
+        "def early(_prog):\n"
         "    os.kill(os.getpid(), signal.SIGUSR1)\n"
         "    os.kill(os.getpid(), signal.SIGUSR2)\n"
         "    sys.exit(7)\n"

@@ -1,7 +1,9 @@
 """Tests that the entry points find Rollcast's packages or name the one that hides them."""
 
 import importlib
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,19 +11,29 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from rollcast.console import SHADOWED
+from rollcast.console import COMMANDS, SHADOWED
+from rollcast.extras import install
+from rollcast.parsers import subparsers_of
 
 from actor_client import __main__ as actor_main
+from actor_client.cli import build_parser as actor_parser
 from actor_client.exits import ExitCode as ActorCode
 from actor_client.unity.dropin.exits import ExitCode as UnityCode
+from learner.cli import build_parser as learner_parser
 from learner.common.exits import ExitCode as LearnerCode
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 
 
-def started(monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> int:
+ALIASES = {"act": "rollcast-actor", "unity": "rollcast-unity", "play": "rollcast-actor", "join": "rollcast-actor"}
+"""Aliases of the commands that are not those of `rollcast-learner`."""
+
+
+def started(monkeypatch: pytest.MonkeyPatch, command: str, *arguments: str) -> int:
     """Runs a command by its entry point, and returns its exit code."""
+    script, *words = command.split()
+    arguments = (*words, *arguments)
     module, _, function = SCRIPTS[script].partition(":")
     monkeypatch.setattr(sys, "argv", [script, *arguments])
     monkeypatch.setattr(actor_main, "limit_end", lambda: None)  # the process of the tests goes on
@@ -38,6 +50,9 @@ def started(monkeypatch: pytest.MonkeyPatch, script: str, *arguments: str) -> in
         ("rollcast-learner", "learner", "cli = 1"),
         ("rollcast-actor", "actor_client", "raise RuntimeError('no GPU')"),
         ("rollcast-unity", "learner", "import no_such_module"),
+        ("rollcast serve", "learner", "cli = 1"),
+        ("rollcast act", "actor_client", "raise RuntimeError('no GPU')"),
+        ("rollcast train", "actor_client", "cli = 1"),
     ],
 )
 def test_another_package_of_the_same_name_is_refused(
@@ -114,6 +129,98 @@ def test_rollcast_unity_names_a_grpcio_that_only_its_processes_refuse(tmp_path: 
     assert done.returncode == SHADOWED, done.stderr
     (line,) = set(done.stderr.splitlines())
     assert line.startswith("error: Rollcast needs grpcio>=1.75.1, and found version 1.62.3")
+def helped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    """Returns the help of a command as printed."""
+    assert started(monkeypatch, *command, "--help") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def test_help_lists_every_command_in_groups_on_one_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command has one line of help, and nothing heavy is loaded for it."""
+    out = helped(monkeypatch, capsys, "rollcast")
+    assert all(re.search(rf"^  {name} +\S", out, flags=re.MULTILINE) for name in COMMANDS)
+    assert (len(out.splitlines()) <= 50, max(map(len, out.splitlines())) <= 100) == (True, True)
+    listed = [name for parser in (learner_parser(), actor_parser()) for name in subparsers_of(parser)]
+    assert set(listed) - set(COMMANDS) == {"gym", "pettingzoo", "boards"}, "of rollcast act"
+    assert set(COMMANDS) == {*listed, "act"} - {"gym", "pettingzoo", "boards"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_there_by_rollcast_and_by_the_alias(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both have the same flags, and each shows the name by which it was called."""
+    mine = helped(monkeypatch, capsys, "rollcast", name)
+    alias = ALIASES.get(name, "rollcast-learner")
+    theirs = helped(monkeypatch, capsys, alias, *(() if name in {"act", "unity"} else (name,)))
+    assert mine.startswith(f"usage: rollcast {name} ")
+    assert theirs.startswith(f"usage: {alias} ")
+    if name != "act":  # which leaves play and join to rollcast itself
+        assert flags_in(mine) == flags_in(theirs)
+
+
+def flags_in(text: str) -> list[str]:
+    """Returns the flags in a help."""
+    return re.findall(r"^  (?:-h, )?(--[a-z-]+)", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("rollcast serv", 10, "error: there is no command 'serv'; did you mean serve?; see rollcast --help"),
+        ("rollcast --verson", 10, "error: unrecognized arguments: --verson; see rollcast --help"),
+        ("rollcast serve --nothing", 10, "see rollcast serve --help"),
+        ("rollcast-learner serve --nothing", 10, "see rollcast-learner serve --help"),
+        ("rollcast act gym --nothing", 10, "see rollcast act gym --help"),
+        ("rollcast act play", 10, "invalid choice: 'play'"),
+        ("rollcast play", 10, "MODEL.onnx; see rollcast play --help"),
+        ("rollcast unity --nothing", 10, "see rollcast unity --help"),
+        ("rollcast train", 10, "required: --env; see rollcast train --help"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_that_names_the_command_as_called(
+    command: str, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code is the same for all commands; the help that is named exists."""
+    assert started(monkeypatch, command) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_a_command_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An installation of one side alone has the help, and says in one line what the other side's commands need."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "learner" else found(name))
+    assert started(monkeypatch, "rollcast serve") == LearnerCode.MISSING_EXTRA
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        line == f"error: rollcast serve needs the package 'learner', which is not installed here: {install('learner')}"
+    )
+    assert started(monkeypatch, "rollcast act gym", "--help") == 0
+    assert "rollcast train" not in capsys.readouterr().err
+    assert started(monkeypatch, "rollcast", "--print-completion", "fish") == 0
+    out = capsys.readouterr().out
+    assert ("-a 'act'" in out, "-a 'serve'" in out) == (True, False)
+
+
+@pytest.mark.slow
+def test_rollcast_as_a_module_loads_nothing_heavy() -> None:
+    """`python -m rollcast` lists the commands without the libraries of either side."""
+    program = (
+        "import runpy, sys; sys.argv = ['rollcast', '--help']\n"
+        "try: runpy.run_module('rollcast', run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'torch', 'numpy', 'grpc', 'pydantic', 'learner', 'actor_client', 'shtab'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.startswith("usage: rollcast ")
+    assert done.stdout.endswith("[]\n")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -136,7 +243,7 @@ def test_shells_get_a_completion_script(
 ) -> None:
     """Bash accepts its completion script, and other shells have one."""
     scripts = {}
-    for shell in ("bash", "zsh", "tcsh"):
+    for shell in ("bash", "zsh", "tcsh", "fish"):
         assert started(monkeypatch, script, "--print-completion", shell) == 0
         scripts[shell] = capsys.readouterr().out
     assert all(script in text for text in scripts.values())

@@ -24,7 +24,7 @@ def run_play(settings: PlaySettings) -> ExitCode:
     if settings.usi and not isinstance(game, ShogiGame):
         raise ActorError(ExitCode.USAGE, f"--usi is a protocol of shogi; leave it out for {settings.game}")
     player = ModelPlayer(
-        Model(settings.model, game), Style(settings.temperature, settings.search, settings.width), settings.seed
+        Model(settings.model, game), Style(settings.temperature, settings.search, settings.search_width), settings.seed
     )
     if settings.usi:
         name = f"Rollcast {version('rollcast')} {settings.model.stem}"

@@ -8,10 +8,9 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
-from rollcast.console import report_old_package
+from rollcast.console import print_versions, report_old_package
 from rollcast.extras import install
 from rollcast.text import MAX_ERROR_CHARS, printable
 
@@ -22,7 +21,7 @@ from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import USUAL_ADDRESS, LearnerAddress, reserved_address
 from actor_client.unity.dropin.commands import LEARNER_MODULE, Plan, make_plan
 from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
-from actor_client.unity.dropin.flags import Given, parse
+from actor_client.unity.dropin.flags import PROG, Given, parse
 from actor_client.unity.dropin.processes import Hooks, RunProcesses, StopSignals, answers
 from actor_client.unity.players.launch import find_build
 from actor_client.unity.ports import require_free
@@ -74,13 +73,18 @@ class Console:
             sys.stderr.flush()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
+def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Runs the command and returns its exit code.
+
+    Args:
+        arguments: The command line; None for that of the process.
+        prog: The name by which the user called the program.
+    """
     prepare_streams()
     console = Console()
     try:
         with plain_interrupts():
-            return _run(arguments, console)
+            return _run(parse(arguments, prog), console)
     except DropInError as error:
         if error.message:
             console.error(error.message, error.exit_code)
@@ -91,10 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise
 
 
-def _run(arguments: Sequence[str] | None, console: Console) -> int:
-    given = parse(arguments)
+def _run(given: Given, console: Console) -> int:
     if given.shows_version:
-        print(f"rollcast {version('rollcast')}, Python {sys.version.split()[0]}")
+        print_versions()
         return ExitCode.OK
     _require_extras()
     console.as_json = "--log-format=json" in given.learner

@@ -30,7 +30,7 @@ class ExitCode(CodeWithHelp):
 
 STOPPED_EARLY: Final = "stopped before the run had started: nothing was trained or saved"
 
-LEARNERS: Final = "Other codes from 10 to 49 are the learner's; rollcast-learner --help lists them."
+LEARNERS: Final = "Other codes from 10 to 49 are the learner's; rollcast serve --help lists them."
 
 _OF_GATEWAY: Final = {
     ActorCode.USAGE: ExitCode.USAGE,

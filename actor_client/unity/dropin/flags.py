@@ -8,10 +8,12 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from rollcast.console import StrictParser, add_completion
+from rollcast.console import add_completion
+from rollcast.parsers import StrictParser, add_old_spelling
 
 from actor_client.unity.dropin.exits import LEARNERS, DropInError, ExitCode
 
+PROG: Final = "rollcast-unity"
 _VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "env": ("BUILD", "the Unity player to start; without it, press Play in the editor"),
     "run-id": ("ID", "name of the run and of its folder in --results-dir (default: ppo)"),
@@ -64,8 +66,8 @@ _OF_LEARNER: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 _OF_GATEWAY: Final[Mapping[str, tuple[str, str]]] = {
-    "listen": ("ADDRESS,...", "addresses where players connect (default: 127.0.0.1,::1)"),
-    "opponent": ("M:C", "callable that plays all opponents in self-play, instead of earlier policies"),
+    "player-address": ("ADDR,...", "addresses where players connect (default: 127.0.0.1,::1)"),
+    "opponent": ("MODULE:CALLABLE", "callable that plays all opponents in self-play, instead of earlier policies"),
     "max-player-message-bytes": ("N", "largest message of a player in bytes (default: 268435456)"),
     "metrics-address": (
         "HOST:PORT",
@@ -108,12 +110,16 @@ class _Parser(StrictParser):
         raise DropInError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Returns the parser."""
+def build_parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """Returns the parser.
+
+    Args:
+        prog: The name by which the user called the program.
+    """
     codes = "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
     parser = _Parser(
-        prog="rollcast-unity",
-        usage="rollcast-unity [RUN.yaml] [--env BUILD] [--run-id ID] [FLAG ...] [--env-args ...]",
+        prog=prog,
+        usage=f"{prog} [RUN.yaml] [--env BUILD] [--run-id ID] [FLAG ...] [--env-args ...]",
         description="Trains Unity players: starts a learner, and either players on this machine or a port for the editor.",
         epilog=f"exit codes:\n{codes}\n{LEARNERS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -150,20 +156,25 @@ def build_parser() -> argparse.ArgumentParser:
     own.add_argument(
         "--side-channel",
         action="append",
-        metavar="M:C",
+        metavar="MODULE:CALLABLE",
         help="callable that creates your own side channel; may be repeated",
     )
+    add_old_spelling(parser, "--listen", "--player-address")
     return parser
 
 
-def parse(arguments: Sequence[str] | None) -> Given:
+def parse(arguments: Sequence[str] | None, prog: str = PROG) -> Given:
     """Reads a command line.
+
+    Args:
+        arguments: The command line; None for that of the process.
+        prog: The name by which the user called the program.
 
     Raises:
         DropInError: The command line is wrong (USAGE).
         SystemExit: It asks for help, which has been printed.
     """
-    given = vars(build_parser().parse_args(arguments))
+    given = vars(build_parser(prog).parse_args(arguments))
     old = [name for name in _OLD if name in given]
     env_args = given.get("env_args")
     return Given(

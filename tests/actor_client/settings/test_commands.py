@@ -55,9 +55,9 @@ def test_rules_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_games_are_named_as_openspiel_names_them() -> None:
     """A game may have parameters; anything else is refused, and so are records without a folder."""
-    parsed = build_parser().parse_args(["boards", "--game", "go(board_size=9)", "--num-games", "8"])
-    settings = load(BoardsSettings, {"game": parsed.game, "num_games": parsed.num_games})
-    assert (settings.game, settings.num_games) == ("go(board_size=9)", 8)
+    parsed = build_parser().parse_args(["boards", "--game", "go(board_size=9)", "--num-envs", "8"])
+    settings = load(BoardsSettings, {"game": parsed.game, "num_envs": parsed.num_envs})
+    assert (settings.game, settings.num_envs) == ("go(board_size=9)", 8)
     for game in ("", "go(", "Go", "go;ls", "../go", "go(a b)"):
         with pytest.raises(ActorError, match="--game"):
             load(BoardsSettings, {"game": game})
@@ -94,7 +94,7 @@ def test_a_wrong_rule_is_named(flags: dict[str, object], message: str) -> None:
         ({"env": "X", "num_envs": "0"}, "--num-envs '0': input should be greater than or equal to 1"),
         ({"env": "X", "env_kwargs": "{"}, "--env-kwargs '{': is not JSON"),
         ({"env": "X", "env_kwargs": "[1]"}, "is not a JSON object"),
-        ({"env": "X", "max_seconds": "nan"}, "--max-seconds 'nan'"),
+        ({"env": "X", "max_wall_seconds": "nan"}, "--max-wall-seconds 'nan'"),
         ({"env": "X", "connect_timeout": "-1"}, "--connect-timeout '-1'"),
         ({"env": "X", "name": "a b"}, "--name 'a b'"),
         ({"env": "X", "log_format": "xml"}, "--log-format 'xml'"),
@@ -146,7 +146,7 @@ def test_every_setting_has_a_flag_and_the_other_way_round(command: str, settings
     """Every setting has a flag, and every flag has a setting."""
     (commands,) = [action for action in build_parser()._actions if action.dest == "command"]
     flags = {action.dest for action in commands.choices[command]._actions}  # type: ignore[index]
-    assert flags - {"help"} == set(settings.model_fields)
+    assert flags - {"help", "describe"} == set(settings.model_fields)
 
 
 def test_arguments_after_env_args_are_the_builds() -> None:
@@ -220,9 +220,9 @@ FLAGS: list[dict[str, object]] = [
     {},
     {"env": "B"},
     {"env": "B", "num_envs": "3", "base_port": "6000"},
-    {"base_port": "7000", "listen": "127.0.0.1"},
-    {"listen": "0.0.0.0", "insecure": True},  # noqa: S104
-    {"listen": "[::1]", "max_player_message_bytes": "2000000"},
+    {"base_port": "7000", "player_address": "127.0.0.1"},
+    {"player_address": "0.0.0.0", "insecure": True},  # noqa: S104
+    {"player_address": "[::1]", "max_player_message_bytes": "2000000"},
 ]
 
 
@@ -259,8 +259,8 @@ def unity(**flags: object) -> UnitySettings:
         ({"env": "B", "base_port": "65535", "num_envs": "2"}, "need ports above 65535; choose a smaller --base-port"),
         ({"max_player_message_bytes": "1"}, "--max-player-message-bytes '1'"),
         ({"max_player_message_bytes": str(1 << 31)}, "--max-player-message-bytes"),
-        ({"listen": "0.0.0.0"}, "listen 0.0.0.0 can be reached from other machines"),  # noqa: S104
-        ({"listen": "a b"}, "has no host"),
+        ({"player_address": "0.0.0.0"}, "player_address 0.0.0.0 can be reached from other machines"),  # noqa: S104
+        ({"player_address": "a b"}, "has no host"),
     ],
 )
 def test_no_port_opens_for_settings_that_are_refused(flags: dict[str, object], text: str) -> None:
@@ -276,7 +276,7 @@ def test_no_port_opens_for_settings_that_are_refused(flags: dict[str, object], t
         ({"env": "B", "max_lifetime_restarts": "-2"}, "--max-lifetime-restarts '-2'"),
         ({"env": "B", "restarts_rate_limit_period_s": "nan"}, "--restarts-rate-limit-period-s 'nan'"),
         ({"side_channel": ["nothing"]}, "'nothing' names no callable; write module:callable"),
-        ({"listen": " , "}, "--listen ' , ': has no address"),
+        ({"player_address": " , "}, "--player-address ' , ': has no address"),
         ({"learner": "gpu.lan:50051"}, "pass --insecure"),
         *(({"metrics_address": each}, "--metrics-address") for each in ("", "9465", "host:65536", ":1", "a..b:0")),
         *(({"opponent": each}, "is not module:callable") for each in ("chase", ":chase", "a:b/c", f"a:{'b' * 127}")),
@@ -299,8 +299,8 @@ def test_the_editor_and_builds_have_ports_of_their_own() -> None:
 
 def test_addresses_are_a_list() -> None:
     """Addresses are a list; those of other machines need --insecure."""
-    assert unity(listen="127.0.0.1, [::1],::1").hosts == ("127.0.0.1", "::1")
-    assert unity(listen="0.0.0.0", insecure=True).hosts == ("0.0.0.0",)  # noqa: S104
+    assert unity(player_address="127.0.0.1, [::1],::1").hosts == ("127.0.0.1", "::1")
+    assert unity(player_address="0.0.0.0", insecure=True).hosts == ("0.0.0.0",)  # noqa: S104
 
 
 @pytest.mark.parametrize(
@@ -326,6 +326,6 @@ def test_arguments_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyPatch
 def test_a_variable_of_the_other_command_is_no_error_and_an_unknown_one_is() -> None:
     """A variable of the other command is accepted, and an unknown one is an error."""
     load(UnitySettings, {}, {"ROLLCAST_ACTOR_ENV_KWARGS": "{}", "ROLLCAST_ACTOR_VECTOR": "1"})
-    load(GymSettings, {"env": "X"}, {"ROLLCAST_ACTOR_TIMEOUT_WAIT": "5", "ROLLCAST_ACTOR_LISTEN": "::1"})
+    load(GymSettings, {"env": "X"}, {"ROLLCAST_ACTOR_TIMEOUT_WAIT": "5", "ROLLCAST_ACTOR_PLAYER_ADDRESS": "::1"})
     with pytest.raises(ActorError, match=r"ROLLCAST_ACTOR_TIMEOUT is not a setting .*ROLLCAST_ACTOR_TIMEOUT_WAIT"):
         load(UnitySettings, {}, {"ROLLCAST_ACTOR_TIMEOUT": "5"})

@@ -92,7 +92,8 @@ def test_tokens_are_added(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     printed = said.out.strip()
     assert said.err == "a running learner takes it within 6 s\n", "the token alone is on standard output"
     assert (
-        main(["certs", "token", str(folder), "eyes", "--role", "viewer", "--out", str(tmp_path / "t")]) == ExitCode.OK
+        main(["certs", "token", str(folder), "eyes", "--role", "viewer", "--output", str(tmp_path / "t")])
+        == ExitCode.OK
     )
     written = (tmp_path / "t").read_text().strip()
     assert stat.S_IMODE((tmp_path / "t").stat().st_mode) == 0o600
@@ -107,7 +108,7 @@ def test_tokens_are_added(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_token_that_cannot_be_written_is_not_valid(folder: Path, tmp_path: Path) -> None:
     """A token that its command could not hand over is not in the token file."""
     before = (folder / "tokens").read_bytes()
-    assert main(["certs", "token", str(folder), "lab", "--out", str(tmp_path / "none" / "x")]) == ExitCode.NOT_SAVED
+    assert main(["certs", "token", str(folder), "lab", "--output", str(tmp_path / "none" / "x")]) == ExitCode.NOT_SAVED
     assert (folder / "tokens").read_bytes() == before
 
 

@@ -165,7 +165,7 @@ def test_curves_are_drawn(results: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["base-1", "--svg", "nowhere/a.svg"], "nowhere/a.svg cannot be written: No such file"),
         (["base-1", "--scale", "Walker=1,1"], "two different numbers"),
         (["base-1", "--scale", "Walker=0,nan"], "two different numbers"),
-        (["base-1", "--episodes", "0"], "from 1 to 1000"),
+        (["base-1", "--window", "0"], "from 1 to 1000"),
         (["base-1", "--at", "inf"], "not a number of environment steps"),
         ([], "RUN"),
     ],

@@ -16,19 +16,6 @@ from learner.commands.own_actor import ActorRequest, OwnActor
 from learner.common.exits import ExitCode, UserError
 
 
-@pytest.mark.parametrize("name", ["", ".", "nowhere/results.json"])
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A missing name, a folder and a missing folder are refused before anything is played."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "configuration.yaml").write_text("default_settings: {trainer_type: ppo}\n")
-    parsed = build_parser().parse_args(["evaluate", str(tmp_path), "--json", name])
-    with pytest.raises(UserError, match="--json") as caught:
-        parsed.run(parsed)
-    assert caught.value.exit_code is ExitCode.USAGE
-
-
 @pytest.mark.parametrize(
     ("flags", "line"),
     [

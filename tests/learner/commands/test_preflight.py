@@ -9,7 +9,8 @@ import pytest
 
 from learner.app import serve
 from learner.checkpoints.store import encode_behavior
-from learner.cli import add_mlagents_flags, main
+from learner.cli import main
+from learner.commands.serve_flags import add_unity_flags
 from learner.common.exits import ExitCode, UserError
 from learner.settings.extensions import ENCODERS
 from learner.settings.layers import FLAGS
@@ -84,7 +85,7 @@ def test_every_flag_of_mlagents_sets_something() -> None:
     import argparse
 
     parser = argparse.ArgumentParser(add_help=False)
-    add_mlagents_flags(parser)
+    add_unity_flags(parser, are_shown=True)
     names = {option.removeprefix("--") for action in parser._actions for option in action.option_strings}
     assert names
     assert names <= set(FLAGS)

@@ -83,7 +83,7 @@ def test_a_link_without_a_place_is_an_error_in_words(
 def test_a_lone_trainer_outlives_its_shell_and_ends_at_a_signal(tmp_path: Path) -> None:
     """A trainer that no torchrun started, and that waits for its learner, belongs to nobody."""
     said = tmp_path / "said"
-    script = f"{sys.executable} -m learner trainer --front 127.0.0.1:1 > {said} 2>&1 <&- & echo $!; read -r _"
+    script = f"{sys.executable} -m learner trainer --learner 127.0.0.1:1 > {said} 2>&1 <&- & echo $!; read -r _"
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as shell:
         assert shell.stdout is not None
         trainer = int(shell.stdout.readline())
@@ -108,5 +108,5 @@ def test_an_identity_that_cannot_be_used(
     options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A trainer with half an identity does not dial."""
-    assert main(["trainer", "--front", "127.0.0.1:1", *options]) == ExitCode.USAGE
+    assert main(["trainer", "--learner", "127.0.0.1:1", *options]) == ExitCode.USAGE
     assert words in capsys.readouterr().err

@@ -29,7 +29,7 @@ def machine() -> Iterator[Namespace]:
 def node(processes: Processes, machine: Namespace, number: int, front: int) -> Child:
     """Starts a rank on this machine (number 0) or on the other one."""
     place = ("--trainers", "2", "--rank", str(number), "--restarts", "3")
-    line = ("-m", "learner", "trainer", "--front", f"{machine.host}:{front}", "--insecure", *place)
+    line = ("-m", "learner", "trainer", "--learner", f"{machine.host}:{front}", "--insecure", *place)
     return processes.python(f"node-{number}", *(machine.inside if number else ()), *line)
 
 

@@ -26,9 +26,7 @@ def test_the_stack_trains_is_scraped_and_stops(built: Stack, tmp_path: Path) -> 
         assert watcher.unbalanced == []
         wait_until(lambda: len(prometheus.healthy_targets("learner")) == 1, "the learner scraped", seconds=60)
         wait_until(lambda: len(prometheus.healthy_targets("actor")) == 2, "two actors scraped", seconds=60)
-        status = built.execute(
-            "learner", "rollcast-learner", "status", "--run-id=rollcast", "--results-dir=/results", "--json"
-        )
+        status = built.execute("learner", "rollcast", "status", "--run-id=rollcast", "--results-dir=/results", "--json")
         assert len(json.loads(status)["actors"]) == 2
 
         built.compose("stop")

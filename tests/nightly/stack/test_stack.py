@@ -78,7 +78,7 @@ def test_the_rules_are_evaluated(training: Training) -> None:
 def test_the_operators_commands_work_in_the_container(training: Training) -> None:
     """`docker compose exec learner rollcast-learner status` works, and its books balance."""
     text = training.stack.execute(
-        "learner", "rollcast-learner", "status", "--run-id=rollcast", "--results-dir=/results", "--json"
+        "learner", "rollcast", "status", "--run-id=rollcast", "--results-dir=/results", "--json"
     )
     assert len(json.loads(text)["actors"]) == 2
 

@@ -1,6 +1,5 @@
 """Tests the units of systemd with its own verification."""
 
-import argparse
 import re
 import shlex
 import subprocess
@@ -40,11 +39,8 @@ def test_systemd_accepts_them(installed: Path) -> None:
 def test_their_commands_exist() -> None:
     """Each program of Rollcast in a unit has the command and the flags that the unit gives it."""
     text = "\n".join(path.read_text() for path in UNITS)
-    commands = re.findall(rf"^ExecStart={PROGRAMS}/(rollcast-\w+) (.+)$", text, re.MULTILINE)
+    commands = re.findall(rf"^ExecStart={PROGRAMS}/rollcast (act )?(.+)$", text, re.MULTILINE)
     assert len(commands) == 3
-    parsers: dict[str, argparse.ArgumentParser] = {
-        "rollcast-learner": learner_parser(),
-        "rollcast-actor": actor_parser(),
-    }
-    for program, words in commands:
-        assert parsers[program].parse_args(shlex.split(words)).command
+    for act, words in commands:
+        parser = actor_parser("rollcast act") if act else learner_parser("rollcast")
+        assert parser.parse_args(shlex.split(words)).command

@@ -54,7 +54,7 @@ def score_against_random(arm: Arm, folder: Path) -> float:
         "boards",
         "--game",
         arm.env,
-        "--num-games",
+        "--num-envs",
         "20",
         "--learner",
         address,

@@ -172,7 +172,7 @@ def _environment(arm: Arm) -> list[str]:
 def _actor_command(arm: Arm, address: str, number: int) -> list[str]:
     what = [*_environment(arm), "--num-envs", str(arm.envs)]
     if arm.actor == "boards":
-        what = ["--game", arm.env, "--num-games", str(arm.envs)]
+        what = ["--game", arm.env, "--num-envs", str(arm.envs)]
     command = [sys.executable, "-m", "actor_client", arm.actor, *what, *arm.actor_options]
     return [*command, "--learner", address, "--name", f"gate-{number}", "--metrics-address", "off"]
 

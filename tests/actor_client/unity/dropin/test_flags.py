@@ -94,8 +94,15 @@ def test_old_flags_are_taken_with_a_word() -> None:
 
 def test_what_is_the_gateways_goes_there() -> None:
     """Flags of the gateway are forwarded to it."""
-    given = parse(["--listen", "127.0.0.1", "--side-channel", "a:b", "--side-channel", "c:d", "--metrics-address=off"])
-    assert given.gateway == ("--listen=127.0.0.1", "--metrics-address=off", "--side-channel=a:b", "--side-channel=c:d")
+    given = parse(
+        ["--player-address", "127.0.0.1", "--side-channel", "a:b", "--side-channel", "c:d", "--metrics-address=off"]
+    )
+    assert given.gateway == (
+        "--player-address=127.0.0.1",
+        "--metrics-address=off",
+        "--side-channel=a:b",
+        "--side-channel=c:d",
+    )
     assert given.learner == ()
 
 

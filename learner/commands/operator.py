@@ -58,7 +58,7 @@ class WaitsForTrainersError(UserError):
     """
 
     def __init__(self, folder: Path, address: str) -> None:
-        waits = f"waits for its trainers at {address}: start them with rollcast-learner trainer"
+        waits = f"waits for its trainers at {address}: start them with rollcast trainer"
         super().__init__(
             ExitCode.UNREACHABLE,
             f"the learner of {folder} runs and {waits if address else 'starts its trainers again: ask it when they are back'}",
@@ -315,7 +315,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         if not found:
             raise UserError(
                 ExitCode.UNREACHABLE,
-                f"no running learner found in {results_dir}{_newest(results_dir)}: start one with rollcast-learner serve "
+                f"no running learner found in {results_dir}{_newest(results_dir)}: start one with rollcast serve "
                 f"RUN.yaml{in_results(results_dir)}, or name a run elsewhere (its folder or its id), or give --control HOST:PORT",
             )
         if len(found) > 1:
@@ -336,7 +336,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         raise UserError(
             ExitCode.UNREACHABLE,
             f"{folder / ADDRESS_FILE} does not exist: no learner runs in that folder; start one with "
-            f"rollcast-learner serve RUN.yaml --run-id {shlex.quote(folder.name)}{in_results(folder.parent)} --resume=auto",
+            f"rollcast serve RUN.yaml --run-id {shlex.quote(folder.name)}{in_results(folder.parent)} --resume=auto",
         )
     return folder, addresses
 
@@ -368,7 +368,7 @@ def _require_running(folder: Path) -> None:
         raise UserError(
             ExitCode.UNREACHABLE,
             f"the learner of {folder} was killed: no process has the folder, only its address is left. Start it again with "
-            f"rollcast-learner serve RUN.yaml --run-id {shlex.quote(folder.name)}{in_results(folder.parent)} --resume=auto",
+            f"rollcast serve RUN.yaml --run-id {shlex.quote(folder.name)}{in_results(folder.parent)} --resume=auto",
         )
     is_elsewhere = addresses is not None and addresses.host not in {"", platform.node()}
     if addresses is not None and is_elsewhere and _is_loopback(addresses.control):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 def listing(results_dir: Path) -> str:
     """Returns the command that lists the runs of a folder."""
-    return f"rollcast-learner runs{in_results(results_dir)}"
+    return f"rollcast runs{in_results(results_dir)}"
 
 
 def in_results(results_dir: Path) -> str:

@@ -75,7 +75,7 @@ class Access:
             except IdentityError as error:
                 raise UserError(
                     ExitCode.RUN_FILE,
-                    f"rollcast.token_file: {error}; rollcast-learner certs init {shlex.quote(str(token_file.parent))} makes it, if "
+                    f"rollcast.token_file: {error}; rollcast certs init {shlex.quote(str(token_file.parent))} makes it, if "
                     "that is the folder of the learner's --certs",
                 ) from None
 
@@ -165,7 +165,7 @@ class Access:
         if certified is None:
             if principal is None or self.takes_certificates:
                 raise Unauthenticated(
-                    "the certificate names no principal by a URI rollcast://ROLE/NAME: make one with rollcast-learner "
+                    "the certificate names no principal by a URI rollcast://ROLE/NAME: make one with rollcast "
                     "certs client"
                 )
             return principal

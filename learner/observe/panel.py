@@ -224,7 +224,7 @@ def _troubles(view: RunView) -> list[Text]:
         )
     if view.troubled > SHOWN_TROUBLES:
         more = f"and {view.troubled - SHOWN_TROUBLES:,} more actors"
-        lines.append(_line(("            ", ""), (more, "yellow"), ("; rollcast-learner status shows them", "dim")))
+        lines.append(_line(("            ", ""), (more, "yellow"), ("; rollcast status shows them", "dim")))
     return lines
 
 

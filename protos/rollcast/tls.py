@@ -271,7 +271,7 @@ def _uses_tls(host: str, port: int) -> str:
         try:
             with context.wrap_socket(plain, server_hostname=host):
                 return (
-                    "the learner uses TLS, and this side plain text: actors need --certs DIR, made by rollcast-actor join "
+                    "the learner uses TLS, and this side plain text: actors need --certs DIR, made by rollcast join "
                     "DIR; operators' commands --tls-ca FILE"
                 )
         except ssl.SSLError:
@@ -281,14 +281,14 @@ def _uses_tls(host: str, port: int) -> str:
 def _verification_words(error: ssl.SSLCertVerificationError, name: str) -> str:
     if error.verify_code == _EXPIRED:
         return (
-            "the learner's certificate has expired, or this machine's clock is wrong: renew it with rollcast-learner "
+            "the learner's certificate has expired, or this machine's clock is wrong: renew it with rollcast "
             "certs renew"
         )
     if error.verify_code == _NOT_YET_VALID:
         return "the learner's certificate is not valid yet: compare the clocks of both machines"
     if error.verify_code in _WRONG_NAME:
         return (
-            f"the learner's certificate is for other names than {name}: make one with rollcast-learner certs renew DIR "
+            f"the learner's certificate is for other names than {name}: make one with rollcast certs renew DIR "
             f"--host {name}, or give one of its names with --server-name"
         )
     if error.verify_code in _UNKNOWN_AUTHORITY:

@@ -43,7 +43,7 @@ FLAGS = {
     for build, progs in (
         (actor_parser, ("rollcast act", "rollcast", "rollcast-actor")),
         (learner_parser, ("rollcast", "rollcast-learner")),
-        (unity_parser, ("rollcast unity", "rollcast-unity")),
+        (unity_parser, ("rollcast unity", "rollcast unity")),
     )
     for prog in progs
     for name, flags in _flags(build(prog)).items()
@@ -88,7 +88,7 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learner/commands/evaluate_run.py", EVALUATE),
     ("learner/commands/own_actor.py", EVALUATE),
     ("learner/commands/finished_run.py", EVALUATE),
-    ("learner/commands/old_runs.py", ("rollcast-learner runs",)),
+    ("learner/commands/old_runs.py", ("rollcast runs",)),
     ("learner/commands/introduction.py", TRAINER),
     ("learner/commands/operator.py", OPERATORS),
     ("learner/commands/remote_door.py", TRAINER),
@@ -101,19 +101,19 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learner/ingest", ACTORS),
     ("learner/service/listening.py", SERVERS),
     ("learner/service", ACTORS),
-    ("learner/identity/authority.py", ("rollcast-learner certs",)),
+    ("learner/identity/authority.py", ("rollcast certs",)),
     ("learner/identity/access.py", (*ACTORS, *OPERATORS, *TRAINER)),
     ("learner/link", TRAINER),
     ("learner/observe/summary_table.py", SERVERS),
     ("learner/observe", ()),  # whole commands for others
     ("learner", ()),
-    ("actor_client/app.py", ("rollcast-actor gym",)),
+    ("actor_client/app.py", ("rollcast act gym",)),
     ("actor_client/demos/players.py", ACTORS),
-    ("actor_client/demos", ("rollcast-actor gym",)),
-    ("actor_client/heartbeat.py", ("rollcast-actor healthcheck",)),
+    ("actor_client/demos", ("rollcast act gym",)),
+    ("actor_client/heartbeat.py", ("rollcast act healthcheck",)),
     ("actor_client/joining.py", ACTORS),
-    ("actor_client/settings/agents.py", ("rollcast-actor pettingzoo",)),
-    ("actor_client/settings/boards.py", ("rollcast-actor boards",)),
+    ("actor_client/settings/agents.py", ("rollcast act pettingzoo",)),
+    ("actor_client/settings/boards.py", ("rollcast act boards",)),
     ("actor_client/serving.py", ACTORS),
     ("actor_client", ()),
     ("protos/rollcast/tls.py", (*ACTORS, *TRAINER)),

@@ -17,7 +17,7 @@ from tests.e2e.processes import ROOT, SECONDS, command_environment
 MODULES: Final = {
     "rollcast-learner": "learner",
     "rollcast-actor": "actor_client",
-    "rollcast-unity": "actor_client.unity.dropin",
+    "rollcast unity": "actor_client.unity.dropin",
 }
 OWN_FRAME: Final = re.compile(rf'File "{re.escape(str(ROOT))}/(?:learner|actor_client|protos)/')
 """A line of a traceback through Rollcast; that of a user's environment has only the user's."""
@@ -46,7 +46,7 @@ PLAYS: Final = "--policy walk:right --record it.demo --record-episodes 1"
 """Plays an environment to its end without a learner."""
 ALONE: Final = "--learner 127.0.0.1:1 --connect-timeout 1"
 """Where no learner is: what is right up to there ends with 20."""
-CAN_START: Final = "rollcast-learner check-config run.yaml --can-start --json"
+CAN_START: Final = "rollcast check-config run.yaml --can-start --json"
 
 
 class Desk:
@@ -182,7 +182,7 @@ def turned_to(more: str = "") -> Mend:
 
 def started(desk: Desk, match: re.Match[str], _line: str) -> str:
     """Checks that a run can start with the command that the message prints, without starting it."""
-    return match[1].replace("rollcast-learner serve RUN.yaml", CAN_START)
+    return match[1].replace("rollcast serve RUN.yaml", CAN_START)
 
 
 def of_the_list(desk: Desk, match: re.Match[str], line: str) -> str:
@@ -193,9 +193,7 @@ def of_the_list(desk: Desk, match: re.Match[str], line: str) -> str:
 
 def joined(desk: Desk, match: re.Match[str], line: str) -> str:
     """Makes the folder of an actor with the printed command and a join code."""
-    code = next(
-        word for word in desk.succeeds("rollcast-learner certs init made").split() if word.startswith("rollcast1.")
-    )
+    code = next(word for word in desk.succeeds("rollcast certs init made").split() if word.startswith("rollcast1."))
     desk.succeeds(match[1], stdin=code + "\n")
     return line
 
@@ -241,9 +239,9 @@ def _walk(old: str, new: str) -> str:
 
 
 FILE_OF_RUN: Final = {"results/run/run_state.pt": "x", "results/run/generation": "1", "results/run/summary.json": "{}"}
-SERVE: Final = "rollcast-learner serve run.yaml --run-id run --address 127.0.0.1:0 --max-wall-seconds 20"
-GYM: Final = f"rollcast-actor gym --env walk:Walk {PLAYS}"
-ONE_AGENT: Final = r"use (rollcast-actor gym --env \S+)"
+SERVE: Final = "rollcast serve run.yaml --run-id run --address 127.0.0.1:0 --max-wall-seconds 20"
+GYM: Final = f"rollcast act gym --env walk:Walk {PLAYS}"
+ONE_AGENT: Final = r"use (rollcast act gym --env \S+)"
 
 LEARNER: Final = (
     Cause("a key that is spelled wrong", CAN_START, 11, r"did you mean '(\w+)'", edited("run.yaml", "bufer_size"),
@@ -271,12 +269,12 @@ LEARNER: Final = (
           replaced("http://", "")),
     Cause("an address without a port", f"{CAN_START} --address 127.0.0.1", 11, r"host:port", replaced("127.0.0.1", "127.0.0.1:0")),
     Cause("plain text for other machines, with TLS", f"{SERVE} --address 0.0.0.0:0", 11,
-          r"with (rollcast-learner certs init \w+) and give (?:--certs certs)", lambda desk, match, _line: (
+          r"with (rollcast certs init \w+) and give (?:--certs certs)", lambda desk, match, _line: (
               desk.succeeds(match[1]), f"{CAN_START} --address 0.0.0.0:0 --certs certs")[1]),
     Cause("plain text for other machines, trusted", f"{CAN_START} --address 0.0.0.0:0", 11, r"give (--insecure)", added()),
     Cause("plain text for other machines, not meant", f"{CAN_START} --address 0.0.0.0:0", 11, r"listen on (127.0.0.1)",
           instead("0.0.0.0")),  # noqa: S104 - replaced, not listened on
-    Cause("certificates that were never made", f"{SERVE} --certs mine", 11, r"(rollcast-learner certs init mine) makes it",
+    Cause("certificates that were never made", f"{SERVE} --certs mine", 11, r"(rollcast certs init mine) makes it",
           lambda desk, match, _line: (desk.succeeds(match[1]), f"{CAN_START} --certs mine")[1]),
     Cause("a run that exists, replaced", SERVE, 12, r"start over with (--force)",
           lambda _desk, match, _line: f"{CAN_START} --run-id run {match[1]}", files=FILE_OF_RUN),
@@ -287,50 +285,50 @@ LEARNER: Final = (
     Cause("a run id that is a path upwards", f"{CAN_START} --run-id ../x", 11, r"it has \. or \.\. in it", replaced("../x", "x")),
     Cause("a device that there is not", f"{SERVE} --torch-device cuda:99", 11, r"set it to (cpu)",
           lambda _desk, match, _line: f"{CAN_START} --torch-device {match[1]}"),
-    Cause("an example that there is not", "rollcast-learner init cart-pole", 11, r"the examples are .*?\b(cartpole)\b",
+    Cause("an example that there is not", "rollcast init cart-pole", 11, r"the examples are .*?\b(cartpole)\b",
           instead("cart-pole")),
-    Cause("an example that is there already", "rollcast-learner init cartpole", 11, r"cartpole.yaml exists; move it",
+    Cause("an example that is there already", "rollcast init cartpole", 11, r"cartpole.yaml exists; move it",
           moved("cartpole.yaml", "mine.yaml"), files={"cartpole.yaml": ""}),
-    *(Cause(f"{command} of a run that does not run", f"rollcast-learner {command} nosuch --results-dir other", 21,
-            r"start one with (rollcast-learner serve RUN.yaml --run-id nosuch --results-dir other --resume=auto)", started)
+    *(Cause(f"{command} of a run that does not run", f"rollcast {command} nosuch --results-dir other", 21,
+            r"start one with (rollcast serve RUN.yaml --run-id nosuch --results-dir other --resume=auto)", started)
       for command in ("status", "page", "pause", "save", "drain", "healthcheck")),
-    Cause("status where none runs", "rollcast-learner status --results-dir other", 21,
-          r"start one with (rollcast-learner serve RUN.yaml --results-dir other)", started),
-    Cause("a control address without a port", "rollcast-learner status --control 127.0.0.1", 10, r"host:port with a port",
+    Cause("status where none runs", "rollcast status --results-dir other", 21,
+          r"start one with (rollcast serve RUN.yaml --results-dir other)", started),
+    Cause("a control address without a port", "rollcast status --control 127.0.0.1", 10, r"host:port with a port",
           replaced("127.0.0.1", "127.0.0.1:1"), 21),
-    Cause("evaluate a run elsewhere", "rollcast-learner evaluate nosuch --results-dir other", 13,
-          r"(rollcast-learner runs --results-dir other) lists", of_the_list, 15),
-    Cause("a tournament of a run elsewhere", "rollcast-learner tournament nosuch --results-dir other", 13,
-          r"(rollcast-learner runs --results-dir other) lists", of_the_list, 15),
-    Cause("a backup of a run elsewhere", "rollcast-learner backup nosuch copies --results-dir other", 13,
-          r"(rollcast-learner runs --results-dir other) lists", of_the_list),
-    Cause("compare a run elsewhere", "rollcast-learner compare nosuch --results-dir other", 10,
-          r"(rollcast-learner runs --results-dir other) lists", of_the_list, 10),
-    Cause("the runs of a folder that there is not", "rollcast-learner runs", 10, r"name the folder with (--results-dir)",
+    Cause("evaluate a run elsewhere", "rollcast evaluate nosuch --results-dir other", 13,
+          r"(rollcast runs --results-dir other) lists", of_the_list, 15),
+    Cause("a tournament of a run elsewhere", "rollcast tournament nosuch --results-dir other", 13,
+          r"(rollcast runs --results-dir other) lists", of_the_list, 15),
+    Cause("a backup of a run elsewhere", "rollcast backup nosuch copies --results-dir other", 13,
+          r"(rollcast runs --results-dir other) lists", of_the_list),
+    Cause("compare a run elsewhere", "rollcast compare nosuch --results-dir other", 10,
+          r"(rollcast runs --results-dir other) lists", of_the_list, 10),
+    Cause("the runs of a folder that there is not", "rollcast runs", 10, r"name the folder with (--results-dir)",
           added("other")),
-    Cause("certificates a second time", "rollcast-learner certs init made", 10, r"(rollcast-learner certs renew made)", turned_to(),
+    Cause("certificates a second time", "rollcast certs init made", 10, r"(rollcast certs renew made)", turned_to(),
           files={}),
-    Cause("a token without an authority", "rollcast-learner certs client made x", 10, r"with (rollcast-learner certs init made),",
+    Cause("a token without an authority", "rollcast certs client made x", 10, r"with (rollcast certs init made),",
           typed()),
-    *(Cause(f"{command} without what it needs", f"rollcast-learner {command}", 10, rf"see (rollcast-learner {command} --help)",
+    *(Cause(f"{command} without what it needs", f"rollcast {command}", 10, rf"see (rollcast {command} --help)",
             turned_to()) for command in ("compare", "backup", "evaluate", "tournament", "trainer", "certs init")),
-    Cause("a trainer with half of its place", "rollcast-learner trainer --front nowhere --rank 1 --trainers 2", 10,
+    Cause("a trainer with half of its place", "rollcast trainer --front nowhere --rank 1 --trainers 2", 10,
           r"--front 'nowhere' must be host:port", replaced("nowhere --rank 1 --trainers 2", "127.0.0.1:1 --rank 1"), 10),
 )  # fmt: skip
 
 ACTOR: Final = (
-    Cause("gym without an environment", f"rollcast-actor gym {PLAYS}", 10, r"give (--env CartPole-v1) or",
-          lambda _desk, match, _line: f"rollcast-actor gym {match[1]} {ALONE}", 20),
-    Cause("pettingzoo without an environment", f"rollcast-actor pettingzoo {ALONE}", 10, r"give (--env \S+) or", added(), 20),
-    Cause("boards without a game", f"rollcast-actor boards {ALONE}", 10, r"give (--game shogi)", added(), 20),
-    Cause("an id of Gymnasium for pettingzoo", "rollcast-actor pettingzoo --env CartPole-v1", 11, ONE_AGENT, turned_to(ALONE), 20),
-    Cause("a game that is spelled wrong", f"rollcast-actor boards --game tictactoe {ALONE}", 11, r"did you mean (\w+)",
+    Cause("gym without an environment", f"rollcast act gym {PLAYS}", 10, r"give (--env CartPole-v1) or",
+          lambda _desk, match, _line: f"rollcast act gym {match[1]} {ALONE}", 20),
+    Cause("pettingzoo without an environment", f"rollcast act pettingzoo {ALONE}", 10, r"give (--env \S+) or", added(), 20),
+    Cause("boards without a game", f"rollcast act boards {ALONE}", 10, r"give (--game shogi)", added(), 20),
+    Cause("an id of Gymnasium for pettingzoo", "rollcast act pettingzoo --env CartPole-v1", 11, ONE_AGENT, turned_to(ALONE), 20),
+    Cause("a game that is spelled wrong", f"rollcast act boards --game tictactoe {ALONE}", 11, r"did you mean (\w+)",
           instead("tictactoe"), 20),
-    Cause("a game that there is not", f"rollcast-actor boards --game xyzzy {ALONE}", 11, r"it has .*\b(tic_tac_toe)\b",
+    Cause("a game that there is not", f"rollcast act boards --game xyzzy {ALONE}", 11, r"it has .*\b(tic_tac_toe)\b",
           instead("xyzzy"), 20),
-    Cause("an older version of an id", f"rollcast-actor gym --env CartPole-v9 {ALONE}", 11, r"versioned environments: .*`(v1)`",
+    Cause("an older version of an id", f"rollcast act gym --env CartPole-v9 {ALONE}", 11, r"versioned environments: .*`(v1)`",
           instead("v9"), 20),
-    Cause("an id that is spelled wrong", f"rollcast-actor gym --env Cartpole-v1 {ALONE}", 11, r"Did you mean: `(\w+)`",
+    Cause("an id that is spelled wrong", f"rollcast act gym --env Cartpole-v1 {ALONE}", 11, r"Did you mean: `(\w+)`",
           instead("Cartpole"), 20),
     Cause("a file for a module", GYM.replace("walk:Walk", "walk.py:Walk"), 11, r"write (walk:Walk)", instead("walk.py:Walk")),
     Cause("a module in another folder", GYM.replace("walk:Walk", "distant:Walk"), 11, r"looked in .* and PYTHONPATH",
@@ -338,53 +336,53 @@ ACTOR: Final = (
     Cause("an environment of the package gym", GYM.replace("walk:Walk", "old:Walk"), 11, r"write `(import gymnasium as gym)`",
           edited("old.py", "import gym  # of 2021"), files={"old.py": WALK.replace("import gymnasium, numpy", "import gym  # of 2021\nimport numpy")
                                                     .replace("gymnasium.", "gym.")}),
-    Cause("a reward in parts", f"rollcast-actor gym --env pair:Walk {PLAYS}", 40, r"(--wrap) with a function that returns "
+    Cause("a reward in parts", f"rollcast act gym --env pair:Walk {PLAYS}", 40, r"(--wrap) with a function that returns "
           r"(gymnasium.wrappers.TransformReward\(env, sum\))",
           lambda desk, match, line: (desk.write("summed.py", f"import gymnasium\ndef summed(env):\n    return {match[2]}\n"),
                                      f"{line.replace('it.demo', 'two.demo')} {match[1]} summed:summed")[1],
           files={"pair.py": _walk("reward, end = -0.1", "reward, end = numpy.array([0.5, 1.0])")}),
-    Cause("a reward that is a text", f"rollcast-actor gym --env text:Walk {PLAYS}", 40, r"got '0.5'; return a float",
+    Cause("a reward that is a text", f"rollcast act gym --env text:Walk {PLAYS}", 40, r"got '0.5'; return a float",
           lambda desk, _match, line: (desk.edit("text.py", '"0.5"', "0.5"), line.replace("it.demo", "two.demo"))[1],
           files={"text.py": _walk("reward, end = -0.1", 'reward, end = "0.5"')}),
-    Cause("an end in parts", f"rollcast-actor gym --env ends:Walk {PLAYS}", 40, r"return bool\(terminated\.any\(\)\)",
+    Cause("an end in parts", f"rollcast act gym --env ends:Walk {PLAYS}", 40, r"return bool\(terminated\.any\(\)\)",
           lambda desk, _match, line: (desk.edit("ends.py", "reward, end,", "reward, bool(end.any()),"),
                                       line.replace("it.demo", "two.demo"))[1],
           files={"ends.py": _walk("self.x >= 5", "numpy.array([self.x >= 5] * 2)")}),
     Cause("a reset without a seed", GYM.replace("walk:Walk", "seed:Walk"), 11, r"write (def reset\(self, \*, seed=None, options=None\))",
           edited("seed.py", "def reset(self)"), files={"seed.py": _walk("(self, *, seed=None, options=None)", "(self)")}),
-    Cause("several agents for gym", "rollcast-actor gym --env many:Many", 11, r"use (rollcast-actor pettingzoo --env many:Many)",
+    Cause("several agents for gym", "rollcast act gym --env many:Many", 11, r"use (rollcast act pettingzoo --env many:Many)",
           lambda desk, match, _line: (desk.write("many.py", "from mpe2.simple_spread_v3 import parallel_env as Many\n"),
                                       f"{match[1]} {ALONE}")[1], 20,
           files={"many.py": WALK + "class Many(Walk):\n    possible_agents = ['a']\n    action_space = gymnasium.spaces.Dict("
                                    "{'a': gymnasium.spaces.Discrete(2)})\n"}),
-    Cause("another machine in plain text", "rollcast-actor gym --env CartPole-v1 --learner 192.0.2.1:1 --connect-timeout 1", 10,
+    Cause("another machine in plain text", "rollcast act gym --env CartPole-v1 --learner 192.0.2.1:1 --connect-timeout 1", 10,
           r"pass (--insecure)", added(), 20),
-    Cause("a learner that is a URL", f"rollcast-actor gym --env CartPole-v1 {ALONE}".replace("127", "http://127"), 10,
+    Cause("a learner that is a URL", f"rollcast act gym --env CartPole-v1 {ALONE}".replace("127", "http://127"), 10,
           r"write HOST:PORT alone", replaced("http://", ""), 20),
-    Cause("a learner without a port", f"rollcast-actor gym --env CartPole-v1 {ALONE}".replace(":1 ", " "), 10,
+    Cause("a learner without a port", f"rollcast act gym --env CartPole-v1 {ALONE}".replace(":1 ", " "), 10,
           r"write HOST:PORT, as in 127.0.0.1(:\d+)", replaced("127.0.0.1", "127.0.0.1:1"), 20),
-    Cause("an underscore in a flag", f"rollcast-actor gym --env CartPole-v1 {ALONE} --num_envs 2", 10, r"did you mean (--[\w-]+)",
+    Cause("an underscore in a flag", f"rollcast act gym --env CartPole-v1 {ALONE} --num_envs 2", 10, r"did you mean (--[\w-]+)",
           instead("--num_envs"), 20),
-    Cause("arguments that are no JSON", f"rollcast-actor gym --env CartPole-v1 {ALONE} --env-kwargs '{{x: 1}}'", 10,
+    Cause("arguments that are no JSON", f"rollcast act gym --env CartPole-v1 {ALONE} --env-kwargs '{{x: 1}}'", 10,
           r"is not JSON: Expecting property name enclosed in double quotes", replaced("{x: 1}", '{"sutton_barto_reward": true}'), 20),
-    Cause("episodes to record without a file", "rollcast-actor gym --env walk:Walk --policy walk:right --record-episodes 1", 10,
+    Cause("episodes to record without a file", "rollcast act gym --env walk:Walk --policy walk:right --record-episodes 1", 10,
           r"add (--record) FILE.demo", added("it.demo")),
     Cause("a recording that exists", GYM, 13, r"choose another name", replaced("it.demo", "two.demo"), files={"it.demo": ""}),
-    Cause("a variable of an actor that is spelled wrong", f"rollcast-actor gym --env CartPole-v1 {ALONE}", 10,
+    Cause("a variable of an actor that is spelled wrong", f"rollcast act gym --env CartPole-v1 {ALONE}", 10,
           r"did you mean (ROLLCAST_ACTOR_\w+)", renamed_variable, 20, variables={"ROLLCAST_ACTOR_NUM_ENV": "2"}),
-    Cause("a folder that nobody joined", "rollcast-actor gym --env CartPole-v1 --certs mine --connect-timeout 1", 10,
-          r"with (rollcast-actor join mine)", joined, 20),
-    Cause("a build that there is not", f"rollcast-actor unity --env Nope {ALONE}", 11, r"name the executable", with_build, 20),
-    Cause("players without a build", f"rollcast-actor unity --num-envs 2 {ALONE}", 10, r"leave --num-envs out",
+    Cause("a folder that nobody joined", "rollcast act gym --env CartPole-v1 --certs mine --connect-timeout 1", 10,
+          r"with (rollcast join mine)", joined, 20),
+    Cause("a build that there is not", f"rollcast act unity --env Nope {ALONE}", 11, r"name the executable", with_build, 20),
+    Cause("players without a build", f"rollcast act unity --num-envs 2 {ALONE}", 10, r"leave --num-envs out",
           replaced("--num-envs 2", ""), 20),
-    Cause("a model to play without its game", "rollcast-actor play Nope.onnx", 10, r"give (--game shogi)", added(), 10),
-    Cause("rollcast-unity with a key that is spelled wrong", "rollcast-unity run.yaml --env Nope", 11, r"did you mean '(\w+)'",
+    Cause("a model to play without its game", "rollcast play Nope.onnx", 10, r"give (--game shogi)", added(), 10),
+    Cause("rollcast unity with a key that is spelled wrong", "rollcast unity run.yaml --env Nope", 11, r"did you mean '(\w+)'",
           edited("run.yaml", "bufer_size"), 61, files={"run.yaml": RUN.replace("buffer_size", "bufer_size")}),
-    Cause("rollcast-unity with a run that exists", "rollcast-unity run.yaml --env Nope --run-id run", 12, r"start over with (--force)",
+    Cause("rollcast unity with a run that exists", "rollcast unity run.yaml --env Nope --run-id run", 12, r"start over with (--force)",
           added(), 61, files=FILE_OF_RUN),
-    Cause("rollcast-unity with a state that is missing", "rollcast-unity run.yaml --env Nope --run-id run --resume", 13,
+    Cause("rollcast unity with a state that is missing", "rollcast unity run.yaml --env Nope --run-id run --resume", 13,
           r"use (--resume=auto)", lambda _desk, match, line: line.replace("--resume", match[1]), 61,
           files={"results/run/generation": "1"}),
-    Cause("rollcast-unity without its run file", "rollcast-unity mine.yaml --env Nope", 11, r"give the path of a run file",
+    Cause("rollcast unity without its run file", "rollcast unity mine.yaml --env Nope", 11, r"give the path of a run file",
           replaced("mine.yaml", "run.yaml"), 61),
 )  # fmt: skip

@@ -129,6 +129,8 @@ def test_rollcast_unity_names_a_grpcio_that_only_its_processes_refuse(tmp_path: 
     assert done.returncode == SHADOWED, done.stderr
     (line,) = set(done.stderr.splitlines())
     assert line.startswith("error: Rollcast needs grpcio>=1.75.1, and found version 1.62.3")
+
+
 def helped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *command: str) -> str:
     """Returns the help of a command as printed."""
     assert started(monkeypatch, *command, "--help") == 0

@@ -71,7 +71,7 @@ def test_the_command_of_an_own_actor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("log_format", ["auto", "console", "json", "mlagents"])
 def test_the_actor_of_an_evaluation_gets_a_format_that_it_has(log_format: str) -> None:
-    """A run of rollcast-unity has the format of mlagents-learn in its settings, which actors lack."""
+    """A run of rollcast unity has the format of mlagents-learn in its settings, which actors lack."""
     request = ActorRequest("mine:Maze", None, None, 1, log_format, ())
     words = request.command("127.0.0.1:1")
     given = words[words.index("--log-format") + 1]

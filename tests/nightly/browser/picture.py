@@ -2,8 +2,8 @@
 
 Start a run first, with evaluations and three actors::
 
-    rollcast-learner serve cartpole.yaml --set rollcast.evaluation.interval_steps=20000 --set rollcast.target_return=475
-    rollcast-actor gym --env CartPole-v1 --num-envs 4 --name worker-1
+    rollcast serve cartpole.yaml --set rollcast.evaluation.interval_steps=20000 --set rollcast.target_return=475
+    rollcast act gym --env CartPole-v1 --num-envs 4 --name worker-1
 """
 
 from __future__ import annotations
